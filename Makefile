@@ -1,0 +1,42 @@
+# Every target does the set-up that it needs. `make` alone lists what there is.
+
+PYTHON := .venv/bin/python
+JOBS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test fast lint format types check bench clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup:  ## .venv with the command kaicep in it (does nothing when nothing changed)
+	@bash scripts/setup.sh
+
+demo: setup  ## a small campus, its knowledge, and what the queries find in it
+	@$(PYTHON) examples/campus/demo.py
+
+test: setup  ## all tests, and the examples in the docstrings
+	@$(PYTHON) -m pytest -n $(JOBS)
+
+fast: setup  ## the tests that take seconds
+	@$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not spark"
+
+lint: setup  ## ruff: rules and layout
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+
+format: setup  ## let ruff mend what it can
+	@$(PYTHON) -m ruff check --fix .
+	@$(PYTHON) -m ruff format .
+
+types: setup  ## mypy, strict
+	@$(PYTHON) -m mypy
+
+check: lint types test  ## everything that CI looks at
+
+bench: setup  ## how fast the command line starts
+	@$(PYTHON) benchmarks/startup.py
+
+clean:  ## back to a fresh clone
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	@find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

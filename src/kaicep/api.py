@@ -1,0 +1,216 @@
+"""The front door: files or Python objects in, a run that knows its plan and its matches out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kaicep.connectors.files import DeadLetter, StreamData, mark_late, read_stream
+from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
+from kaicep.knowledge.annotation import Annotation, load_annotations, plain_stream, stream_of
+from kaicep.language.chicep import parse_chi
+from kaicep.language.epsparql import parse_ep
+from kaicep.plan.catalog import Catalog, Stream
+from kaicep.plan.chi import ChiQuery
+from kaicep.plan.events import Event, Match
+from kaicep.plan.nodes import Program
+from kaicep.plan.program import build_program
+from kaicep.plan.sparql import EpQuery
+
+if TYPE_CHECKING:
+    from kaicep.knowledge.store import Knowledge
+
+__all__ = ["HOSTS", "Run", "build_run", "open_run", "parse_query"]
+
+_LANGUAGES: Mapping[str, Callable[..., ChiQuery | EpQuery]] = {".chi": parse_chi, ".epsparql": parse_ep}
+
+
+@dataclass
+class Run:
+    """Queries over streams, resolved and ready to be answered."""
+
+    program: Program
+    catalog: Catalog
+    knowledge: Knowledge
+    streams: tuple[StreamData, ...] = ()
+    batches: Sequence[Sequence[Event]] = ()
+    late: list[Event] = field(default_factory=list)
+    unknown: dict[tuple[str, str], int] = field(default_factory=dict)
+    """How often a value of (stream, value) had no entity in the knowledge base; filled by `matches`."""
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What the queries and the knowledge give reason to say, and what stops nothing."""
+        own = (*self.knowledge.warnings, *self.knowledge.contradictions)
+        return (*own, *(each for query in self.program.queries for each in query.warnings))
+
+    @property
+    def dead(self) -> list[DeadLetter]:
+        """The records that could not be read."""
+        return [each for stream in self.streams for each in stream.dead]
+
+    def matches(self, host: str = "reference") -> list[Match]:
+        """All matches, in the order of their end, then of their id."""
+        if host not in HOSTS:
+            raise Mistake(Diagnostic(f"no host is named {host}", hint=did_you_mean(host, HOSTS)))
+        given = {each.name for each in self.streams}
+        for query in self.program.queries:
+            for name in query.reads:
+                if name not in given and not self.catalog.streams[name].derived:
+                    raise Mistake(
+                        Diagnostic(f"{query.name} reads {name}, and no data is given for it",
+                                   hint=f"give it with --stream {name}=FILE")
+                    )
+        return HOSTS[host](self)
+
+
+def _on_reference(run: Run) -> list[Match]:
+    from kaicep.knowledge.event_graph import UnknownEntities
+    from kaicep.reference import evaluate
+
+    unknown = UnknownEntities()
+    found = evaluate(run.program, run.catalog, run.batches, run.knowledge, unknown)
+    run.unknown = dict(unknown.counts)
+    return found
+
+
+HOSTS: Mapping[str, Callable[[Run], list[Match]]] = {"reference": _on_reference}
+"""Where a plan can run."""
+
+
+def open_run(
+    queries: Sequence[Path],
+    streams: Sequence[tuple[str, Path]] = (),
+    knowledge: Sequence[Path] = (),
+    annotations: Sequence[Path] = (),
+    reasoning: str = "rdfs",
+    lateness: int | None = None,
+    now: int | None = None,
+) -> Run:
+    """Reads everything, resolves the queries, and raises `Mistake` with whatever is wrong."""
+    known = tuple(each for path in annotations for each in load_annotations(path))
+    data = _read_streams(streams, known)
+    parsed = _parse_all(queries, _prefixes(known))
+    taken = {name for name, _ in streams}
+    for query in parsed:
+        if query.name in taken:
+            raise Mistake(
+                Diagnostic(f"the query {query.name} has the name of a stream", hint="rename the query's file")
+            )
+    return build_run(parsed, data, known, load_knowledge(knowledge, reasoning), lateness, now)
+
+
+def build_run(
+    queries: Sequence[ChiQuery | EpQuery],
+    streams: Sequence[StreamData],
+    annotations: Sequence[Annotation],
+    knowledge: Knowledge,
+    lateness: int | None = None,
+    now: int | None = None,
+) -> Run:
+    """A run of parsed queries over streams that have been read."""
+    catalog = _catalog(streams, annotations, knowledge, {each.name for each in queries})
+    moment = time.time_ns() // 1_000 if now is None else now
+    program, complete = build_program(queries, catalog, moment)
+    marked = [event for each in streams for event in mark_late(each.events, lateness)]
+    late = [event for event in marked if event.late]
+    return Run(program, complete, knowledge, tuple(streams), (marked,), late)
+
+
+def read_query(path: Path, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:
+    """Reads and parses a query file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Mistake(Diagnostic(f"cannot read the query {path}: {error.strerror}")) from None
+    except UnicodeDecodeError as error:
+        raise Mistake(Diagnostic(f"the query {path} is no UTF-8 text: {error.reason}")) from None
+    return parse_query(Source(str(path), text), prefixes)
+
+
+def parse_query(source: Source, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:
+    """Parses a query; the ending of its name says the language, its stem is what it is called."""
+    name = Path(source.name)
+    parse = _LANGUAGES.get(name.suffix)
+    if parse is None:
+        raise Mistake(
+            Diagnostic(
+                f"{name} is no query: its name ends neither in .chi nor in .epsparql",
+                hint="options such as --stream, --annotation and --knowledge are repeated for each file",
+            )
+        )
+    return parse(source, name.stem, prefixes)
+
+
+def load_knowledge(paths: Sequence[Path], reasoning: str) -> Knowledge:
+    """The knowledge of a run, closed under the given reasoning."""
+    from kaicep.knowledge.store import Knowledge
+
+    return Knowledge.load(*paths, reasoning=reasoning)
+
+
+def _parse_all(paths: Sequence[Path], prefixes: Mapping[str, str]) -> list[ChiQuery | EpQuery]:
+    """All queries; what is wrong with any of them is told in one go."""
+    parsed: list[ChiQuery | EpQuery] = []
+    wrong: list[Diagnostic] = []
+    for path in paths:
+        try:
+            parsed.append(read_query(path, prefixes))
+        except Mistake as mistake:
+            wrong.extend(mistake.diagnostics)
+    if wrong:
+        raise Mistake(wrong)
+    return parsed
+
+
+def _read_streams(streams: Sequence[tuple[str, Path]], annotations: Sequence[Annotation]) -> list[StreamData]:
+    by_stream: dict[str, Annotation] = {}
+    for annotation in annotations:
+        if annotation.stream in by_stream:
+            raise Mistake(Diagnostic(f"the stream {annotation.stream} is annotated twice"))
+        by_stream[annotation.stream] = annotation
+    names = [name for name, _ in streams]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            raise Mistake(
+                Diagnostic(f"the stream {name} is given twice", hint="put its files into one folder")
+            )
+    data: list[StreamData] = []
+    for name, path in streams:
+        found = by_stream.get(name)
+        types = dict(found.types) if found else {}
+        data.append(read_stream(name, path, found.time if found else "ts", types))
+    return data
+
+
+def _prefixes(annotations: Iterable[Annotation]) -> dict[str, str]:
+    prefixes: dict[str, str] = {}
+    for annotation in annotations:
+        for name, iri in annotation.prefixes:
+            if prefixes.setdefault(name, iri) != iri:
+                raise Mistake(
+                    Diagnostic(
+                        f"the annotations disagree on the prefix {name}: <{prefixes[name]}> and <{iri}>",
+                        hint="use one prefix for each namespace",
+                    )
+                )
+    return prefixes
+
+
+def _catalog(
+    data: Sequence[StreamData], annotations: Sequence[Annotation], knowledge: Knowledge, queries: set[str]
+) -> Catalog:
+    """The streams that have data; without any, those that an annotation speaks of."""
+    by_stream = {each.stream: each for each in annotations}
+    streams: dict[str, Stream] = {}
+    for each in data:
+        found = by_stream.get(each.name)
+        made = stream_of(found, each.attributes) if found else plain_stream(each.name, each.attributes)
+        streams[each.name] = replace(made, rdf=each.rdf, open=not (each.events or each.rdf))
+    for annotation in annotations:
+        if annotation.stream not in streams and (not data or annotation.stream in queries):
+            streams[annotation.stream] = replace(stream_of(annotation, ()), open=True)
+    return Catalog(streams, _prefixes(annotations), knowledge)

@@ -1,0 +1,191 @@
+"""The arguments that commands share, and what is found wrong with them before any work starts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.plan.time import DURATION_UNITS, parse_duration, parse_time, time_from_number
+
+__all__ = [
+    "REASONING",
+    "Annotations",
+    "KnowledgeFiles",
+    "Now",
+    "Queries",
+    "Reasoning",
+    "Streams",
+    "choose",
+    "duration",
+    "files",
+    "moment",
+    "named_streams",
+    "query_files",
+]
+
+REASONING = ("none", "rdfs", "owl-rl")
+_LANGUAGES = (".chi", ".epsparql")
+_DATA = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
+_RDF = (".ttl", ".nt", ".rdf", ".owl", ".xml", ".jsonld", ".trig", ".nq")
+_OPTIONS = dict.fromkeys(_DATA, "--stream NAME=") | dict.fromkeys(_RDF, "--knowledge ")
+
+Queries = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="QUERY", help="Query files: .chi (chi-CEP) or .epsparql (EP-SPARQL).", show_default=False
+    ),
+]
+Streams = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stream",
+        metavar="NAME=FILE",
+        help="A stream: .jsonl, .csv, .parquet, or a folder of these. May be given several times.",
+    ),
+]
+KnowledgeFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--knowledge", metavar="FILE", help="A knowledge file (RDF). May be given several times."),
+]
+Annotations = Annotated[
+    list[Path] | None,
+    typer.Option("--annotation", metavar="FILE", help="An annotation file. May be given several times."),
+]
+Reasoning = Annotated[
+    str, typer.Option("--reasoning", metavar="|".join(REASONING), help="What is inferred from the knowledge.")
+]
+Now = Annotated[
+    str | None, typer.Option("--now", metavar="TIME", help="The time that `now` stands for in the queries.")
+]
+
+
+def query_files(paths: Sequence[Path], streams: Sequence[tuple[str, Path]] = ()) -> list[Path]:
+    """The query files, checked: they exist, their names differ from each other and from the streams'."""
+    found = [each for path in paths for each in _query_problems(path)]
+    names = [path.stem for path in paths]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            twins = " and ".join(str(path) for path in paths if path.stem == name)
+            found.append(
+                Diagnostic(f"two queries are named {name}: {twins}", hint="a file's stem is the query's name")
+            )
+        if name in dict(streams):
+            found.append(
+                Diagnostic(
+                    f"{name} is the name of a query and of a stream",
+                    hint="a query's output is a stream of its name: rename the query file or the stream",
+                )
+            )
+    if found:
+        raise Mistake(found)
+    return list(paths)
+
+
+def _query_problems(path: Path) -> Iterator[Diagnostic]:
+    if path.suffix not in _LANGUAGES:
+        hint = "a query file ends in .chi (chi-CEP) or .epsparql (EP-SPARQL)"
+        name, equals, rest = str(path).partition("=")
+        if equals and not path.exists():
+            hint = f"every stream needs its own option: --stream {name}={rest}"
+        elif path.suffix.lower() in _OPTIONS:
+            hint = f"this looks like the value of an option: {_OPTIONS[path.suffix.lower()]}{path}"
+        yield Diagnostic(f"{path} is no query file", hint=hint)
+    elif problem := _unreadable(path, "the query", _LANGUAGES):
+        yield problem
+
+
+def named_streams(given: Sequence[str]) -> list[tuple[str, Path]]:
+    """The streams of `NAME=FILE`, each name once.
+
+    >>> named_streams(["meter=data/meter.csv"])
+    [('meter', PosixPath('data/meter.csv'))]
+    """
+    streams: dict[str, Path] = {}
+    for each in given:
+        name, equals, file = each.partition("=")
+        if not (name and equals and file):
+            file = file or ("FILE" if equals else name) or "FILE"
+            hint = f"such as --stream {name if equals and name else Path(file).stem}={file}"
+            raise Mistake(Diagnostic(f"--stream {each}: a name and a file are needed", hint=hint))
+        if name in streams:
+            raise Mistake(
+                Diagnostic(
+                    f"two streams are named {name}: {streams[name]} and {file}",
+                    hint="several files of one stream are put into one folder: --stream NAME=FOLDER",
+                )
+            )
+        streams[name] = Path(file)
+    return list(streams.items())
+
+
+def files(option: str, paths: Sequence[Path] | None) -> list[Path]:
+    """The files of an option, checked: they can be read."""
+    found = [problem for path in paths or () if (problem := _unreadable(path, option, ()))]
+    if found:
+        raise Mistake(found)
+    return list(paths or ())
+
+
+def _unreadable(path: Path, role: str, suffixes: Sequence[str]) -> Diagnostic | None:
+    try:
+        with path.open("rb"):
+            return None
+    except FileNotFoundError as error:
+        from kaicep.connectors.files import near_files
+
+        hint = near_files(path, suffixes or (path.suffix,))
+        return Diagnostic(f"cannot read {role} {path}: {error.strerror}", hint=hint)
+    except OSError as error:
+        return Diagnostic(f"cannot read {role} {path}: {error.strerror}")
+
+
+def choose(option: str, value: str, choices: Collection[str]) -> str:
+    """The value of an option, if it is one of the choices."""
+    if value not in choices:
+        raise Mistake(
+            Diagnostic(f"{option} {value}: it is one of {', '.join(choices)}", hint=_near(value, choices))
+        )
+    return value
+
+
+def _near(value: str, choices: Collection[str]) -> str | None:
+    hint = did_you_mean(value, choices)
+    return hint if hint and hint.startswith("did you mean") else None
+
+
+def duration(option: str, text: str | None) -> int | None:
+    """The value of an option in microseconds; None where it is not given."""
+    if text is None:
+        return None
+    micros = parse_duration(text)
+    if micros is None:
+        units = ", ".join(DURATION_UNITS)
+        raise Mistake(
+            Diagnostic(
+                f"{option} {text}: not a duration", hint=f"a number and a unit, such as 5min ({units})"
+            )
+        )
+    return micros
+
+
+def moment(option: str, text: str | None) -> int | None:
+    """The value of an option as an instant; None where it is not given."""
+    if text is None:
+        return None
+    micros = parse_time(text)
+    if micros is None:
+        try:
+            micros = time_from_number(float(text))
+        except ValueError:
+            micros = None
+    if micros is None:
+        raise Mistake(
+            Diagnostic(
+                f"{option} {text}: not a time", hint="ISO 8601, such as 2012-05-07T09:00, or epoch seconds"
+            )
+        )
+    return micros

@@ -1,0 +1,203 @@
+"""`kaicep doctor`: what this machine has of what kaicep needs, and how to get the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import typer
+
+from kaicep.cli.guard import FAILED
+
+__all__ = ["Finding", "doctor", "examine"]
+
+_PYTHONS = ((3, 11), (3, 13))
+_JAVA = 17
+_SPARK = (4, 3)
+
+# Package, what it is for, how to get it.
+_CORE = (("pyoxigraph", "knowledge, RDF streams"), ("typer", "the command line"))
+_OPTIONAL = (
+    ("pyarrow", "Parquet files", "kaicep[parquet]"),
+    ("reasonable", "--reasoning owl-rl", "kaicep[owl]"),
+    ("pandas", "the Spark hosts", "kaicep[spark]"),
+    ("deltalake", "the archive", "deltalake"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at: `ok`, `missing` or `old`, what was seen, and the way to mend it.
+
+    `vital` is what nothing works without.
+    """
+
+    mark: str
+    name: str
+    seen: str
+    remedy: str = ""
+    vital: bool = False
+
+
+def doctor() -> None:
+    """See whether this machine has all that is needed.
+
+    Looks at Python, Java, Spark, memory and packages, and says how to get what is missing.
+    """
+    findings = list(examine())
+    name = max(len(each.name) for each in findings)
+    for each in findings:
+        typer.echo(f"{each.mark:<8} {each.name:<{name}}  {each.seen}")
+        if each.remedy:
+            typer.echo(f"{'':<8} {'':<{name}}  to get it: {each.remedy}")
+    if any(each.vital and each.mark != "ok" for each in findings):
+        typer.echo("\nkaicep cannot run until this is mended.")
+        raise typer.Exit(FAILED)
+    typer.echo("\nAll that kaicep itself needs is here.")
+
+
+def examine() -> Iterator[Finding]:
+    """Everything that is looked at, in the order it is shown."""
+    yield _python(sys.version_info[:3])
+    for package, purpose in _CORE:
+        yield _package(package, purpose, f"pip install {package}", vital=True)
+    yield _java()
+    yield _spark()
+    for package, purpose, wheel in _OPTIONAL:
+        yield _package(package, purpose, f"pip install '{wheel}'")
+    yield Finding("ok", "cores", str(_cores()))
+    yield Finding("ok", "memory", _memory())
+    yield _cache(_cache_folder())
+
+
+def _python(found: tuple[int, ...]) -> Finding:
+    """The Python that runs this.
+
+    >>> _python((3, 12, 1)).mark, _python((3, 10, 2)).mark
+    ('ok', 'old')
+    """
+    oldest, newest = _PYTHONS
+    seen = ".".join(map(str, found))
+    if found[:2] < oldest:
+        return Finding(
+            "old", "python", f"{seen}, kaicep needs 3.11 to 3.13", "uv python install 3.13", vital=True
+        )
+    if found[:2] > newest:
+        return Finding("ok", "python", f"{seen}, newer than the tested 3.11 to 3.13", vital=True)
+    return Finding("ok", "python", seen, vital=True)
+
+
+def _package(package: str, purpose: str, remedy: str, vital: bool = False) -> Finding:
+    try:
+        return Finding("ok", package, f"{version(package)} ({purpose})", vital=vital)
+    except PackageNotFoundError:
+        return Finding("missing", package, f"for {purpose}", remedy, vital)
+
+
+def _spark() -> Finding:
+    found = _package("pyspark", "the Spark hosts", "pip install 'kaicep[spark]'")
+    if found.mark == "ok" and _numbers(found.seen) < _SPARK:
+        return Finding("old", "pyspark", f"{found.seen}, kaicep needs 4.3", "pip install 'kaicep[spark]'")
+    return found
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in re.findall(r"\d+", text)[:2])
+
+
+def _java() -> Finding:
+    home = os.environ.get("JAVA_HOME")
+    at_home = Path(home, "bin", "java") if home else None
+    java = str(at_home) if at_home and at_home.is_file() else shutil.which("java")
+    wanted = f"the Spark hosts need {_JAVA} or later"
+    if java is None:
+        return Finding("missing", "java", wanted, _java_command())
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding("missing", "java", f"{java} does not run ({error}); {wanted}", _java_command())
+    found = _java_version(said.stderr + said.stdout)
+    if found is None:
+        return Finding("missing", "java", f"{java} does not tell its version; {wanted}", _java_command())
+    if found < _JAVA:
+        return Finding("old", "java", f"{found} ({java}); {wanted}", _java_command())
+    return Finding("ok", "java", f"{found} ({java})")
+
+
+def _java_version(said: str) -> int | None:
+    """The feature release in what `java -version` prints.
+
+    >>> _java_version('openjdk version "17.0.15" 2025-04-15'), _java_version('java version "1.8.0_402"')
+    (17, 8)
+    """
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else None
+
+
+def _java_command() -> str:
+    """The command that installs Java on this platform."""
+    if sys.platform == "darwin":
+        return "brew install openjdk@21"
+    if sys.platform == "win32":
+        return "winget install Microsoft.OpenJDK.21"
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    for tool, command in (
+        ("apt-get", f"{sudo}apt-get update && {sudo}apt-get install -y {_debian_package()}"),
+        ("dnf", f"{sudo}dnf install -y java-21-openjdk-headless"),
+        ("zypper", f"{sudo}zypper install -y java-21-openjdk-headless"),
+        ("pacman", f"{sudo}pacman -S --noconfirm jre21-openjdk-headless"),
+        ("apk", f"{sudo}apk add openjdk21-jre-headless"),
+    ):
+        if shutil.which(tool):
+            return command
+    return "install a Java runtime, version 17 or 21, and set JAVA_HOME to it"
+
+
+def _debian_package() -> str:
+    """Debian's default is recent enough; Ubuntu's is not in every release."""
+    try:
+        ubuntu = platform.freedesktop_os_release().get("ID") == "ubuntu"
+    except OSError:
+        ubuntu = False
+    return "openjdk-17-jre-headless" if ubuntu else "default-jre-headless"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _memory() -> str:
+    try:
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return "unknown"
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and (allowed := limit.read_text().strip()).isdigit():
+        size = min(size, int(allowed))
+    return f"{size / 2**30:.1f} GiB"
+
+
+def _cache_folder() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "kaicep"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "kaicep"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kaicep"
+
+
+def _cache(folder: Path) -> Finding:
+    """Whether the folder for compiled code can be written, or made."""
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return Finding("ok", "cache", str(folder))
+    return Finding(
+        "missing", "cache", f"{folder} cannot be written", f"make {there} a folder that you may write to"
+    )

@@ -1,0 +1,53 @@
+"""`kaicep explain`: the plan of queries, as a person or a machine reads it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from kaicep.cli.arguments import (
+    REASONING,
+    Annotations,
+    KnowledgeFiles,
+    Now,
+    Queries,
+    Reasoning,
+    Streams,
+    choose,
+    files,
+    moment,
+    named_streams,
+    query_files,
+)
+from kaicep.cli.guard import warn
+
+__all__ = ["explain"]
+
+
+def explain(
+    queries: Queries,
+    stream: Streams = None,
+    knowledge: KnowledgeFiles = None,
+    annotation: Annotations = None,
+    reasoning: Reasoning = "rdfs",
+    now: Now = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The plan as JSON.")] = False,
+) -> None:
+    """Show how queries are understood: their plans, as trees."""
+    streams = named_streams(stream or ())
+    paths = query_files(queries, streams)
+    choose("--reasoning", reasoning, REASONING)
+    known, annotations = files("--knowledge", knowledge), files("--annotation", annotation)
+    instant = moment("--now", now)
+
+    from kaicep.api import open_run
+    from kaicep.plan.explain import explain_json, explain_text
+
+    run = open_run(paths, streams, known, annotations, reasoning, now=instant)
+    warn(run.warnings)
+    if as_json:
+        typer.echo(json.dumps(explain_json(run.program), ensure_ascii=False, indent=2))
+    else:
+        typer.echo(explain_text(run.program).rstrip("\n"))

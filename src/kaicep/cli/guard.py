@@ -1,0 +1,71 @@
+"""How a command ends: every error becomes a message on stderr and an exit status (semantics 5)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import ParamSpec
+
+import typer
+
+from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
+
+__all__ = ["FAILED", "INTERRUPTED", "MISTAKEN", "guarded", "say", "warn"]
+
+FAILED, MISTAKEN, INTERRUPTED = 1, 2, 130
+
+P = ParamSpec("P")
+
+
+def say(text: str) -> None:
+    """Writes a message to stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def warn(diagnostics: Iterable[Diagnostic], hints: bool = False) -> None:
+    """Writes warnings to stderr; matters of style only where they are wanted."""
+    for each in diagnostics:
+        if hints or each.severity == "warning":
+            say(each.render() + "\n")
+
+
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """The command, with its errors told as messages. KAICEP_DEBUG=1 shows where they come from."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+            sys.stdout.flush()
+        except typer.Exit:
+            raise
+        except BrokenPipeError:
+            # Whoever read our output has seen enough. Python flushes stdout once more when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (Exception, KeyboardInterrupt) as error:
+            if os.environ.get("KAICEP_DEBUG") == "1":
+                raise
+            message, status = _last_words(error)
+            say(message)
+            raise typer.Exit(status) from None
+
+    return run
+
+
+def _last_words(error: BaseException) -> tuple[str, int]:
+    """What to say about an error, and the exit status."""
+    if isinstance(error, Mistake):
+        return str(error), MISTAKEN
+    if isinstance(error, Unsupported):
+        return f"error: {error}", MISTAKEN
+    if isinstance(error, Failure | OSError):
+        return f"error: {error}", FAILED
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, MemoryError):
+        return "error: this does not fit into memory", FAILED
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    way = "this is a defect of kaicep; with KAICEP_DEBUG=1 it shows where it happened"
+    return f"internal error: {what}\n  = help: {way}", FAILED

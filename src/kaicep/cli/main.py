@@ -1,0 +1,55 @@
+"""The command `kaicep`: its greeting, its version, and the list of its commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kaicep import __version__
+from kaicep.cli.check import check
+from kaicep.cli.doctor import doctor
+from kaicep.cli.explain import explain
+from kaicep.cli.guard import guarded
+from kaicep.cli.match import match
+
+__all__ = ["app", "main"]
+
+GREETING = """\
+kaicep finds patterns in streams of events, with the help of what is known about the world behind them.
+
+  kaicep match QUERY.chi --stream NAME=FILE.jsonl   run a query over a file of events
+  kaicep check QUERY.chi                            find what is wrong with a query, without running it
+  kaicep doctor                                     see whether this machine has all that is needed
+
+`kaicep --help` lists all commands, `kaicep match --help` the options of one."""
+
+app = typer.Typer(
+    name="kaicep",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def greet(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Patterns in streams of events, with the help of what is known about the world behind them."""
+    if version:
+        typer.echo(f"kaicep {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(GREETING)
+
+
+for command in (match, check, explain, doctor):
+    app.command()(guarded(command))
+
+
+def main() -> None:
+    """Runs the command line and ends the process with its exit status."""
+    app(prog_name="kaicep")

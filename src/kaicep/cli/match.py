@@ -1,0 +1,205 @@
+"""`kaicep match`: queries over finite streams, and all their matches."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from kaicep.cli.arguments import (
+    REASONING,
+    Annotations,
+    KnowledgeFiles,
+    Now,
+    Queries,
+    Reasoning,
+    Streams,
+    choose,
+    duration,
+    files,
+    moment,
+    named_streams,
+    query_files,
+)
+from kaicep.cli.guard import say, warn
+from kaicep.cli.progress import progress
+from kaicep.errors import Diagnostic, Mistake, did_you_mean
+
+if TYPE_CHECKING:
+    from kaicep.api import Run
+    from kaicep.plan.events import Event, Match
+
+__all__ = ["match"]
+
+_HOSTS = ("reference", "inprocess", "spark-batch", "spark-stream")
+_FORMS = ("jsonl", "table", "csv", "parquet")
+_FEW, _MANY = 3, 20
+
+
+def match(
+    queries: Queries,
+    stream: Streams = None,
+    knowledge: KnowledgeFiles = None,
+    annotation: Annotations = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="|".join(_HOSTS), help="Where the queries run.")
+    ] = "reference",
+    lateness: Annotated[
+        str | None,
+        typer.Option(
+            "--lateness",
+            metavar="DURATION",
+            help="How far behind its part's newest event an event may come, such as 5min. Without it, "
+            "nothing is late.",
+        ),
+    ] = None,
+    now: Now = None,
+    reasoning: Reasoning = "rdfs",
+    out: Annotated[
+        str, typer.Option("--out", metavar="|".join(_FORMS), help="The form of the matches.")
+    ] = "jsonl",
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Where the matches go, instead of stdout.")
+    ] = None,
+    dead_letters: Annotated[
+        Path | None,
+        typer.Option("--dead-letters", metavar="FILE", help="Where records go that cannot be read."),
+    ] = None,
+    late: Annotated[
+        Path | None, typer.Option("--late", metavar="FILE", help="Where events go that come too late.")
+    ] = None,
+) -> None:
+    """Run queries over streams and print their matches.
+
+    Matches come in the order of their end, then of their id.
+    """
+    from kaicep.cli.output import atomic, json_line, refuse_overwriting, stdout
+
+    streams = named_streams(stream or ())
+    if not streams:
+        raise Mistake(Diagnostic("no stream is given", hint="such as --stream NAME=FILE.jsonl"))
+    paths = query_files(queries, streams)
+    known, annotations = files("--knowledge", knowledge), files("--annotation", annotation)
+    choose("--reasoning", reasoning, REASONING)
+    choose("--out", out, _FORMS)
+    allowed, instant = duration("--lateness", lateness), moment("--now", now)
+    _check_host(host)
+    places = {"--output": output, "--dead-letters": dead_letters, "--late": late}
+    inputs = [*paths, *known, *annotations, *(path for _, path in streams)]
+    refuse_overwriting({option: path for option, path in places.items() if path is not None}, inputs)
+    if out == "parquet" and output is None and sys.stdout.isatty():
+        raise Mistake(Diagnostic("Parquet is not for a terminal", hint="write it to a file: --output FILE"))
+
+    with ExitStack() as stack:
+        to_matches = stack.enter_context(atomic(output, "--output") if output else stdout())
+        to_dead = stack.enter_context(atomic(dead_letters, "--dead-letters")) if dead_letters else None
+        to_late = stack.enter_context(atomic(late, "--late")) if late else None
+        run = _open(paths, streams, known, annotations, reasoning, allowed, instant)
+        warn(run.warnings)
+        with progress("matching"):
+            found = run.matches(host)
+        _write(to_matches, out, found, run)
+        if to_dead:
+            to_dead.writelines(json_line(each.to_dict()) for each in run.dead)
+        if to_late:
+            types = {each.name: dict(each.attributes) for each in run.streams}
+            to_late.writelines(json_line(_late_row(each, types[each.stream])) for each in run.late)
+    for note in _notes(run, dead_letters is not None, late is not None):
+        say(note)
+
+
+def _check_host(host: str) -> None:
+    from kaicep.api import HOSTS
+
+    if host in HOSTS:
+        return
+    available = f"available: {', '.join(HOSTS)}"
+    if host in _HOSTS:
+        raise Mistake(Diagnostic(f"--host {host}: this version has no such host yet", hint=available))
+    raise Mistake(Diagnostic(f"--host {host}: there is no such host", hint=did_you_mean(host, HOSTS)))
+
+
+def _open(
+    queries: Sequence[Path],
+    streams: Sequence[tuple[str, Path]],
+    knowledge: Sequence[Path],
+    annotations: Sequence[Path],
+    reasoning: str,
+    lateness: int | None,
+    now: int | None,
+) -> Run:
+    """Reads everything, with a bar that follows the bytes of the streams."""
+    from kaicep.api import open_run
+    from kaicep.connectors.files import files_of
+    from kaicep.connectors.records import watching
+
+    # Unknown entities are told at the end, with their counts; the log would tell them again.
+    logging.getLogger("kaicep").addHandler(logging.NullHandler())
+    total = sum(file.stat().st_size for name, path in streams for file in files_of(name, path))
+    read: dict[Path, int] = {}
+    with progress("reading", total) as advance:
+
+        def follow(path: Path, position: int) -> None:
+            read[path] = position
+            advance(sum(read.values()))
+
+        with watching(follow):
+            return open_run(queries, streams, knowledge, annotations, reasoning, lateness, now)
+
+
+def _write(target: BinaryIO, form: str, matches: Sequence[Match], run: Run) -> None:
+    from kaicep.cli.output import FORMATS, columns_of
+
+    for chunk in FORMATS[form](matches, columns_of(run.program)):
+        target.write(chunk)
+
+
+def _late_row(event: Event, types: dict[str, Any]) -> dict[str, Any]:
+    """A late event as it is written down; of an RDF stream, its triples and their start."""
+    from kaicep.plan.terms import n_triples
+    from kaicep.plan.time import format_time
+    from kaicep.plan.types import Type
+
+    values: dict[str, Any] = {
+        name: format_time(value) if types[name] is Type.TIMESTAMP and isinstance(value, int) else value
+        for name, value in event.values.items()
+    }
+    if event.triples:
+        values = {
+            "start": format_time(event.ts if event.start is None else event.start),
+            "triples": [n_triples(each) for each in event.triples],
+        }
+    return {**event.identity, "ts": format_time(event.ts), "values": values}
+
+
+def _notes(run: Run, dead_kept: bool, late_kept: bool) -> Iterable[str]:
+    """What was left out of the matches, and why; nothing where nothing was."""
+    if dead := run.dead:
+        way = "" if dead_kept else "; --dead-letters FILE keeps them"
+        yield f"dead letters: {_counted(len(dead), 'record')} could not be read{way}"
+        for each in dead[:_FEW]:
+            yield f"  {each.file}:{each.line}: {each.reason}"
+        if len(dead) > _FEW:
+            yield f"  and {len(dead) - _FEW} more"
+    if run.late:
+        way = "" if late_kept else "; --late FILE keeps them"
+        yield f"late: {_counted(len(run.late), 'event')} came too late to be used{way}"
+        for stream in run.streams:
+            if count := sum(each.stream == stream.name for each in run.late):
+                yield f"  {stream.name}: {count}"
+    if run.unknown:
+        many = _counted(len(run.unknown), "value")
+        yield f"unknown: {many} with no entity in the knowledge base, so that no PATH holds for them"
+        for (attribute, value), count in list(run.unknown.items())[:_MANY]:
+            yield f"  {attribute}: {value} ({_counted(count, 'time')})"
+        if len(run.unknown) > _MANY:
+            yield f"  and {len(run.unknown) - _MANY} more"
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}" + ("" if count == 1 else "s")

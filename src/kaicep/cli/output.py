@@ -1,0 +1,354 @@
+"""Matches written down: as JSON Lines, a table, CSV or Parquet; to stdout, or to a file in one step.
+
+The same matches give the same bytes. Beside JSON Lines, a row has the columns query, id, start and end,
+then the selected ones of all queries, then `events` and `triples` where some query has them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import secrets
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.plan.events import Match
+from kaicep.plan.nodes import Program, Project, Solutions, Triples
+from kaicep.plan.time import format_time, parse_time
+from kaicep.plan.types import Type
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = [
+    "FORMATS",
+    "Column",
+    "Columns",
+    "as_csv",
+    "as_jsonl",
+    "as_parquet",
+    "as_table",
+    "atomic",
+    "columns_of",
+    "json_line",
+    "refuse_overwriting",
+    "stdout",
+]
+
+_FIXED = ("query", "id", "start", "end")
+_RESERVED = (*_FIXED, "events", "triples")
+
+
+# --- columns ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A selected column: its key in the match, its type where all queries agree on one, whether a list."""
+
+    key: str
+    type: Type | None = None
+    many: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name in a table, where it must not be mistaken for a column that every match has."""
+        return f"select.{self.key}" if self.key in _RESERVED else self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What the matches of a program can have: selected columns, events, triples."""
+
+    selected: tuple[Column, ...] = ()
+    events: bool = False
+    triples: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns in their order."""
+        last = [name for name, there in (("events", self.events), ("triples", self.triples)) if there]
+        return [*_FIXED, *(each.name for each in self.selected), *last]
+
+
+def columns_of(program: Program) -> Columns:
+    """The columns of all queries, each once, in the order of their first appearance."""
+    found: dict[str, Column] = {}
+    for query in program.queries:
+        for each in _selected(query.root):
+            known = found.setdefault(each.key, each)
+            if known != each:
+                found[each.key] = Column(each.key)
+    roots = [query.root for query in program.queries]
+    return Columns(
+        tuple(found.values()),
+        events=any(isinstance(root, Project) for root in roots),
+        triples=any(isinstance(root, Triples) for root in roots),
+    )
+
+
+def _selected(root: object) -> list[Column]:
+    if isinstance(root, Project):
+        return [Column(each.name, each.type, each.many) for each in root.columns]
+    if isinstance(root, Solutions):
+        return [Column(name) for name in root.names]
+    return []
+
+
+# --- forms ------------------------------------------------------------------------------------------
+
+
+def json_line(row: Mapping[str, Any]) -> bytes:
+    """A row of JSON Lines."""
+    return (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _json_text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def as_jsonl(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+    """One JSON object for each match."""
+    for match in matches:
+        yield (match.to_json() + "\n").encode()
+
+
+def as_csv(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+    """Comma-separated values with a header; null is empty, what is no plain value is JSON."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(columns.names)
+    for match in matches:
+        rows.writerow(_cells(match, columns))
+        if text.tell() > 1 << 20:
+            yield text.getvalue().encode()
+            text.seek(0)
+            text.truncate()
+    yield text.getvalue().encode()
+
+
+def _cells(match: Match, columns: Columns) -> list[str]:
+    """A match as a row of texts."""
+    cells = [match.query, match.id, format_time(match.start), format_time(match.end)]
+    cells += [_plain(match.select.get(each.key)) or "" for each in columns.selected]
+    if columns.events:
+        cells.append("" if match.events is None else _json_text(match.events))
+    if columns.triples:
+        cells.append("" if match.triples is None else _json_text(match.triples))
+    return cells
+
+
+def _plain(value: object) -> str | None:
+    """A selected value as text, an RDF term as in SPARQL's own CSV: an IRI or a literal by its text alone.
+
+    >>> _plain("a"), _plain(2.5), _plain([1, None]), _plain({"type": "uri", "value": "urn:a"})
+    ('a', '2.5', '[1, null]', 'urn:a')
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return ("_:" if value["type"] == "bnode" else "") + str(value["value"])
+    return _json_text(value)
+
+
+def as_table(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+    """Plain text in aligned columns, numbers to the right; nothing is cut off."""
+    rows = [columns.names]
+    for match in matches:
+        cells = _cells(match, columns)
+        if columns.events:
+            cells[len(_FIXED) + len(columns.selected)] = _events_text(match.events or {})
+        if columns.triples:
+            cells[-1] = " ".join(match.triples or ())
+        rows.append([_on_one_line(each) for each in cells])
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    right = [False] * len(widths)
+    for place, column in enumerate(columns.selected, len(_FIXED)):
+        right[place] = column.type is not None and column.type.numeric and not column.many
+    rows.insert(1, ["-" * width for width in widths])
+    for row in rows:
+        padded = (
+            " " * (width - _width(cell)) + cell if to_right else cell + " " * (width - _width(cell))
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        )
+        yield ("  ".join(padded).rstrip() + "\n").encode()
+
+
+def _events_text(events: Mapping[str, Any]) -> str:
+    """The events of a match in short: `e1=airflowReport/0/12 e2=airflowReport/0/15`.
+
+    >>> _events_text({"a": {"stream": "s", "part": 0, "seq": 1}, "b": [{"stream": "q", "id": "f3"}]})
+    'a=s/0/1 b=[q/f3]'
+    """
+
+    def short(value: Any) -> str:
+        if isinstance(value, list):
+            return f"[{' '.join(map(short, value))}]"
+        if "first" in value:
+            return f"{short(value['first'])}..{short(value['last'])} ({value['count']})"
+        place = [value["id"]] if "id" in value else [value["part"], value["seq"]]
+        return "/".join(map(str, (value["stream"], *place)))
+
+    return " ".join(f"{name}={short(value)}" for name, value in events.items() if value is not None)
+
+
+def _on_one_line(text: str) -> str:
+    """The text with its line ends and other control characters written out."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def _width(text: str) -> int:
+    """How many places a text takes on a terminal.
+
+    >>> _width("abc"), _width("\u6771\u4eac")
+    (3, 4)
+    """
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
+    return len(text) + wide - sum(unicodedata.combining(each) > 0 for each in text)
+
+
+def as_parquet(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+    """A Parquet file with typed columns; where queries disagree on a type, text."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise Mistake(
+            Diagnostic("--out parquet needs pyarrow", hint="pip install 'kaicep[parquet]'")
+        ) from None
+    time = pyarrow.timestamp("us", "UTC")
+    fields = [("query", pyarrow.string()), ("id", pyarrow.string()), ("start", time), ("end", time)]
+    data: list[list[Any]] = [
+        [each.query for each in matches],
+        [each.id for each in matches],
+        [each.start for each in matches],
+        [each.end for each in matches],
+    ]
+    for column in columns.selected:
+        fields.append((column.name, _arrow_type(column)))
+        data.append([_arrow_value(each.select.get(column.key), column) for each in matches])
+    if columns.events:
+        fields.append(("events", pyarrow.string()))
+        data.append([None if each.events is None else _json_text(each.events) for each in matches])
+    if columns.triples:
+        fields.append(("triples", pyarrow.list_(pyarrow.string())))
+        data.append([None if each.triples is None else list(each.triples) for each in matches])
+    arrays = [pyarrow.array(values, kind) for values, (_, kind) in zip(data, fields, strict=True)]
+    table = pyarrow.Table.from_arrays(arrays, schema=pyarrow.schema(fields))
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(table, sink)
+    yield sink.getvalue().to_pybytes()
+
+
+def _arrow_type(column: Column) -> pyarrow.DataType:
+    import pyarrow
+
+    kinds = {
+        Type.BOOL: pyarrow.bool_(),
+        Type.INT64: pyarrow.int64(),
+        Type.FLOAT64: pyarrow.float64(),
+        Type.TIMESTAMP: pyarrow.timestamp("us", "UTC"),
+    }
+    kind = kinds.get(column.type, pyarrow.string()) if column.type else pyarrow.string()
+    return pyarrow.list_(kind) if column.many else kind
+
+
+def _arrow_value(value: Any, column: Column) -> Any:
+    if value is None:
+        return None
+    if column.many:
+        return [_arrow_value(each, Column(column.key, column.type)) for each in value]
+    if column.type is None or column.type is Type.STRING:
+        return _plain(value)
+    if column.type is Type.TIMESTAMP:
+        return parse_time(value)
+    return float(value) if column.type is Type.FLOAT64 else value
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Match], Columns], Iterator[bytes]]] = {
+    "jsonl": as_jsonl,
+    "table": as_table,
+    "csv": as_csv,
+    "parquet": as_parquet,
+}
+"""The forms of `--out`."""
+
+
+# --- places -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def stdout() -> Iterator[BinaryIO]:
+    """Standard output as bytes: what is written does not depend on the locale."""
+    sys.stdout.flush()
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()
+
+
+@contextmanager
+def atomic(path: Path, option: str) -> Iterator[BinaryIO]:
+    """A file that appears under its name, whole, when the work inside is done, and not at all otherwise.
+
+    That it can be written is found out at once. A device or a pipe is written directly.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        if target.is_dir():
+            raise Mistake(Diagnostic(f"{option}: {path} is a folder", hint="name a file in it"))
+        if target.exists() and not target.is_file():
+            with target.open("wb") as device:
+                yield device
+            return
+        if target.exists() and not os.access(target, os.W_OK):
+            raise PermissionError(0, "it is write-protected")
+        # Beside its target, so that the last step is a rename and not a copy.
+        beside = target.with_name(f".kaicep-{secrets.token_hex(8)}.tmp")
+        mode = target.stat().st_mode & 0o777 if target.exists() else None
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except OSError as error:
+        raise _unwritable(path, option, error) from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        if mode is not None:
+            beside.chmod(mode)
+        beside.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise
+
+
+def _unwritable(path: Path, option: str, error: OSError) -> Mistake:
+    hint = None
+    if isinstance(error, FileNotFoundError):
+        hint = f"there is no folder {path.parent}"
+    return Mistake(Diagnostic(f"{option}: cannot write {path}: {error.strerror}", hint=hint))
+
+
+def refuse_overwriting(outputs: Mapping[str, Path], inputs: Sequence[Path]) -> None:
+    """A mistake where two outputs are one file, or one is an input (or inside an input folder)."""
+    taken = {Path(os.path.realpath(each)): each for each in inputs}
+    seen: dict[Path, str] = {}
+    for option, path in outputs.items():
+        real = Path(os.path.realpath(path))
+        if real.exists() and not real.is_file():
+            continue
+        if real in seen:
+            raise Mistake(f"{seen[real]} and {option} both write {path}")
+        for each in (real, real.parent):
+            if each in taken:
+                raise Mistake(f"{option} {path} would write over what is read: {taken[each]}")
+        seen[real] = option

@@ -1,0 +1,217 @@
+"""Values of the outside world as values of an attribute's type, and the types that such values suggest.
+
+What comes in is what readers of JSON, CSV and Parquet give: None, bool, int, float, Decimal, text, bytes,
+lists, objects, and `Instant` for a time that is already exact. What goes out is a `Value` (semantics 1).
+A value that does not fit raises `Unfit`, whose text is the reason that a dead letter states.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+
+from kaicep.plan.time import format_time, parse_time, time_from_number
+from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value, unify
+
+__all__ = ["Instant", "Unfit", "convert", "guess", "guess_text", "json_text", "show", "widen"]
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+# Of the numbers only those that JSON knows suggest a number: `007` is more likely somebody's name.
+_PLAIN_INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,18})", re.ASCII)
+_PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+
+_FIRST = parse_time("0001-01-01T00:00") or 0
+_LAST = parse_time("9999-12-31T23:59:59.999999") or 0
+
+
+class Unfit(ValueError):
+    """A value that an attribute's type cannot hold."""
+
+
+class Instant(int):
+    """A time in microseconds, where a plain number would be taken for seconds."""
+
+
+def show(value: object) -> str:
+    """A value as a message quotes it, shortened where it is long.
+
+    >>> show("x" * 50)
+    '"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...'
+    """
+    text = json_text(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def json_text(value: object) -> str:
+    """A value as JSON writes it, without needless spaces.
+
+    >>> json_text({"a": [1, 2.5, None]})
+    '{"a":[1,2.5,null]}'
+    """
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def convert(value: object, type: Type) -> Value:
+    """The value as the type holds it; None where it is null, NaN or infinite.
+
+    >>> convert(3.0, Type.INT64), convert("2.5", Type.FLOAT64), convert(7, Type.STRING)
+    (3, 2.5, '7')
+    >>> convert(1.5, Type.TIMESTAMP), convert(float("nan"), Type.FLOAT64)
+    (1500000, None)
+    >>> convert("warm", Type.FLOAT64)
+    Traceback (most recent call last):
+    kaicep.connectors.convert.Unfit: "warm" is no float64
+    """
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    try:
+        return _CONVERTERS[type](value)
+    except RecursionError:
+        raise Unfit("it is nested too deeply") from None
+
+
+def _to_bool(value: object) -> Value:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    if value in (0, 1, "0", "1") and not isinstance(value, Instant):
+        return value in (1, "1")
+    raise Unfit(f"{show(value)} is no bool")
+
+
+def _to_int64(value: object) -> Value:
+    number = _number(value, Type.INT64)
+    if number is None:
+        return None
+    if isinstance(number, Decimal) and number.adjusted() > 20:
+        raise Unfit(f"{show(value)} does not fit into int64")
+    whole = int(number)
+    if whole != number:
+        raise Unfit(f"{show(value)} is no int64: it has a fraction")
+    if not INT64_MIN <= whole <= INT64_MAX:
+        raise Unfit(f"{show(value)} does not fit into int64")
+    return whole
+
+
+def _to_float64(value: object) -> Value:
+    number = _number(value, Type.FLOAT64)
+    if number is None:
+        return None
+    try:
+        near = float(number)
+    except OverflowError:
+        return None
+    return near if math.isfinite(near) else None
+
+
+def _number(value: object, type: Type) -> int | float | Decimal | None:
+    """A number in its most exact form; None for the text of a NaN or an infinity."""
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool | Instant):
+        return value if isinstance(value, int) or math.isfinite(value) else None
+    if isinstance(value, str):
+        text = value.strip()
+        if _NUMBER.fullmatch(text):
+            # Reading the text as the type's own number rounds once; a detour would round twice.
+            return float(text) if type is Type.FLOAT64 else Decimal(text)
+        if _NOT_FINITE.fullmatch(text):
+            return None
+    raise Unfit(f"{show(value)} is no {type}")
+
+
+def _to_string(value: object) -> Value:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Instant):
+        return format_time(_in_range(value))
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise Unfit(f"{show(value)} is no UTF-8 text") from None
+    return json_text(value)
+
+
+def _to_timestamp(value: object) -> Value:
+    if isinstance(value, Instant):
+        return _in_range(value)
+    found = None
+    if isinstance(value, str):
+        found = parse_time(value)
+        if found is None and _NUMBER.fullmatch(value.strip()):
+            found = time_from_number(Decimal(value.strip()))
+    elif isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        found = time_from_number(value)
+        if found is None:
+            raise Unfit(f"{show(value)} is no time of the years 1 to 9999 in epoch seconds")
+    if found is None:
+        raise Unfit(f"{show(value)} is neither an ISO 8601 time nor epoch seconds")
+    return found
+
+
+def _in_range(instant: Instant) -> int:
+    if not _FIRST <= instant <= _LAST:
+        raise Unfit(f"a time {int(instant)} microseconds from 1970 is not of the years 1 to 9999")
+    return int(instant)
+
+
+_CONVERTERS: Mapping[Type, Callable[[object], Value]] = {
+    Type.BOOL: _to_bool,
+    Type.INT64: _to_int64,
+    Type.FLOAT64: _to_float64,
+    Type.STRING: _to_string,
+    Type.TIMESTAMP: _to_timestamp,
+}
+
+
+def guess(value: object) -> Type | None:
+    """The type that a value of JSON or Parquet suggests; None where it says nothing.
+
+    >>> guess(1), guess(1.0), guess("1"), guess({"a": 1}), guess(None)
+    (Type.INT64, Type.FLOAT64, Type.STRING, Type.STRING, None)
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return Type.BOOL
+    if isinstance(value, Instant):
+        return Type.TIMESTAMP
+    if isinstance(value, int):
+        return Type.INT64 if INT64_MIN <= value <= INT64_MAX else Type.FLOAT64
+    if isinstance(value, float | Decimal):
+        return Type.FLOAT64
+    return Type.STRING
+
+
+def guess_text(text: str | None) -> Type | None:
+    """The type that a cell of CSV suggests; an empty one says nothing.
+
+    >>> [str(guess_text(each)) for each in ("12", "1e3", "True", "007", "a", "")]
+    ['int64', 'float64', 'bool', 'string', 'string', 'None']
+    """
+    if not text:
+        return None
+    if _PLAIN_INTEGER.fullmatch(text) and INT64_MIN <= int(text) <= INT64_MAX:
+        return Type.INT64
+    if _PLAIN_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text):
+        return Type.FLOAT64
+    if text.lower() in ("true", "false"):
+        return Type.BOOL
+    return Type.STRING
+
+
+def widen(known: Type | None, seen: Type | None) -> Type | None:
+    """The type of an attribute after one more value; what agrees in nothing else is text.
+
+    >>> widen(Type.INT64, Type.FLOAT64), widen(Type.BOOL, Type.INT64), widen(Type.BOOL, None)
+    (Type.FLOAT64, Type.STRING, Type.BOOL)
+    """
+    if known is None or seen is None:
+        return known or seen
+    return unify(known, seen) or Type.STRING

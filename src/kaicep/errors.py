@@ -1,0 +1,147 @@
+"""Errors, as designed objects: what is wrong, where it is, and the way out.
+
+A caller's mistake is a `Mistake`: one or more diagnostics, each with the place in the text it
+speaks of. Everything that fails while running is a `Failure`. Both survive pickling, so that an
+error raised on a Spark worker reaches the driver as it was.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = [
+    "Diagnostic",
+    "Failure",
+    "KaicepError",
+    "Mistake",
+    "Source",
+    "Span",
+    "Unsupported",
+    "did_you_mean",
+]
+
+_TAB = " " * 4
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of a source text, as offsets of characters: `start` included, `end` not."""
+
+    start: int
+    end: int
+
+    def to(self, other: Span) -> Span:
+        """The stretch from the beginning of this one to the end of the other."""
+        return Span(min(self.start, other.start), max(self.end, other.end))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text and the name to call it by in a message (a file name, or `<query>`)."""
+
+    name: str
+    text: str
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, both counted from 1."""
+        before = self.text[: max(0, min(offset, len(self.text)))]
+        line = before.count("\n") + 1
+        return line, len(before) - (before.rfind("\n") + 1) + 1
+
+    def line(self, number: int) -> str:
+        """A line of the text, by its number from 1, without its line end."""
+        lines = self.text.split("\n")
+        return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One thing to say about a text: an error, or a warning that stops nothing."""
+
+    message: str
+    span: Span | None = None
+    source: Source | None = None
+    hint: str | None = None
+    severity: str = "error"
+
+    def render(self) -> str:
+        """The message as a person reads it, with the line underlined.
+
+        >>> source = Source("q.chi", "SELECT ?e.x\\nFROM (?e, airflw)")
+        >>> print(Diagnostic("unknown stream airflw", Span(22, 28), source, "did you mean airflow?").render())
+        error: unknown stream airflw
+         --> q.chi:2:11
+          |
+        2 | FROM (?e, airflw)
+          |           ^^^^^^
+          = help: did you mean airflow?
+        """
+        rows = [f"{self.severity}: {self.message}"]
+        pad = " "
+        if self.source is not None and self.span is not None:
+            line, column = self.source.position(self.span.start)
+            text = self.source.line(line)
+            pad = " " * len(str(line))
+            last = min(self.span.end, self.span.start + len(text) - column + 1)
+            shown = text[: column - 1].replace("\t", _TAB)
+            marked = text[column - 1 : column - 1 + max(0, last - self.span.start)]
+            width = max(1, len(marked.replace("\t", _TAB)))
+            rows += [
+                f"{pad}--> {self.source.name}:{line}:{column}",
+                f"{pad} |",
+                f"{line} | {text.replace(chr(9), _TAB)}",
+                f"{pad} | {' ' * len(shown)}{'^' * width}",
+            ]
+        elif self.source is not None:
+            rows.append(f"{pad}--> {self.source.name}")
+        if self.hint:
+            rows.append(f"{pad} = help: {self.hint}")
+        return "\n".join(rows)
+
+
+class KaicepError(Exception):
+    """The base of every error that kaicep raises on purpose."""
+
+
+class Mistake(KaicepError):
+    """The caller's mistake: a query, a file or a setting that must be mended (exit status 2)."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic] | Diagnostic | str) -> None:
+        if isinstance(diagnostics, str):
+            diagnostics = Diagnostic(diagnostics)
+        if isinstance(diagnostics, Diagnostic):
+            diagnostics = (diagnostics,)
+        self.diagnostics = tuple(diagnostics)
+        super().__init__(self.diagnostics)
+
+    def __str__(self) -> str:
+        return "\n\n".join(each.render() for each in self.diagnostics)
+
+
+class Failure(KaicepError):
+    """Something failed at run time, through no mistake in the query (exit status 1)."""
+
+
+class Unsupported(KaicepError):
+    """A host was asked for something that it cannot do; the message says which host can."""
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str | None:
+    """A hint for a misspelt name: the nearest choices, or all of them where they are few.
+
+    >>> did_you_mean("airflw", ["airflow", "meter"])
+    'did you mean airflow?'
+    >>> did_you_mean("x", ["airflow", "meter"])
+    'known: airflow, meter'
+    """
+    known = sorted(set(choices))
+    folded = {each.lower(): each for each in known}
+    near = [folded[each] for each in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    if not known:
+        return None
+    listed = ", ".join(known[:12])
+    return f"known: {listed}" + (f", and {len(known) - 12} more" if len(known) > 12 else "")

@@ -1,0 +1,193 @@
+"""Annotations: what a stream's attributes mean, from a JSON file (semantics 2, annotation file)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
+from kaicep.knowledge.places import Places, read_json
+from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Entity, Stream
+from kaicep.plan.terms import Iri
+from kaicep.plan.types import Type
+
+__all__ = ["Annotation", "load_annotations", "parse_annotations", "plain_stream", "stream_of"]
+
+_KEYS = ("stream", "prefixes", "class", "time", "attributes", "entities", "types")
+_ENTITY_KEYS = ("property", "iri", "lookup")
+_ABSOLUTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|urn:)\S+")
+_NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|\\^`]')
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What is said of one stream; concepts and entities are in the order of the file."""
+
+    stream: str
+    prefixes: tuple[tuple[str, str], ...] = ()
+    event_class: Iri | None = None
+    time: str = "ts"
+    concepts: tuple[tuple[str, Iri], ...] = ()
+    entities: tuple[tuple[str, Entity], ...] = ()
+    types: tuple[tuple[str, Type], ...] = ()
+
+
+def load_annotations(path: str | Path) -> tuple[Annotation, ...]:
+    """The annotations of a file, which holds one of them or a list."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Mistake(Diagnostic(f"cannot read the annotation file {path}: {reason}")) from None
+    except UnicodeDecodeError:
+        raise Mistake(Diagnostic(f"cannot read the annotation file {path}: it is not UTF-8")) from None
+    source = Source(str(path), text)
+    value, places = read_json(source)
+    return _annotations(value, source, places)
+
+
+def parse_annotations(value: Mapping[str, Any] | list[Any]) -> tuple[Annotation, ...]:
+    """The annotations of a value as JSON gives it.
+
+    >>> parse_annotations({"stream": "s", "prefixes": {"x": "urn:x:"}, "class": "x:C"})[0].event_class
+    Iri(value='urn:x:C')
+    """
+    return _annotations(value, None, {})
+
+
+def stream_of(annotation: Annotation, attributes: tuple[tuple[str, Type], ...]) -> Stream:
+    """The stream with these attributes, as annotated.
+
+    A declared type wins; where the source does not show the attribute (yet), it is one all the same.
+
+    >>> stream_of(Annotation("s", types=(("x", Type.FLOAT64),)), (("x", Type.INT64),)).attributes
+    (('x', Type.FLOAT64),)
+    """
+    types = {**dict(attributes), **dict(annotation.types)}
+    return Stream(
+        annotation.stream,
+        tuple(types.items()),
+        annotation.time,
+        annotation.event_class,
+        annotation.concepts,
+        annotation.entities,
+    )
+
+
+def plain_stream(name: str, attributes: tuple[tuple[str, Type], ...]) -> Stream:
+    """The stream with these attributes that nothing is said of.
+
+    >>> plain_stream("s", ()).time
+    'ts'
+    """
+    return Stream(name, attributes)
+
+
+def _annotations(value: object, source: Source | None, places: Places) -> tuple[Annotation, ...]:
+    if isinstance(value, list):
+        return tuple(_Reader(source, places, (at,)).annotation(each) for at, each in enumerate(value))
+    return (_Reader(source, places, ()).annotation(value),)
+
+
+@dataclass
+class _Reader:
+    """Reads one annotation; `root` is where it stands in its file."""
+
+    source: Source | None
+    places: Places
+    root: tuple[str | int, ...]
+
+    def annotation(self, value: object) -> Annotation:
+        if not isinstance(value, Mapping):
+            raise self.mistake((), 'an annotation is an object, such as {"stream": "airflowReport"}')
+        self.known_keys((), value, _KEYS)
+        if "stream" not in value:
+            raise self.mistake((), 'an annotation needs "stream", the name of the stream it speaks of')
+        prefixes = {name: self.text(path, iri) for path, name, iri in self.members(value, "prefixes")}
+        words = {**WELL_KNOWN_PREFIXES, **prefixes}
+        return Annotation(
+            self.text(("stream",), value["stream"]),
+            tuple(prefixes.items()),
+            self.iri(("class",), value["class"], words) if "class" in value else None,
+            self.text(("time",), value.get("time", "ts")),
+            tuple(
+                (name, self.iri(path, one, words)) for path, name, one in self.members(value, "attributes")
+            ),
+            tuple(
+                (name, self.entity(path, one, words)) for path, name, one in self.members(value, "entities")
+            ),
+            tuple((name, self.type(path, one)) for path, name, one in self.members(value, "types")),
+        )
+
+    def entity(self, path: tuple[str, ...], value: object, prefixes: Mapping[str, str]) -> Entity:
+        if not isinstance(value, Mapping):
+            raise self.mistake(path, 'an entity is an object with "property", and "iri" or "lookup"')
+        self.known_keys(path, value, _ENTITY_KEYS)
+        if "property" not in value:
+            raise self.mistake(path, 'an entity needs "property", which leads from the event to it')
+        if ("iri" in value) == ("lookup" in value):
+            problem = "both" if "iri" in value else "neither"
+            hint = '"iri": "ee:{value}" makes its name; "lookup": "ee:tag" finds it by a property'
+            raise self.mistake(path, f'an entity has "iri" or "lookup"; this has {problem}', hint)
+        leads = self.iri((*path, "property"), value["property"], prefixes)
+        if "lookup" in value:
+            return Entity(leads, lookup=self.iri((*path, "lookup"), value["lookup"], prefixes))
+        return Entity(leads, template=self.template((*path, "iri"), value["iri"], prefixes))
+
+    def template(self, path: tuple[str, ...], value: object, prefixes: Mapping[str, str]) -> str:
+        text = self.text(path, value)
+        if "{value}" not in text:
+            hint = 'such as "ee:{value}"'
+            raise self.mistake(path, f'"{text}" gives every event the same entity: it lacks {{value}}', hint)
+        # What will stand for {value} is made fit for an IRI when it is known.
+        return self.iri(path, text.replace("{value}", "\0"), prefixes).value.replace("\0", "{value}")
+
+    def iri(self, path: tuple[str, ...], value: object, prefixes: Mapping[str, str]) -> Iri:
+        text = self.text(path, value)
+        prefix, colon, local = text.partition(":")
+        if text.startswith("<") and text.endswith(">"):
+            name = text[1:-1]
+        elif colon and prefix in prefixes:
+            name = prefixes[prefix] + local
+        elif _ABSOLUTE.fullmatch(text):
+            name = text
+        elif colon:
+            raise self.mistake(path, f"unknown prefix {prefix}: in {text}", did_you_mean(prefix, prefixes))
+        else:
+            hint = "write prefix:name, or a whole IRI"
+            raise self.mistake(path, f'"{text}" is no name of the knowledge base', hint)
+        if _NOT_IN_IRI.search(name.replace("\0", "")):
+            raise self.mistake(path, f'"{text}" has a character that no IRI may have')
+        return Iri(name)
+
+    def type(self, path: tuple[str, ...], value: object) -> Type:
+        text = self.text(path, value)
+        names = [each.value for each in Type]
+        if text not in names:
+            raise self.mistake(path, f"unknown type {text}", f"the types are {', '.join(names)}")
+        return Type(text)
+
+    def members(self, value: Mapping[str, Any], key: str) -> Iterator[tuple[tuple[str, ...], str, object]]:
+        """Path, name and value of each member of an object that may be left out."""
+        inside = value.get(key, {})
+        if not isinstance(inside, Mapping):
+            raise self.mistake((key,), f'"{key}" is an object: names and what they stand for')
+        for name, each in inside.items():
+            yield (key, name), name, each
+
+    def text(self, path: tuple[str, ...], value: object) -> str:
+        if not isinstance(value, str) or not value:
+            raise self.mistake(path, f'"{path[-1]}" should be a text')
+        return value
+
+    def known_keys(self, path: tuple[str, ...], value: Mapping[str, Any], keys: Iterable[str]) -> None:
+        for key in value:
+            if key not in keys:
+                raise self.mistake((*path, key), f'unknown key "{key}"', did_you_mean(key, keys))
+
+    def mistake(self, path: tuple[str, ...], message: str, hint: str | None = None) -> Mistake:
+        span = self.places.get((*self.root, *path))
+        return Mistake(Diagnostic(message, span, self.source, hint))

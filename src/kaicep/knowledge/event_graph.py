@@ -1,0 +1,207 @@
+"""The graph of an event: what its annotation makes of its values (semantics 2, event graph)."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.catalog import EVENT, Entity, Stream, Vocabulary
+from kaicep.plan.events import Event
+from kaicep.plan.expressions import Exists, Expr, walk
+from kaicep.plan.literals import literal_of
+from kaicep.plan.sparql import (
+    Alternative,
+    Bind,
+    Element,
+    Filter,
+    Group,
+    Inverse,
+    Minus,
+    Negated,
+    Operation,
+    Optional,
+    Predicate,
+    Repeat,
+    Sequence,
+    SubSelect,
+    TriplePattern,
+    Triples,
+)
+from kaicep.plan.terms import RDF, Iri, Literal, Term, Triple, Variable
+from kaicep.plan.types import Type, Value
+
+__all__ = ["EventGraph", "UnknownEntities", "evaluates", "event_node", "event_triples"]
+
+HAS_TIME = Iri(EVENT + "hasTime")
+
+_LOG = logging.getLogger("kaicep.knowledge")
+_NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|\\^`]')
+
+
+@dataclass(frozen=True)
+class EventGraph:
+    """The triples of an event. `unknown` are the properties whose entity nobody knows."""
+
+    node: Iri
+    triples: tuple[Triple, ...]
+    unknown: frozenset[Iri] = frozenset()
+
+
+@dataclass
+class UnknownEntities:
+    """Counts the values that no entity is known for, by `stream.attribute` and value; logs each once."""
+
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, stream: str, attribute: str, value: str) -> None:
+        """One more event with such a value."""
+        key = f"{stream}.{attribute}", value
+        self.counts[key] += 1
+        if self.counts[key] == 1:
+            _LOG.warning("no entity is known for %s = %s", *key)
+
+
+def event_node(event: Event) -> Iri:
+    """The name of an event in its graph, made of its identity.
+
+    >>> event_node(Event("air flow", 0, 7, 0))
+    Iri(value='urn:kaicep:event:air%20flow/0/7')
+    """
+    place = f"{event.part}/{event.seq}" if event.id is None else quote(event.id, safe="")
+    return Iri(f"urn:kaicep:event:{quote(event.stream, safe='')}/{place}")
+
+
+def event_triples(
+    event: Event, stream: Stream, knowledge: Knowledge, unknown: UnknownEntities | None = None
+) -> EventGraph:
+    """The graph of an event; values without an entity are counted in `unknown`.
+
+    >>> stream = Stream("s", (("x", Type.INT64),), concepts=(("x", Iri("urn:c")),))
+    >>> graph = event_triples(Event("s", 0, 0, 0, {"x": 5}), stream, Knowledge.empty())
+    >>> [str(term) for _, _, term in graph.triples]
+    ['"5"^^<http://www.w3.org/2001/XMLSchema#integer>', \
+'"1970-01-01T00:00:00.000000Z"^^<http://www.w3.org/2001/XMLSchema#dateTime>']
+    """
+    node = event_node(event)
+    triples: dict[Triple, None] = {}
+    missing: set[Iri] = set()
+    if stream.event_class is not None:
+        triples[node, Iri(RDF + "type"), stream.event_class] = None
+    for attribute, concept in stream.concepts:
+        literal = _literal(event, stream, attribute)
+        if literal is not None:
+            triples[node, concept, literal] = None
+    for attribute, entity in stream.entities:
+        literal = _literal(event, stream, attribute)
+        if literal is None:
+            continue
+        found = _entity(entity, literal, knowledge)
+        if found is not None:
+            triples[node, entity.property, found] = None
+            continue
+        missing.add(entity.property)
+        if unknown is not None:
+            unknown.add(stream.name, attribute, literal.lexical)
+    triples[node, HAS_TIME, literal_of(event.ts, Type.TIMESTAMP)] = None
+    return EventGraph(node, tuple(triples), frozenset(missing))
+
+
+def _literal(event: Event, stream: Stream, attribute: str) -> Literal | None:
+    value = event.value(attribute)
+    if value is None:
+        return None
+    return literal_of(value, stream.type_of(attribute) or _type_of(value))
+
+
+def _type_of(value: Value) -> Type:
+    """The type that a value shows, where its stream declares none."""
+    shown = {bool: Type.BOOL, int: Type.INT64, float: Type.FLOAT64}
+    return shown.get(type(value), Type.STRING)
+
+
+def _entity(entity: Entity, literal: Literal, knowledge: Knowledge) -> Term | None:
+    """The entity that a value names, or None where the knowledge base does not have it."""
+    if entity.template is not None:
+        value = _NOT_IN_IRI.sub(lambda found: quote(found[0]), literal.lexical)
+        made = Iri(entity.template.replace("{value}", value))
+        return made if knowledge.knows(made) else None
+    assert entity.lookup is not None
+    found = knowledge.entities_by(entity.lookup, literal)
+    if len(found) > 1:
+        names = ", ".join(map(str, found))
+        raise Mistake(
+            Diagnostic(
+                f"{entity.lookup} = {literal.lexical} names several entities: {names}",
+                hint="a lookup needs a property that has each value once",
+            )
+        )
+    return found[0] if found else None
+
+
+def evaluates(group: Group, variable: str, property: Iri, vocabulary: Vocabulary) -> bool:
+    """Whether a PATH looks at that property of that event variable, anywhere in it.
+
+    A variable in the place of the property looks at all of them, and so does a path that starts
+    from the event (or, read backwards, leads to it).
+    """
+    event = Variable(variable)
+    return any(
+        (each.subject == event and _covers(each.predicate, property, vocabulary))
+        or (each.object == event and _goes_back(each.predicate))
+        for each in _patterns(group)
+    )
+
+
+def _covers(predicate: Predicate, property: Iri, vocabulary: Vocabulary) -> bool:
+    return not isinstance(predicate, Iri) or property in vocabulary.properties_below(predicate)
+
+
+def _goes_back(predicate: Predicate) -> bool:
+    """Whether a path has a step that is read backwards."""
+    match predicate:
+        case Inverse():
+            return True
+        case Negated(_, inverse):
+            return bool(inverse)
+        case Repeat(of):
+            return _goes_back(of)
+        case Sequence(parts) | Alternative(parts):
+            return any(_goes_back(each) for each in parts)
+    return False
+
+
+def _patterns(element: Element) -> Iterator[TriplePattern]:
+    """Every triple pattern of an element, at any depth."""
+    match element:
+        case Triples(patterns):
+            yield from patterns
+        case Group(elements):
+            for each in elements:
+                yield from _patterns(each)
+        case Optional(group) | Minus(group):
+            yield from _patterns(group)
+        case Operation(_, left, right):
+            yield from _patterns(left)
+            yield from _patterns(right)
+        case Filter(condition):
+            yield from _in_expression(condition)
+        case Bind(expr):
+            yield from _in_expression(expr)
+        case SubSelect(select):
+            yield from _patterns(select.where)
+            columns = (*(select.columns or ()), *select.group_by)
+            computed = [each.expr for each in columns if each.expr is not None]
+            for each_expr in (*computed, *select.having):
+                yield from _in_expression(each_expr)
+
+
+def _in_expression(expr: Expr) -> Iterator[TriplePattern]:
+    for each in walk(expr):
+        if isinstance(each, Exists) and isinstance(each.group, Group):
+            yield from _patterns(each.group)

@@ -1,0 +1,147 @@
+"""Files of RDF to triples: every format by its suffix, every fault with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kaicep.errors import Diagnostic, Mistake, Source, Span, did_you_mean
+from kaicep.knowledge.graph import Ids, Terms
+from kaicep.plan.literals import normalise
+from kaicep.plan.terms import Blank, Iri, Literal
+
+if TYPE_CHECKING:
+    import pyoxigraph
+
+__all__ = ["FORMATS", "Reader", "files_of"]
+
+# Suffix to the name that pyoxigraph's RdfFormat has for the format.
+FORMATS = {
+    "ttl": "TURTLE",
+    "turtle": "TURTLE",
+    "nt": "N_TRIPLES",
+    "nq": "N_QUADS",
+    "trig": "TRIG",
+    "rdf": "RDF_XML",
+    "owl": "RDF_XML",
+    "xml": "RDF_XML",
+    "jsonld": "JSON_LD",
+}
+
+
+def files_of(paths: Iterable[str | Path]) -> Iterator[Path]:
+    """The files to read: a folder stands for those files in it that have a known suffix, by name."""
+    for each in map(Path, paths):
+        if not each.is_dir():
+            yield each
+            continue
+        inside = sorted(file for file in each.iterdir() if file.is_file() and _suffix(file) in FORMATS)
+        if not inside:
+            raise Mistake(
+                Diagnostic(f"the folder {each} has no knowledge in it", hint=f"files end in {_suffixes()}")
+            )
+        yield from inside
+
+
+def _suffix(path: Path) -> str:
+    return path.suffix.lower().removeprefix(".")
+
+
+def _suffixes() -> str:
+    return ", ".join(f".{each}" for each in FORMATS)
+
+
+class Reader:
+    """Reads texts into triples of one numbering of terms; named graphs are merged into one.
+
+    Blank nodes are called b0, b1, ... in the order in which they first occur over all texts, so that
+    the same files give the same names everywhere.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._blanks = 0
+
+    def file(self, path: Path) -> list[Ids]:
+        """The triples of a file, its format told by its suffix."""
+        suffix = _suffix(path)
+        if suffix not in FORMATS:
+            problem = f"{path}: what format is that?" if not suffix else f"{path}: unknown suffix .{suffix}"
+            raise Mistake(Diagnostic(problem, hint=f"knowledge files end in {_suffixes()}"))
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise Mistake(Diagnostic(f"cannot read the knowledge file {path}: {reason}")) from None
+        return self.text(data, suffix, str(path), path.name)
+
+    def text(self, data: bytes, format: str, name: str, base: str) -> list[Ids]:
+        """The triples of a text; relative IRIs are read as if it lay at `file:///` + `base`."""
+        import pyoxigraph
+
+        if format not in FORMATS:
+            raise Mistake(Diagnostic(f"unknown format {format}", hint=did_you_mean(format, FORMATS)))
+        kind = getattr(pyoxigraph.RdfFormat, FORMATS[format])
+        # Only the file's name, not its folder: the same files give the same IRIs on every machine.
+        where = Path("/", base).as_uri()
+        try:
+            return list(self._triples(pyoxigraph.parse(data, format=kind, base_iri=where)))
+        except SyntaxError as error:
+            raise Mistake(_syntax_diagnostic(error, data, name)) from None
+        except _Unreadable as error:
+            raise Mistake(Diagnostic(str(error), source=Source(name, ""))) from None
+
+    def _triples(self, quads: Iterable[pyoxigraph.Quad]) -> Iterator[Ids]:
+        import pyoxigraph
+
+        named, blank, literal = pyoxigraph.NamedNode, pyoxigraph.BlankNode, pyoxigraph.Literal
+        number = self._terms.number
+        names: dict[str, int] = {}
+        blanks: dict[str, int] = {}
+
+        def numbered(term: Any) -> int:
+            if isinstance(term, named):
+                found = names.get(term.value)
+                if found is None:
+                    found = names[term.value] = number(Iri(term.value))
+                return found
+            if isinstance(term, blank):
+                found = blanks.get(term.value)
+                if found is None:
+                    found = blanks[term.value] = number(Blank(f"b{self._blanks}"))
+                    self._blanks += 1
+                return found
+            if isinstance(term, literal):
+                return number(normalise(Literal(term.value, term.datatype.value, term.language)))
+            raise _Unreadable("a triple that speaks of a triple is not supported here")
+
+        for quad in quads:
+            yield numbered(quad.subject), numbered(quad.predicate), numbered(quad.object)
+
+
+class _Unreadable(Exception):
+    pass
+
+
+def _syntax_diagnostic(error: SyntaxError, data: bytes, name: str) -> Diagnostic:
+    """The parser's complaint with the place underlined; it counts lines and columns from 1."""
+    source = Source(name, data.decode("utf-8", "replace"))
+    message = error.msg or "invalid syntax"
+    if message.startswith("Parser error") and ": " in message:
+        message = message.split(": ", 1)[1]  # the place is told by the diagnostic
+    if error.lineno is None:
+        return Diagnostic(message, source=source)
+    start = _offset(source.text, error.lineno, error.offset or 1)
+    end = _offset(source.text, error.end_lineno or error.lineno, error.end_offset or 0)
+    return Diagnostic(message, Span(start, max(end, start + 1)), source)
+
+
+def _offset(text: str, line: int, column: int) -> int:
+    at = 0
+    for _ in range(line - 1):
+        following = text.find("\n", at)
+        if following < 0:
+            break
+        at = following + 1
+    return min(at + column - 1, len(text))

@@ -1,0 +1,10 @@
+"""The two languages: the text of a query enters, a query as written (`plan.chi`, `plan.sparql`) leaves.
+
+One file per step: `lexer` makes tokens, `expressions`, `triples` and `sparql` read what both languages
+share, `chicep` and `epsparql` read a whole query. All errors of a text are told at once (`report`).
+"""
+
+from kaicep.language.chicep import parse_chi
+from kaicep.language.epsparql import parse_ep
+
+__all__ = ["parse_chi", "parse_ep"]

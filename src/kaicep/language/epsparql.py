@@ -1,0 +1,144 @@
+"""The parser of EP-SPARQL: text in, `EpQuery` out.
+
+The layouts of the paper (its section 4.1) are read as printed: a WHERE without braces around it, bare
+names, a template without braces. Groups and expressions are those of `language.sparql`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kaicep.errors import Source
+from kaicep.language.cursor import Cursor, near
+from kaicep.language.depth import refuse_deep
+from kaicep.language.lexer import Kind, Token, sparql_tokens
+from kaicep.language.names import Names
+from kaicep.language.report import Report, Stuck
+from kaicep.language.sparql import Groups
+from kaicep.language.triples import TripleBlocks
+from kaicep.plan.sparql import Construct, EpQuery, Group, Node, Path, Select, TriplePattern, Triples
+from kaicep.plan.terms import Blank, Variable
+from kaicep.plan.text import EP_PREFIXES
+
+__all__ = ["parse_ep"]
+
+_POLICIES = ("unrestricted", "recent", "chronological")
+_REFUSED = {
+    "ASK": "ASK has no place in a stream: the answer could change with the next triple",
+    "DESCRIBE": "DESCRIBE is not supported",
+}
+
+
+def parse_ep(
+    source: Source, name: str = "query", prefixes: Mapping[str, str] = MappingProxyType({})
+) -> EpQuery:
+    """The EP-SPARQL query that a text holds; `prefixes` are known besides those that it declares.
+
+    >>> query = parse_ep(Source("q.epsparql", "SELECT ?x WHERE { ?x p 1 } SEQ { ?x q 2 }"))
+    >>> query.form.columns
+    (Projection(name='x', expr=None),)
+    """
+    report = Report(source)
+    cursor = Cursor(sparql_tokens(source, report), report)
+    query = _EpParser(cursor, Names(report, prefixes, EP_PREFIXES)).query(name)
+    if query is not None:
+        refuse_deep(query, report)
+    report.finish()
+    assert query is not None, "a query is missing only where an error was reported"
+    return query
+
+
+class _EpParser:
+    """One query being read."""
+
+    def __init__(self, cursor: Cursor, names: Names) -> None:
+        self.cursor = cursor
+        self.names = names
+        self.groups = Groups(cursor, names, temporal=True)
+        self.template = TripleBlocks(cursor, self.groups.terms, template=True)
+        self.consumption = "unrestricted"
+
+    def query(self, name: str) -> EpQuery | None:
+        """The whole text, or None after an error that leaves no query."""
+        try:
+            while self._prologue():
+                pass
+            form = self._form()
+            if not self.cursor.at_end:
+                raise self.cursor.expected("the end of the query")
+        except Stuck as stuck:
+            self.cursor.report.add(stuck.diagnostic)
+            return None
+        return EpQuery(
+            form,
+            self.consumption,
+            self.names.listing(),
+            self.names.base,
+            name=name,
+            source=self.cursor.report.source,
+        )
+
+    def _prologue(self) -> bool:
+        """One declaration: PREFIX, BASE or CONSUMPTION."""
+        if not self.cursor.accept_word("CONSUMPTION"):
+            return self.names.prologue(self.cursor)
+        token = self.cursor.token
+        if token.text.lower() not in _POLICIES:
+            raise self.cursor.expected(f"a policy ({', '.join(_POLICIES)})", near(token.text, _POLICIES))
+        self.consumption = self.cursor.advance().text.lower()
+        return True
+
+    def _form(self) -> Select | Construct:
+        if self.cursor.accept_word("SELECT"):
+            return self.groups.select()
+        if start := self.cursor.accept_word("CONSTRUCT"):
+            return self._construct(start)
+        token = self.cursor.token
+        if token.word in _REFUSED:
+            raise self.cursor.stuck(_REFUSED[token.word], token.span, "use SELECT or CONSTRUCT")
+        known = ["SELECT", "CONSTRUCT", "PREFIX", "BASE", "CONSUMPTION"]
+        hint = near(token.text, known) if token.kind is Kind.WORD else None
+        raise self.cursor.expected("SELECT or CONSTRUCT", hint)
+
+    def _construct(self, start: Token) -> Construct:
+        """`CONSTRUCT { ... } WHERE ...`, the template without braces, or `CONSTRUCT WHERE { ... }`."""
+        if self.cursor.at_word("WHERE"):
+            where = self._where()
+            return Construct(self._template_of(where, start), where)
+        braces = self.cursor.accept("{")
+        template: tuple[TriplePattern, ...] = ()
+        if not braces or not self.cursor.at("}"):
+            if not self.template.at_subject():
+                raise self.cursor.expected("a template of triples after CONSTRUCT")
+            template = self.template.block().patterns
+        if braces:
+            self.cursor.expect("}", "to close the template")
+        return Construct(template, self._where())
+
+    def _where(self) -> Group:
+        where = self.groups.where()
+        if self.cursor.at_word("GROUP", "HAVING"):
+            hint = "group in a subselect: WHERE { SELECT ... GROUP BY ... }"
+            raise self.cursor.stuck(
+                f"CONSTRUCT takes no {self.cursor.token.word}", self.cursor.token.span, hint
+            )
+        return where
+
+    def _template_of(self, where: Group, start: Token) -> tuple[TriplePattern, ...]:
+        """The triples of the group as a template, for `CONSTRUCT WHERE { ... }`."""
+        only = where.elements[0] if len(where.elements) == 1 else None
+        if not isinstance(only, Triples) or any(isinstance(each.predicate, Path) for each in only.patterns):
+            hint = "for anything else write CONSTRUCT { ... } WHERE { ... }"
+            raise self.cursor.stuck(
+                "CONSTRUCT WHERE takes plain triples only", self.cursor.since(start), hint
+            )
+        return tuple(
+            TriplePattern(_made(each.subject), each.predicate, _made(each.object), span=each.span)
+            for each in only.patterns
+        )
+
+
+def _made(node: Node) -> Node:
+    """A blank node of a pattern as one of a template."""
+    return Blank(node.name[2:]) if isinstance(node, Variable) and node.name.startswith("_:") else node

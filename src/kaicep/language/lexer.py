@@ -1,0 +1,250 @@
+"""From characters to tokens, each with its place in the text.
+
+The two languages share their strings, names and comments but not everything: in chi-CEP `?e.x-?f.y`
+is a subtraction and `5min` a duration, in SPARQL `ex:a-b` is one name and `?s <p> ?o` holds an IRI.
+So there are two tables of tokens. A chi-CEP text changes to the table of SPARQL inside `PATH { ... }`.
+
+Every pattern is read once and forwards, so that the time is linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from kaicep.errors import Source, Span
+from kaicep.language.report import Report
+
+__all__ = ["Kind", "Token", "chi_tokens", "describe", "sparql_tokens", "string_value", "unescape"]
+
+
+class Kind(Enum):
+    """What a token is."""
+
+    WORD = "a word"
+    VARIABLE = "a variable"
+    NAME = "a prefixed name"
+    IRI = "an IRI"
+    BLANK = "a blank node"
+    STRING = "a string"
+    LANGUAGE = "a language tag"
+    INTEGER = "a whole number"
+    FLOAT = "a number"
+    DECIMAL = "a decimal number"
+    DURATION = "a duration"
+    TIME = "a time"
+    QUOTED = "a name in backquotes"
+    SIGN = "a sign"
+    END = "the end of the query"
+
+
+class Token(NamedTuple):
+    """A token: its kind, its text, where it begins, and how many brackets are open around it."""
+
+    kind: Kind
+    text: str
+    start: int
+    depth: int
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last character."""
+        return self.start + len(self.text)
+
+    @property
+    def span(self) -> Span:
+        """Its place in the text."""
+        return Span(self.start, self.end)
+
+    @property
+    def word(self) -> str:
+        """The keyword that it may be, in capitals; empty where it is no word."""
+        return self.text.upper() if self.kind is Kind.WORD else ""
+
+
+_LONG = 40
+
+
+def describe(token: Token) -> str:
+    """A token as an error message names it."""
+    if token.kind is Kind.END:
+        return str(token.kind.value)
+    return _short(token.text)
+
+
+_SPACE = r"(?:[\s\ufeff]+|\#[^\n\r]*)+"
+_WORD = r"[^\W\d]\w*"
+# The length is bounded: each word is tried as a prefix first, which must not search the rest of the text.
+_PREFIX = r"(?:[^\W\d_](?>[\w\-.]{0,63})(?<!\.))?:"
+_STRING = (
+    r'"""(?>[^"\\]+|\\(?s:.)|"(?!""))*"""'
+    r"|'''(?>[^'\\]+|\\(?s:.)|'(?!''))*'''"
+    r'|"(?!"")[^"\\\n\r]*(?>\\.[^"\\\n\r]*)*"'
+    r"|'(?!'')[^'\\\n\r]*(?>\\.[^'\\\n\r]*)*'"
+)
+_IRI = r"<[^\x00-\x20<>\"{}|^`]*>"
+_CHI_EXPONENT = r"[eE][+-]?[0-9]+"
+
+_CHI = {
+    "SPACE": _SPACE,
+    "TIME": r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"(?:[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?)?(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?(?!\w)",
+    "DURATION": r"(?>[0-9]+(?:\.[0-9]+)?)[ \t]*(?:us|ms|s|min|h|d)(?!\w)",
+    "FLOAT": rf"(?>[0-9]*\.[0-9]+(?:{_CHI_EXPONENT})?|[0-9]+{_CHI_EXPONENT})(?!\w)",
+    "INTEGER": r"(?>[0-9]+)(?!\w)",
+    "WRONG_NUMBER": r"[0-9][\w.]*",
+    "VARIABLE": r"\?\w+",
+    # A dash belongs to a name if a letter follows, unless that begins a function: ?e.hvc:a-abs(?f.x)
+    "NAME": _PREFIX + r"(?:\w+(?:-(?![^\W\d]\w*\s*\()[^\W\d]\w*)*)?",
+    "WORD": _WORD,
+    "STRING": _STRING,
+    "QUOTED": r"`(?:[^`\n\r]|``)+`",
+    "IRI": _IRI,
+    "SIGN": r"\|\||&&|!=|<=|>=|<>|==|[=<>+\-*/%!?()\[\]{},.|&;:^]",
+}
+
+_LOCAL_PIECE = r"(?:[\w\-:]|%[0-9A-Fa-f]{2}|\\[_~.\-!$&'()*+,;=/?#@%])"
+
+_SPARQL = {
+    "SPACE": _SPACE,
+    "FLOAT": r"(?:(?>[0-9]+)(?:\.[0-9]*)?|\.[0-9]+)[eE][+-]?[0-9]+",
+    "DECIMAL": r"[0-9]*\.[0-9]+",
+    "INTEGER": r"[0-9]+",
+    "VARIABLE": r"[?$]\w+",
+    "BLANK": r"_:\w[\w\-]*(?:\.+[\w\-]+)*",
+    "NAME": _PREFIX + rf"(?:(?!-){_LOCAL_PIECE}+(?:\.+{_LOCAL_PIECE}+)*)?",
+    "WORD": _WORD,
+    "STRING": _STRING,
+    "LANGUAGE": r"@[A-Za-z]+(?:-[A-Za-z0-9]+)*",
+    # `?x<?y&&?z>3` is a comparison: no IRI that one would write begins with a question mark.
+    "IRI": r"(?!<[?$])" + _IRI,
+    "SIGN": r"\^\^|\|\||&&|!=|<=|>=|==|[=<>+\-*/!?()\[\]{},.|;^]",
+}
+
+
+def _compile(table: dict[str, str]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in table.items()))
+
+
+_CHI_TOKEN = _compile(_CHI)
+_SPARQL_TOKEN = _compile(_SPARQL)
+_CHI_SIGN = re.compile(_CHI["SIGN"])
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_REST_OF_LINE = re.compile(r"[^\n\r]*")
+
+
+def chi_tokens(source: Source, report: Report) -> list[Token]:
+    """The tokens of a chi-CEP text, the last of them the end."""
+    return list(_tokens(source, report, _CHI_TOKEN))
+
+
+def sparql_tokens(source: Source, report: Report) -> list[Token]:
+    """The tokens of a SPARQL text, the last of them the end."""
+    return list(_tokens(source, report, _SPARQL_TOKEN))
+
+
+def _tokens(source: Source, report: Report, table: re.Pattern[str]) -> Iterator[Token]:
+    text, at, depth = source.text, 0, 0
+    before: list[Token] = []  # the last two tokens, latest first
+    path_depth: int | None = None  # how deep the braces of the PATH are that is being read
+    if found := _SURROGATE.search(text):
+        report.fail("half a character (a lone surrogate) stands here", Span(found.start(), found.end()))
+    while at < len(text):
+        match = (table if path_depth is None else _SPARQL_TOKEN).match(text, at)
+        if match is None or match.lastgroup == "WRONG_NUMBER":
+            at = yield from _unreadable(text, at, depth, match, report)
+            continue
+        name, at = str(match.lastgroup), match.end()
+        if name == "SPACE":
+            continue
+        if name == "IRI" and table is _CHI_TOKEN and path_depth is None and _is_operand(before):
+            match = _CHI_SIGN.match(text, match.start())
+            assert match is not None
+            name, at = "SIGN", match.end()
+        found_text = match.group()
+        if name == "SIGN" and found_text in ")]}":
+            depth = max(0, depth - 1)
+            if path_depth == depth:
+                path_depth = None
+        token = Token(Kind[name], found_text, match.start(), depth)
+        yield token
+        if name == "SIGN" and found_text in "([{":
+            if found_text == "{" and path_depth is None and before and before[0].word == "PATH":
+                path_depth = depth if table is _CHI_TOKEN else None
+            depth += 1
+        before = [token, *before[:1]]
+    yield Token(Kind.END, "", len(text), 0)
+
+
+_OPERANDS = {Kind.VARIABLE, Kind.INTEGER, Kind.FLOAT, Kind.DURATION, Kind.STRING, Kind.QUOTED, Kind.IRI}
+
+
+def _is_operand(before: list[Token]) -> bool:
+    """Whether the last token ends an operand, so that `<` compares and opens no IRI."""
+    if not before:
+        return False
+    last = before[0]
+    if last.kind is Kind.NAME:
+        return not last.text.endswith(":")
+    if last.kind is Kind.WORD:
+        return len(before) > 1 and before[1].text == "."
+    return last.kind in _OPERANDS or last.text == ")"
+
+
+def _unreadable(
+    text: str, at: int, depth: int, match: re.Match[str] | None, report: Report
+) -> Generator[Token, None, int]:
+    """Reports what is no token, gives a stand-in where one helps to read on; returns where to go on."""
+    first = text[at]
+    if match is not None:
+        hint = "a duration is a number and one of us, ms, s, min, h, d, as in 5min"
+        report.error(f"{_short(match.group())} is neither a number nor a duration", Span(*match.span()), hint)
+        yield Token(Kind.INTEGER, "1", at, depth)
+        return match.end()
+    if first in "\"'`":
+        long = text.startswith(first * 3, at)
+        found = _REST_OF_LINE.match(text, at)
+        end = len(text) if long or found is None else found.end()
+        what = "name in backquotes" if first == "`" else "string"
+        report.error(f"this {what} is never closed", Span(at, at + 1), f"it needs a closing {first}")
+        yield Token(Kind.QUOTED if first == "`" else Kind.STRING, text[at:end], at, depth)
+        return end
+    hint_for = {"“": 'strings stand in straight quotes: "text"', "$": "a variable is written ?name"}
+    report.error(f"the character {first!r} means nothing here", Span(at, at + 1), hint_for.get(first))
+    return at + 1
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONG else text[:_LONG] + "..."
+
+
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))", re.DOTALL)
+_PLAIN = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
+
+
+def string_value(token: Token, report: Report) -> str:
+    """What a string token says, without its quotes and escapes."""
+    quotes = 3 if token.text[:3] in ('"""', "'''") else 1
+    return unescape(token.text[quotes:-quotes], token.start + quotes, report, _PLAIN)
+
+
+def unescape(text: str, start: int, report: Report, plain: dict[str, str] | None = None) -> str:
+    """The text with its backslashes read: `\\u00e9` and those in `plain`."""
+    if "\\" not in text:
+        return text
+
+    def replacement(found: re.Match[str]) -> str:
+        short, long, letter = found.groups()
+        if letter is not None and plain and letter in plain:
+            return plain[letter]
+        code = int(short or long or "110000", 16)
+        if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+            span = Span(start + found.start(), start + found.end())
+            hint = f"write \\\\{letter} for a backslash and {letter}" if letter else None
+            report.error(f"{found.group()} stands for no character", span, hint)
+            return ""
+        return chr(code)
+
+    return _ESCAPE.sub(replacement, text)

@@ -1,0 +1,334 @@
+"""SPARQL groups and subselects: what stands in a PATH, and the body of an EP-SPARQL query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from kaicep.language.cursor import Cursor, near
+from kaicep.language.lexer import Kind, Token, describe
+from kaicep.language.names import Names
+from kaicep.language.report import Stuck
+from kaicep.language.sparql_expressions import SparqlExpressions
+from kaicep.language.terms import Terms
+from kaicep.language.triples import TripleBlocks
+from kaicep.plan.expressions import Call, Expr, VariableRef
+from kaicep.plan.sparql import (
+    TEMPORAL_OPERATORS,
+    Bind,
+    Element,
+    Filter,
+    Group,
+    Minus,
+    Operation,
+    Optional,
+    Projection,
+    Select,
+    SubSelect,
+    Triples,
+    Values,
+)
+from kaicep.plan.terms import Term
+
+__all__ = ["Groups"]
+
+_MOST_ELEMENTS = 100
+_AFTER_WHERE = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET")
+_REFUSED = {
+    "ORDER": ("ORDER BY has no place in a stream: matches come in the order of their end", "leave it out"),
+    "LIMIT": ("LIMIT has no place in a stream: there is no last match", "leave it out"),
+    "OFFSET": ("OFFSET has no place in a stream: matches come as they happen", "leave it out"),
+    "GRAPH": ("GRAPH is not supported: stream and knowledge are one graph", "leave GRAPH and its name out"),
+    "SERVICE": (
+        "SERVICE is not supported: an answer must depend on stream and knowledge alone",
+        "load that knowledge beside the rest",
+    ),
+    "SEQOPTIONAL": (
+        "SEQOPTIONAL is not timewise monotone: a later triple could take back an answer already given",
+        "use OPTIONALSEQ, which looks for the optional part earlier, or NOT for an absence",
+    ),
+}
+
+
+class Groups:
+    """A parser of groups; with `temporal`, of those of EP-SPARQL."""
+
+    def __init__(self, cursor: Cursor, names: Names, temporal: bool) -> None:
+        self.cursor = cursor
+        self.temporal = temporal
+        self.terms = Terms(cursor, names, bare=temporal)
+        self.triples = TripleBlocks(cursor, self.terms)
+        self.expressions = SparqlExpressions(cursor, names, self.terms, self.group, temporal)
+        self._elements: dict[str, Callable[[Token], Element]] = {
+            "FILTER": self._filter,
+            "OPTIONAL": self._optional,
+            "MINUS": self._minus,
+            "BIND": self._bind,
+            "VALUES": self._values,
+        }
+
+    def group(self, where: str) -> Group:
+        """`{ ... }`; `where` says in words what it belongs to."""
+        with self.cursor:
+            start = self.cursor.expect("{", where)
+            if self.cursor.at_word("SELECT"):
+                elements: tuple[Element, ...] = (self._subselect(),)
+            else:
+                elements = self._body(start.depth + 1)
+            if self.cursor.token.word in _REFUSED:
+                self._refuse()
+            self.cursor.expect("}", "to close the group")
+            return Group(elements, span=self.cursor.since(start))
+
+    def where(self) -> Group:
+        """`WHERE { ... }`, or as the EP-SPARQL paper prints it, without braces around groups and filters."""
+        if not self.cursor.accept_word("WHERE") and not self.cursor.at("{"):
+            raise self.cursor.expected("WHERE", near(self.cursor.token.text, ["WHERE"]))
+        start = self.cursor.token
+        if self.cursor.at("}") or self.cursor.at_end:
+            raise self.cursor.expected("{ after WHERE")
+        elements = self._body(start.depth)
+        if len(elements) == 1 and isinstance(elements[0], Group):
+            return elements[0]
+        return Group(elements, span=self.cursor.since(start))
+
+    def _body(self, depth: int) -> tuple[Element, ...]:
+        """The parts of a group, up to what closes it. After an error it goes on with the next part."""
+        elements: list[Element] = []
+        while not (self.cursor.at_end or self.cursor.at("}") or self.cursor.at_word(*_AFTER_WHERE)):
+            begun = self.cursor.index
+            try:
+                elements.append(self._element())
+                self.cursor.accept(".")
+            except Stuck as stuck:
+                self.cursor.report.add(stuck.diagnostic)
+                self._skip_to_element(begun, depth)
+        if sum(not isinstance(each, Triples) for each in elements) > _MOST_ELEMENTS:
+            span = elements[_MOST_ELEMENTS].span or self.cursor.token.span
+            self.cursor.report.error(f"a group has more than {_MOST_ELEMENTS} parts", span)
+        return tuple(elements)
+
+    def _skip_to_element(self, begun: int, depth: int) -> None:
+        """Goes on to the next word that begins a part of the group at this depth, or to its end."""
+        cursor = self.cursor
+        if cursor.index == begun:
+            cursor.advance()
+        while not cursor.at_end:
+            here = cursor.token
+            if here.depth < depth and here.text in (")", "]", "}"):
+                return
+            if here.depth <= depth and (here.word in self._elements or here.word in _AFTER_WHERE):
+                return
+            if here.depth <= depth and here.text == "." and here.kind is Kind.SIGN:
+                cursor.advance()
+                return
+            cursor.advance()
+
+    def _element(self) -> Element:
+        token = self.cursor.token
+        if token.word in self._elements:
+            return self._elements[token.word](self.cursor.advance())
+        if self.cursor.at("{"):
+            return self._chain()
+        if token.word in _REFUSED:
+            self._refuse()
+        if self.triples.at_subject() and not self._at_unknown_keyword():
+            return self.triples.block()
+        if token.word in TEMPORAL_OPERATORS or token.word == "UNION":
+            raise self.cursor.stuck(
+                f"{token.word} stands between two groups",
+                token.span,
+                f"put both sides in braces: {{ ... }} {token.word} {{ ... }}",
+            )
+        known = [*self._elements, "UNION", *TEMPORAL_OPERATORS]
+        hint = near(token.text, known) if token.kind is Kind.WORD else None
+        raise self.cursor.expected("a triple, a group, or a keyword such as FILTER or OPTIONAL", hint)
+
+    def _at_unknown_keyword(self) -> bool:
+        """Whether a word is next that is no keyword but stands like one; it could be a bare name too."""
+        return self.cursor.token.kind is Kind.WORD and self.cursor.next.text in ("(", "{")
+
+    def _refuse(self) -> NoReturn:
+        message, hint = _REFUSED[self.cursor.token.word]
+        raise self.cursor.stuck(message, self.cursor.token.span, hint)
+
+    def _chain(self) -> Element:
+        """Groups with operators between them, all equally tight, from left to right."""
+        start = self.cursor.token
+        left: Element = self.group("before a group")
+        while self.cursor.at_word("UNION", "SEQOPTIONAL", *TEMPORAL_OPERATORS):
+            operator = self.cursor.token
+            if operator.word == "SEQOPTIONAL":
+                self._refuse()
+            if not self.temporal and operator.word != "UNION":
+                hint = "order the events outside of the PATH, with SEQ (?a, ?b)"
+                message = f"{operator.word} belongs to EP-SPARQL; knowledge in a PATH has no time"
+                raise self.cursor.stuck(message, operator.span, hint)
+            self.cursor.advance()
+            right = self.group(f"and a group after {operator.word}")
+            left = Operation(operator.word, left, right, span=self.cursor.since(start))
+        return left
+
+    def _filter(self, keyword: Token) -> Element:
+        return Filter(self.expressions.constraint("FILTER"), span=self.cursor.since(keyword))
+
+    def _optional(self, keyword: Token) -> Element:
+        return Optional(self.group("after OPTIONAL"), span=self.cursor.since(keyword))
+
+    def _minus(self, keyword: Token) -> Element:
+        return Minus(self.group("after MINUS"), span=self.cursor.since(keyword))
+
+    def _bind(self, keyword: Token) -> Element:
+        hint = "for example BIND (?a + 1 AS ?b)"
+        self.cursor.expect("(", "after BIND", hint)
+        expr = self.expressions.expression()
+        self.cursor.expect_word("AS", "after the expression of BIND")
+        name = self._variable("a variable after AS", hint)
+        self.cursor.expect(")", "to close BIND")
+        return Bind(expr, name, span=self.cursor.since(keyword))
+
+    def _variable(self, what: str, hint: str | None = None) -> str:
+        return self.cursor.expect_kind(Kind.VARIABLE, what, hint).text[1:]
+
+    def _values(self, keyword: Token) -> Element:
+        """`VALUES ?x { 1 2 }` and `VALUES (?x ?y) { (1 2) (UNDEF 3) }`."""
+        cursor = self.cursor
+        several = cursor.accept("(")
+        names: list[str] = []
+        if not several:
+            names.append(self._variable("a variable after VALUES", "for example VALUES ?x { 1 2 }"))
+        while several and not cursor.accept(")"):
+            names.append(self._variable("a variable, or ) after the variables"))
+        cursor.expect("{", "before the values")
+        rows: list[tuple[Term | None, ...]] = []
+        while not cursor.accept("}"):
+            rows.append(self._row(len(names)) if several else (self._value(),))
+        return Values(tuple(names), tuple(rows), span=cursor.since(keyword))
+
+    def _row(self, width: int) -> tuple[Term | None, ...]:
+        start = self.cursor.expect("(", "before a row of values, or } after the last")
+        row = []
+        while not self.cursor.accept(")"):
+            row.append(self._value())
+        if len(row) != width:
+            message = f"this row has {len(row)} values for {width} variables"
+            self.cursor.report.error(message, self.cursor.since(start), "UNDEF stands for a missing value")
+        return tuple(row)
+
+    def _value(self) -> Term | None:
+        if self.cursor.accept_word("UNDEF"):
+            return None
+        if self.terms.at_literal():
+            return self.terms.literal()
+        return self.terms.iri("a value: a name, a literal or UNDEF")
+
+    # SELECT, in a group and as the whole of an EP-SPARQL query.
+
+    def _subselect(self) -> Element:
+        start = self.cursor.advance()
+        select = self.select()
+        return SubSelect(select, span=self.cursor.since(start))
+
+    def select(self) -> Select:
+        """What follows the word SELECT, up to HAVING."""
+        distinct = self.cursor.accept_word("DISTINCT") is not None
+        if not distinct:
+            self.cursor.accept_word("REDUCED")
+        outer, self.expressions.aggregates = self.expressions.aggregates, True
+        star = self.cursor.accept("*")
+        columns = None if star else self._columns()
+        self.expressions.aggregates = False
+        if self.cursor.at_word("FROM"):
+            hint = "the streams and the knowledge are given where the query is run"
+            raise self.cursor.stuck("FROM is not supported in EP-SPARQL", self.cursor.token.span, hint)
+        where = self.where()
+        group_by = self._group_by()
+        if star and group_by:
+            self.cursor.report.error("SELECT * cannot be grouped", star.span, "name the columns")
+        having = self._having()
+        self.expressions.aggregates = outer
+        if self.cursor.token.word in _REFUSED:
+            self._refuse()
+        return Select(columns, where, group_by, having, distinct)
+
+    def _columns(self) -> tuple[Projection, ...]:
+        columns: list[Projection] = []
+        while not (self.cursor.at("{", "}") or self.cursor.at_end or self.cursor.at_word("WHERE", "FROM")):
+            columns.append(self._column())
+            if self.cursor.at(","):
+                raise self.cursor.expected(
+                    "another column or WHERE", "columns stand without commas in SPARQL"
+                )
+        if not columns:
+            raise self.cursor.expected("a variable, (expression AS ?name), or * after SELECT")
+        return tuple(columns)
+
+    def _column(self) -> Projection:
+        """`?x`, `(expr AS ?x)`, and as the paper prints it: `expr AS ?x`, `?x AS expr`."""
+        start = self.cursor.token
+        if self.cursor.at("(") and (column := self._standard_column()):
+            return column
+        left = self.expressions.expression()
+        if not self.cursor.accept_word("AS"):
+            if isinstance(left, VariableRef):
+                return Projection(left.name, span=start.span)
+            raise self.cursor.expected("AS and a name for the expression", "write (expression AS ?name)")
+        right = self.expressions.expression()
+        span = self.cursor.since(start)
+        if isinstance(right, VariableRef):
+            return Projection(right.name, left, span=span)
+        if isinstance(left, VariableRef):
+            return Projection(left.name, right, span=span)
+        raise self.cursor.stuck("neither side of AS is a variable", span, "write (expression AS ?name)")
+
+    def _standard_column(self) -> Projection | None:
+        """`(expr AS ?x)`; None, and nothing taken, where the parenthesis only begins an expression."""
+        start, begun = self.cursor.advance(), self.cursor.index - 1
+        expr = self.expressions.expression()
+        if not self.cursor.accept_word("AS"):
+            self.cursor.index = begun
+            return None
+        name = self._variable("a variable after AS", "for example (?a + 1 AS ?b)")
+        self.cursor.expect(")", "after the name")
+        return Projection(name, expr, span=self.cursor.since(start))
+
+    def _group_by(self) -> tuple[Projection, ...]:
+        if not self.cursor.accept_word("GROUP"):
+            return ()
+        self.cursor.expect_word("BY", "after GROUP")
+        keys = [self._key()]
+        while (
+            self.cursor.at("(")
+            or self.cursor.token.kind in (Kind.VARIABLE, Kind.NAME, Kind.IRI)
+            or (self.cursor.token.kind is Kind.WORD and not self.cursor.at_word(*_AFTER_WHERE, "VALUES"))
+        ):
+            keys.append(self._key())
+        return tuple(keys)
+
+    def _key(self) -> Projection:
+        """A variable, a call, or an expression in parentheses, perhaps with a name."""
+        start = self.cursor.token
+        if self.cursor.accept_kind(Kind.VARIABLE):
+            return Projection(start.text[1:], span=start.span)
+        if not self.cursor.at("("):
+            expr: Expr = self.expressions.primary()
+            if not isinstance(expr, Call):
+                raise self.cursor.stuck(
+                    f"{describe(start)} is no key to group by", start.span, "write GROUP BY ?x"
+                )
+            return Projection(self.terms.fresh(), expr, span=self.cursor.since(start))
+        self.cursor.advance()
+        expr = self.expressions.expression()
+        name = self._variable("a variable after AS") if self.cursor.accept_word("AS") else self.terms.fresh()
+        self.cursor.expect(")", "after the key")
+        return Projection(name, expr, span=self.cursor.since(start))
+
+    def _having(self) -> tuple[Expr, ...]:
+        if not self.cursor.accept_word("HAVING"):
+            return ()
+        self.expressions.aggregates = True
+        conditions = [self.expressions.constraint("HAVING")]
+        while self.cursor.at("("):
+            conditions.append(self.expressions.constraint("HAVING"))
+        self.expressions.aggregates = False
+        return tuple(conditions)

@@ -1,0 +1,450 @@
+"""From SPARQL groups as written to the operators that say what their solutions are.
+
+This is the translation of SPARQL 1.1 (its section 18.2), with the temporal operators of EP-SPARQL
+beside UNION. Besides, two things that only need the shape of a group: which variables it mentions,
+and the group with some of its variables replaced by terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.plan import nodes
+from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, TermConst, VariableRef, rewrite, walk
+from kaicep.plan.nodes import Bgp, Extend, FilterSolutions, Grouping, Join, LeftJoin, Node, Solutions, Table
+from kaicep.plan.sparql import (
+    Bind,
+    Construct,
+    Element,
+    EpQuery,
+    Filter,
+    Group,
+    Minus,
+    Operation,
+    Optional,
+    Predicate,
+    Projection,
+    Select,
+    SubSelect,
+    TriplePattern,
+    Triples,
+    Values,
+)
+from kaicep.plan.sparql import Node as Place
+from kaicep.plan.terms import XSD, Literal, Term, Variable
+
+__all__ = [
+    "element_variables",
+    "ep_plan",
+    "pattern_variables",
+    "substitute",
+    "translate",
+    "translate_select",
+    "visible_variables",
+]
+
+_UNIT = Table()
+
+
+def ep_plan(query: EpQuery) -> Solutions | nodes.Triples:
+    """The plan of an EP-SPARQL query: `Solutions` of a SELECT, `Triples` of a CONSTRUCT."""
+    try:
+        if isinstance(query.form, Construct):
+            return nodes.Triples(translate(query.form.where, query.consumption), query.form.template)
+        return translate_select(query.form, query.consumption)
+    except Mistake as mistake:
+        raise Mistake(replace(each, source=query.source) for each in mistake.diagnostics) from None
+
+
+@lru_cache(maxsize=4096)
+def translate(group: Group, consumption: str = "unrestricted") -> Node:
+    """The operators of a group.
+
+    >>> pattern = TriplePattern(Variable("x"), Variable("p"), Variable("y"))
+    >>> translate(Group((Triples((pattern,)),))) == Bgp((pattern,))
+    True
+    """
+    node, filters = _parts(group, consumption)
+    for condition in filters:
+        node = FilterSolutions(node, condition)
+    return node
+
+
+def _parts(group: Group, consumption: str) -> tuple[Node, list[Expr]]:
+    """What a group joins, and its filters, which judge the whole of it wherever they stand."""
+    node: Node = _UNIT
+    filters: list[Expr] = []
+    for element in _merged(group):
+        match element:
+            case Filter(condition):
+                filters.append(_expression(condition, consumption))
+            case Optional(inner):
+                node = LeftJoin(node, *_conditional(inner, consumption))
+            case Minus(inner):
+                node = nodes.Minus(node, translate(inner, consumption))
+            case Bind(expr, name):
+                node = Extend(node, name, _expression(expr, consumption))
+            case _:
+                found = _element(element, consumption)
+                node = found if node == _UNIT else Join(node, found)
+    return node, filters
+
+
+def _merged(group: Group) -> list[Element]:
+    """The elements of a group, triples that only filters separate in one piece."""
+    merged: list[Element] = [each for each in group.elements if isinstance(each, Filter)]
+    rest = [each for each in group.elements if not isinstance(each, Filter)]
+    for each in rest:
+        last = merged[-1] if merged else None
+        if isinstance(each, Triples) and isinstance(last, Triples):
+            merged[-1] = Triples(last.patterns + each.patterns)
+        else:
+            merged.append(each)
+    return merged
+
+
+def _element(element: Element, consumption: str) -> Node:
+    """The operators of an element that stands by itself."""
+    match element:
+        case Group():
+            return translate(element, consumption)
+        case Triples(patterns):
+            return Bgp(patterns)
+        case Values(names, rows):
+            return Table(names, rows)
+        case SubSelect(select):
+            return translate_select(select, consumption)
+        case Operation():
+            return _operation(element, consumption)
+        case _:
+            return translate(Group((element,)), consumption)
+
+
+def _operation(operation: Operation, consumption: str) -> Node:
+    """UNION or a temporal operator; the filters of an optional side judge the joined solution."""
+    op, left, right = operation.op, operation.left, operation.right
+    if op == "UNION":
+        return nodes.Union(_element(left, consumption), _element(right, consumption))
+    condition: Expr | None = None
+    if op == "OPTIONALSEQ":
+        first, condition = _conditional(left, consumption)
+        second = _element(right, consumption)
+    elif op == "EQUALSOPTIONAL":
+        first = _element(left, consumption)
+        second, condition = _conditional(right, consumption)
+    else:
+        first, second = _element(left, consumption), _element(right, consumption)
+    return nodes.Temporal(op, first, second, condition, consumption)
+
+
+def _conditional(element: Element, consumption: str) -> tuple[Node, Expr | None]:
+    """An optional side: what it matches, and its own filters as the condition of the join."""
+    if not isinstance(element, Group):
+        return _element(element, consumption), None
+    node, filters = _parts(element, consumption)
+    if not filters:
+        return node, None
+    condition = filters[0]
+    for each in filters[1:]:
+        condition = Call("and", (condition, each))
+    return node, condition
+
+
+def _expression(expr: Expr, consumption: str) -> Expr:
+    """The expression, the group of every EXISTS in it translated."""
+
+    def change(node: Expr) -> Expr:
+        if isinstance(node, Exists) and isinstance(node.group, Group):
+            return replace(node, group=translate(node.group, consumption))
+        if isinstance(node, Call):
+            _refuse_function(node)
+        return node
+
+    return rewrite(expr, change)
+
+
+_UNREPEATABLE = "the same events must give the same matches"
+_REFUSED = {
+    "now": "time is event time: write getENDTIME()",
+    "rand": _UNREPEATABLE,
+    "uuid": _UNREPEATABLE,
+    "struuid": _UNREPEATABLE,
+}
+_CASTS = frozenset(
+    XSD + name
+    for name in (
+        *("string", "boolean", "integer", "decimal", "float", "double"),
+        *("dateTime", "duration", "dayTimeDuration"),
+    )
+)
+
+
+def _refuse_function(call: Call) -> None:
+    """Functions that a second run could not repeat, and those that nobody knows."""
+    if call.op in _REFUSED:
+        raise Mistake(Diagnostic(f"{call.op.upper()}() is refused", call.span, hint=_REFUSED[call.op]))
+    if ":" in call.op and call.op not in _CASTS:
+        known = ", ".join(sorted(f"xsd:{each.removeprefix(XSD)}" for each in _CASTS))
+        raise Mistake(Diagnostic(f"unknown function <{call.op}>", call.span, hint=f"known: {known}"))
+
+
+# --- SELECT ----------------------------------------------------------------------------------------
+
+
+def translate_select(select: Select, consumption: str = "unrestricted") -> Solutions:
+    """The plan of a SELECT, by itself or inside a group."""
+    node = translate(select.where, consumption)
+    columns = select.columns
+    if columns is None:
+        names = tuple(each for each in visible_variables(select.where) if not each.startswith("_:"))
+        columns = tuple(Projection(each) for each in names)
+    collected: dict[Aggregate, str] = {}
+    having = [_without_aggregates(_expression(each, consumption), collected) for each in select.having]
+    computed = [
+        (each.name, _without_aggregates(_expression(each.expr, consumption), collected))
+        for each in columns
+        if each.expr is not None
+    ]
+    if select.group_by or collected or having:
+        _refuse_ungrouped(columns, select, computed, collected)
+        keys = tuple((k.name, k.expr and _expression(k.expr, consumption)) for k in select.group_by)
+        node = Grouping(node, keys, tuple((name, each) for each, name in collected.items()))
+    for condition in having:
+        node = FilterSolutions(node, condition)
+    for name, expr in computed:
+        node = Extend(node, name, expr)
+    return Solutions(node, tuple(each.name for each in columns), select.distinct)
+
+
+def _without_aggregates(expr: Expr, collected: dict[Aggregate, str]) -> Expr:
+    """The expression with a variable in the place of each aggregate; these are added to `collected`."""
+
+    def change(node: Expr) -> Expr:
+        if isinstance(node, Aggregate):
+            return VariableRef(collected.setdefault(node, f"_:aggregate{len(collected)}"), span=node.span)
+        return node
+
+    return rewrite(expr, change)
+
+
+def _refuse_ungrouped(
+    columns: tuple[Projection, ...],
+    select: Select,
+    computed: list[tuple[str, Expr]],
+    collected: Mapping[Aggregate, str],
+) -> None:
+    """A column of a group is a key, or made of keys, aggregates and columns before it."""
+    known = {each.name for each in select.group_by} | set(collected.values())
+    values = dict(computed)
+    for column in columns:
+        used = {column.name: column.span}
+        if column.name in values:
+            used = {e.name: e.span for e in walk(values[column.name]) if isinstance(e, VariableRef)}
+        for name, span in used.items():
+            if name not in known:
+                hint = f"add ?{name} to GROUP BY, or take SAMPLE(?{name})"
+                raise Mistake(Diagnostic(f"?{name} has no single value in a group", span, hint=hint))
+        known.add(column.name)
+
+
+# --- variables -------------------------------------------------------------------------------------
+
+
+def pattern_variables(pattern: TriplePattern) -> tuple[str, ...]:
+    """The variables of a triple pattern, in its order.
+
+    >>> pattern_variables(TriplePattern(Variable("x"), Variable("p"), Literal("1")))
+    ('x', 'p')
+    """
+    places = (pattern.subject, pattern.predicate, pattern.object)
+    return tuple(each.name for each in places if isinstance(each, Variable))
+
+
+def visible_variables(element: Element) -> tuple[str, ...]:
+    """The variables that a solution of the element may bind, in the order of the text."""
+    return tuple(dict.fromkeys(_visible(element)))
+
+
+def _visible(element: Element) -> Iterator[str]:
+    match element:
+        case Group(elements):
+            for each in elements:
+                yield from _visible(each)
+        case Triples(patterns):
+            for pattern in patterns:
+                yield from pattern_variables(pattern)
+        case Optional(group):
+            yield from _visible(group)
+        case Bind(_, name):
+            yield name
+        case Values(names, _):
+            yield from names
+        case Operation(op, left, right):
+            yield from _visible(left)
+            if op != "NOT":
+                yield from _visible(right)
+        case SubSelect(select):
+            if select.columns is None:
+                yield from (each for each in _visible(select.where) if not each.startswith("_:"))
+            else:
+                yield from (each.name for each in select.columns)
+
+
+def element_variables(element: Element) -> frozenset[str]:
+    """All variables that an element mentions and shares with its neighbours.
+
+    That is wider than what it binds: filters, MINUS and EXISTS count. The inner variables of a
+    subquery do not, since nobody outside can speak of them.
+    """
+    return frozenset(_mentioned(element))
+
+
+def _mentioned(element: Element) -> Iterator[str]:
+    yield from _visible(element)
+    match element:
+        case Group(elements):
+            for each in elements:
+                yield from _mentioned(each)
+        case Filter(condition):
+            yield from _mentioned_in(condition)
+        case Bind(expr, _):
+            yield from _mentioned_in(expr)
+        case Optional(group) | Minus(group):
+            yield from _mentioned(group)
+        case Operation(_, left, right):
+            yield from _mentioned(left)
+            yield from _mentioned(right)
+
+
+def _mentioned_in(expr: Expr) -> Iterator[str]:
+    for each in walk(expr):
+        if isinstance(each, VariableRef):
+            yield each.name
+        elif isinstance(each, Exists) and isinstance(each.group, Group):
+            yield from _mentioned(each.group)
+
+
+# --- substitution ----------------------------------------------------------------------------------
+
+_TRUE = TermConst(Literal("true", XSD + "boolean"))
+
+
+class _Values(NamedTuple):
+    """The terms to put in, by the name of their variable."""
+
+    mapping: Mapping[str, Term]
+
+    def place(self, place: Place) -> Place:
+        return self.mapping.get(place.name, place) if isinstance(place, Variable) else place
+
+    def predicate(self, predicate: Predicate) -> Predicate:
+        if not isinstance(predicate, Variable) or predicate.name not in self.mapping:
+            return predicate
+        return self.mapping[predicate.name]  # type: ignore[return-value]  # a literal meets no triple
+
+    def pattern(self, pattern: TriplePattern) -> TriplePattern:
+        return replace(
+            pattern,
+            subject=self.place(pattern.subject),
+            predicate=self.predicate(pattern.predicate),
+            object=self.place(pattern.object),
+        )
+
+    def expr(self, expr: Expr) -> Expr:
+        def change(node: Expr) -> Expr:
+            if isinstance(node, VariableRef) and node.name in self.mapping:
+                return TermConst(self.mapping[node.name], span=node.span)
+            if isinstance(node, Call) and node.op == "bound" and isinstance(node.args[0], TermConst):
+                return _TRUE
+            if isinstance(node, Exists) and isinstance(node.group, Group):
+                return replace(node, group=self.group(node.group))
+            return node
+
+        return rewrite(expr, change)
+
+    def group(self, group: Group) -> Group:
+        return replace(group, elements=tuple(self.element(each) for each in group.elements))
+
+    def element(self, element: Element) -> Element:
+        match element:
+            case Group():
+                return self.group(element)
+            case Triples(patterns):
+                return replace(element, patterns=tuple(self.pattern(each) for each in patterns))
+            case Filter(condition):
+                return replace(element, condition=self.expr(condition))
+            case Optional(group) | Minus(group):
+                return replace(element, group=self.group(group))
+            case Operation(_, left, right):
+                return replace(element, left=self.element(left), right=self.element(right))
+            case Bind(expr, name):
+                return self.bind(replace(element, expr=self.expr(expr)), name)
+            case Values():
+                return self.values(element)
+            case SubSelect(select):
+                return self.subselect(select)
+            case _:
+                return element
+
+    def bind(self, element: Bind, name: str) -> Element:
+        """A BIND of a variable that is given compares; one that fails binds nothing and fits."""
+        if name not in self.mapping:
+            return element
+        same = Call("sameterm", (element.expr, TermConst(self.mapping[name])))
+        return Filter(Call("coalesce", (same, _TRUE)))
+
+    def values(self, element: Values) -> Values:
+        """The rows that agree with what is given, without its columns."""
+        kept = [i for i, name in enumerate(element.variables) if name not in self.mapping]
+        given = [(i, self.mapping[n]) for i, n in enumerate(element.variables) if n in self.mapping]
+        rows = [row for row in element.rows if all(row[i] in (None, term) for i, term in given)]
+        return replace(
+            element,
+            variables=tuple(element.variables[i] for i in kept),
+            rows=tuple(tuple(row[i] for i in kept) for row in rows),
+        )
+
+    def subselect(self, select: Select) -> Element:
+        """A subquery gets the values inside and gives them back; what it computes is compared."""
+        computed = {each.name for each in (select.columns or ()) + select.group_by if each.expr}
+        inner = _Values({name: term for name, term in self.mapping.items() if name not in computed})
+        changed = SubSelect(
+            replace(
+                select,
+                columns=select.columns and tuple(inner.column(each, select) for each in select.columns),
+                where=inner.group(select.where),
+                group_by=tuple(inner.projection(each) for each in select.group_by),
+                having=tuple(inner.expr(each) for each in select.having),
+            )
+        )
+        clash = tuple(sorted(computed & set(self.mapping)))
+        if not clash:
+            return changed
+        return Group((Group((changed,)), Values(clash, (tuple(self.mapping[name] for name in clash),))))
+
+    def column(self, column: Projection, select: Select) -> Projection:
+        """A column that is a key as well gets its value there."""
+        key = column.expr is None and any(column.name == each.name for each in select.group_by)
+        return column if key else self.projection(column)
+
+    def projection(self, projection: Projection) -> Projection:
+        if projection.expr is not None:
+            return replace(projection, expr=self.expr(projection.expr))
+        if projection.name in self.mapping:
+            return replace(projection, expr=TermConst(self.mapping[projection.name]))
+        return projection
+
+
+def substitute(group: Group, mapping: Mapping[str, Term]) -> Group:
+    """The group with terms in the place of variables, wherever these stand in it.
+
+    >>> from kaicep.plan.terms import Iri
+    >>> pattern = TriplePattern(Variable("x"), Variable("p"), Variable("y"))
+    >>> substitute(Group((Triples((pattern,)),)), {"x": Iri("urn:a")}).elements[0].patterns[0].subject
+    Iri(value='urn:a')
+    """
+    return _Values(mapping).group(group)

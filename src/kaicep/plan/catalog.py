@@ -1,0 +1,103 @@
+"""What a query is resolved against: the streams that are known, and the words that name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri
+from kaicep.plan.types import Type
+
+__all__ = ["EVENT", "WELL_KNOWN_PREFIXES", "Catalog", "Entity", "NoVocabulary", "Stream", "Vocabulary"]
+
+EVENT = "http://cei.usc.edu/Event.owl#"
+
+WELL_KNOWN_PREFIXES: Mapping[str, str] = {"rdf": RDF, "rdfs": RDFS, "owl": OWL, "xsd": XSD}
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """How an attribute's value becomes a node of the knowledge base.
+
+    By `template`, an IRI with `{value}` in it; or by `lookup`, a property whose value names the node.
+    """
+
+    property: Iri
+    template: str | None = None
+    lookup: Iri | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream and what its annotation says of it.
+
+    `attributes` are in the order of the source. `concepts` and `entities` are in the order of the
+    annotation, which decides between several attributes that carry one concept. `rdf` marks a stream
+    of triples with intervals. An `open` stream may have attributes besides these, of types that are not
+    known yet: its data was not read, or it had none. A `derived` stream is the output of a query.
+    """
+
+    name: str
+    attributes: tuple[tuple[str, Type], ...] = ()
+    time: str = "ts"
+    event_class: Iri | None = None
+    concepts: tuple[tuple[str, Iri], ...] = ()
+    entities: tuple[tuple[str, Entity], ...] = ()
+    rdf: bool = False
+    open: bool = False
+    derived: bool = False
+
+    def type_of(self, attribute: str) -> Type | None:
+        """The type of an attribute, or None where there is no such attribute."""
+        if attribute == "ts":
+            return Type.TIMESTAMP
+        return dict(self.attributes).get(attribute)
+
+    @property
+    def annotated(self) -> bool:
+        """Whether its events have a graph worth speaking of."""
+        return self.event_class is not None or bool(self.concepts or self.entities)
+
+
+class Vocabulary(Protocol):
+    """What resolving asks of the knowledge base."""
+
+    def properties_below(self, concept: Iri) -> frozenset[Iri]:
+        """The property itself and all that are narrower than or the same as it."""
+        ...
+
+    def classes_below(self, concept: Iri) -> frozenset[Iri]:
+        """The class itself and all that are narrower than or the same as it."""
+        ...
+
+
+class NoVocabulary:
+    """The vocabulary where there is no knowledge: every word stands for itself."""
+
+    def properties_below(self, concept: Iri) -> frozenset[Iri]:
+        """The property itself."""
+        return frozenset((concept,))
+
+    def classes_below(self, concept: Iri) -> frozenset[Iri]:
+        """The class itself."""
+        return frozenset((concept,))
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The streams of a run by name, the prefixes that its annotations declare, and its vocabulary."""
+
+    streams: Mapping[str, Stream] = field(default_factory=dict)
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    vocabulary: Vocabulary = field(default_factory=NoVocabulary)
+
+    def known_prefixes(self, declared: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        """The prefixes that a query which declares these may use."""
+        return tuple({**WELL_KNOWN_PREFIXES, **self.prefixes, **dict(declared)}.items())
+
+    def with_streams(self, streams: Iterable[Stream]) -> Catalog:
+        """This catalogue and these streams besides."""
+        return Catalog(
+            {**self.streams, **{each.name: each for each in streams}}, self.prefixes, self.vocabulary
+        )

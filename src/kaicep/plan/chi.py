@@ -1,0 +1,192 @@
+"""A chi-CEP query as written: every clause, with its place in the text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kaicep.errors import Source, Span
+from kaicep.plan.expressions import Expr
+from kaicep.plan.sparql import Group
+from kaicep.plan.terms import Iri
+
+__all__ = [
+    "Absent",
+    "AggregateWindow",
+    "Bound",
+    "Choice",
+    "ChiQuery",
+    "Column",
+    "Condition",
+    "Element",
+    "From",
+    "Loop",
+    "PathBlock",
+    "Place",
+    "Skip",
+    "SpanWindow",
+    "Together",
+    "Within",
+]
+
+
+def _span() -> Span | None:
+    return field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of SELECT."""
+
+    expr: Expr
+    alias: str | None = None
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class From:
+    """`(?e, airflowReport, evt:MeterUpdate)`: a variable and the streams and classes it ranges over."""
+
+    variable: str
+    sources: tuple[str | Iri, ...]
+    span: Span | None = _span()
+    source_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound of WITHIN: an instant (`at`, in microseconds), or `now` and an offset to it."""
+
+    at: int | None = None
+    offset: int = 0
+    inclusive: bool = True
+
+
+@dataclass(frozen=True)
+class Within:
+    """`WITHIN [a, b)`; None is no bound."""
+
+    low: Bound | None
+    high: Bound | None
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`FILTER (expr)` or `JOIN (expr)`; the keyword is kept for the hint and the printer only."""
+
+    expr: Expr
+    keyword: str = field(default="FILTER", compare=False)
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a pattern that one event takes: `?b`."""
+
+    variable: str
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`?b+`, `?b*`, `?b?`, `?b{n,m}`: from `least` to `most` rounds (None: any number)."""
+
+    variable: str
+    least: int
+    most: int | None
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Absent:
+    """`!?b`; `of` is more than a variable only where the query is wrong, and resolving says so."""
+
+    of: Element
+    span: Span | None = _span()
+
+    @property
+    def variable(self) -> str:
+        """The variable that must be absent."""
+        assert isinstance(self.of, Place | Loop)
+        return self.of.variable
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`(?b | ?c)`: one of them."""
+
+    members: tuple[Element, ...]
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Together:
+    """`(?b & ?c)`: all of them, in any order."""
+
+    members: tuple[Element, ...]
+    span: Span | None = _span()
+
+
+Element = Place | Loop | Absent | Choice | Together
+
+
+@dataclass(frozen=True)
+class SpanWindow:
+    """`WINDOW (?a, ?b, 5min)`: the events of these variables lie no further apart."""
+
+    variables: tuple[str, ...]
+    width: int
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class AggregateWindow:
+    """`WINDOW (?e, sliding, 5min)`; `width` in microseconds, or `count` events."""
+
+    variable: str
+    kind: str
+    width: int | None
+    count: int | None
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class PathBlock:
+    """One `PATH { ... }`."""
+
+    group: Group
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Skip:
+    """`AFTER MATCH ...`: `none`, `next`, `past_last`, `first` or `last` (these two with a variable)."""
+
+    mode: str
+    variable: str | None = None
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class ChiQuery:
+    """A chi-CEP query as written.
+
+    `select` is None for `SELECT *`. `paths` is a disjunction of conjunctions of PATH blocks.
+    """
+
+    select: tuple[Column, ...] | None
+    froms: tuple[From, ...] = ()
+    within: Within | None = None
+    conditions: tuple[Condition, ...] = ()
+    sequence: tuple[Element, ...] | None = None
+    windows: tuple[SpanWindow | AggregateWindow, ...] = ()
+    paths: tuple[tuple[PathBlock, ...], ...] = ()
+    match: str | None = None
+    skip: Skip | None = None
+    partition: tuple[Expr, ...] = ()
+    group_by: tuple[Expr, ...] = ()
+    having: tuple[Expr, ...] = ()
+    prefixes: tuple[tuple[str, str], ...] = ()
+    name: str = field(default="query", compare=False)
+    source: Source | None = field(default=None, compare=False, repr=False)
+    sequence_span: Span | None = _span()

@@ -1,0 +1,85 @@
+"""Events and matches: what goes into a plan and what comes out of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kaicep.plan.terms import Triple
+from kaicep.plan.time import format_time
+from kaicep.plan.types import Value
+
+__all__ = ["Event", "Match"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A record on a stream, at a time, with its identity (semantics 1).
+
+    An event that another query derived has that match's `id` for identity. A record of an RDF stream
+    has `triples` and a `start`; its `ts` is its end.
+    """
+
+    stream: str
+    part: int
+    seq: int
+    ts: int
+    values: Mapping[str, Value] = field(default_factory=dict, compare=False)
+    late: bool = field(default=False, compare=False)
+    id: str | None = None
+    start: int | None = field(default=None, compare=False)
+    triples: tuple[Triple, ...] = field(default=(), compare=False)
+
+    def value(self, attribute: str) -> Value:
+        """The value of an attribute; None where it is missing."""
+        return self.ts if attribute == "ts" else self.values.get(attribute)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The identity as matches write it down."""
+        if self.id is not None:
+            return {"stream": self.stream, "id": self.id}
+        return {"stream": self.stream, "part": self.part, "seq": self.seq}
+
+    def order_within(self) -> tuple[int, str, int, int]:
+        """The place of the event in its own stream."""
+        return (self.ts, self.id or "", self.part, self.seq)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An answer: which query, when, the selected values, and the events that made it.
+
+    Values are as JSON writes them: a time is its text. `events` maps a variable to an identity, to a
+    list of them for a loop; an EP-SPARQL match has none. `triples` are those of a CONSTRUCT.
+    """
+
+    query: str
+    id: str
+    start: int
+    end: int
+    select: Mapping[str, Any] = field(default_factory=dict)
+    events: Mapping[str, Any] | None = None
+    triples: tuple[str, ...] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The match as the command line prints it."""
+        row: dict[str, Any] = {
+            "query": self.query,
+            "id": self.id,
+            "start": format_time(self.start),
+            "end": format_time(self.end),
+        }
+        if self.triples is not None:
+            row["triples"] = list(self.triples)
+        else:
+            row["select"] = dict(self.select)
+        if self.events is not None:
+            row["events"] = dict(self.events)
+        return row
+
+    def to_json(self) -> str:
+        """The match as one line of JSON: the same match, the same bytes."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, separators=(", ", ": "))

@@ -1,0 +1,244 @@
+"""Plans as a person reads them: a tree, each operator with what it does on the lines below it.
+
+query1 (chi-CEP)
+Project
+|   sensorID: string = ?e.sensorID
+└─ Pattern
+...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kaicep.plan import nodes
+from kaicep.plan.chi import AggregateWindow
+from kaicep.plan.expressions import Call, Exists, Expr, Field, rewrite, walk
+from kaicep.plan.nodes import Node, Program, QueryPlan
+from kaicep.plan.sparql import Group, TriplePattern
+from kaicep.plan.text import element_text, expression_text, group_text, triple_text
+from kaicep.plan.time import format_duration, format_time
+
+__all__ = ["explain_json", "explain_text"]
+
+Prefixes = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Card:
+    """What is said of one operator: its name, a headline, and details by kind."""
+
+    operator: str
+    headline: str = ""
+    details: tuple[tuple[str, str], ...] = field(default=())
+
+
+def explain_text(program: Program) -> str:
+    """The plans of all queries as trees."""
+    return "\n\n".join("\n".join(_query_lines(query)) for query in program.queries) + "\n"
+
+
+def explain_json(program: Program) -> dict[str, Any]:
+    """The plans of all queries for machines: the same cards as in the tree, nested."""
+    return {
+        "queries": [
+            {
+                "name": query.name,
+                "language": query.language,
+                "reads": list(query.reads),
+                "plan": _node_json(query.root, dict(query.prefixes)),
+            }
+            for query in program.queries
+        ]
+    }
+
+
+def _query_lines(query: QueryPlan) -> Iterator[str]:
+    reads = f", reads {', '.join(query.reads)}" if query.reads else ""
+    yield f"{query.name} ({query.language}{reads})"
+    yield from _tree(query.root, dict(query.prefixes), "", "")
+
+
+def _tree(node: Node, prefixes: Prefixes, first: str, rest: str) -> Iterator[str]:
+    card = _card(node, prefixes)
+    yield f"{first}{card.operator}{' ' + card.headline if card.headline else ''}"
+    below = node.inputs()
+    for kind, text in card.details:
+        for index, line in enumerate(text.split("\n")):
+            label = f"{kind} " if index == 0 else " " * (len(kind) + 1)
+            yield f"{rest}{'│' if below else ' '}    {label}{line}".rstrip()
+    for index, each in enumerate(below):
+        last = index == len(below) - 1
+        yield from _tree(
+            each, prefixes, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  ")
+        )
+
+
+def _node_json(node: Node, prefixes: Prefixes) -> dict[str, Any]:
+    card = _card(node, prefixes)
+    row: dict[str, Any] = {"operator": card.operator}
+    if card.headline:
+        row["what"] = card.headline
+    for kind, text in card.details:
+        row.setdefault(kind, []).append(text)
+    row["inputs"] = [_node_json(each, prefixes) for each in node.inputs()]
+    return row
+
+
+# --- one card for each operator ----------------------------------------------------------------------
+
+
+def _card(node: Node, prefixes: Prefixes) -> _Card:
+    match node:
+        case nodes.Project():
+            return _Card("Project", "", tuple(("column", _column(each)) for each in node.columns))
+        case nodes.Pattern():
+            return _pattern(node, prefixes)
+        case nodes.WindowAggregate():
+            return _window_aggregate(node, prefixes)
+        case nodes.Scan():
+            return _Card("Scan", f"?{node.variable} in {', '.join(node.streams)}{_bounds(node.within)}")
+        case nodes.Annotate():
+            return _Card("Annotate", "each event with its graph")
+        case nodes.Filter():
+            return _Card("Filter", "", _conditions("where", node.conditions))
+        case nodes.SemanticFilter():
+            return _Card("SemanticFilter", "", _semantics(node.conditions, prefixes))
+    return _sparql_card(node, prefixes)
+
+
+def _pattern(node: nodes.Pattern, prefixes: Prefixes) -> _Card:
+    headline = f"SEQ ({', '.join(element_text(each) for each in node.sequence)})"
+    details = [("match", f"{node.match}, after match {_skip(node)}")]
+    if node.partition:
+        details.append(("partition by", ", ".join(_written(each) for each in node.partition)))
+    details += _conditions("join", node.conditions)
+    details += [
+        ("window", f"({', '.join('?' + each for each in window.variables)}) {format_duration(window.width)}")
+        for window in node.windows
+    ]
+    if node.deadline is not None:
+        details.append(("deadline", f"{format_duration(node.deadline)} after the first event"))
+    return _Card("Pattern", headline, (*details, *_semantics(node.semantics, prefixes)))
+
+
+def _skip(node: nodes.Pattern) -> str:
+    words = {"none": "no skip", "next": "skip to next", "past_last": "skip past last"}
+    return words.get(node.skip) or f"skip to {node.skip} ?{node.skip_variable}"
+
+
+def _window_aggregate(node: nodes.WindowAggregate, prefixes: Prefixes) -> _Card:
+    details: list[tuple[str, str]] = []
+    if node.partition:
+        details.append(("partition by", ", ".join(_written(each) for each in node.partition)))
+    if node.group_by:
+        details.append(("group by", ", ".join(_written(each) for each in node.group_by)))
+    details += _conditions("having", node.having)
+    return _Card("WindowAggregate", _window(node.window), (*details, *_semantics(node.semantics, prefixes)))
+
+
+def _window(window: AggregateWindow) -> str:
+    size = format_duration(window.width) if window.width is not None else f"{window.count} events"
+    return f"{window.kind} {size} of ?{window.variable}"
+
+
+def _bounds(within: nodes.Interval) -> str:
+    if within.low is None and within.high is None:
+        return ""
+    low, high = ("" if each is None else format_time(each) for each in (within.low, within.high))
+    opening, closing = "[" if within.low_inclusive else "(", "]" if within.high_inclusive else ")"
+    return f", within {opening}{low}, {high}{closing}"
+
+
+def _column(column: nodes.OutputColumn) -> str:
+    kind = "term" if column.type is None else str(column.type)
+    return f"{column.name}: {'list of ' if column.many else ''}{kind} = {_written(column.expr)}"
+
+
+def _conditions(kind: str, conditions: tuple[Expr, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((kind, _written(each) + _reading(each)) for each in conditions)
+
+
+def _semantics(conditions: tuple[nodes.Semantic, ...], prefixes: Prefixes) -> tuple[tuple[str, str], ...]:
+    rows: list[tuple[str, str]] = []
+    for each in conditions:
+        about = ", ".join(f"?{name}" for name in each.variables) or "the knowledge alone"
+        wanted = f", selecting {', '.join('?' + name for name in each.selected)}" if each.selected else ""
+        text = "\nor ".join(group_text(group, prefixes=prefixes) for group in each.alternatives)
+        rows.append(("path", f"about {about}{wanted}\n{text}"))
+    return tuple(rows)
+
+
+def _written(expr: Expr) -> str:
+    """A resolved expression as one would write it: widening goes without saying."""
+    return expression_text(
+        rewrite(expr, lambda node: node.args[0] if isinstance(node, Call) and node.op == "float" else node)
+    )
+
+
+def _reading(expr: Expr) -> str:
+    """Which attributes stand behind the concepts of an expression."""
+    notes: dict[str, None] = {}
+    for node in walk(expr):
+        if isinstance(node, Field):
+            for stream, attributes in node.sources:
+                if attributes and attributes != (node.name,):
+                    notes[f"{node.name} is {' or '.join(attributes)} on {stream}"] = None
+    return f"    # {'; '.join(notes)}" if notes else ""
+
+
+def _sparql_card(node: Node, prefixes: Prefixes) -> _Card:
+    name = type(node).__name__
+    match node:
+        case nodes.Solutions():
+            return _Card("Solutions", " ".join(f"?{each}" for each in node.names))
+        case nodes.Triples():
+            return _Card("Construct", "", _patterns(node.template, prefixes))
+        case nodes.Bgp():
+            return _Card("Bgp", "", _patterns(node.patterns, prefixes))
+        case nodes.Temporal():
+            policy = "" if node.consumption == "unrestricted" else f", {node.consumption}"
+            return _Card("Temporal", node.op + policy, _condition(node.condition, prefixes))
+        case nodes.LeftJoin():
+            return _Card("LeftJoin", "", _condition(node.condition, prefixes))
+        case nodes.FilterSolutions():
+            return _Card("Filter", "", _condition(node.condition, prefixes))
+        case nodes.Extend():
+            return _Card("Extend", f"?{node.name} = {_sparql_text(node.expr, prefixes)}")
+        case nodes.Grouping():
+            return _grouping(node, prefixes)
+        case nodes.Table():
+            names = " ".join(f"?{each}" for each in node.variables)
+            return _Card("Table", f"{len(node.rows)} rows of {names}")
+    return _Card(name)
+
+
+def _patterns(patterns: tuple[TriplePattern, ...], prefixes: Prefixes) -> tuple[tuple[str, str], ...]:
+    return tuple(("triple", triple_text(each, prefixes)) for each in patterns)
+
+
+def _condition(condition: Expr | None, prefixes: Prefixes) -> tuple[tuple[str, str], ...]:
+    return () if condition is None else (("where", _sparql_text(condition, prefixes)),)
+
+
+def _grouping(node: nodes.Grouping, prefixes: Prefixes) -> _Card:
+    keys = [
+        ("key", f"?{name} = {_sparql_text(expr, prefixes)}" if expr else f"?{name}")
+        for name, expr in node.keys
+    ]
+    made = [("aggregate", f"?{name} = {_sparql_text(of, prefixes)}") for name, of in node.aggregates]
+    return _Card("Grouping", "", (*keys, *made))
+
+
+def _sparql_text(expr: Expr, prefixes: Prefixes) -> str:
+    """An expression of SPARQL; the pattern of an EXISTS is an operator by now, and not printed."""
+
+    def short(node: Expr) -> Expr:
+        if not isinstance(node, Exists) or isinstance(node.group, Group):
+            return node
+        found = Call("exists", ())
+        return Call("not", (found,)) if node.negated else found
+
+    return expression_text(rewrite(expr, short), prefixes)

@@ -1,0 +1,327 @@
+"""The algebra: small immutable nodes that say what an answer is, not how it is found.
+
+A chi-CEP query is `Project` over a `Pattern` or a `WindowAggregate`, over one chain for each event
+variable: `Scan`, `Annotate`, `SemanticFilter`, `Filter`. An EP-SPARQL query is `Solutions` or
+`Triples` over the operators of SPARQL, of which `Temporal` is the one that the paper adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+
+from kaicep.errors import Diagnostic, Source
+from kaicep.plan.chi import AggregateWindow, Element, SpanWindow
+from kaicep.plan.expressions import Aggregate, Expr
+from kaicep.plan.sparql import Group, TriplePattern
+from kaicep.plan.terms import Term
+from kaicep.plan.types import Type
+
+__all__ = [
+    "Annotate",
+    "Bgp",
+    "Extend",
+    "Filter",
+    "FilterSolutions",
+    "Grouping",
+    "Interval",
+    "Join",
+    "LeftJoin",
+    "Minus",
+    "Node",
+    "OutputColumn",
+    "Pattern",
+    "Program",
+    "Project",
+    "QueryPlan",
+    "Scan",
+    "Semantic",
+    "SemanticFilter",
+    "Solutions",
+    "Table",
+    "Temporal",
+    "Triples",
+    "Union",
+    "WindowAggregate",
+]
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator of a plan."""
+
+    def inputs(self) -> tuple[Node, ...]:
+        """The operators that feed this one."""
+        below: list[Node] = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            for item in value if isinstance(value, tuple) else (value,):
+                if isinstance(item, Node):
+                    below.append(item)
+        return tuple(below)
+
+    def walk(self) -> Iterator[Node]:
+        """This operator and all below it."""
+        yield self
+        for each in self.inputs():
+            yield from each.walk()
+
+
+# --- chi-CEP ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The bounds of WITHIN in microseconds; None is no bound."""
+
+    low: int | None = None
+    low_inclusive: bool = True
+    high: int | None = None
+    high_inclusive: bool = False
+
+    def __contains__(self, ts: int) -> bool:
+        if self.low is not None and (ts < self.low or (ts == self.low and not self.low_inclusive)):
+            return False
+        return self.high is None or ts < self.high or (ts == self.high and self.high_inclusive)
+
+
+@dataclass(frozen=True)
+class Scan(Node):
+    """The events that a variable ranges over: its streams in their order, inside the bounds."""
+
+    variable: str
+    streams: tuple[str, ...]
+    within: Interval = Interval()
+
+
+@dataclass(frozen=True)
+class Annotate(Node):
+    """Gives each event its graph; nothing is added to the events of a stream without annotation."""
+
+    input: Node
+
+
+@dataclass(frozen=True)
+class Semantic:
+    """A condition that the knowledge base decides: it holds where one of the alternatives has a solution.
+
+    `variables` are the event variables that it mentions; `selected` the PATH variables whose values
+    the query wants (then there is one match per distinct solution of these).
+    """
+
+    alternatives: tuple[Group, ...]
+    variables: tuple[str, ...]
+    selected: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SemanticFilter(Node):
+    """Keeps the events for which the conditions hold; each mentions one event variable, or none."""
+
+    input: Node
+    conditions: tuple[Semantic, ...]
+
+
+@dataclass(frozen=True)
+class Filter(Node):
+    """Keeps the events for which all conditions are true."""
+
+    input: Node
+    conditions: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Pattern(Node):
+    """Events that belong together.
+
+    `chains` has one chain for each variable, in the order of FROM. `sequence` is the pattern; without
+    SEQ it is one `Together`. `conditions` are those that one event alone cannot decide; `semantics`
+    the PATH conditions that tie several variables, are joined by OR, or whose variables are selected.
+    `streams` are all streams in the order of their first mention.
+    """
+
+    chains: tuple[Node, ...]
+    streams: tuple[str, ...]
+    sequence: tuple[Element, ...]
+    conditions: tuple[Expr, ...] = ()
+    semantics: tuple[Semantic, ...] = ()
+    windows: tuple[SpanWindow, ...] = ()
+    match: str = "any"
+    skip: str = "none"
+    skip_variable: str | None = None
+    partition: tuple[Expr, ...] = ()
+    deadline: int | None = None
+    """How long after the first event a trailing absence is awaited, where there is one."""
+
+
+@dataclass(frozen=True)
+class WindowAggregate(Node):
+    """Aggregates over a window of one variable's events.
+
+    `semantics` are PATH conditions whose variables are selected (the others are in the chain).
+    """
+
+    input: Node
+    streams: tuple[str, ...]
+    window: AggregateWindow
+    group_by: tuple[Expr, ...] = ()
+    partition: tuple[Expr, ...] = ()
+    having: tuple[Expr, ...] = ()
+    semantics: tuple[Semantic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """A selected column: its name, what it is, its type (None: a term of the knowledge base).
+
+    `many` marks the attribute of a loop, whose value is a list.
+    """
+
+    name: str
+    expr: Expr
+    type: Type | None
+    many: bool = False
+
+
+@dataclass(frozen=True)
+class Project(Node):
+    """The selected values."""
+
+    input: Node
+    columns: tuple[OutputColumn, ...]
+
+
+# --- EP-SPARQL -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bgp(Node):
+    """Triple patterns that must all be met; predicates may be paths."""
+
+    patterns: tuple[TriplePattern, ...]
+
+
+@dataclass(frozen=True)
+class Join(Node):
+    """Compatible solutions of both sides."""
+
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True)
+class LeftJoin(Node):
+    """OPTIONAL: the left side, joined with the right where there is something to join."""
+
+    left: Node
+    right: Node
+    condition: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Union(Node):
+    """The solutions of either side."""
+
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True)
+class Minus(Node):
+    """The left side without what the right side knows of."""
+
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True)
+class FilterSolutions(Node):
+    """The solutions for which the condition is true."""
+
+    input: Node
+    condition: Expr
+
+
+@dataclass(frozen=True)
+class Extend(Node):
+    """BIND: a value more."""
+
+    input: Node
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Table(Node):
+    """VALUES; None is unbound. The unit table has no variable and one row."""
+
+    variables: tuple[str, ...] = ()
+    rows: tuple[tuple[Term | None, ...], ...] = ((),)
+
+
+@dataclass(frozen=True)
+class Temporal(Node):
+    """SEQ, EQUALS and the others: pairs that stand in a temporal relation.
+
+    `condition` is the FILTER of the optional side (OPTIONALSEQ: the left, EQUALSOPTIONAL: the right).
+    """
+
+    op: str
+    left: Node
+    right: Node
+    condition: Expr | None = None
+    consumption: str = "unrestricted"
+
+
+@dataclass(frozen=True)
+class Grouping(Node):
+    """GROUP BY: keys by name (None: the variable itself) and aggregates by name."""
+
+    input: Node
+    keys: tuple[tuple[str, Expr | None], ...]
+    aggregates: tuple[tuple[str, Aggregate], ...]
+
+
+@dataclass(frozen=True)
+class Solutions(Node):
+    """SELECT: the named variables of each solution; `distinct` where each is to be counted once."""
+
+    input: Node
+    names: tuple[str, ...]
+    distinct: bool = False
+
+
+@dataclass(frozen=True)
+class Triples(Node):
+    """CONSTRUCT: the template, filled in for each solution."""
+
+    input: Node
+    template: tuple[TriplePattern, ...]
+
+
+# --- whole queries ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class QueryPlan:
+    """A query, resolved: its name, its text (both are part of its matches' ids), and its plan.
+
+    `reads` are the streams it reads (for EP-SPARQL: every stream of the run, so it is empty).
+    """
+
+    name: str
+    text: str
+    language: str
+    root: Node
+    reads: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)
+    source: Source | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Program:
+    """The queries of a run, each after those whose output it reads."""
+
+    queries: tuple[QueryPlan, ...]

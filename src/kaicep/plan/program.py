@@ -1,0 +1,305 @@
+"""Several queries together: who reads whose output, and in which order they are evaluated.
+
+The EP-SPARQL queries of a run are one step, since what one of them constructs all of them read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from kaicep.errors import Diagnostic, Mistake, Span
+from kaicep.plan.algebra import ep_plan
+from kaicep.plan.catalog import Catalog, Stream
+from kaicep.plan.chi import ChiQuery
+from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef, walk
+from kaicep.plan.literals import parse_xsd_duration
+from kaicep.plan.nodes import (
+    Bgp,
+    Extend,
+    FilterSolutions,
+    Grouping,
+    Join,
+    LeftJoin,
+    Node,
+    Program,
+    QueryPlan,
+    Solutions,
+    Table,
+    Temporal,
+    Triples,
+)
+from kaicep.plan.problems import Problems
+from kaicep.plan.resolve import output_stream, resolve_chi
+from kaicep.plan.sparql import EpQuery
+from kaicep.plan.terms import XSD, Iri, Literal, Term, Variable
+from kaicep.plan.text import EP_PREFIXES
+from kaicep.plan.types import Type
+
+__all__ = ["build_program"]
+
+Query = ChiQuery | EpQuery
+
+
+def build_program(queries: Sequence[Query], catalog: Catalog, now: int) -> tuple[Program, Catalog]:
+    """The plans of all queries, and the catalogue with their outputs in it.
+
+    What is wrong with any of the queries is told at once, in one `Mistake`.
+    """
+    _refuse_twins(queries)
+    drafts = {
+        each.name: replace(catalog.streams.get(each.name, Stream(each.name)), open=True, derived=True)
+        for each in queries
+    }
+    known = catalog.with_streams(drafts.values())
+    plans: list[QueryPlan] = []
+    wrong: list[Diagnostic] = []
+    for query in _in_order(queries, known):
+        try:
+            plan = resolve_ep(query, known) if isinstance(query, EpQuery) else resolve_chi(query, known, now)
+        except Mistake as mistake:
+            wrong.extend(mistake.diagnostics)
+            continue
+        plans.append(plan)
+        known = known.with_streams((_output(plan, drafts[query.name]),))
+    if wrong:
+        raise Mistake(wrong)
+    return Program(tuple(plans)), known
+
+
+def _refuse_twins(queries: Sequence[Query]) -> None:
+    names = [each.name for each in queries]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            raise Mistake(
+                Diagnostic(
+                    f"two queries are named {name}",
+                    hint="the name is the file's stem, and the name of the output stream",
+                )
+            )
+
+
+def _output(plan: QueryPlan, draft: Stream) -> Stream:
+    """The output of a query as a stream, with what an annotation of that name says of it."""
+    if plan.language == "chi-CEP":
+        made = output_stream(plan).attributes
+    else:
+        names = plan.root.names if isinstance(plan.root, Solutions) else ()
+        made = tuple((name, Type.STRING) for name in names)
+    declared = dict(draft.attributes)
+    attributes = tuple((name, declared.get(name, found)) for name, found in made)
+    return replace(draft, attributes=attributes, open=False)
+
+
+# --- order -----------------------------------------------------------------------------------------
+
+
+def _in_order(queries: Sequence[Query], catalog: Catalog) -> Iterator[Query]:
+    """The queries, each after those it reads from; a circle is a mistake."""
+    by_name = {each.name: each for each in queries}
+    reads = {each.name: _reads(each, by_name, catalog) for each in queries}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> Iterator[Query]:
+        if name in trail:
+            _refuse_circle(by_name[name], trail[trail.index(name) :], name)
+        if name in done:
+            return
+        for each in reads[name]:
+            yield from visit(each, (*trail, name))
+        if name not in done:
+            done.add(name)
+            yield by_name[name]
+
+    for each in queries:
+        yield from visit(each.name, ())
+
+
+def _refuse_circle(query: Query, trail: tuple[str, ...], name: str) -> None:
+    circle = " -> ".join((*trail, name))
+    span = _mention(query, (*trail, name)[1]) if isinstance(query, ChiQuery) else None
+    raise Mistake(
+        Diagnostic(
+            f"queries read each other's output in a circle: {circle}",
+            span,
+            query.source,
+            "let one of them read the original stream; recursion is for CONSTRUCT rules in EP-SPARQL",
+        )
+    )
+
+
+def _mention(query: ChiQuery, stream: str) -> Span | None:
+    """Where FROM names a stream."""
+    for clause in query.froms:
+        for source, span in zip(clause.sources, clause.source_spans, strict=False):
+            if source == stream:
+                return span
+    return query.froms[0].span if query.froms else None
+
+
+def _reads(query: Query, queries: Mapping[str, Query], catalog: Catalog) -> list[str]:
+    if isinstance(query, EpQuery):
+        annotated = [name for name in queries if catalog.streams[name].annotated]
+        return [name for name in annotated if isinstance(queries[name], ChiQuery)]
+    found: list[str] = []
+    for clause in query.froms:
+        for source in clause.sources:
+            found += _queries_behind(source, queries, catalog)
+    # What one EP-SPARQL query constructs all of them see: reading one is reading all of them.
+    if any(isinstance(queries[name], EpQuery) for name in found):
+        found += [name for name, each in queries.items() if isinstance(each, EpQuery)]
+    return list(dict.fromkeys(found))
+
+
+def _queries_behind(source: str | Iri, queries: Mapping[str, Query], catalog: Catalog) -> list[str]:
+    if isinstance(source, str):
+        return [source] if source in queries else []
+    narrower = catalog.vocabulary.classes_below(source)
+    return sorted(name for name in queries if catalog.streams[name].event_class in narrower)
+
+
+# --- EP-SPARQL -------------------------------------------------------------------------------------
+
+
+def resolve_ep(query: EpQuery, catalog: Catalog) -> QueryPlan:
+    """The plan of an EP-SPARQL query. RDF is typed by its values, so there is little to check."""
+    problems = Problems(query.source)
+    root = ep_plan(query)
+    _warn_of_unbound(root, query, problems)
+    _warn_if_endless(root, problems)
+    _warn_of_wrong_durations(root, problems)
+    problems.check()
+    text = query.source.text if query.source else ""
+    return QueryPlan(
+        query.name,
+        text,
+        "EP-SPARQL",
+        root,
+        prefixes=tuple({**EP_PREFIXES, **dict(catalog.known_prefixes(query.prefixes))}.items()),
+        warnings=tuple(problems.warnings),
+        source=query.source,
+    )
+
+
+def _warn_of_unbound(root: Solutions | Triples, query: EpQuery, problems: Problems) -> None:
+    bound = bindable(root.input)
+    wanted = root.names if isinstance(root, Solutions) else _template_variables(root)
+    for name in wanted:
+        if name not in bound:
+            doing = "selected" if isinstance(root, Solutions) else "in the template"
+            problems.warn(f"?{name} is {doing} but nothing binds it", _find(query, f"?{name}"))
+    for node in root.walk():
+        if isinstance(node, Extend):
+            for each in walk(node.expr):
+                if isinstance(each, VariableRef) and each.name not in bound:
+                    problems.warn(f"?{each.name} is used but nothing binds it", each.span)
+
+
+def _template_variables(root: Triples) -> list[str]:
+    places = (place for each in root.template for place in (each.subject, each.predicate, each.object))
+    return list(dict.fromkeys(place.name for place in places if isinstance(place, Variable)))
+
+
+def _find(query: EpQuery, text: str) -> Span | None:
+    where = query.source.text.find(text) if query.source else -1
+    return Span(where, where + len(text)) if where >= 0 else None
+
+
+def bindable(node: Node) -> frozenset[str]:
+    """The variables that a solution of the operator may bind."""
+    names: set[str] = set()
+    if isinstance(node, Bgp):
+        for pattern in node.patterns:
+            ends = (pattern.subject, pattern.predicate, pattern.object)
+            names |= {each.name for each in ends if isinstance(each, Variable)}
+        return frozenset(names)
+    if isinstance(node, Table):
+        return frozenset(node.variables)
+    if isinstance(node, Grouping):
+        return frozenset(name for name, _ in (*node.keys, *node.aggregates))
+    if isinstance(node, Solutions):
+        return frozenset(node.names) & bindable(node.input)
+    if isinstance(node, Extend):
+        names.add(node.name)
+    return frozenset(names).union(*(bindable(each) for each in node.inputs()))
+
+
+def _warn_if_endless(root: Node, problems: Problems) -> None:
+    """Says which operator keeps state for ever, where no bound on the duration lets it forget."""
+    keeper = next(_unbounded(root), None)
+    if keeper is None:
+        return
+    problems.warn(
+        f"{_operator_name(keeper)} keeps what it has seen for ever: no FILTER bounds the duration",
+        None,
+        'add a bound such as FILTER (getDURATION() < "PT1H"^^xsd:duration)',
+    )
+
+
+def _operator_name(node: Node) -> str:
+    match node:
+        case Temporal():
+            return node.op
+        case LeftJoin():
+            return "OPTIONAL"
+        case Grouping():
+            return "an aggregate"
+        case Bgp():
+            return "a group of several triples"
+    return "a join of groups"
+
+
+def _warn_of_wrong_durations(root: Node, problems: Problems) -> None:
+    """A duration that is none, or is a plain string, makes its comparison an error that never holds."""
+    for node in root.walk():
+        conditions = (getattr(node, "condition", None), getattr(node, "expr", None))
+        for call in (part for each in conditions if isinstance(each, Expr) for part in walk(each)):
+            if not (isinstance(call, Call) and any(_is_duration(arg) for arg in call.args)):
+                continue
+            for arg in call.args:
+                if isinstance(arg, TermConst) and not _is_good_duration(arg.term):
+                    problems.warn(
+                        f"{arg.term} is no duration: this comparison never holds",
+                        arg.span or call.span,
+                        'write it as "PT5M"^^xsd:duration',
+                    )
+
+
+def _is_duration(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.op == "getduration"
+
+
+def _is_good_duration(term: Term) -> bool:
+    if not isinstance(term, Literal) or term.datatype not in (XSD + "duration", XSD + "dayTimeDuration"):
+        return False
+    return parse_xsd_duration(term.lexical) is not None
+
+
+def _unbounded(node: Node) -> Iterator[Node]:
+    if isinstance(node, FilterSolutions) and _bounds_duration(node.condition):
+        return
+    keeps = (
+        isinstance(node, Temporal | LeftJoin | Grouping)
+        or (isinstance(node, Join) and _joins_streams(node))
+        or (isinstance(node, Bgp) and len(node.patterns) > 1)
+    )
+    if keeps:
+        yield node
+    for each in node.inputs():
+        yield from _unbounded(each)
+
+
+def _joins_streams(node: Join) -> bool:
+    return all(any(isinstance(each, Bgp) for each in side.walk()) for side in (node.left, node.right))
+
+
+def _bounds_duration(condition: Expr) -> bool:
+    if not isinstance(condition, Call):
+        return False
+    if condition.op in ("and", "&&"):
+        return any(_bounds_duration(each) for each in condition.args)
+    if condition.op not in ("<", "<=", ">", ">="):
+        return False
+    left, right = condition.args
+    small, large = (left, right) if condition.op in ("<", "<=") else (right, left)
+    return _is_duration(small) and isinstance(large, TermConst) and _is_good_duration(large.term)

@@ -1,0 +1,708 @@
+"""From a chi-CEP query as written to its plan: names resolved, types checked, mistakes told.
+
+The checks stand in the order in which a reader would make them: what are the events, what is the
+pattern, what do the conditions say, what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from kaicep.errors import Span, did_you_mean
+from kaicep.plan.catalog import Catalog, Stream
+from kaicep.plan.chi import (
+    Absent,
+    AggregateWindow,
+    Bound,
+    ChiQuery,
+    Choice,
+    Column,
+    Element,
+    Loop,
+    Place,
+    SpanWindow,
+    Together,
+)
+from kaicep.plan.expressions import (
+    Aggregate,
+    Attribute,
+    Call,
+    Concept,
+    Expr,
+    Field,
+    Previous,
+    VariableRef,
+    variables_of,
+    walk,
+)
+from kaicep.plan.nodes import (
+    Annotate,
+    Filter,
+    Interval,
+    Node,
+    OutputColumn,
+    Pattern,
+    Project,
+    QueryPlan,
+    Scan,
+    Semantic,
+    SemanticFilter,
+    WindowAggregate,
+)
+from kaicep.plan.paths import path_variables, semantic_conditions
+from kaicep.plan.problems import Problems
+from kaicep.plan.terms import Iri
+from kaicep.plan.types import Type, unify
+from kaicep.plan.typing import Scope, Typer, resolve_field, type_of
+
+__all__ = ["output_stream", "resolve_chi", "streams_of_class"]
+
+_COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+
+
+def resolve_chi(query: ChiQuery, catalog: Catalog, now: int) -> QueryPlan:
+    """The plan of a query over the streams of a catalogue; `now` is what the word means in WITHIN.
+
+    Raises `Mistake` with everything that is wrong with the query.
+    """
+    return _Resolver(query, catalog, now).plan()
+
+
+def streams_of_class(catalog: Catalog, concept: Iri) -> tuple[Stream, ...]:
+    """The streams annotated with a class or a subclass of it, by name (semantics 2)."""
+    narrower = catalog.vocabulary.classes_below(concept)
+    return tuple(
+        stream for _, stream in sorted(catalog.streams.items()) if stream.event_class in narrower
+    )
+
+
+def output_stream(plan: QueryPlan) -> Stream:
+    """The stream that a query's matches are: a column is an attribute; lists are left out."""
+    assert isinstance(plan.root, Project)
+    columns = [(each.name, each.type or Type.STRING) for each in plan.root.columns if not each.many]
+    return Stream(plan.name, tuple(columns), derived=True)
+
+
+class _Resolver:
+    """Holds what is known of one query while it is resolved."""
+
+    def __init__(self, query: ChiQuery, catalog: Catalog, now: int) -> None:
+        self.query = query
+        self.catalog = catalog
+        self.now = now
+        self.problems = Problems(query.source)
+
+    def plan(self) -> QueryPlan:
+        query = self.query
+        self.variables = self._event_variables()
+        self.problems.check()
+        self.sequence = self._sequence()
+        self.positive = tuple(each for each in self.variables if each not in self.absent)
+        self.window = self._aggregate_window()
+        self.problems.check()
+        self.paths = path_variables(query.paths, self.variables)
+        self.scope = Scope(
+            self.variables,
+            self.catalog.vocabulary,
+            frozenset(self.loops),
+            self.paths,
+            self.window.variable if self.window else None,
+            dict(self.catalog.known_prefixes(query.prefixes)),
+            "declare it in FROM, or bind it in a PATH",
+        )
+        self.typer = Typer(self.scope, self.problems)
+        columns, having = self._columns()
+        conditions = self._conditions(having)
+        selected = tuple(each.expr.name for each in columns if isinstance(each.expr, VariableRef))
+        semantics = semantic_conditions(query.paths, self.variables, selected)
+        self._check_semantics(semantics)
+        root = (
+            self._window_plan(conditions, semantics, columns, having)
+            if self.window
+            else self._pattern_plan(conditions, semantics)
+        )
+        self.problems.check()
+        return QueryPlan(
+            query.name,
+            query.source.text if query.source else "",
+            "chi-CEP",
+            Project(root, columns),
+            self.streams,
+            tuple(self.variables),
+            self.catalog.known_prefixes(query.prefixes),
+            tuple(self.problems.warnings),
+            query.source,
+        )
+
+    # --- what are the events? ---
+
+    def _event_variables(self) -> dict[str, tuple[Stream, ...]]:
+        if not self.query.froms:
+            return self._implicit_variables()
+        found: dict[str, tuple[Stream, ...]] = {}
+        for clause in self.query.froms:
+            if clause.variable in found:
+                self.problems.error(
+                    f"?{clause.variable} is declared twice", clause.span, "list all its streams in one place"
+                )
+                continue
+            streams: list[Stream] = []
+            spans = clause.source_spans or (clause.span,) * len(clause.sources)
+            for source, span in zip(clause.sources, spans, strict=False):
+                streams += [each for each in self._from_source(source, span) if each not in streams]
+            found[clause.variable] = tuple(streams)
+        return found
+
+    def _from_source(self, source: str | Iri, span: Span | None) -> tuple[Stream, ...]:
+        if isinstance(source, Iri):
+            found = streams_of_class(self.catalog, source)
+            if not found:
+                self.problems.error(
+                    f"no stream is annotated with the class {source.local} or a subclass of it",
+                    span,
+                    'give an annotation with "class" for a stream (--annotation)',
+                )
+            return found
+        stream = self.catalog.streams.get(source)
+        if stream is not None:
+            if stream.rdf:
+                self.problems.error(
+                    f"{source} is a stream of triples; chi-CEP reads streams of records",
+                    span,
+                    "query it with EP-SPARQL",
+                )
+            return (stream,)
+        if all(each.derived for each in self.catalog.streams.values()):
+            self.problems.warn(
+                f"nothing is known of the stream {source}: its attributes are not checked",
+                span,
+                f"give it with --stream {source}=FILE",
+            )
+            return (Stream(source, open=True),)
+        self.problems.error(f"unknown stream {source}", span, did_you_mean(source, self.catalog.streams))
+        return ()
+
+    def _implicit_variables(self) -> dict[str, tuple[Stream, ...]]:
+        names = list(dict.fromkeys(_mentioned_events(self.query)))
+        records = [each for each in self.catalog.streams.values() if not (each.rdf or each.derived)]
+        if len(records) != 1:
+            known = ", ".join(sorted(each.name for each in records)) or "none"
+            self.problems.error(
+                f"FROM may be left out only where one stream is known; known here: {known}",
+                Span(0, len("SELECT")) if self.query.source else None,
+                f"add FROM (?{names[0] if names else 'e'}, STREAM) after the SELECT clause",
+            )
+            return {}
+        if not names:
+            names = ["e"]
+        return dict.fromkeys(names, (records[0],))
+
+    # --- what is the pattern? ---
+
+    def _sequence(self) -> tuple[Element, ...]:
+        self.loops: dict[str, Loop] = {}
+        self.absent: dict[str, Absent] = {}
+        given = self.query.sequence
+        if given is None:
+            places = tuple(Place(each) for each in self.variables)
+            return places if len(places) == 1 else (Together(places),)
+        seen: set[str] = set()
+        for element in given:
+            self._check_element(element, seen, inside=False)
+        missing = [each for each in self.variables if each not in seen]
+        if missing:
+            names = ", ".join(f"?{each}" for each in missing)
+            self.problems.error(
+                f"SEQ leaves out {names}",
+                self.query.sequence_span,
+                f"put {names} where it belongs in SEQ, or drop it from FROM; (?a & ?b) is for any order",
+            )
+        self._check_absences(given)
+        return given
+
+    def _check_element(self, element: Element, seen: set[str], inside: bool) -> None:
+        match element:
+            case Place() | Loop():
+                self._check_variable(element, seen)
+            case Absent():
+                self._check_absent(element, seen, inside)
+            case Choice() | Together():
+                for each in element.members:
+                    self._check_element(each, seen, inside=True)
+
+    def _check_variable(self, element: Place | Loop, seen: set[str]) -> None:
+        name = element.variable
+        if name not in self.variables:
+            self._unknown_variable(name, element.span)
+        elif name in seen:
+            self.problems.error(
+                f"?{name} stands in SEQ twice", element.span, "declare a second variable for the second event"
+            )
+        seen.add(name)
+        if isinstance(element, Loop):
+            self.loops[name] = element
+
+    def _unknown_variable(self, name: str, span: Span | None) -> None:
+        near = did_you_mean(f"?{name}", [f"?{each}" for each in self.variables]) or ""
+        hint = near if near.startswith("did you mean") else f"declare it in FROM: FROM (?{name}, STREAM)"
+        self.problems.error(f"unknown event variable ?{name}", span, hint)
+
+    def _check_absent(self, element: Absent, seen: set[str], inside: bool) -> None:
+        if not isinstance(element.of, Place):
+            what = "a loop" if isinstance(element.of, Loop) else "a group"
+            self.problems.error(
+                f"{what} cannot be absent", element.span, "write !?b: no ?b occurs"
+            )
+            self._check_element(element.of, seen, inside)
+            return
+        self._check_variable(element.of, seen)
+        if inside:
+            self.problems.error(
+                f"!?{element.variable} cannot stand inside a group",
+                element.span,
+                "put it between two places of the sequence",
+            )
+        self.absent[element.variable] = element
+
+    def _check_absences(self, sequence: tuple[Element, ...]) -> None:
+        trailing = [each for _, each in _trailing_absences(sequence)]
+        for index, element in enumerate(sequence):
+            if isinstance(element, Absent) and all(_may_be_empty(each) for each in sequence[:index]):
+                self.problems.error(
+                    "the sequence begins with an absence: nothing says from when on",
+                    element.span,
+                    "put an event that always occurs before it",
+                )
+        if len(trailing) > 1:
+            self.problems.error(
+                "two absences at the end of the sequence", trailing[1].span, "only the last place can wait"
+            )
+
+    def _deadline(self) -> int | None:
+        trailing = [each for _, each in _trailing_absences(self.sequence)]
+        if not trailing:
+            return None
+        spans = [each for each in self.query.windows if isinstance(each, SpanWindow)]
+        naming = [each for each in spans if trailing[0].variable in each.variables]
+        whole = [each for each in spans if set(self.positive) <= set(each.variables)]
+        chosen = naming or whole or (spans if len(spans) == 1 else [])
+        if not chosen:
+            names = ", ".join(f"?{each}" for each in self.variables)
+            self.problems.error(
+                f"!?{trailing[0].variable} at the end needs a WINDOW: for how long must it stay away?",
+                trailing[0].span,
+                f"add WINDOW ({names}, 5min)",
+            )
+            return None
+        return min(each.width for each in chosen)
+
+    # --- windows, bounds, partitions ---
+
+    def _aggregate_window(self) -> AggregateWindow | None:
+        windows = [each for each in self.query.windows if isinstance(each, AggregateWindow)]
+        for window in self.query.windows:
+            names = (window.variable,) if isinstance(window, AggregateWindow) else window.variables
+            for name in names:
+                if name not in self.variables:
+                    self._unknown_variable(name, window.span)
+        if not windows:
+            if self.query.group_by:
+                self.problems.error(
+                    "GROUP BY groups what is inside a window, and there is none",
+                    self.query.group_by[0].span,
+                    "add WINDOW (?e, sliding, 5min), or use PARTITION BY for patterns",
+                )
+            return None
+        window = windows[0]
+        if len(windows) > 1:
+            self.problems.error("two windows to aggregate over", windows[1].span, "keep one of them")
+        if len(self.variables) > 1:
+            self.problems.error(
+                "a window of aggregates is over one event variable",
+                window.span,
+                "split it into two queries: one aggregates, the other reads its output",
+            )
+        if len(windows) < len(self.query.windows):
+            self.problems.error("WINDOW between events makes no sense with aggregates", window.span)
+        if self.query.sequence or self.query.match or self.query.skip:
+            self.problems.error(
+                "SEQ, MATCH and AFTER MATCH belong to patterns, not to a window of aggregates", window.span
+            )
+        return window
+
+    def _within(self) -> Interval:
+        given = self.query.within
+        if given is None:
+            return Interval()
+        low, high = self._instant(given.low), self._instant(given.high)
+        if low is not None and high is not None and low > high:
+            self.problems.error("WITHIN ends before it begins", given.span, "swap the bounds")
+        return Interval(
+            low,
+            given.low.inclusive if given.low else True,
+            high,
+            given.high.inclusive if given.high else False,
+        )
+
+    def _instant(self, bound: Bound | None) -> int | None:
+        if bound is None:
+            return None
+        return bound.at if bound.at is not None else self.now + bound.offset
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """All streams in the order of their first mention (semantics 1)."""
+        return tuple(dict.fromkeys(each.name for streams in self.variables.values() for each in streams))
+
+    def _partition(self) -> tuple[Expr, ...]:
+        """PARTITION BY reads the attribute on every stream, whichever variable is named."""
+        keys: list[Expr] = []
+        everywhere = tuple(self.catalog.streams.get(each) or Stream(each, open=True) for each in self.streams)
+        for given in self.query.partition:
+            named = self.typer.value(given)
+            if not (isinstance(named, Field) and isinstance(given, Attribute | Concept)):
+                if not self.problems.errors:
+                    self.problems.error("PARTITION BY takes attributes", given.span, "such as ?e.sensorID")
+                continue
+            sources, types = resolve_field(given, everywhere, self.catalog.vocabulary)
+            joined = named.type
+            for stream, found in types:
+                both = unify(joined, found) if joined and found else joined
+                if joined and found and both is None:
+                    self.problems.error(
+                        f"{named.name} is {joined} on one stream but {found} on {stream}", given.span
+                    )
+                joined = both
+            keys.append(replace(named, sources=sources, type=joined))
+        return tuple(keys)
+
+    # --- what do the conditions say? ---
+
+    def _conditions(self, having: list[Expr]) -> list[Expr]:
+        """All conditions, resolved; in a pattern HAVING is one more."""
+        found: list[Expr] = []
+        for each in self.query.conditions:
+            resolved = self.typer.condition(each.expr, each.keyword)
+            mentioned = variables_of(resolved)
+            better = "JOIN" if len(mentioned) > 1 else "FILTER"
+            if mentioned and each.keyword != better:
+                what = "several events" if better == "JOIN" else "one event"
+                self.problems.advise(f"{each.keyword} on {what}", each.span, f"{better} says it better")
+            if self.window and any(isinstance(node, Aggregate) for node in walk(resolved)):
+                self.problems.error(
+                    f"{each.keyword} judges single events, before they are aggregated",
+                    each.span,
+                    "use HAVING (...) for a condition on an aggregate",
+                )
+            absent = sorted(mentioned & self.absent.keys())
+            if len(absent) > 1:
+                self.problems.error(
+                    f"the condition ties two absent events, ?{absent[0]} and ?{absent[1]}",
+                    each.span,
+                    "an absence is judged against the events of the match",
+                )
+            found.append(resolved)
+        return found if self.window else found + having
+
+    def _check_semantics(self, semantics: tuple[Semantic, ...]) -> None:
+        for each in semantics:
+            for variable in each.variables:
+                if not each.selected:
+                    continue
+                kind = "a loop" if variable in self.loops else "absent" if variable in self.absent else None
+                if kind:
+                    name = each.selected[0]
+                    self.problems.error(
+                        f"?{name} cannot be selected: its PATH is about ?{variable}, which is {kind}",
+                        self._column_span(name),
+                        "select a PATH variable of an event that is matched once",
+                    )
+
+    def _column_span(self, name: str) -> Span | None:
+        for column in self.query.select or ():
+            if isinstance(column.expr, VariableRef) and column.expr.name == name:
+                return column.span or column.expr.span
+        return None
+
+    # --- what comes out? ---
+
+    def _columns(self) -> tuple[tuple[OutputColumn, ...], list[Expr]]:
+        having = [self.typer.condition(each, "HAVING") for each in self.query.having]
+        if self.query.select is None:
+            return self._all_columns(), having
+        made: list[OutputColumn] = []
+        for column, name in zip(self.query.select, self._column_names(self.query.select), strict=True):
+            expr = column.expr
+            if isinstance(expr, Call) and expr.op in _COMPARISONS and isinstance(expr.args[0], Aggregate):
+                having.append(self.typer.condition(expr, "SELECT"))
+                expr = expr.args[0]
+            made.append(self._column(column, name, expr))
+        return tuple(made), having
+
+    def _column(self, column: Column, name: str, expr: Expr) -> OutputColumn:
+        if isinstance(expr, VariableRef) and expr.name in self.paths and expr.name not in self.variables:
+            if self.window and self.window.kind == "batch":
+                self.problems.error(
+                    f"?{expr.name} differs between the events of a batch",
+                    expr.span,
+                    "use a sliding window, where it is that of the newest event",
+                )
+            return OutputColumn(name, expr, None)
+        resolved = self.typer.value(expr)
+        many = isinstance(resolved, Field) and resolved.variable in self.loops
+        self._check_column(resolved, column.span or expr.span, many)
+        return OutputColumn(name, resolved, type_of(resolved), many)
+
+    def _check_column(self, expr: Expr, span: Span | None, many: bool) -> None:
+        for node in _outside_aggregates(expr):
+            if isinstance(node, Previous):
+                self.problems.error("PREV stands in conditions only", node.span)
+            if not isinstance(node, Field):
+                continue
+            if node.variable in self.absent:
+                self.problems.error(
+                    f"?{node.variable} is absent: it has no {node.name}", node.span or span
+                )
+            if node.variable in self.loops and not many:
+                self.problems.error(
+                    f"?{node.variable}.{node.name} has one value for each round of the loop",
+                    node.span or span,
+                    f"aggregate it, as in LAST(?{node.variable}.{node.name}), or select it by itself",
+                )
+            if self.window and self.window.kind == "batch" and not self._grouped(node):
+                self.problems.error(
+                    f"?{node.variable}.{node.name} differs between the events of a batch",
+                    node.span or span,
+                    f"add GROUP BY ?{node.variable}.{node.name}, or aggregate it",
+                )
+
+    def _grouped(self, node: Field) -> bool:
+        return any(
+            isinstance(each, Field) and each.sources == node.sources for each in self._group_by(quiet=True)
+        )
+
+    def _group_by(self, quiet: bool = False) -> tuple[Expr, ...]:
+        typer = Typer(self.scope, Problems(None)) if quiet else self.typer
+        keys = tuple(typer.value(each) for each in self.query.group_by)
+        for key, given in zip(keys, self.query.group_by, strict=True):
+            if not quiet and not isinstance(key, Field) and not self.problems.errors:
+                self.problems.error("GROUP BY takes attributes", given.span, "for example ?e.sensorID")
+        return keys
+
+    def _column_names(self, columns: Sequence[Column]) -> list[str]:
+        """Named by AS, else by the attribute, else `var.attr` where two clash (semantics 2)."""
+        plain = [column.alias or _plain_name(column.expr) for column in columns]
+        names: list[str] = []
+        for column, name in zip(columns, plain, strict=True):
+            if name is None:
+                self.problems.error(
+                    "this column needs a name", column.span or column.expr.span, "add AS and a name after it"
+                )
+                name = f"column{len(names) + 1}"
+            elif plain.count(name) > 1 and column.alias is None:
+                name = f"{_variable_name(column.expr)}.{name}"
+            if name in names and column.alias is None and columns[names.index(name)].expr == column.expr:
+                self.problems.error(
+                    f"{name.rpartition('.')[2]} is selected twice", column.span or column.expr.span
+                )
+            elif name in names:
+                self.problems.error(
+                    f"two columns are named {name}", column.span or column.expr.span, "rename one with AS"
+                )
+            names.append(name)
+        return names
+
+    def _all_columns(self) -> tuple[OutputColumn, ...]:
+        columns: list[OutputColumn] = []
+        for variable in self.positive:
+            streams = self.variables[variable]
+            names = dict.fromkeys(name for each in streams for name, _ in each.attributes)
+            for name in names:
+                expr = self.typer.value(Attribute(variable, name))
+                label = name if len(self.positive) == 1 else f"{variable}.{name}"
+                if self.window and self.window.kind == "batch" and not (
+                    isinstance(expr, Field) and self._grouped(expr)
+                ):
+                    continue
+                columns.append(OutputColumn(label, expr, type_of(expr), variable in self.loops))
+        return tuple(columns)
+
+    # --- the plan ---
+
+    def _chain(self, variable: str, conditions: list[Expr], semantics: tuple[Semantic, ...]) -> Node:
+        streams = self.variables[variable]
+        node: Node = Scan(variable, tuple(each.name for each in streams), self._within())
+        own = tuple(
+            replace(each, selected=())
+            for each in semantics
+            if each.variables == (variable,) and len(each.alternatives) == 1
+        )
+        if own or any(variable in each.variables for each in semantics):
+            node = Annotate(node)
+        if own:
+            node = SemanticFilter(node, own)
+        mine = tuple(each for each in conditions if _is_filter_of(each, variable))
+        return Filter(node, mine) if mine else node
+
+    def _pattern_plan(self, conditions: list[Expr], semantics: tuple[Semantic, ...]) -> Pattern:
+        chains = tuple(self._chain(each, conditions, semantics) for each in self.variables)
+        skip = self.query.skip
+        if skip and skip.variable is not None and skip.variable not in self.positive:
+            hint = did_you_mean(f"?{skip.variable}", [f"?{each}" for each in self.positive])
+            self.problems.error(f"?{skip.variable} is no event of the pattern", skip.span, hint)
+        windows = tuple(each for each in self.query.windows if isinstance(each, SpanWindow))
+        deadline = self._deadline()
+        self._warn_if_unbounded(windows)
+        return Pattern(
+            chains,
+            self.streams,
+            self.sequence,
+            tuple(each for each in conditions if not any(_is_filter_of(each, v) for v in self.variables)),
+            tuple(
+                each
+                for each in semantics
+                if each.selected or len(each.variables) != 1 or len(each.alternatives) > 1
+            ),
+            windows,
+            self.query.match or "any",
+            skip.mode if skip else "none",
+            skip.variable if skip else None,
+            self._partition(),
+            deadline,
+        )
+
+    def _window_plan(
+        self,
+        conditions: list[Expr],
+        semantics: tuple[Semantic, ...],
+        columns: tuple[OutputColumn, ...],
+        having: list[Expr],
+    ) -> WindowAggregate:
+        assert self.window is not None
+        (variable,) = self.variables
+        chain = self._chain(variable, conditions, semantics)
+        constant = tuple(each for each in conditions if not variables_of(each))
+        if constant:
+            chain = Filter(chain, constant)
+        for node in (node for each in having for node in _outside_aggregates(each)):
+            if isinstance(node, Field) and self.window.kind == "batch" and not self._grouped(node):
+                self.problems.error(
+                    f"?{node.variable}.{node.name} differs between the events of a batch",
+                    node.span,
+                    f"add GROUP BY ?{node.variable}.{node.name}, or aggregate it",
+                )
+        return WindowAggregate(
+            chain,
+            self.streams,
+            self.window,
+            self._group_by(),
+            self._partition(),
+            tuple(having),
+            tuple(
+                each
+                for each in semantics
+                if each.selected or len(each.variables) != 1 or len(each.alternatives) > 1
+            ),
+        )
+
+    def _warn_if_unbounded(self, windows: tuple[SpanWindow, ...]) -> None:
+        """A pattern of several events that no WINDOW ties together keeps events for ever."""
+        if len(self.positive) < 2 and not self.loops:
+            return
+        if self.query.within is not None and self.query.within.high is not None:
+            return
+        reached = set(self.positive[:1])
+        for _ in windows:
+            for each in windows:
+                if reached & set(each.variables):
+                    reached |= set(each.variables)
+        looped_alone = len(self.positive) == 1 and not windows
+        missing = [each for each in self.positive if each not in reached]
+        if missing or looped_alone:
+            names = ", ".join(f"?{each}" for each in self.positive)
+            self.problems.warn(
+                f"no WINDOW ties {names} together: on an endless stream they are kept for ever",
+                self.query.sequence_span,
+                f"add WINDOW ({names}, 5min)",
+            )
+
+
+# --- small questions about queries -------------------------------------------------------------------
+
+
+def _mentioned_events(query: ChiQuery) -> Iterator[str]:
+    """The names that a query without FROM uses as events, SEQ first, then in the order of the clauses."""
+    for element in query.sequence or ():
+        yield from _element_variables(element)
+    exprs = [column.expr for column in query.select or ()]
+    exprs += [each.expr for each in query.conditions]
+    exprs += [*query.having, *query.partition, *query.group_by]
+    for expr in exprs:
+        for node in walk(expr):
+            if isinstance(node, Attribute | Concept) or (isinstance(node, Aggregate) and node.variable):
+                yield node.variable or ""
+    for window in query.windows:
+        yield from (window.variable,) if isinstance(window, AggregateWindow) else window.variables
+
+
+def _element_variables(element: Element) -> Iterator[str]:
+    match element:
+        case Place() | Loop():
+            yield element.variable
+        case Absent():
+            yield from _element_variables(element.of)
+        case Choice() | Together():
+            for each in element.members:
+                yield from _element_variables(each)
+
+
+def _may_be_empty(element: Element) -> bool:
+    """Whether a match may have no event at this place."""
+    match element:
+        case Loop():
+            return element.least == 0
+        case Absent():
+            return True
+        case Choice():
+            return any(_may_be_empty(each) for each in element.members)
+        case Together():
+            return all(_may_be_empty(each) for each in element.members)
+    return False
+
+
+def _trailing_absences(sequence: tuple[Element, ...]) -> list[tuple[int, Absent]]:
+    return [
+        (index, element)
+        for index, element in enumerate(sequence)
+        if isinstance(element, Absent)
+        and isinstance(element.of, Place)
+        and all(_may_be_empty(each) for each in sequence[index + 1 :])
+    ]
+
+
+def _is_filter_of(expr: Expr, variable: str) -> bool:
+    """Whether one event of the variable decides the condition by itself."""
+    if variables_of(expr) != {variable}:
+        return False
+    return not any(isinstance(node, Aggregate | Previous) for node in walk(expr))
+
+
+def _outside_aggregates(expr: Expr) -> Iterator[Expr]:
+    yield expr
+    if not isinstance(expr, Aggregate):
+        for child in expr.children():
+            yield from _outside_aggregates(child)
+
+
+def _plain_name(expr: Expr) -> str | None:
+    match expr:
+        case Attribute() | VariableRef():
+            return expr.name
+        case Concept():
+            return expr.iri.local
+    return None
+
+
+def _variable_name(expr: Expr) -> str:
+    return expr.variable if isinstance(expr, Attribute | Concept) else ""

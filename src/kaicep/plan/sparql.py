@@ -1,0 +1,233 @@
+"""SPARQL groups as written: what stands in a PATH and in an EP-SPARQL query.
+
+These nodes keep the shape of the text, so that it can be printed again; `plan.algebra` turns them
+into operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kaicep.errors import Source, Span
+from kaicep.plan.expressions import Expr
+from kaicep.plan.terms import Iri, Term, Variable
+
+__all__ = [
+    "Alternative",
+    "Bind",
+    "Construct",
+    "Element",
+    "EpQuery",
+    "Filter",
+    "Group",
+    "Inverse",
+    "Minus",
+    "Negated",
+    "Node",
+    "Operation",
+    "Optional",
+    "Path",
+    "Predicate",
+    "Projection",
+    "Repeat",
+    "Select",
+    "Sequence",
+    "SubSelect",
+    "TEMPORAL_OPERATORS",
+    "TriplePattern",
+    "Triples",
+    "Values",
+]
+
+TEMPORAL_OPERATORS = (
+    "SEQ",
+    "EQUALS",
+    "OPTIONALSEQ",
+    "EQUALSOPTIONAL",
+    "DURING",
+    "MEETS",
+    "STARTS",
+    "FINISHES",
+    "PAR",
+    "NOT",
+)
+
+Node = Term | Variable
+
+
+@dataclass(frozen=True)
+class Path:
+    """A property path; a plain IRI stands for itself and is no Path."""
+
+
+@dataclass(frozen=True)
+class Inverse(Path):
+    """`^p`"""
+
+    of: Iri | Path
+
+
+@dataclass(frozen=True)
+class Sequence(Path):
+    """`p/q`"""
+
+    parts: tuple[Iri | Path, ...]
+
+
+@dataclass(frozen=True)
+class Alternative(Path):
+    """`p|q`"""
+
+    parts: tuple[Iri | Path, ...]
+
+
+@dataclass(frozen=True)
+class Repeat(Path):
+    """`p*` (from 0, unbounded), `p+` (from 1, unbounded), `p?` (at most once)."""
+
+    of: Iri | Path
+    least: int
+    unbounded: bool
+
+
+@dataclass(frozen=True)
+class Negated(Path):
+    """`!(p|^q)`: any property but these; `inverse` holds those read backwards."""
+
+    forward: tuple[Iri, ...]
+    inverse: tuple[Iri, ...]
+
+
+Predicate = Iri | Variable | Path
+
+
+@dataclass(frozen=True)
+class TriplePattern:
+    """Subject, predicate and object, each a term, a variable or (the predicate) a path.
+
+    A blank node of the text is a variable here whose name begins with `_:`; nobody can name it, so
+    it is never selected.
+    """
+
+    subject: Node
+    predicate: Predicate
+    object: Node
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Element:
+    """A part of a group."""
+
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Group(Element):
+    """`{ ... }`: its parts in the order of the text."""
+
+    elements: tuple[Element, ...]
+
+
+@dataclass(frozen=True)
+class Triples(Element):
+    """Triple patterns that stand together."""
+
+    patterns: tuple[TriplePattern, ...]
+
+
+@dataclass(frozen=True)
+class Filter(Element):
+    """`FILTER (...)`; it judges the whole group, wherever it stands in it."""
+
+    condition: Expr
+
+
+@dataclass(frozen=True)
+class Optional(Element):
+    """`OPTIONAL { ... }`"""
+
+    group: Group
+
+
+@dataclass(frozen=True)
+class Minus(Element):
+    """`MINUS { ... }`"""
+
+    group: Group
+
+
+@dataclass(frozen=True)
+class Bind(Element):
+    """`BIND (expr AS ?v)`"""
+
+    expr: Expr
+    variable: str
+
+
+@dataclass(frozen=True)
+class Values(Element):
+    """`VALUES (?a ?b) { ... }`; None is UNDEF."""
+
+    variables: tuple[str, ...]
+    rows: tuple[tuple[Term | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class Operation(Element):
+    """Two groups and what ties them: `UNION`, or a temporal operator; chains lean to the left."""
+
+    op: str
+    left: Element
+    right: Element
+
+
+@dataclass(frozen=True)
+class Projection:
+    """One column of a SELECT: a variable, or an expression and its name."""
+
+    name: str
+    expr: Expr | None = None
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Select:
+    """`SELECT ... WHERE ... GROUP BY ... HAVING ...`; `columns` is None for `*`.
+
+    A group key is a variable (no expression), or an expression with a name (`_:` and a number where
+    the text gives none).
+    """
+
+    columns: tuple[Projection, ...] | None
+    where: Group
+    group_by: tuple[Projection, ...] = ()
+    having: tuple[Expr, ...] = ()
+    distinct: bool = False
+
+
+@dataclass(frozen=True)
+class SubSelect(Element):
+    """A SELECT inside a group."""
+
+    select: Select
+
+
+@dataclass(frozen=True)
+class Construct:
+    """`CONSTRUCT { template } WHERE ...`. A blank node of the template is a `Blank` term."""
+
+    template: tuple[TriplePattern, ...]
+    where: Group
+
+
+@dataclass(frozen=True)
+class EpQuery:
+    """An EP-SPARQL query as written."""
+
+    form: Select | Construct
+    consumption: str = "unrestricted"
+    prefixes: tuple[tuple[str, str], ...] = ()
+    base: str | None = None
+    name: str = field(default="query", compare=False)
+    source: Source | None = field(default=None, compare=False, repr=False)

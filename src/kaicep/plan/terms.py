@@ -1,0 +1,81 @@
+"""RDF terms: IRIs, blank nodes and literals, and the variables of a pattern."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["OWL", "RDF", "RDFS", "XSD", "Blank", "Iri", "Literal", "Term", "Triple", "Variable", "n_triples"]
+
+RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+RDFS = "http://www.w3.org/2000/01/rdf-schema#"
+OWL = "http://www.w3.org/2002/07/owl#"
+XSD = "http://www.w3.org/2001/XMLSchema#"
+
+
+@dataclass(frozen=True, slots=True)
+class Iri:
+    """A name of the web."""
+
+    value: str
+
+    @property
+    def local(self) -> str:
+        """What stands after the last `#`, `/` or `:`."""
+        return self.value[max(self.value.rfind(mark) for mark in "#/:") + 1 :] or self.value
+
+    def __str__(self) -> str:
+        return f"<{self.value}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """A node without a name, known by a label."""
+
+    label: str
+
+    def __str__(self) -> str:
+        return f"_:{self.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value as RDF writes it: its text, its datatype, and its language where it has one."""
+
+    lexical: str
+    datatype: str = XSD + "string"
+    language: str | None = None
+
+    def __str__(self) -> str:
+        text = f'"{_escape(self.lexical)}"'
+        if self.language:
+            return f"{text}@{self.language}"
+        return text if self.datatype == XSD + "string" else f"{text}^^<{self.datatype}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of a pattern, by its name without the question mark."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"?{self.name}"
+
+
+Term = Iri | Blank | Literal
+Triple = tuple[Term, Term, Term]
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _escape(text: str) -> str:
+    return "".join(_ESCAPES.get(each, each) for each in text)
+
+
+def n_triples(triple: Triple) -> str:
+    """A triple as a line of N-Triples, without the line end.
+
+    >>> n_triples((Iri("urn:a"), Iri("urn:p"), Literal("x", language="en")))
+    '<urn:a> <urn:p> "x"@en .'
+    """
+    return f"{triple[0]} {triple[1]} {triple[2]} ."

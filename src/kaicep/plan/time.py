@@ -1,0 +1,124 @@
+"""Instants and durations: texts and numbers to microseconds, and back.
+
+Everything is UTC; whatever is finer than a microsecond is rounded to the nearest (semantics 1).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+
+__all__ = [
+    "DURATION_UNITS",
+    "format_duration",
+    "format_time",
+    "parse_duration",
+    "parse_time",
+    "time_from_number",
+]
+
+DURATION_UNITS = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST = -62_135_596_800_000_000  # 0001-01-01
+_LAST = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999
+
+_ISO = re.compile(
+    r"(\d{4})-(\d{2})-(\d{2})"
+    r"(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d+))?)?)?"
+    r"\s*(Z|z|[+-]\d{2}(?::?\d{2})?)?",
+    re.ASCII,
+)
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|min|h|d)", re.ASCII)
+
+
+def parse_time(text: str) -> int | None:
+    """Microseconds of an ISO 8601 time, or None where the text is none. Without a zone it is UTC.
+
+    >>> parse_time("1970-01-01T00:00:01.5Z")
+    1500000
+    >>> parse_time("2012-05-07T09:00") == parse_time("2012-05-07T11:00+02:00")
+    True
+    >>> parse_time("tomorrow") is None
+    True
+    """
+    found = _ISO.fullmatch(text.strip())
+    if found is None:
+        return None
+    year, month, day, hour, minute, second, fraction, zone = found.groups()
+    try:
+        moment = datetime(
+            int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), tzinfo=UTC
+        )
+    except ValueError:
+        return None
+    micros = (moment - _EPOCH) // timedelta(microseconds=1)
+    if fraction:
+        micros += int((Decimal("0." + fraction) * 1_000_000).to_integral_value(ROUND_HALF_EVEN))
+    if zone and zone not in "Zz":
+        digits = zone[1:].replace(":", "").ljust(4, "0")
+        offset = int(digits[:2]) * 60 + int(digits[2:])
+        if int(digits[:2]) > 23 or int(digits[2:]) > 59:
+            return None
+        micros -= (offset if zone[0] == "+" else -offset) * DURATION_UNITS["min"]
+    return micros if _FIRST <= micros <= _LAST else None
+
+
+def time_from_number(seconds: int | float | Decimal) -> int | None:
+    """Microseconds of an epoch time in seconds, or None where it is no time of years 1 to 9999.
+
+    >>> time_from_number(1.5)
+    1500000
+    """
+    try:
+        exact = seconds if isinstance(seconds, Decimal) else Decimal(repr(seconds))
+        if not exact.is_finite() or abs(exact) > 10**12:
+            return None
+        micros = int((exact * 1_000_000).to_integral_value(ROUND_HALF_EVEN))
+    except InvalidOperation:
+        return None
+    return micros if _FIRST <= micros <= _LAST else None
+
+
+def format_time(micros: int) -> str:
+    """The one way a time is written down.
+
+    >>> format_time(0)
+    '1970-01-01T00:00:00.000000Z'
+    """
+    moment = _EPOCH + timedelta(microseconds=micros)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+
+
+def parse_duration(text: str) -> int | None:
+    """Microseconds of a duration such as `5min`, or None where the text is none.
+
+    >>> parse_duration("5min"), parse_duration("1.5s")
+    (300000000, 1500000)
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        return None
+    number, unit = found.groups()
+    micros = int((Decimal(number) * DURATION_UNITS[unit]).to_integral_value(ROUND_HALF_EVEN))
+    return micros if micros <= _LAST else None
+
+
+def format_duration(micros: int) -> str:
+    """A duration in the largest unit that gives a whole number.
+
+    >>> format_duration(300_000_000), format_duration(1500)
+    ('5min', '1500us')
+    """
+    for unit, size in reversed(DURATION_UNITS.items()):
+        if micros and micros % size == 0:
+            return f"{micros // size}{unit}"
+    return f"{micros}us"

@@ -1,0 +1,103 @@
+"""The judge: what a query means, computed by brute force over a finite input.
+
+A program, its catalogue, its events and its knowledge enter; its matches leave, in order. Every other
+host must give, byte for byte, what this one gives. It is written to be read, not to be fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from kaicep.knowledge.event_graph import UnknownEntities, event_triples
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.events import Event, Match
+from kaicep.plan.nodes import Program
+from kaicep.plan.terms import Triple
+from kaicep.plan.types import Type, Value
+from kaicep.reference.chicep import run_chi
+from kaicep.reference.epsparql import run_epsparql
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    program: Program,
+    catalog: Catalog,
+    batches: Iterable[Sequence[Event]],
+    knowledge: Knowledge,
+    unknown: UnknownEntities,
+) -> list[Match]:
+    """All matches of all queries, in the order of their end, then of their id (semantics 2).
+
+    A late event is used by no match. A value that no entity of the knowledge base is known for is
+    counted in `unknown`.
+    """
+    streams: dict[str, list[Event]] = {name: [] for name in catalog.streams}
+    for batch in batches:
+        for event in batch:
+            if not event.late:
+                streams[event.stream].append(event)
+    matches: list[Match] = []
+    answered = False
+    for query in program.queries:
+        if query.language == "chi-CEP":
+            events = [event for name in query.reads for event in streams[name]]
+            for answer in run_chi(query, events, catalog, knowledge, unknown):
+                matches.append(answer.match)
+                streams[query.name].append(_derived(query.name, answer.match, answer.values, catalog))
+        elif not answered:
+            answered = True
+            for found in _answer_epsparql(program, streams, catalog, knowledge, unknown):
+                matches.append(found)
+                streams[found.query].append(_derived(found.query, found, _texts(found), catalog))
+    return sorted(matches, key=lambda match: (match.end, match.id))
+
+
+def _answer_epsparql(
+    program: Program,
+    streams: Mapping[str, list[Event]],
+    catalog: Catalog,
+    knowledge: Knowledge,
+    unknown: UnknownEntities,
+) -> Iterator[Match]:
+    """All EP-SPARQL queries at once: what one of them constructs, all of them read."""
+    queries = [query for query in program.queries if query.language == "EP-SPARQL"]
+    occurrences = list(_occurrences(streams, catalog, knowledge, unknown))
+    for found in run_epsparql(queries, occurrences, knowledge).values():
+        yield from found
+
+
+def _occurrences(
+    streams: Mapping[str, list[Event]], catalog: Catalog, knowledge: Knowledge, unknown: UnknownEntities
+) -> Iterator[tuple[Triple, int, int]]:
+    """Every stream as triples with intervals; an annotated record is its event graph at its time."""
+    for name, events in streams.items():
+        stream = catalog.streams[name]
+        for event in events:
+            if stream.rdf:
+                start = event.start if event.start is not None else event.ts
+                yield from ((triple, start, event.ts) for triple in event.triples)
+            elif stream.annotated:
+                graph = event_triples(event, stream, knowledge, unknown)
+                yield from ((triple, event.ts, event.ts) for triple in graph.triples)
+
+
+def _texts(match: Match) -> dict[str, Value]:
+    return {name: term["value"] for name, term in match.select.items()}
+
+
+def _derived(name: str, match: Match, values: Mapping[str, Value], catalog: Catalog) -> Event:
+    """A match as an event of the query's output stream, at the match's end."""
+    types = dict(catalog.streams[name].attributes)
+    typed = {key: _as_type(value, types[key]) for key, value in values.items() if key in types}
+    return Event(name, 0, 0, match.end, typed, id=match.id)
+
+
+def _as_type(value: Value, wanted: Type) -> Value:
+    """A value of a term column as the type that its attribute has; None where it cannot be."""
+    if value is None or not isinstance(value, str | int | float | bool):
+        return None
+    if wanted is Type.STRING:
+        return value if isinstance(value, str) else str(value)
+    return value

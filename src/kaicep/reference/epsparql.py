@@ -1,0 +1,214 @@
+"""EP-SPARQL over a finite stream: the Q-closure of section 4.2 of the paper, and the answers over it.
+
+A stream triple is read under the class and property hierarchies of the knowledge base, and what it
+entails there happens when it happens (semantics 3). What the CONSTRUCT rules derive joins the stream,
+until nothing new comes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from kaicep.errors import Failure
+from kaicep.plan.events import Match
+from kaicep.plan.identity import match_id
+from kaicep.plan.literals import normalise
+from kaicep.plan.nodes import QueryPlan, Solutions, Triples
+from kaicep.plan.sparql import Node as Place
+from kaicep.plan.sparql import TriplePattern
+from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable, n_triples
+from kaicep.plan.time import format_time
+from kaicep.reference.functions import solution_text
+from kaicep.reference.graph import Graph, Interval, Occurrence
+from kaicep.reference.sparql import Bindings, Solution, evaluate
+
+__all__ = ["Entailment", "construct", "run_epsparql", "sparql_json"]
+
+Derived = dict[str, set[tuple[Triple, Interval]]]
+
+
+class Entailment(Protocol):
+    """What EP-SPARQL asks of a knowledge base."""
+
+    def match(self, s: Term | None, p: Term | None, o: Term | None, /) -> Iterator[Triple]:
+        """The triples with these terms; None stands for any."""
+        ...
+
+    def entails_with(self, triples: Iterable[Triple], /) -> frozenset[Triple]:
+        """The triples, and what follows from them and the knowledge but not without them."""
+        ...
+
+
+def run_epsparql(
+    plans: Sequence[QueryPlan],
+    occurrences: Iterable[tuple[Triple, int, int]],
+    knowledge: Entailment,
+    limit: int = 10_000,
+) -> dict[str, list[Match]]:
+    """The matches of each query, by its name, in the order of their end and id.
+
+    `limit` is how many triples the rules may derive with one end before that counts as runaway.
+    """
+    stream = {(_normal(triple), (start, end)) for triple, start, end in occurrences}
+    rules = [plan for plan in plans if isinstance(plan.root, Triples)]
+    graph = _closure(rules, stream, _Reader(knowledge), limit)
+    return {plan.name: _matches(plan, graph) for plan in plans}
+
+
+# --- the stream under the hierarchies ----------------------------------------------------------------
+
+
+def _normal(triple: Triple) -> Triple:
+    """Stream triples are spelt like those of the knowledge base, so that equal values are equal terms."""
+    s, p, o = triple
+    return s, p, normalise(o) if isinstance(o, Literal) else o
+
+
+class _Reader:
+    """Reads single triples under a knowledge base, each of them once."""
+
+    def __init__(self, knowledge: Entailment) -> None:
+        self.knowledge = knowledge
+        self._entailed: dict[Triple, frozenset[Triple]] = {}
+
+    def graph(self, stream: Iterable[tuple[Triple, Interval]]) -> Graph:
+        """The knowledge base and the stream with all that each of its triples entails."""
+        return Graph(self.knowledge, self._read(stream))
+
+    def _read(self, stream: Iterable[tuple[Triple, Interval]]) -> Iterator[Occurrence]:
+        for triple, interval in stream:
+            if triple not in self._entailed:
+                self._entailed[triple] = self.knowledge.entails_with([triple])
+            for each in self._entailed[triple]:
+                yield each, interval
+
+
+# --- the closure under the rules ---------------------------------------------------------------------
+
+
+def _closure(
+    rules: Sequence[QueryPlan], stream: set[tuple[Triple, Interval]], reader: _Reader, limit: int
+) -> Graph:
+    """The least graph that has the stream and all that the rules derive from it.
+
+    Each round derives everything anew from the stream and what the round before derived. Answers never
+    look into their future, so each round settles at least one more occurrence; a run that needs more
+    rounds than it has occurrences turns in a circle.
+    """
+    derived: Derived = {rule.name: set() for rule in rules}
+    rounds = 0
+    while True:
+        graph = reader.graph(stream.union(*derived.values()))
+        again = {rule.name: _derive(rule, graph) for rule in rules}
+        if again == derived:
+            return graph
+        _refuse_runaway(again, limit)
+        rounds += 1
+        if rounds > len(stream) + sum(len(each) for each in again.values()) + 2:
+            changing = sorted(name for name in again if again[name] != derived[name])
+            raise Failure(
+                f"the CONSTRUCT rule {changing[0]} never settles: it takes back what it derives; "
+                f"rules that change each other's conditions at one instant have no answer"
+            )
+        derived = again
+
+
+def _derive(rule: QueryPlan, graph: Graph) -> set[tuple[Triple, Interval]]:
+    assert isinstance(rule.root, Triples)
+    return {
+        (triple, solution.interval)
+        for solution in _answers(rule, graph)
+        if solution.interval is not None
+        for triple in construct(rule.name, rule.root.template, solution)
+    }
+
+
+def _refuse_runaway(derived: Derived, limit: int) -> None:
+    """Stops where too much is derived with one end; names the rule that derives most of it."""
+    ends = {name: Counter(interval[1] for _, interval in found) for name, found in derived.items()}
+    for end, count in sum(ends.values(), Counter[int]()).items():
+        if count > limit:
+            rule = max(sorted(ends), key=lambda name: ends[name][end])
+            raise Failure(
+                f"the CONSTRUCT rule {rule} runs away: more than {limit:,} triples are derived "
+                f"at {format_time(end)}; bound it with a FILTER, or let it read earlier triples only (SEQ)"
+            )
+
+
+def construct(rule: str, template: Iterable[TriplePattern], solution: Solution) -> list[Triple]:
+    """The triples of a template for a solution; none where it leaves a variable of the template unbound.
+
+    A blank node of the template is one node for each rule and solution. What is no triple (a literal
+    that has properties, say) is left out.
+    """
+    found: list[Triple] = []
+    for pattern in template:
+        places: tuple[Any, ...] = (pattern.subject, pattern.predicate, pattern.object)
+        s, p, o = (_fill(each, rule, solution) for each in places)
+        if s is None or p is None or o is None:
+            return []
+        if isinstance(s, Iri | Blank) and isinstance(p, Iri):
+            found.append((s, p, o))
+    return found
+
+
+def _fill(place: Place, rule: str, solution: Solution) -> Term | None:
+    if isinstance(place, Variable):
+        return solution.bindings.get(place.name)
+    if isinstance(place, Blank):
+        return Blank("n" + match_id(rule, place.label, [solution_text(solution.bindings, solution.interval)]))
+    return place
+
+
+# --- answers -----------------------------------------------------------------------------------------
+
+
+def _answers(plan: QueryPlan, graph: Graph) -> Iterator[Solution]:
+    """The distinct solutions of a query: what can be seen of them, and in time."""
+    below = plan.root if isinstance(plan.root, Solutions) else plan.root.inputs()[0]
+    found = (
+        Solution({n: t for n, t in each.bindings.items() if not n.startswith("_:")}, each.interval)
+        for each in evaluate(below, graph)
+        if each.interval is not None
+    )
+    yield from dict.fromkeys(found)
+
+
+def _matches(plan: QueryPlan, graph: Graph) -> list[Match]:
+    found: list[Match] = []
+    for solution in _answers(plan, graph):
+        assert solution.interval is not None
+        start, end = solution.interval
+        made = match_id(plan.name, plan.text, [solution_text(solution.bindings, solution.interval)])
+        if isinstance(plan.root, Triples):
+            lines = {n_triples(each) for each in construct(plan.name, plan.root.template, solution)}
+            if lines:
+                found.append(Match(plan.name, made, start, end, triples=tuple(sorted(lines))))
+        else:
+            assert isinstance(plan.root, Solutions)
+            found.append(Match(plan.name, made, start, end, _selected(plan.root.names, solution.bindings)))
+    return sorted(found, key=lambda match: (match.end, match.id))
+
+
+def _selected(names: Iterable[str], bindings: Bindings) -> Mapping[str, Any]:
+    return {name: sparql_json(bindings[name]) for name in names if name in bindings}
+
+
+def sparql_json(term: Term) -> dict[str, str]:
+    """A term as the SPARQL 1.1 JSON results format writes it.
+
+    >>> sparql_json(Literal("x", language="en"))
+    {'type': 'literal', 'value': 'x', 'xml:lang': 'en'}
+    """
+    if isinstance(term, Iri):
+        return {"type": "uri", "value": term.value}
+    if isinstance(term, Blank):
+        return {"type": "bnode", "value": term.label}
+    plain = {"type": "literal", "value": term.lexical}
+    if term.language:
+        return {**plain, "xml:lang": term.language}
+    if term.datatype == Literal("").datatype:
+        return plain
+    return {**plain, "datatype": term.datatype}

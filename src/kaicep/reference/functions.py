@@ -1,0 +1,544 @@
+"""SPARQL expressions over a solution: operators, functions and casts (SPARQL 1.1, section 17)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+from kaicep.errors import Failure
+from kaicep.plan.expressions import Call, Exists, Expr, TermConst, VariableRef
+from kaicep.plan.identity import match_id
+from kaicep.plan.literals import NUMERIC_TYPES, format_xsd_duration, normalise, parse_xsd_duration
+from kaicep.plan.terms import RDF, XSD, Blank, Iri, Literal, Term
+from kaicep.plan.time import format_time
+from kaicep.reference.graph import Interval
+from kaicep.reference.values import (
+    DATE_TIME,
+    DAY_TIME,
+    DURATION,
+    STRING,
+    ExpressionError,
+    Number,
+    arithmetic,
+    boolean,
+    calculate,
+    date_time,
+    equal,
+    less,
+    number,
+    numeral,
+    truth,
+)
+
+__all__ = ["Scope", "evaluate_expression", "holds", "solution_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an expression sees: the bindings, the interval, and a way to answer EXISTS."""
+
+    bindings: Mapping[str, Term]
+    interval: Interval | None = None
+    exists: Callable[[Exists], bool] | None = None
+
+
+def solution_text(bindings: Mapping[str, Term], interval: Interval | None) -> str:
+    """The one way a solution is written down: its interval, then its variables by name.
+
+    >>> solution_text({"b": Iri("urn:b"), "a": Iri("urn:a")}, (0, 5))
+    '[0,5] ?a=<urn:a> ?b=<urn:b>'
+    """
+    when = "[]" if interval is None else f"[{interval[0]},{interval[1]}]"
+    return " ".join([when, *(f"?{name}={bindings[name]}" for name in sorted(bindings))])
+
+
+def holds(expr: Expr, scope: Scope) -> bool:
+    """Whether a condition is true; an error is not."""
+    try:
+        return truth(evaluate_expression(expr, scope))
+    except ExpressionError:
+        return False
+
+
+def evaluate_expression(expr: Expr, scope: Scope) -> Term:
+    """The value of an expression; `ExpressionError` where it has none.
+
+    >>> two = TermConst(Literal("2", XSD + "integer"))
+    >>> evaluate_expression(Call("+", (two, two)), Scope({})).lexical
+    '4'
+    """
+    match expr:
+        case TermConst(term):
+            return term
+        case VariableRef(name):
+            if name not in scope.bindings:
+                raise ExpressionError(f"?{name} is unbound")
+            return scope.bindings[name]
+        case Exists():
+            if scope.exists is None:
+                raise Failure("EXISTS stands where there is no graph to look into")
+            return boolean(scope.exists(expr))
+        case Call(op, args) if op in _FORMS:
+            return _FORMS[op](expr, scope)
+        case Call(op, args):
+            found: Term = _FUNCTIONS[op](*(evaluate_expression(each, scope) for each in args))
+            return found
+        case _:
+            raise Failure(f"no SPARQL expression: {type(expr).__name__}")
+
+
+# --- forms that do not evaluate all their arguments, or look at the solution -----------------------
+
+
+def _bound(call: Call, scope: Scope) -> Term:
+    of = call.args[0]
+    return boolean(not isinstance(of, VariableRef) or of.name in scope.bindings)
+
+
+def _if(call: Call, scope: Scope) -> Term:
+    condition, then, otherwise = call.args
+    return evaluate_expression(then if truth(evaluate_expression(condition, scope)) else otherwise, scope)
+
+
+def _coalesce(call: Call, scope: Scope) -> Term:
+    for each in call.args:
+        try:
+            return evaluate_expression(each, scope)
+        except ExpressionError:
+            continue
+    raise ExpressionError("COALESCE of nothing")
+
+
+def _truths(args: Iterable[Expr], scope: Scope) -> list[bool | None]:
+    """The truth of each argument; None is an error."""
+    found: list[bool | None] = []
+    for each in args:
+        try:
+            found.append(truth(evaluate_expression(each, scope)))
+        except ExpressionError:
+            found.append(None)
+    return found
+
+
+def _decided(found: list[bool | None], decisive: bool) -> Term:
+    """One decisive side decides whatever the other is; otherwise an error stays an error."""
+    if decisive in found:
+        return boolean(decisive)
+    if None in found:
+        raise ExpressionError("neither true nor false")
+    return boolean(not decisive)
+
+
+def _in(call: Call, scope: Scope) -> Term:
+    value = evaluate_expression(call.args[0], scope)
+    found: list[bool | None] = []
+    for each in call.args[1:]:
+        try:
+            found.append(equal(value, evaluate_expression(each, scope)))
+        except ExpressionError:
+            found.append(None)
+    return _decided(found, True)
+
+
+def _bnode(call: Call, scope: Scope) -> Term:
+    """A node for each solution: a function of the solution, so that every run makes the same one."""
+    key = str(call.span)
+    if call.args:
+        key = _simple(evaluate_expression(call.args[0], scope))
+    return Blank("n" + match_id("bnode", key, [solution_text(scope.bindings, scope.interval)]))
+
+
+def _interval(scope: Scope) -> Interval:
+    if scope.interval is None:
+        raise ExpressionError("knowledge has no time")
+    return scope.interval
+
+
+def _get_duration(call: Call, scope: Scope) -> Term:
+    start, end = _interval(scope)
+    return Literal(format_xsd_duration(end - start), DURATION)
+
+
+_FORMS: dict[str, Callable[[Call, Scope], Term]] = {
+    "bound": _bound,
+    "if": _if,
+    "coalesce": _coalesce,
+    "and": lambda call, scope: _decided(_truths(call.args, scope), False),
+    "or": lambda call, scope: _decided(_truths(call.args, scope), True),
+    "in": _in,
+    "notin": lambda call, scope: boolean(not truth(_in(call, scope))),
+    "bnode": _bnode,
+    "getduration": _get_duration,
+    "getstarttime": lambda call, scope: Literal(format_time(_interval(scope)[0]), DATE_TIME),
+    "getendtime": lambda call, scope: Literal(format_time(_interval(scope)[1]), DATE_TIME),
+}
+
+
+# --- terms -----------------------------------------------------------------------------------------
+
+
+def _literal(term: Term) -> Literal:
+    if not isinstance(term, Literal):
+        raise ExpressionError(f"{term} is no literal")
+    return term
+
+
+def _string(term: Term) -> Literal:
+    """A string, with or without a language."""
+    literal = _literal(term)
+    if literal.datatype not in (STRING, RDF + "langString"):
+        raise ExpressionError(f"{term} is no string")
+    return literal
+
+
+def _simple(term: Term) -> str:
+    """The text of a string without a language."""
+    literal = _string(term)
+    if literal.language:
+        raise ExpressionError(f"{term} has a language")
+    return literal.lexical
+
+
+def _like(model: Literal, text: str) -> Literal:
+    """A string in the language of another."""
+    return Literal(text, language=model.language)
+
+
+def _agreeing(first: Term, second: Term) -> tuple[Literal, str]:
+    """Two strings that may be compared: the second has the language of the first, or none."""
+    left, right = _string(first), _string(second)
+    if right.language and right.language != left.language:
+        raise ExpressionError("strings of different languages")
+    return left, right.lexical
+
+
+def _str(term: Term) -> Literal:
+    if isinstance(term, Blank):
+        raise ExpressionError("a blank node has no text")
+    return Literal(term.value if isinstance(term, Iri) else term.lexical)
+
+
+_ABSOLUTE = re.compile(r'[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>"{}|^`\\]*')
+
+
+def _iri(term: Term) -> Iri:
+    if isinstance(term, Iri):
+        return term
+    text = _simple(term)
+    if not _ABSOLUTE.fullmatch(text):
+        raise ExpressionError(f"{term} is no absolute IRI")
+    return Iri(text)
+
+
+def _datatype(term: Term) -> Iri:
+    literal = _literal(term)
+    return Iri(RDF + "langString" if literal.language else literal.datatype)
+
+
+def _lang_matches(tag: Term, range_: Term) -> Literal:
+    known, wanted = _simple(tag).lower(), _simple(range_).lower()
+    if wanted == "*":
+        return boolean(known != "")
+    return boolean(known == wanted or known.startswith(wanted + "-"))
+
+
+def _is_numeric(term: Term) -> Literal:
+    try:
+        number(term)
+    except ExpressionError:
+        return boolean(False)
+    return boolean(True)
+
+
+def _strdt(text: Term, datatype: Term) -> Literal:
+    if not isinstance(datatype, Iri):
+        raise ExpressionError(f"{datatype} is no datatype")
+    return normalise(Literal(_simple(text), datatype.value))
+
+
+def _strlang(text: Term, tag: Term) -> Literal:
+    return normalise(Literal(_simple(text), language=_simple(tag)))
+
+
+# --- numbers ---------------------------------------------------------------------------------------
+
+
+def _negated(term: Term) -> Literal:
+    return numeral(calculate("-", Number(0, 0), number(term)))
+
+
+def _absolute(term: Term) -> Literal:
+    found = number(term)
+    return _negated(term) if found.value < 0 else numeral(found)
+
+
+def _rounded(term: Term, rounding: str, shift: Decimal = Decimal(0)) -> Literal:
+    """The number without a fraction, of its own kind; what has no fraction stays as it is."""
+    found = number(term)
+    if not math.isfinite(found.value) or found.value == int(found.value):
+        return numeral(found)
+    whole = Context(prec=200).add(Decimal(found.value), shift).to_integral_value(rounding)
+    return numeral(Number(found.kind, float(whole) if isinstance(found.value, float) else whole))
+
+
+# --- strings ---------------------------------------------------------------------------------------
+
+
+def _substr(text: Term, start: Term, length: Term | None = None) -> Literal:
+    """Positions count from 1; fractions are rounded as XPath does."""
+    source = _string(text)
+    first = _position(start)
+    last = math.inf if length is None else first + _position(length)
+    return _like(source, "".join(c for i, c in enumerate(source.lexical, 1) if first <= i < last))
+
+
+def _position(term: Term) -> float:
+    value = float(number(term).value)
+    return math.floor(value + 0.5) if math.isfinite(value) else value
+
+
+def _strbefore(text: Term, mark: Term) -> Literal:
+    source, part = _agreeing(text, mark)
+    before, found, _ = source.lexical.partition(part) if part else ("", True, "")
+    return _like(source, before) if found else Literal("")
+
+
+def _strafter(text: Term, mark: Term) -> Literal:
+    source, part = _agreeing(text, mark)
+    _, found, after = source.lexical.partition(part) if part else ("", True, source.lexical)
+    return _like(source, after) if found else Literal("")
+
+
+def _concat(*terms: Term) -> Literal:
+    parts = [_string(each) for each in terms]
+    languages = {each.language for each in parts}
+    text = "".join(each.lexical for each in parts)
+    return Literal(text, language=languages.pop() if len(languages) == 1 else None)
+
+
+def _contains(text: Term, part: Term) -> Literal:
+    source, wanted = _agreeing(text, part)
+    return boolean(wanted in source.lexical)
+
+
+def _strstarts(text: Term, part: Term) -> Literal:
+    source, wanted = _agreeing(text, part)
+    return boolean(source.lexical.startswith(wanted))
+
+
+def _strends(text: Term, part: Term) -> Literal:
+    source, wanted = _agreeing(text, part)
+    return boolean(source.lexical.endswith(wanted))
+
+
+_EMPTY = Literal("")
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str, flags: str) -> re.Pattern[str]:
+    known = {"i": re.IGNORECASE, "s": re.DOTALL, "m": re.MULTILINE, "x": re.VERBOSE, "q": re.NOFLAG}
+    combined = re.NOFLAG
+    for each in flags:
+        if each not in known:
+            raise ExpressionError(f"unknown flag {each} of a regular expression")
+        combined |= known[each]
+    try:
+        return re.compile(re.escape(pattern) if "q" in flags else pattern, combined)
+    except re.error as error:
+        raise ExpressionError(f"no regular expression: {pattern}") from error
+
+
+def _regex(text: Term, pattern: Term, flags: Term = _EMPTY) -> Literal:
+    compiled = _compiled(_simple(pattern), _simple(flags))
+    return boolean(compiled.search(_string(text).lexical) is not None)
+
+
+def _replace(text: Term, pattern: Term, replacement: Term, flags: Term = _EMPTY) -> Literal:
+    """`$1` in the replacement is the first group, `\\$` a dollar sign."""
+    source, compiled, by = _string(text), _compiled(_simple(pattern), _simple(flags)), _simple(replacement)
+    if compiled.fullmatch(""):
+        raise ExpressionError("a regular expression that matches the empty string replaces nothing")
+
+    def filled(found: re.Match[str]) -> str:
+        def part(escape: re.Match[str]) -> str:
+            if escape[1] is None:
+                return escape[0][-1]
+            return (found[int(escape[1])] or "") if int(escape[1]) <= compiled.groups else ""
+
+        return re.sub(r"\\[\\$]|\$([0-9])", part, by)
+
+    return _like(source, compiled.sub(filled, source.lexical))
+
+
+def _hash(algorithm: str) -> Callable[[Term], Literal]:
+    return lambda term: Literal(hashlib.new(algorithm, _simple(term).encode()).hexdigest())
+
+
+# --- time ------------------------------------------------------------------------------------------
+
+_PARTS = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d(?:\.\d+)?)(Z|[+-]\d\d:\d\d)?", re.ASCII)
+
+
+def _part(index: int) -> Callable[[Term], Literal]:
+    """A part of a time as it is written, in its own zone."""
+
+    def part(term: Term) -> Literal:
+        text = _time_part(term, index)
+        datatype = XSD + ("decimal" if index == 6 else "integer")
+        return normalise(Literal(text, datatype))
+
+    return part
+
+
+def _time_part(term: Term, index: int) -> str:
+    date_time(term)
+    found = _PARTS.fullmatch(_literal(term).lexical)
+    return (found[index] or "") if found else ""
+
+
+def _timezone(term: Term) -> Literal:
+    zone = _time_part(term, 7)
+    if not zone:
+        raise ExpressionError(f"{term} has no time zone")
+    minutes = 0 if zone == "Z" else int(zone[0] + "1") * (int(zone[1:3]) * 60 + int(zone[4:]))
+    return Literal(format_xsd_duration(minutes * 60_000_000), DAY_TIME)
+
+
+# --- casts -----------------------------------------------------------------------------------------
+
+
+def _plain(term: Term) -> Literal:
+    literal = _literal(term)
+    if literal.language:
+        raise ExpressionError(f"{term} has a language")
+    return literal
+
+
+def _to_boolean(term: Term) -> Literal:
+    literal = _plain(term)
+    if literal.datatype in NUMERIC_TYPES:
+        value = number(literal).value
+        return boolean(value == value and value != 0)
+    return _read(literal, "boolean")
+
+
+def _to_number(kind: str) -> Callable[[Term], Literal]:
+    def cast(term: Term) -> Literal:
+        literal = _plain(term)
+        if literal.datatype == XSD + "boolean":
+            literal = Literal("1" if truth(literal) else "0")
+        if literal.datatype not in NUMERIC_TYPES:
+            return _read(literal, kind)
+        value = number(literal).value
+        if kind in ("integer", "decimal") and not math.isfinite(value):
+            raise ExpressionError(f"{term} is no {kind}")
+        if kind == "integer":
+            return numeral(Number(0, int(value)))
+        if kind == "decimal":
+            return numeral(Number(1, Decimal(value)))
+        return numeral(Number(2 if kind == "float" else 3, float(value)))
+
+    return cast
+
+
+def _read(literal: Literal, kind: str) -> Literal:
+    """A string read as another datatype."""
+    if literal.datatype not in (STRING, XSD + kind):
+        raise ExpressionError(f"{literal} cannot be read as {kind}")
+    cast = normalise(Literal(literal.lexical.strip(), XSD + kind))
+    if kind == "boolean":
+        if cast.lexical not in ("true", "false"):
+            raise ExpressionError(f"{literal} is no truth value")
+    elif kind == "dateTime":
+        date_time(cast)
+    else:
+        number(cast)
+    return cast
+
+
+def _to_duration(datatype: str) -> Callable[[Term], Literal]:
+    def cast(term: Term) -> Literal:
+        literal = _plain(term)
+        spelt = literal.datatype in (STRING, DURATION, DAY_TIME)
+        if not spelt or parse_xsd_duration(literal.lexical) is None:
+            raise ExpressionError(f"{term} is no duration of days and time")
+        return Literal(literal.lexical, datatype)
+
+    return cast
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "=": lambda left, right: boolean(equal(left, right)),
+    "!=": lambda left, right: boolean(not equal(left, right)),
+    "<": lambda left, right: boolean(less(left, right)),
+    ">": lambda left, right: boolean(less(right, left)),
+    "<=": lambda left, right: boolean(less(left, right) or equal(left, right)),
+    ">=": lambda left, right: boolean(less(right, left) or equal(left, right)),
+    "+": lambda left, right: arithmetic("+", left, right),
+    "-": lambda left, right: arithmetic("-", left, right),
+    "*": lambda left, right: arithmetic("*", left, right),
+    "/": lambda left, right: arithmetic("/", left, right),
+    "not": lambda term: boolean(not truth(term)),
+    "neg": _negated,
+    "abs": _absolute,
+    "ceil": lambda term: _rounded(term, ROUND_CEILING),
+    "floor": lambda term: _rounded(term, ROUND_FLOOR),
+    # XPath rounds halves towards positive infinity.
+    "round": lambda term: _rounded(term, ROUND_FLOOR, Decimal("0.5")),
+    "str": _str,
+    "lang": lambda term: Literal(_literal(term).language or ""),
+    "langmatches": _lang_matches,
+    "datatype": _datatype,
+    "iri": _iri,
+    "uri": _iri,
+    "strdt": _strdt,
+    "strlang": _strlang,
+    "sameterm": lambda left, right: boolean(left == right),
+    "isiri": lambda term: boolean(isinstance(term, Iri)),
+    "isuri": lambda term: boolean(isinstance(term, Iri)),
+    "isblank": lambda term: boolean(isinstance(term, Blank)),
+    "isliteral": lambda term: boolean(isinstance(term, Literal)),
+    "isnumeric": _is_numeric,
+    "strlen": lambda term: numeral(Number(0, len(_string(term).lexical))),
+    "substr": _substr,
+    "ucase": lambda term: _like(_string(term), _string(term).lexical.upper()),
+    "lcase": lambda term: _like(_string(term), _string(term).lexical.lower()),
+    "encode_for_uri": lambda term: Literal(quote(_string(term).lexical, safe="-_.~")),
+    "contains": _contains,
+    "strstarts": _strstarts,
+    "strends": _strends,
+    "strbefore": _strbefore,
+    "strafter": _strafter,
+    "concat": _concat,
+    "regex": _regex,
+    "replace": _replace,
+    "md5": _hash("md5"),
+    "sha1": _hash("sha1"),
+    "sha256": _hash("sha256"),
+    "sha384": _hash("sha384"),
+    "sha512": _hash("sha512"),
+    "year": _part(1),
+    "month": _part(2),
+    "day": _part(3),
+    "hours": _part(4),
+    "minutes": _part(5),
+    "seconds": _part(6),
+    "timezone": _timezone,
+    "tz": lambda term: Literal(_time_part(term, 7)),
+    XSD + "string": _str,
+    XSD + "boolean": _to_boolean,
+    XSD + "integer": _to_number("integer"),
+    XSD + "decimal": _to_number("decimal"),
+    XSD + "float": _to_number("float"),
+    XSD + "double": _to_number("double"),
+    XSD + "dateTime": lambda term: _read(_plain(term), "dateTime"),
+    XSD + "duration": _to_duration(DURATION),
+    XSD + "dayTimeDuration": _to_duration(DAY_TIME),
+}

@@ -1,0 +1,67 @@
+"""The graph that a pattern is matched against: knowledge without time, and occurrences of triples."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from kaicep.plan.terms import Term, Triple
+
+__all__ = ["Graph", "Interval", "Occurrence", "Statements"]
+
+Interval = tuple[int, int]
+Occurrence = tuple[Triple, Interval | None]
+
+_Shape = tuple[bool, bool, bool]
+_Key = tuple[Term | None, Term | None, Term | None]
+
+
+class Statements(Protocol):
+    """What a graph asks of a knowledge base: its triples by what is known of them."""
+
+    def match(self, s: Term | None, p: Term | None, o: Term | None, /) -> Iterator[Triple]:
+        """The triples with these terms; None stands for any."""
+        ...
+
+
+class Graph:
+    """Knowledge and a set of occurrences; an occurrence without an interval is like knowledge.
+
+    >>> from kaicep.plan.terms import Iri
+    >>> a, p, b = Iri("urn:a"), Iri("urn:p"), Iri("urn:b")
+    >>> [interval for _, interval in Graph(None, [((a, p, b), (1, 2))]).match(a, None, None)]
+    [(1, 2)]
+    """
+
+    def __init__(self, knowledge: Statements | None = None, occurrences: Iterable[Occurrence] = ()) -> None:
+        self.knowledge = knowledge
+        self.occurrences = tuple(dict.fromkeys(occurrences))
+        self.timed = any(interval is not None for _, interval in self.occurrences)
+        self._indexes: dict[_Shape, dict[_Key, list[Occurrence]]] = {}
+
+    def match(self, s: Term | None, p: Term | None, o: Term | None) -> Iterator[Occurrence]:
+        """The occurrences with these terms; None stands for any."""
+        if self.knowledge is not None:
+            for triple in self.knowledge.match(s, p, o):
+                yield triple, None
+        if self.occurrences:
+            shape = (s is not None, p is not None, o is not None)
+            yield from self._index(shape).get((s, p, o), ())
+
+    def nodes(self) -> Iterator[tuple[Term, Interval | None]]:
+        """The subjects and objects, each with the times of the triples it stands in."""
+        for (s, _, o), interval in self.match(None, None, None):
+            yield s, interval
+            yield o, interval
+
+    def _index(self, shape: _Shape) -> dict[_Key, list[Occurrence]]:
+        """The occurrences by the terms at the places that are known; made when first asked for."""
+        if shape not in self._indexes:
+            index: dict[_Key, list[Occurrence]] = defaultdict(list)
+            for occurrence in self.occurrences:
+                (s, p, o), _ = occurrence
+                key = (s if shape[0] else None, p if shape[1] else None, o if shape[2] else None)
+                index[key].append(occurrence)
+            self._indexes[shape] = dict(index)
+        return self._indexes[shape]

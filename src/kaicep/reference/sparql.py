@@ -1,0 +1,403 @@
+"""The solutions of a plan: section 4.2 of the EP-SPARQL paper, written down operator by operator.
+
+A solution is a set of bindings with an interval; one that knowledge alone gives has none (semantics 3).
+The solutions of a basic graph pattern are a set, as in the paper; everything above counts them as
+SPARQL does, which only aggregates can see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kaicep.errors import Failure
+from kaicep.plan.algebra import pattern_variables, translate
+from kaicep.plan.expressions import Aggregate, Exists, Expr
+from kaicep.plan.nodes import (
+    Bgp,
+    Extend,
+    FilterSolutions,
+    Grouping,
+    Join,
+    LeftJoin,
+    Minus,
+    Node,
+    Solutions,
+    Table,
+    Temporal,
+    Union,
+)
+from kaicep.plan.sparql import Group, Path, TriplePattern
+from kaicep.plan.sparql import Node as Place
+from kaicep.plan.terms import Iri, Term, Variable
+from kaicep.reference.aggregates import aggregate
+from kaicep.reference.functions import Scope, evaluate_expression, holds, solution_text
+from kaicep.reference.graph import Graph, Interval
+from kaicep.reference.paths import Way, may_be_empty, span_of, ways
+from kaicep.reference.values import ExpressionError
+
+__all__ = ["Bindings", "Solution", "bindings", "evaluate", "exists"]
+
+Bindings = Mapping[str, Term]
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """What the variables stand for, and when; nobody changes the bindings of a solution."""
+
+    bindings: Bindings = field(default_factory=dict)
+    interval: Interval | None = None
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.bindings.items()), self.interval))
+
+    def order(self) -> tuple[int, int, str]:
+        """Its place among others: by end, then start, then text; what has no time comes first."""
+        start, end = self.interval or (_NEVER, _NEVER)
+        return end, start, solution_text(self.bindings, None)
+
+
+_NEVER = -(2**63)
+
+
+def exists(group: Group, graph: Graph, given: Bindings | None = None) -> bool:
+    """Whether a group has a solution in which the variables that are given stand for these terms."""
+    return bool(evaluate(translate(group), graph, given or {}))
+
+
+def bindings(
+    group: Group, graph: Graph, names: Iterable[str], given: Bindings | None = None
+) -> set[tuple[Term | None, ...]]:
+    """The distinct values of some variables in the solutions of a group; None is unbound."""
+    wanted = tuple(names)
+    known = given or {}
+    found = (each.bindings for each in evaluate(translate(group), graph, known))
+    return {tuple(each.get(name, known.get(name)) for name in wanted) for each in found}
+
+
+def evaluate(node: Node, graph: Graph, given: Bindings | None = None) -> list[Solution]:
+    """The solutions of an operator. Variables that are `given` already stand for their terms."""
+    known = given or {}
+    match node:
+        case Bgp(patterns):
+            return _basic(patterns, graph, known)
+        case Join(left, right):
+            partners = _partners(right, graph, known)
+            return [_joined(a, b) for a in evaluate(left, graph, known) for b in partners(a)]
+        case LeftJoin():
+            return _left_join(node, graph, known)
+        case Union(left, right):
+            return evaluate(left, graph, known) + evaluate(right, graph, known)
+        case Minus():
+            return _minus(node, graph, known)
+        case FilterSolutions(below, condition):
+            return [each for each in evaluate(below, graph, known) if _holds(condition, each, graph, known)]
+        case Extend():
+            return list(_extend(node, graph, known))
+        case Table(names, rows):
+            return list(_table(names, rows, known))
+        case Temporal():
+            return _temporal(node, graph, known)
+        case Grouping():
+            return list(_grouping(node, graph, known))
+        case Solutions():
+            return _project(node, graph, known)
+        case _:
+            raise Failure(f"no operator of SPARQL: {type(node).__name__}")
+
+
+# --- compatible solutions --------------------------------------------------------------------------
+
+
+def _compatible(left: Bindings, right: Bindings) -> bool:
+    """Whether every variable that both map is mapped to the same term."""
+    return all(name not in right or right[name] == term for name, term in left.items())
+
+
+def _joined(left: Solution, right: Solution) -> Solution:
+    return Solution({**left.bindings, **right.bindings}, span_of(left.interval, right.interval))
+
+
+def _partners(node: Node, graph: Graph, given: Bindings) -> Callable[[Solution], list[Solution]]:
+    """For any solution, those of an operator that are compatible with it.
+
+    A basic graph pattern is looked up with what is bound: that gives the same and spares the rest of
+    the knowledge base. (Not so a path that may be empty, which joins what it is given with itself.)
+    """
+    if isinstance(node, Bgp) and not any(may_be_empty(each.predicate) for each in node.patterns):
+        return lambda one: evaluate(node, graph, {**given, **one.bindings})
+    found = evaluate(node, graph, given)
+    return lambda one: [each for each in found if _compatible(one.bindings, each.bindings)]
+
+
+def _no_later(part: Solution, whole: Solution) -> bool:
+    """Whether a part is known by the time of a solution: t' <= t, or the part has no time."""
+    if part.interval is None:
+        return True
+    return whole.interval is not None and part.interval[1] <= whole.interval[1]
+
+
+def _scope(solution: Solution, graph: Graph, given: Bindings) -> Scope:
+    known = {**given, **solution.bindings}
+
+    def found(expr: Exists) -> bool:
+        assert isinstance(expr.group, Node)
+        seen = any(_no_later(each, solution) for each in evaluate(expr.group, graph, known))
+        return seen is not expr.negated
+
+    return Scope(known, solution.interval, found)
+
+
+def _holds(condition: Expr | None, solution: Solution, graph: Graph, given: Bindings) -> bool:
+    return condition is None or holds(condition, _scope(solution, graph, given))
+
+
+def _value(expr: Expr, solution: Solution, graph: Graph, given: Bindings) -> Term | None:
+    try:
+        return evaluate_expression(expr, _scope(solution, graph, given))
+    except ExpressionError:
+        return None
+
+
+# --- basic graph patterns --------------------------------------------------------------------------
+
+_Partial = tuple[Solution, tuple[object, ...]]
+
+
+def _basic(patterns: tuple[TriplePattern, ...], graph: Graph, given: Bindings) -> list[Solution]:
+    """All ways to meet all patterns; the interval runs from the least start to the greatest end."""
+    names = {name for each in patterns for name in pattern_variables(each)}
+    begun = Solution({name: term for name, term in given.items() if name in names})
+    found: dict[_Partial, None] = {(begun, ()): None}
+    for pattern in _in_order(patterns, set(begun.bindings)):
+        found = dict.fromkeys(
+            (after, via + way) for one, via in found for after, way in _meet(pattern, one, graph)
+        )
+    return [solution for solution, _ in found]
+
+
+def _in_order(patterns: Iterable[TriplePattern], bound: set[str]) -> Iterator[TriplePattern]:
+    """What is best known first; paths that may be empty last, when their ends are known."""
+    rest = list(patterns)
+    while rest:
+        best = max(rest, key=lambda each: (not may_be_empty(each.predicate), _known(each, bound)))
+        rest.remove(best)
+        bound |= set(pattern_variables(best))
+        yield best
+
+
+def _known(pattern: TriplePattern, bound: set[str]) -> int:
+    """How many ends of a pattern are known; the predicate counts least."""
+    ends = (pattern.subject, pattern.object)
+    known = sum(not isinstance(each, Variable) or each.name in bound for each in ends)
+    return 2 * known + (not isinstance(pattern.predicate, Variable) or pattern.predicate.name in bound)
+
+
+def _meet(
+    pattern: TriplePattern, one: Solution, graph: Graph
+) -> Iterator[tuple[Solution, tuple[object, ...]]]:
+    """The ways to go on from a partial solution through one pattern."""
+    s, o = _resolve(pattern.subject, one), _resolve(pattern.object, one)
+    predicate = pattern.predicate
+    if isinstance(predicate, Path):
+        free = isinstance(pattern.subject, Variable) and isinstance(pattern.object, Variable)
+        for way in ways(graph, s, predicate, o):
+            places = ((pattern.subject, way.start), (pattern.object, way.end))
+            after = _bound(one, places, way.interval)
+            if after is not None and not (free and _is_stray(way, one, graph)):
+                yield after, way.via
+        return
+    p = _resolve(predicate, one)
+    for triple, interval in graph.match(s, p, o):
+        places3 = zip((pattern.subject, predicate, pattern.object), triple, strict=True)
+        if (after := _bound(one, places3, interval)) is not None:
+            yield after, ()
+
+
+def _is_stray(way: Way, one: Solution, graph: Graph) -> bool:
+    """Whether an empty path between two variables joins what is no node of the graph by then."""
+    if way.start != way.end or way.interval is not None:
+        return False
+    met = [*graph.match(way.start, None, None), *graph.match(None, None, way.start)]
+    return not any(_no_later(Solution({}, interval), one) for _, interval in met)
+
+
+def _resolve(place: Place, one: Solution) -> Term | None:
+    return one.bindings.get(place.name) if isinstance(place, Variable) else place
+
+
+def _bound(one: Solution, places: Iterable[tuple[Place, Term]], interval: Interval | None) -> Solution | None:
+    """The solution with the variables of a pattern bound; None where one of them stands for two terms."""
+    values = dict(one.bindings)
+    for place, term in places:
+        if isinstance(place, Variable) and values.setdefault(place.name, term) != term:
+            return None
+    return Solution(values, span_of(one.interval, interval))
+
+
+# --- the operators of SPARQL -----------------------------------------------------------------------
+
+
+def _left_join(node: LeftJoin, graph: Graph, given: Bindings) -> list[Solution]:
+    """OPTIONAL: every pair with t' <= t that meets the condition, and what has no such partner."""
+    partners = _partners(node.right, graph, given)
+    found: list[Solution] = []
+    for left in evaluate(node.left, graph, given):
+        pairs = [_joined(left, right) for right in partners(left) if _no_later(right, left)]
+        found += [each for each in pairs if _holds(node.condition, each, graph, given)] or [left]
+    return found
+
+
+def _minus(node: Minus, graph: Graph, given: Bindings) -> list[Solution]:
+    """What no solution of the right side, known by then, agrees with on a variable that both bind."""
+    partners = _partners(node.right, graph, given)
+    return [
+        left
+        for left in evaluate(node.left, graph, given)
+        if not any(
+            _no_later(right, left) and not left.bindings.keys().isdisjoint(right.bindings)
+            for right in partners(left)
+        )
+    ]
+
+
+def _extend(node: Extend, graph: Graph, given: Bindings) -> Iterator[Solution]:
+    """BIND: an expression without a value binds nothing."""
+    for each in evaluate(node.input, graph, given):
+        value = _value(node.expr, each, graph, given)
+        if value is None:
+            yield each
+        elif given.get(node.name, value) == value:
+            yield Solution({**each.bindings, node.name: value}, each.interval)
+
+
+def _table(
+    names: tuple[str, ...], rows: tuple[tuple[Term | None, ...], ...], given: Bindings
+) -> Iterator[Solution]:
+    for row in rows:
+        values = {name: term for name, term in zip(names, row, strict=True) if term is not None}
+        if _compatible(values, given):
+            yield Solution(values)
+
+
+def _project(node: Solutions, graph: Graph, given: Bindings) -> list[Solution]:
+    """SELECT: inside, only the variables that it projects are those of the outside."""
+    known = {name: term for name, term in given.items() if name in node.names}
+    found = [
+        Solution({name: each.bindings[name] for name in node.names if name in each.bindings}, each.interval)
+        for each in evaluate(node.input, graph, known)
+    ]
+    found = [each for each in found if _compatible(each.bindings, known)]
+    return list(dict.fromkeys(found)) if node.distinct else found
+
+
+def _grouping(node: Grouping, graph: Graph, given: Bindings) -> Iterator[Solution]:
+    """GROUP BY, as running aggregates: one result for each end, over all that is known by then."""
+    groups: dict[tuple[Term | None, ...], list[Solution]] = {}
+    for each in evaluate(node.input, graph, given):
+        key = tuple(
+            each.bindings.get(name) if expr is None else _value(expr, each, graph, given)
+            for name, expr in node.keys
+        )
+        groups.setdefault(key, []).append(each)
+    if not groups and not node.keys and not graph.timed:
+        groups[()] = []  # where nothing has a time, the one group of SPARQL may be empty
+    for key, members in groups.items():
+        keys = {name: term for (name, _), term in zip(node.keys, key, strict=True) if term is not None}
+        timeless = [each for each in members if each.interval is None]
+        if timeless or not members:
+            yield Solution({**keys, **_aggregates(node, timeless, graph, given)})
+        for end in sorted({each.interval[1] for each in members if each.interval is not None}):
+            known = [each for each in members if each.interval is None or each.interval[1] <= end]
+            start = min(each.interval[0] for each in known if each.interval is not None)
+            yield Solution({**keys, **_aggregates(node, known, graph, given)}, (start, end))
+
+
+def _aggregates(node: Grouping, members: list[Solution], graph: Graph, given: Bindings) -> dict[str, Term]:
+    """The aggregates over some solutions, by name; one without a value is left out."""
+    found: dict[str, Term] = {}
+    ordered = sorted(members, key=Solution.order)
+    for name, each in node.aggregates:
+        try:
+            found[name] = _aggregate(each, ordered, graph, given)
+        except ExpressionError:
+            continue
+    return found
+
+
+def _aggregate(of: Aggregate, members: list[Solution], graph: Graph, given: Bindings) -> Term:
+    if of.of is None:  # COUNT(*); any term will do to be counted
+        rows = [solution_text(each.bindings, None) for each in members]
+        return aggregate(of.op, [Iri(each) for each in (dict.fromkeys(rows) if of.distinct else rows)])
+    values = [_value(of.of, each, graph, given) for each in members]
+    return aggregate(of.op, list(dict.fromkeys(values)) if of.distinct else values, of.separator)
+
+
+# --- the temporal operators ------------------------------------------------------------------------
+
+_RELATIONS: dict[str, Callable[[Interval, Interval], bool]] = {
+    "SEQ": lambda a, b: a[1] < b[0],
+    "OPTIONALSEQ": lambda a, b: a[1] < b[0],
+    "EQUALS": lambda a, b: a == b,
+    "EQUALSOPTIONAL": lambda a, b: a == b,
+    "DURING": lambda a, b: b[0] < a[0] and a[1] < b[1],
+    "MEETS": lambda a, b: a[1] == b[0],
+    "STARTS": lambda a, b: a[0] == b[0] and a[1] <= b[1],
+    "FINISHES": lambda a, b: a[1] == b[1] and a[0] >= b[0],
+    "PAR": lambda a, b: a[0] <= b[1] and b[0] <= a[1],
+    # `P NOT Q` keeps what has no partner: a Q inside of P, bounds included.
+    "NOT": lambda a, b: a[0] <= b[0] and b[1] <= a[1],
+}
+
+
+def _temporal(node: Temporal, graph: Graph, given: Bindings) -> list[Solution]:
+    """The compatible pairs in a temporal relation, which nothing without a time is in."""
+    left, right = evaluate(node.left, graph, given), evaluate(node.right, graph, given)
+    if node.op == "NOT":
+        timed = [each for each in left if each.interval is not None]
+        return [a for a in timed if not any(_related(node, a, b, graph, given) for b in right)]
+    pairs = [
+        (i, j) for i, a in enumerate(left) for j, b in enumerate(right) if _related(node, a, b, graph, given)
+    ]
+    if node.consumption != "unrestricted":
+        pairs = _consumed(node.consumption, pairs, left, right)
+    found = [_joined(left[i], right[j]) for i, j in pairs]
+    if node.op == "OPTIONALSEQ":
+        found += [b for j, b in enumerate(right) if j not in {pair[1] for pair in pairs}]
+    if node.op == "EQUALSOPTIONAL":
+        found += [a for i, a in enumerate(left) if i not in {pair[0] for pair in pairs}]
+    return found
+
+
+def _related(node: Temporal, a: Solution, b: Solution, graph: Graph, given: Bindings) -> bool:
+    return (
+        a.interval is not None
+        and b.interval is not None
+        and _RELATIONS[node.op](a.interval, b.interval)
+        and _compatible(a.bindings, b.bindings)
+        and _holds(node.condition, _joined(a, b), graph, given)
+    )
+
+
+def _consumed(
+    policy: str, pairs: list[tuple[int, int]], left: list[Solution], right: list[Solution]
+) -> list[tuple[int, int]]:
+    """One partner for each right side: the most recent, or the earliest that is not used up.
+
+    A partner counts that has ended by the end of the right side (only PAR knows others), so that
+    nothing that comes later takes an answer back.
+    """
+    chosen: list[tuple[int, int]] = []
+    used: set[int] = set()
+    for j in sorted({pair[1] for pair in pairs}, key=lambda j: right[j].order()):
+        choices = [i for i, other in pairs if other == j and i not in used and _no_later(left[i], right[j])]
+        choices.sort(key=lambda i: left[i].order()[2])
+        if not choices:
+            continue
+        if policy == "recent":
+            i = max(choices, key=lambda i: left[i].order()[:2])  # of equals, max takes the first
+        else:
+            i = min(choices, key=lambda i: left[i].order()[:2])
+            used.add(i)
+        chosen.append((i, j))
+    return chosen

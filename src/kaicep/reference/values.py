@@ -1,0 +1,306 @@
+"""RDF literals as values: numbers, truth, comparison, order and arithmetic, as SPARQL 1.1 has them.
+
+Whatever has no value raises `ExpressionError`, which is SPARQL's error and no failure of the run.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from decimal import ROUND_DOWN, Context, Decimal, DecimalException
+from typing import NamedTuple
+
+from kaicep.plan.literals import (
+    INTEGER_TYPES,
+    NUMERIC_TYPES,
+    format_xsd_duration,
+    normalise,
+    parse_xsd_duration,
+)
+from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term
+from kaicep.plan.time import format_time, parse_time
+
+__all__ = [
+    "DATE_TIME",
+    "DAY_TIME",
+    "DURATION",
+    "STRING",
+    "ExpressionError",
+    "Number",
+    "arithmetic",
+    "boolean",
+    "calculate",
+    "date_time",
+    "equal",
+    "less",
+    "number",
+    "numeral",
+    "order_key",
+    "truth",
+]
+
+STRING, BOOLEAN, DATE_TIME = XSD + "string", XSD + "boolean", XSD + "dateTime"
+DURATION, DAY_TIME = XSD + "duration", XSD + "dayTimeDuration"
+
+INTEGER, DECIMAL, FLOAT, DOUBLE = range(4)
+_KINDS = (XSD + "integer", XSD + "decimal", XSD + "float", XSD + "double")
+
+# Decimals keep 18 digits after the point, the least that XML Schema asks for in all.
+_EXACT = Context(prec=200, rounding=ROUND_DOWN)
+_FINEST = Decimal(1).scaleb(-18)
+_WIDEST = 2**4096
+
+_SPACES = {
+    STRING: "string",
+    BOOLEAN: "boolean",
+    DATE_TIME: "time",
+    DURATION: "duration",
+    DAY_TIME: "duration",
+}
+
+_INTEGER_TEXT = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DECIMAL_TEXT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", re.ASCII)
+_DOUBLE_TEXT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?INF|NaN", re.ASCII)
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
+
+
+class ExpressionError(Exception):
+    """An expression that has no value; a FILTER then does not hold and a BIND binds nothing."""
+
+
+class Number(NamedTuple):
+    """A number and its rank in SPARQL's promotion: integer, decimal, float, double.
+
+    A float is kept with the precision of a double, so that its text and its value are the same thing.
+    """
+
+    kind: int
+    value: int | Decimal | float
+
+
+# --- from terms to values and back -----------------------------------------------------------------
+
+
+def boolean(value: bool) -> Literal:
+    """A truth value as a term."""
+    return Literal("true" if value else "false", BOOLEAN)
+
+
+def number(term: Term) -> Number:
+    """The number that a term stands for."""
+    if not isinstance(term, Literal) or term.language or term.datatype not in NUMERIC_TYPES:
+        raise ExpressionError(f"{term} is no number")
+    text = term.lexical.strip()
+    try:
+        if term.datatype in INTEGER_TYPES:
+            if not _INTEGER_TEXT.fullmatch(text):
+                raise ValueError(text)
+            return Number(INTEGER, int(text))
+        if term.datatype == _KINDS[DECIMAL]:
+            if not _DECIMAL_TEXT.fullmatch(text):
+                raise ValueError(text)
+            return Number(DECIMAL, Decimal(text))
+        if not _DOUBLE_TEXT.fullmatch(text):
+            raise ValueError(text)
+        return Number(FLOAT if term.datatype == _KINDS[FLOAT] else DOUBLE, float(text))
+    except (ValueError, DecimalException) as error:
+        raise ExpressionError(f"{term} is no number") from error
+
+
+def numeral(value: Number) -> Literal:
+    """A number as a term, in the one spelling of its value.
+
+    >>> numeral(Number(1, Decimal("1.50"))).lexical, numeral(Number(3, math.inf)).lexical
+    ('1.5', 'INF')
+    """
+    plain = value.value
+    if isinstance(plain, float):
+        text = "NaN" if math.isnan(plain) else "INF" if plain == math.inf else repr(plain)
+        text = "-INF" if plain == -math.inf else text
+    else:
+        text = f"{plain:f}" if isinstance(plain, Decimal) else str(plain)
+    return normalise(Literal(text, _KINDS[value.kind]))
+
+
+def date_time(term: Term) -> int:
+    """The instant of an xsd:dateTime in microseconds; without a zone it is UTC."""
+    if isinstance(term, Literal) and term.datatype == DATE_TIME and _DATE_TIME.fullmatch(term.lexical):
+        micros = parse_time(term.lexical)
+        if micros is not None:
+            return micros
+    raise ExpressionError(f"{term} is no time")
+
+
+def _duration(term: Literal) -> int:
+    micros = parse_xsd_duration(term.lexical)
+    if micros is None:
+        raise ExpressionError(f"{term} is no duration of days and time")
+    return micros
+
+
+def _space(term: Literal) -> str | None:
+    """The kind of values that a literal's datatype has, where we know it."""
+    if term.language:
+        return "language"
+    if term.datatype in NUMERIC_TYPES:
+        return "number"
+    return _SPACES.get(term.datatype)
+
+
+def _comparable(term: Literal) -> int | float | Decimal | str | tuple[str, str]:
+    """The value of a literal, to be compared with another of the same space."""
+    space = _space(term)
+    if space == "number":
+        return number(term).value
+    if space == "boolean":
+        return _boolean(term)
+    if space == "time":
+        return date_time(term)
+    if space == "duration":
+        return _duration(term)
+    if space == "language":
+        return (term.lexical, term.language or "")
+    if space == "string":
+        return term.lexical
+    raise ExpressionError(f"values of {term.datatype} cannot be compared")
+
+
+def _boolean(term: Literal) -> bool:
+    if term.lexical in ("true", "1"):
+        return True
+    if term.lexical in ("false", "0"):
+        return False
+    raise ExpressionError(f"{term} is no truth value")
+
+
+def truth(term: Term) -> bool:
+    """The effective boolean value (SPARQL 1.1, section 17.2.2)."""
+    if isinstance(term, Literal):
+        space = _space(term)
+        if space in ("string", "language"):
+            return term.lexical != ""
+        if space in ("boolean", "number"):
+            try:
+                value = _comparable(term)
+            except ExpressionError:
+                return False  # an ill-typed literal of these is false, and no error
+            return bool(value) and value == value
+    raise ExpressionError(f"{term} has no truth value")
+
+
+# --- comparison ------------------------------------------------------------------------------------
+
+
+def equal(left: Term, right: Term) -> bool:
+    """`=`: by value where both have one; terms of other kinds are equal when they are the same.
+
+    Whether two literals of a datatype that we do not know are equal cannot be said, unless they are
+    the same.
+    """
+    if not isinstance(left, Literal) or not isinstance(right, Literal):
+        return left == right
+    if left == right:
+        return left.lexical != "NaN" or _space(left) != "number"
+    if left.language or right.language:
+        return False
+    first, second = _comparable(left), _comparable(right)
+    return _space(left) == _space(right) and first == second
+
+
+def less(left: Term, right: Term) -> bool:
+    """`<` on numbers, strings, truth values, times and durations."""
+    if isinstance(left, Literal) and isinstance(right, Literal):
+        space = _space(left)
+        if space == _space(right) and space not in (None, "language"):
+            first, second = _comparable(left), _comparable(right)
+            return first == first and second == second and bool(operator.lt(first, second))
+    raise ExpressionError(f"cannot order {left} and {right}")
+
+
+def order_key(term: Term) -> tuple[object, ...]:
+    """A total order of terms: blank nodes, IRIs, literals; values by value, the rest by text."""
+    if isinstance(term, Blank):
+        return (0, term.label)
+    if isinstance(term, Iri):
+        return (1, term.value)
+    try:
+        value = _comparable(term)
+        if value == value:
+            return (2, _space(term), value, str(term))
+    except ExpressionError:
+        pass
+    return (3, str(term))
+
+
+# --- arithmetic ------------------------------------------------------------------------------------
+
+
+def arithmetic(op: str, left: Term, right: Term) -> Literal:
+    """`+ - * /` on numbers, times and durations."""
+    if not isinstance(left, Literal) or not isinstance(right, Literal):
+        raise ExpressionError(f"no arithmetic on {left} and {right}")
+    spaces = (_space(left), _space(right))
+    if spaces == ("number", "number"):
+        return numeral(calculate(op, number(left), number(right)))
+    if spaces == ("time", "time") and op == "-":
+        return Literal(format_xsd_duration(date_time(left) - date_time(right)), DAY_TIME)
+    if spaces == ("time", "duration") and op in "+-":
+        return _shifted(left, _duration(right) if op == "+" else -_duration(right))
+    if spaces == ("duration", "time") and op == "+":
+        return _shifted(right, _duration(left))
+    if spaces == ("duration", "duration") and op in "+-":
+        both = DAY_TIME if left.datatype == right.datatype == DAY_TIME else DURATION
+        change = _duration(right) if op == "+" else -_duration(right)
+        return Literal(format_xsd_duration(_duration(left) + change), both)
+    raise ExpressionError(f"no {op} on {left} and {right}")
+
+
+def _shifted(time: Literal, micros: int) -> Literal:
+    """A time moved by a duration; it stays without a zone where it has none."""
+    try:
+        text = format_time(date_time(time) + micros)
+    except OverflowError as error:
+        raise ExpressionError("no time of the years 1 to 9999") from error
+    zoned = time.lexical[-1] == "Z" or time.lexical[-6] in "+-"
+    return normalise(Literal(text if zoned else text[:-1], DATE_TIME))
+
+
+def calculate(op: str, left: Number, right: Number) -> Number:
+    """`+ - * /` on numbers, in the wider of both kinds; integers divide to a decimal."""
+    kind = max(left.kind, right.kind, DECIMAL if op == "/" else INTEGER)
+    if kind >= FLOAT:
+        return Number(kind, _floating(op, _double(left.value), _double(right.value)))
+    if kind == INTEGER:
+        whole = {"+": operator.add, "-": operator.sub, "*": operator.mul}[op](left.value, right.value)
+        if abs(whole) >= _WIDEST:
+            raise ExpressionError("an integer that is too large")
+        return Number(kind, whole)
+    work = {"+": _EXACT.add, "-": _EXACT.subtract, "*": _EXACT.multiply, "/": _EXACT.divide}[op]
+    try:
+        exact = work(Decimal(left.value), Decimal(right.value))
+        return Number(kind, exact.quantize(_FINEST, context=_EXACT))
+    except DecimalException as error:
+        raise ExpressionError(f"no decimal {op} of these numbers") from error
+
+
+def _double(value: int | Decimal | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _floating(op: str, left: float, right: float) -> float:
+    """The operations of IEEE 754, which know infinities."""
+    if op == "+":
+        return left + right
+    if op == "-":
+        return left - right
+    if op == "*":
+        return left * right
+    if right != 0:
+        return left / right
+    if left == 0 or math.isnan(left):
+        return math.nan
+    return math.copysign(math.inf, left) * math.copysign(1.0, right)

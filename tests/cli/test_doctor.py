@@ -1,0 +1,123 @@
+"""What `kaicep doctor` says of a machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kaicep.cli import doctor
+
+
+def finding(name: str) -> doctor.Finding:
+    [found] = [each for each in doctor.examine() if each.name == name]
+    return found
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes it look as if packages were not installed."""
+    real = importlib.metadata.version
+
+    def hide(*names: str) -> None:
+        def version(name: str) -> str:
+            if name in names:
+                raise importlib.metadata.PackageNotFoundError(name)
+            return real(name)
+
+        monkeypatch.setattr(doctor, "version", version)
+
+    return hide
+
+
+def java_says(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
+    done = subprocess.CompletedProcess(["java"], 0, "", text)
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *args, **settings: done)
+
+
+def test_every_line_has_a_mark(run: Callable[..., Any]) -> None:
+    result = run("doctor")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[-1] == "All that kaicep itself needs is here."
+    for line in lines[:-2]:
+        assert line[:9].strip() in ("ok", "missing", "old", "")
+    names = [line[9:].split()[0] for line in lines[:-2] if line[0] != " "]
+    assert names == [
+        "python", "pyoxigraph", "typer", "java", "pyspark", "pyarrow", "reasonable", "pandas", "deltalake",
+        "cores", "memory", "cache",
+    ]  # fmt: skip
+
+
+def test_what_is_optional_may_be_missing(run: Callable[..., Any], without: Callable[..., None]) -> None:
+    without("pyspark", "pyarrow", "deltalake")
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert "missing  pyarrow     for Parquet files\n" in result.stdout
+    assert "to get it: pip install 'kaicep[parquet]'\n" in result.stdout
+    assert "to get it: pip install 'kaicep[spark]'\n" in result.stdout
+
+
+def test_what_the_core_needs_may_not(run: Callable[..., Any], without: Callable[..., None]) -> None:
+    without("pyoxigraph")
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert "missing  pyoxigraph" in result.stdout
+    assert result.stdout.endswith("kaicep cannot run until this is mended.\n")
+
+
+@pytest.mark.parametrize(
+    ("said", "mark", "seen"),
+    [
+        ('openjdk version "21.0.2" 2024-01-16', "ok", "21 (/usr/bin/java)"),
+        ('openjdk version "17" 2021-09-14', "ok", "17 (/usr/bin/java)"),
+        ('java version "1.8.0_402"', "old", "8 (/usr/bin/java); the Spark hosts need 17 or later"),
+        ("what?", "missing", "/usr/bin/java does not tell its version; the Spark hosts need 17 or later"),
+    ],
+)
+def test_java(monkeypatch: pytest.MonkeyPatch, said: str, mark: str, seen: str) -> None:
+    java_says(monkeypatch, said)
+    found = finding("java")
+    assert (found.mark, found.seen) == (mark, seen)
+    assert bool(found.remedy) == (mark != "ok")
+
+
+@pytest.mark.parametrize(
+    ("platform", "tool", "command"),
+    [
+        ("darwin", "", "brew install openjdk@21"),
+        ("win32", "", "winget install Microsoft.OpenJDK.21"),
+        ("linux", "apt-get", "jre-headless"),
+        ("linux", "dnf", "dnf install -y java-21-openjdk-headless"),
+        ("linux", "apk", "apk add openjdk21-jre-headless"),
+        ("linux", "", "install a Java runtime, version 17 or 21, and set JAVA_HOME to it"),
+    ],
+)
+def test_no_java(monkeypatch: pytest.MonkeyPatch, platform: str, tool: str, command: str) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(doctor.sys, "platform", platform)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: name if name == tool else None)
+    found = finding("java")
+    assert found.mark == "missing"
+    assert found.remedy.endswith(command)
+
+
+@pytest.mark.parametrize(("version", "mark"), [("4.3.0", "ok"), ("4.4.1", "ok"), ("3.5.1", "old")])
+def test_spark(monkeypatch: pytest.MonkeyPatch, version: str, mark: str) -> None:
+    monkeypatch.setattr(doctor, "version", lambda name: version)
+    assert finding("pyspark").mark == mark
+
+
+def test_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor.sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert finding("cache").mark == "ok"
+    assert not (tmp_path / "kaicep").exists()
+    (tmp_path / "kaicep").touch()
+    assert finding("cache").mark == "missing"
