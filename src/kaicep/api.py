@@ -16,9 +16,11 @@ from kaicep.language.epsparql import parse_ep
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import ChiQuery
 from kaicep.plan.events import Event, Match
+from kaicep.plan.explain import Explanation
 from kaicep.plan.nodes import Program
 from kaicep.plan.program import build_program
 from kaicep.plan.sparql import EpQuery
+from kaicep.plan.terms import Triple, n_triples
 
 if TYPE_CHECKING:
     from kaicep.knowledge.store import Knowledge
@@ -44,13 +46,29 @@ class Run:
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         """What the queries and the knowledge give reason to say, and what stops nothing."""
-        own = (*self.knowledge.warnings, *self.knowledge.contradictions)
+        unread = (
+            Diagnostic(f"no record of {each.name} could be read: {each.dead[0].reason}", severity="warning")
+            for each in self.streams
+            if each.dead and not each.events
+        )
+        own = (*self.knowledge.warnings, *self.knowledge.contradictions, *unread)
         return (*own, *(each for query in self.program.queries for each in query.warnings))
 
     @property
     def dead(self) -> list[DeadLetter]:
         """The records that could not be read."""
         return [each for stream in self.streams for each in stream.dead]
+
+    def explanations(self) -> list[Explanation]:
+        """What each query means, and what the optimiser makes of it."""
+        from kaicep.optimize import optimize
+
+        made: list[Explanation] = []
+        for query in self.program.queries:
+            optimised, notes = optimize(query, self.catalog, self.knowledge)
+            shown = tuple((note.rule, note.text + _because(note.depends)) for note in notes)
+            made.append(Explanation(query, optimised, shown))
+        return made
 
     def matches(self, host: str = "reference") -> list[Match]:
         """All matches, in the order of their end, then of their id."""
@@ -61,10 +79,16 @@ class Run:
             for name in query.reads:
                 if name not in given and not self.catalog.streams[name].derived:
                     raise Mistake(
-                        Diagnostic(f"{query.name} reads {name}, and no data is given for it",
-                                   hint=f"give it with --stream {name}=FILE")
+                        Diagnostic(
+                            f"{query.name} reads {name}, and no data is given for it",
+                            hint=f"give it with --stream {name}=FILE",
+                        )
                     )
         return HOSTS[host](self)
+
+
+def _because(triples: Sequence[Triple]) -> str:
+    return f" (because {' '.join(n_triples(each) for each in triples)})" if triples else ""
 
 
 def _on_reference(run: Run) -> list[Match]:
@@ -182,7 +206,7 @@ def _read_streams(streams: Sequence[tuple[str, Path]], annotations: Sequence[Ann
     for name, path in streams:
         found = by_stream.get(name)
         types = dict(found.types) if found else {}
-        data.append(read_stream(name, path, found.time if found else "ts", types))
+        data.append(read_stream(name, path, found.time if found else "ts", types, explicit_time=bool(found)))
     return data
 
 

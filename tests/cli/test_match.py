@@ -193,6 +193,24 @@ def test_unknown_entities_are_counted(run: Callable[..., Any], folder: Path) -> 
     )
 
 
+@pytest.mark.parametrize(
+    ("option", "file", "text", "said"),
+    [
+        ("--annotation", "a.json", "{}", 'error: an annotation needs "stream"'),
+        ("--annotation", "a.json", '{"stream": ', "error: "),
+        ("--knowledge", "k.ttl", "<urn:a> <urn:b> <urn:c> .\n<urn:a> oops", " --> k.ttl:2:9\n"),
+    ],
+)
+def test_bad_knowledge_and_annotations(
+    run: Callable[..., Any], folder: Path, option: str, file: str, text: str, said: str
+) -> None:
+    (folder / file).write_text(text)
+    result = run("match", "rise.chi", *AIR, option, file, "--output", "out")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert not (folder / "out").exists()
+
+
 def test_check(run: Callable[..., Any]) -> None:
     result = run("check", "rise.chi", "tall.chi", *AIR)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -225,9 +243,9 @@ def test_as_a_process(process: Callable[..., subprocess.CompletedProcess[str]]) 
 
 def test_a_reader_that_stops_reading_ends_it_quietly(folder: Path) -> None:
     rows = (f'{{"ts": {each}, "sensor": "s", "flow": 600}}\n' for each in range(3_000))
-    (folder / "air.jsonl").write_text("".join(rows))
+    (folder / "air.jsonl").write_text("".join(rows) + "bad")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
-    command = [sys.executable, "-m", "kaicep", "match", "tall.chi", *AIR]
+    command = [sys.executable, "-m", "kaicep", "match", "tall.chi", *AIR, "--dead-letters", "dead"]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment)
     assert process.stdout is not None
@@ -237,6 +255,7 @@ def test_a_reader_that_stops_reading_ends_it_quietly(folder: Path) -> None:
     assert process.stderr.read() == b""
     assert process.wait(timeout=60) == 0
     process.stderr.close()
+    assert len((folder / "dead").read_text().splitlines()) == 1
 
 
 def on_a_terminal(command: list[str], settings: dict[str, str]) -> tuple[int, str]:

@@ -166,6 +166,15 @@ def test_parquet() -> None:
     assert column["triples"][5] == list(MATCHES[5].triples or ())
 
 
+def test_parquet_without_matches_has_the_same_columns() -> None:
+    pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    empty, full = (pq.read_table(io.BytesIO(written("parquet", each))) for each in ([], MATCHES))
+    assert empty.num_rows == 0
+    assert empty.schema == full.schema
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_same_matches_give_the_same_bytes(form: str) -> None:
     if form == "parquet":

@@ -26,7 +26,7 @@ def explained(name: str):
         )
     else:
         run = open_run([EXAMPLES / "stocks" / "queries" / "query2.epsparql"])
-    return run.program
+    return run.explanations()
 
 
 @pytest.mark.parametrize("name", ["query3", "query5", "query7", "stocks2"])
@@ -39,7 +39,7 @@ def test_golden(name):
 
 
 def test_json_says_what_the_tree_says():
-    plan = explain_json(explained("query7"))["queries"][0]["plan"]
+    plan = explain_json(explained("query7"))["queries"][0]["logical"]
     assert plan["operator"] == "Project"
     pattern = plan["inputs"][0]
     assert pattern["window"] == ["(?e1, ?e2) 5min"]

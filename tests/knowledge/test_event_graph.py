@@ -162,7 +162,11 @@ def on(predicate: Predicate, subject: Variable = E, object: Variable = X) -> Tri
         (on(SOURCE, X, Y), False),
         (on(SOURCE, X, E), False),
         (on(Variable("p")), True),
-        (on(Sequence((OTHER, SOURCE))), True),
+        (on(Sequence((OTHER, SOURCE))), False),  # of what the event leads to, not of the event
+        (on(Sequence((SOURCE, OTHER))), True),
+        (on(Alternative((OTHER, SOURCE))), True),
+        (on(Inverse(SOURCE)), False),
+        (on(Repeat(OTHER, 1, True)), False),
         (on(Repeat(OTHER, 0, True)), True),
         (on(Inverse(SOURCE), X, E), True),
         (on(Sequence((OTHER, Inverse(SOURCE))), X, E), True),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tests.reference.chi_letters import answers, catalog, events, pattern, plan_of
 
 from kaicep.plan.identity import MatchId
+from kaicep.plan.types import Type
 
 
 def ids(query, given):
@@ -26,6 +27,13 @@ def test_an_id_begins_with_the_partition():
     a, b = events("a1@0::x b1@1::x")
     made = MatchId("query", query).text('"x"').text("null").word(1).event(a).word(1).event(b)
     assert ids(query, [a, b]) == [made.hex()]
+
+
+def test_the_two_zeros_are_one_partition_with_one_id():
+    query = pattern("?a, ?b", "PARTITION BY ?a.x")
+    (one,) = answers(query, "a1@0:0 b1@1:0", x=Type.FLOAT64)
+    (other,) = answers(query, "a1@0:-0.0 b1@1:0", x=Type.FLOAT64)
+    assert one.match.id == other.match.id
 
 
 def test_values_times_and_other_events_play_no_part():

@@ -81,6 +81,17 @@ def test_an_aggregate_beside_a_bare_mention_covers_the_rounds_so_far():
     assert found(pattern("?b+", "FILTER (?b.x >= AVG(?b.x))"), given) == ["b1", "b1 b2", "b2", "b3"]
 
 
+def test_also_where_a_later_event_brings_the_decision():
+    # with c1, round one is 5 + 5 and round two 1 + 6, each below 11; over the whole loop 5 + 6 would not be
+    query = pattern("?b+, ?c", "JOIN (?b.x + SUM(?b.x) < ?c.x)")
+    assert found(query, "b1@0:5 b2@1:1 c1@2:11") == ["b1 b2 c1", "b1 c1", "b2 c1"]
+
+
+def test_a_condition_without_variables():
+    assert found(pattern("?a, ?b", "FILTER (1 = 2)"), "a1@0 b1@1") == []
+    assert found(pattern("?a, ?b", "FILTER (1 < 2)"), "a1@0 b1@1") == ["a1 b1"]
+
+
 def test_first_last_and_count_in_conditions():
     given = "b1@0:2 b2@1:3 b3@2:1"
     assert found(pattern("?b{2,}", "FILTER (LAST(?b.x) < FIRST(?b.x))"), given) == [

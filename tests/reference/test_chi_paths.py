@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.reference.chi_letters import S
 
 from kaicep.errors import Source
@@ -32,22 +34,22 @@ STREAM = Stream(
 PREFIX = "PREFIX : <urn:x:> "
 
 
-def events(text):
+def events(text, stream="s"):
     """`a:s1:5@0` is an event labelled a, of the sensor s1, with x = 5, at second 0."""
     made = []
     for seq, token in enumerate(text.split()):
         what, _, ts = token.partition("@")
         label, sensor, *x = what.split(":")
         values = {"label": label, "sensor": sensor or None, "x": int(x[0]) if x else None}
-        made.append(Event("s", 0, seq, int(float(ts) * S), values))
+        made.append(Event(stream, 0, seq, int(float(ts) * S), values))
     return made
 
 
 def selected(query, given, unknown=None, knowledge=KNOWLEDGE):
     known = Knowledge.parse(knowledge)
-    catalog = Catalog({"s": STREAM}, vocabulary=known)
+    catalog = Catalog({"s": STREAM, "t": replace(STREAM, name="t")}, vocabulary=known)
     plan = resolve_chi(parse_chi(Source("query.chi", PREFIX + query)), catalog, 0)
-    answers = run_chi(plan, events(given), catalog, known, unknown)
+    answers = run_chi(plan, events(given) if isinstance(given, str) else given, catalog, known, unknown)
     assert len({each.match.id for each in answers}) == len(answers)
     return sorted((tuple(each.match.select.values()) for each in answers), key=str)
 
@@ -147,6 +149,11 @@ def test_only_events_whose_path_holds_count_for_contiguity():
     assert selected(query.replace("{}", both), given) == [("a", "b")]
     # ?b has no PATH: all events count, and z stands between
     assert selected(query.replace("{}", only_a), given) == []
+    # ... even one of a stream that only a variable with a PATH reads
+    other = query.replace("(?b, s)", "(?b, t)").replace("{}", "{?b :source/:in ?r . ?r a :MeetingRoom}")
+    mixed = [*events("a:s1@0"), *events("z:s2@1 b:s1@2", "t")]
+    assert selected(other, mixed) == []
+    assert selected(other, [mixed[0], mixed[2]]) == [("a", "b")]
     # a PATH that ties both takes no part in what counts
     assert selected(query.replace("{}", tied), given) == []
     # one that is selected from does
@@ -182,6 +189,14 @@ def test_a_window_aggregates_what_passes_the_path_and_selects_from_the_newest():
         ("urn:x:r1", 3),
         ("urn:x:r2", 3),
     ]
+
+
+def test_a_window_aggregates_what_passes_the_path():
+    query = "SELECT COUNT(?e) AS n FROM (?e, s) WINDOW (?e, batch, 10s) PATH {}"
+    given = "a:s1:1@0 b:s2:9@1 c:s4:9@2 d:s4:1@3"
+    assert selected(query.replace("{}", "{?e :source/:in ?r}"), given) == [(2,)]
+    either = "{?e :source/:in ?r} OR PATH {?e :reading 9}"
+    assert selected(query.replace("{}", either), given) == [(3,)]
 
 
 def test_a_concept_is_an_attribute_too():

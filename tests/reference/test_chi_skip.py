@@ -45,6 +45,12 @@ def test_of_one_end_the_earlier_start_comes_first_and_then_the_longer():
     assert found(query, "a1@0 b1@1 b2@2 c1@3") == ["a1 b1 b2 c1"]
 
 
+def test_what_ends_first_is_taken_first_wherever_it_began():
+    # a2 b1 ends before a1 b2 does, and rules out all that begins at or before b1
+    query = pattern("?a, ?b", "JOIN (?a.k = ?b.k) AFTER MATCH SKIP PAST LAST")
+    assert found(query, "a1@0::x a2@1::y b1@2::y b2@3::x") == ["a2 b1"]
+
+
 def test_then_events_from_left_to_right():
     query = pattern("?a, ?b, ?c", "AFTER MATCH SKIP TO NEXT")
     assert found(query, "a1@0 b1@1 b2@2 c1@3") == ["a1 b1 c1"]
@@ -70,6 +76,14 @@ def test_matches_of_the_same_events_stand_or_fall_together():
     query = "SELECT ?p.label FROM (?p, s), (?q, s) AFTER MATCH SKIP PAST LAST"
     # e1 e2 and e2 e1 are of the same events: both stand, and rule out all that begins at e2
     assert found(query, "e1@0 e2@1 e3@2 e4@3") == ["e1 e2", "e2 e1", "e3 e4", "e4 e3"]
+
+
+def test_each_of_the_matches_of_the_same_events_rules_out_what_it_rules_out():
+    query = "SELECT ?p.label FROM (?p, s), (?q, s) AFTER MATCH SKIP TO FIRST ?{}"
+    # of e1 e2 and e2 e1, one has its ?q at e2: nothing more may begin at e1
+    expected = ["e1 e2", "e2 e1", "e2 e3", "e3 e2"]
+    assert found(query.format("q"), "e1@0 e2@1 e3@2") == expected
+    assert found(query.format("p"), "e1@0 e2@1 e3@2") == expected
 
 
 def test_skipping_is_per_partition():

@@ -153,7 +153,14 @@ def test_every_aggregate():
 
 def test_ids_tell_windows_and_groups_apart():
     query = f"SELECT {COLUMNS} FROM (?e, s) GROUP BY ?e.k WINDOW (?e, {{}})"
+
+    def ids(window, given):
+        return [each.match.id for each in answers(query.format(window), given)]
+
     for window in ("sliding, 5s", "sliding, 2", "batch, 5s", "batch, 2"):
-        given = answers(query.format(window), "e1@0::x e2@0::y e3@6::x e4@6::y")
-        ids = [each.match.id for each in given]
-        assert len(set(ids)) == len(ids) == 4
+        found = ids(window, "e1@0::x e2@0::y e3@6::x e4@6::y")
+        assert len(set(found)) == len(found) == 4
+    # all at one instant, in one group: the events make the difference
+    for window, number in (("sliding, 5s", 4), ("sliding, 1", 4), ("batch, 2", 2)):
+        found = ids(window, "e1@0::x e2@0::x e3@0::x e4@0::x")
+        assert len(set(found)) == len(found) == number

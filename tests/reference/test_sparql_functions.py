@@ -9,10 +9,10 @@ import pyoxigraph as ox
 import pytest
 
 from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef
+from kaicep.plan.functions import Scope, evaluate_expression
 from kaicep.plan.literals import normalise
 from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term
-from kaicep.reference.functions import Scope, evaluate_expression
-from kaicep.reference.values import ExpressionError
+from kaicep.plan.values import ExpressionError
 
 
 def typed(text: str, datatype: str) -> Literal:

@@ -122,9 +122,10 @@ def named_streams(given: Sequence[str]) -> list[tuple[str, Path]]:
     return list(streams.items())
 
 
-def files(option: str, paths: Sequence[Path] | None) -> list[Path]:
-    """The files of an option, checked: they can be read."""
-    found = [problem for path in paths or () if (problem := _unreadable(path, option, ()))]
+def files(option: str, paths: Sequence[Path] | None, folders: bool = False) -> list[Path]:
+    """The files of an option, checked: they can be read. With `folders`, a folder will do too."""
+    checked = [path for path in paths or () if not (folders and path.is_dir())]
+    found = [problem for path in checked if (problem := _unreadable(path, option, ()))]
     if found:
         raise Mistake(found)
     return list(paths or ())

@@ -32,7 +32,7 @@ def check(
     streams = named_streams(stream or ())
     paths = query_files(queries, streams)
     choose("--reasoning", reasoning, REASONING)
-    known, annotations = files("--knowledge", knowledge), files("--annotation", annotation)
+    known, annotations = files("--knowledge", knowledge, folders=True), files("--annotation", annotation)
 
     from kaicep.api import open_run
 

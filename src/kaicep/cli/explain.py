@@ -39,7 +39,7 @@ def explain(
     streams = named_streams(stream or ())
     paths = query_files(queries, streams)
     choose("--reasoning", reasoning, REASONING)
-    known, annotations = files("--knowledge", knowledge), files("--annotation", annotation)
+    known, annotations = files("--knowledge", knowledge, folders=True), files("--annotation", annotation)
     instant = moment("--now", now)
 
     from kaicep.api import open_run
@@ -48,6 +48,6 @@ def explain(
     run = open_run(paths, streams, known, annotations, reasoning, now=instant)
     warn(run.warnings)
     if as_json:
-        typer.echo(json.dumps(explain_json(run.program), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(explain_json(run.explanations()), ensure_ascii=False, indent=2))
     else:
-        typer.echo(explain_text(run.program).rstrip("\n"))
+        typer.echo(explain_text(run.explanations()).rstrip("\n"))

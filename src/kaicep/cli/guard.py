@@ -46,7 +46,9 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except (Exception, KeyboardInterrupt) as error:
             if os.environ.get("KAICEP_DEBUG") == "1":
-                raise
+                import traceback
+
+                traceback.print_exc()
             message, status = _last_words(error)
             say(message)
             raise typer.Exit(status) from None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,7 +32,7 @@ from kaicep.errors import Diagnostic, Mistake, did_you_mean
 
 if TYPE_CHECKING:
     from kaicep.api import Run
-    from kaicep.plan.events import Event, Match
+    from kaicep.plan.events import Event
 
 __all__ = ["match"]
 
@@ -78,37 +78,37 @@ def match(
 
     Matches come in the order of their end, then of their id.
     """
-    from kaicep.cli.output import atomic, json_line, refuse_overwriting, stdout
+    from kaicep.cli.output import FORMATS, atomic, columns_of, refuse_overwriting, to_stdout
 
     streams = named_streams(stream or ())
     if not streams:
         raise Mistake(Diagnostic("no stream is given", hint="such as --stream NAME=FILE.jsonl"))
     paths = query_files(queries, streams)
-    known, annotations = files("--knowledge", knowledge), files("--annotation", annotation)
+    known, annotations = files("--knowledge", knowledge, folders=True), files("--annotation", annotation)
     choose("--reasoning", reasoning, REASONING)
     choose("--out", out, _FORMS)
     allowed, instant = duration("--lateness", lateness), moment("--now", now)
     _check_host(host)
     places = {"--output": output, "--dead-letters": dead_letters, "--late": late}
     inputs = [*paths, *known, *annotations, *(path for _, path in streams)]
-    refuse_overwriting({option: path for option, path in places.items() if path is not None}, inputs)
+    given = {option: path for option, path in places.items() if path is not None}
+    refuse_overwriting(given, inputs)
     if out == "parquet" and output is None and sys.stdout.isatty():
         raise Mistake(Diagnostic("Parquet is not for a terminal", hint="write it to a file: --output FILE"))
 
     with ExitStack() as stack:
-        to_matches = stack.enter_context(atomic(output, "--output") if output else stdout())
-        to_dead = stack.enter_context(atomic(dead_letters, "--dead-letters")) if dead_letters else None
-        to_late = stack.enter_context(atomic(late, "--late")) if late else None
+        targets = {option: stack.enter_context(atomic(path, option)) for option, path in given.items()}
         run = _open(paths, streams, known, annotations, reasoning, allowed, instant)
         warn(run.warnings)
         with progress("matching"):
             found = run.matches(host)
-        _write(to_matches, out, found, run)
-        if to_dead:
-            to_dead.writelines(json_line(each.to_dict()) for each in run.dead)
-        if to_late:
-            types = {each.name: dict(each.attributes) for each in run.streams}
-            to_late.writelines(json_line(_late_row(each, types[each.stream])) for each in run.late)
+        chunks = FORMATS[out](found, columns_of(run.program))
+        rows = {"--output": chunks, "--dead-letters": _dead_rows(run), "--late": _late_rows(run)}
+        for option, target in targets.items():
+            target.writelines(rows[option])
+    # The files are complete by now, even if the reader of stdout goes away.
+    if output is None:
+        to_stdout(chunks)
     for note in _notes(run, dead_letters is not None, late is not None):
         say(note)
 
@@ -152,11 +152,21 @@ def _open(
             return open_run(queries, streams, knowledge, annotations, reasoning, lateness, now)
 
 
-def _write(target: BinaryIO, form: str, matches: Sequence[Match], run: Run) -> None:
-    from kaicep.cli.output import FORMATS, columns_of
+def _dead_rows(run: Run) -> Iterator[bytes]:
+    """The dead letters as JSON Lines."""
+    from kaicep.cli.output import json_line
 
-    for chunk in FORMATS[form](matches, columns_of(run.program)):
-        target.write(chunk)
+    for each in run.dead:
+        yield json_line(each.to_dict())
+
+
+def _late_rows(run: Run) -> Iterator[bytes]:
+    """The late events as JSON Lines."""
+    from kaicep.cli.output import json_line
+
+    types = {each.name: dict(each.attributes) for each in run.streams}
+    for each in run.late:
+        yield json_line(_late_row(each, types[each.stream]))
 
 
 def _late_row(event: Event, types: dict[str, Any]) -> dict[str, Any]:
@@ -177,7 +187,7 @@ def _late_row(event: Event, types: dict[str, Any]) -> dict[str, Any]:
     return {**event.identity, "ts": format_time(event.ts), "values": values}
 
 
-def _notes(run: Run, dead_kept: bool, late_kept: bool) -> Iterable[str]:
+def _notes(run: Run, dead_kept: bool, late_kept: bool) -> Iterator[str]:
     """What was left out of the matches, and why; nothing where nothing was."""
     if dead := run.dead:
         way = "" if dead_kept else "; --dead-letters FILE keeps them"

@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import Program, Project, Solutions, Triples
-from kaicep.plan.time import format_time, parse_time
+from kaicep.plan.time import format_time
 from kaicep.plan.types import Type
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ __all__ = [
     "columns_of",
     "json_line",
     "refuse_overwriting",
-    "stdout",
+    "to_stdout",
 ]
 
 _FIXED = ("query", "id", "start", "end")
@@ -223,6 +223,7 @@ def as_parquet(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
     """A Parquet file with typed columns; where queries disagree on a type, text."""
     try:
         import pyarrow
+        import pyarrow.json
         import pyarrow.parquet
     except ImportError:
         raise Mistake(
@@ -230,26 +231,36 @@ def as_parquet(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
         ) from None
     time = pyarrow.timestamp("us", "UTC")
     fields = [("query", pyarrow.string()), ("id", pyarrow.string()), ("start", time), ("end", time)]
-    data: list[list[Any]] = [
-        [each.query for each in matches],
-        [each.id for each in matches],
-        [each.start for each in matches],
-        [each.end for each in matches],
-    ]
-    for column in columns.selected:
-        fields.append((column.name, _arrow_type(column)))
-        data.append([_arrow_value(each.select.get(column.key), column) for each in matches])
-    if columns.events:
-        fields.append(("events", pyarrow.string()))
-        data.append([None if each.events is None else _json_text(each.events) for each in matches])
-    if columns.triples:
-        fields.append(("triples", pyarrow.list_(pyarrow.string())))
-        data.append([None if each.triples is None else list(each.triples) for each in matches])
-    arrays = [pyarrow.array(values, kind) for values, (_, kind) in zip(data, fields, strict=True)]
-    table = pyarrow.Table.from_arrays(arrays, schema=pyarrow.schema(fields))
+    fields += [(each.name, _arrow_type(each)) for each in columns.selected]
+    fields += [("events", pyarrow.string())] * columns.events
+    fields += [("triples", pyarrow.list_(pyarrow.string()))] * columns.triples
+    schema = pyarrow.schema(fields)
+    rows = b"".join(json_line(_arrow_row(each, columns)) for each in matches)
+    table = pyarrow.Table.from_batches([], schema)
+    if rows:
+        # By way of JSON, since arrays made of Python lists would import pandas, which takes a second.
+        parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+        read = pyarrow.json.ReadOptions(block_size=len(rows) + 1)
+        table = pyarrow.json.read_json(io.BytesIO(rows), read_options=read, parse_options=parse)
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink)
     yield sink.getvalue().to_pybytes()
+
+
+def _arrow_row(match: Match, columns: Columns) -> dict[str, Any]:
+    """A match as a row of JSON whose values are of the columns' types."""
+    row: dict[str, Any] = {
+        "query": match.query,
+        "id": match.id,
+        "start": format_time(match.start),
+        "end": format_time(match.end),
+    }
+    row |= {each.name: _arrow_value(match.select.get(each.key), each) for each in columns.selected}
+    if columns.events:
+        row["events"] = None if match.events is None else _json_text(match.events)
+    if columns.triples:
+        row["triples"] = None if match.triples is None else list(match.triples)
+    return row
 
 
 def _arrow_type(column: Column) -> pyarrow.DataType:
@@ -266,15 +277,9 @@ def _arrow_type(column: Column) -> pyarrow.DataType:
 
 
 def _arrow_value(value: Any, column: Column) -> Any:
-    if value is None:
-        return None
-    if column.many:
+    if column.many and value is not None:
         return [_arrow_value(each, Column(column.key, column.type)) for each in value]
-    if column.type is None or column.type is Type.STRING:
-        return _plain(value)
-    if column.type is Type.TIMESTAMP:
-        return parse_time(value)
-    return float(value) if column.type is Type.FLOAT64 else value
+    return _plain(value) if column.type in (None, Type.STRING) else value
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Match], Columns], Iterator[bytes]]] = {
@@ -289,11 +294,10 @@ FORMATS: Mapping[str, Callable[[Sequence[Match], Columns], Iterator[bytes]]] = {
 # --- places -----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def stdout() -> Iterator[BinaryIO]:
-    """Standard output as bytes: what is written does not depend on the locale."""
+def to_stdout(chunks: Iterable[bytes]) -> None:
+    """Writes bytes to standard output: what comes out does not depend on the locale."""
     sys.stdout.flush()
-    yield sys.stdout.buffer
+    sys.stdout.buffer.writelines(chunks)
     sys.stdout.buffer.flush()
 
 

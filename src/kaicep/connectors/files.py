@@ -15,10 +15,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kaicep.connectors.convert import Unfit, convert, guess, guess_text, json_text, widen
 from kaicep.connectors.parquet import parquet_columns, read_parquet
 from kaicep.connectors.records import Record, read_csv, read_json_lines
 from kaicep.errors import Diagnostic, Mistake
+from kaicep.plan.convert import Unfit, convert, guess, guess_text, json_text, widen
 from kaicep.plan.events import Event
 from kaicep.plan.literals import normalise
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kaicep.connectors.convert import Instant
 from kaicep.connectors.records import Record, tell
 from kaicep.errors import Diagnostic, Mistake
+from kaicep.plan.convert import Instant
 from kaicep.plan.types import Type
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
-from kaicep.connectors.convert import guess_text
 from kaicep.errors import Diagnostic, Mistake
+from kaicep.plan.convert import guess_text
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.catalog import EVENT, Entity, Stream, Vocabulary
+from kaicep.plan.catalog import EVENT, Stream, Vocabulary
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Exists, Expr, walk
 from kaicep.plan.literals import literal_of
@@ -26,6 +26,7 @@ from kaicep.plan.sparql import (
     Negated,
     Operation,
     Optional,
+    Path,
     Predicate,
     Repeat,
     Sequence,
@@ -36,7 +37,17 @@ from kaicep.plan.sparql import (
 from kaicep.plan.terms import RDF, Iri, Literal, Term, Triple, Variable
 from kaicep.plan.types import Type, Value
 
-__all__ = ["EventGraph", "UnknownEntities", "evaluates", "event_node", "event_triples"]
+__all__ = [
+    "HAS_TIME",
+    "EventGraph",
+    "UnknownEntities",
+    "entity_in",
+    "evaluates",
+    "event_node",
+    "event_triples",
+    "literal_in",
+    "triple_patterns",
+]
 
 HAS_TIME = Iri(EVENT + "hasTime")
 
@@ -94,14 +105,14 @@ def event_triples(
     if stream.event_class is not None:
         triples[node, Iri(RDF + "type"), stream.event_class] = None
     for attribute, concept in stream.concepts:
-        literal = _literal(event, stream, attribute)
+        literal = literal_in(event, stream, attribute)
         if literal is not None:
             triples[node, concept, literal] = None
     for attribute, entity in stream.entities:
-        literal = _literal(event, stream, attribute)
+        literal = literal_in(event, stream, attribute)
         if literal is None:
             continue
-        found = _entity(entity, literal, knowledge)
+        found = entity_in(event, stream, attribute, knowledge)
         if found is not None:
             triples[node, entity.property, found] = None
             continue
@@ -112,7 +123,8 @@ def event_triples(
     return EventGraph(node, tuple(triples), frozenset(missing))
 
 
-def _literal(event: Event, stream: Stream, attribute: str) -> Literal | None:
+def literal_in(event: Event, stream: Stream, attribute: str) -> Literal | None:
+    """The value of an attribute as RDF writes it; None where it is null."""
     value = event.value(attribute)
     if value is None:
         return None
@@ -125,8 +137,11 @@ def _type_of(value: Value) -> Type:
     return shown.get(type(value), Type.STRING)
 
 
-def _entity(entity: Entity, literal: Literal, knowledge: Knowledge) -> Term | None:
-    """The entity that a value names, or None where the knowledge base does not have it."""
+def entity_in(event: Event, stream: Stream, attribute: str, knowledge: Knowledge) -> Term | None:
+    """The entity that an attribute names, or None where the knowledge base does not have it."""
+    entity, literal = dict(stream.entities)[attribute], literal_in(event, stream, attribute)
+    if literal is None:
+        return None
     if entity.template is not None:
         value = _NOT_IN_IRI.sub(lambda found: quote(found[0]), literal.lexical)
         made = Iri(entity.template.replace("{value}", value))
@@ -147,19 +162,46 @@ def _entity(entity: Entity, literal: Literal, knowledge: Knowledge) -> Term | No
 def evaluates(group: Group, variable: str, property: Iri, vocabulary: Vocabulary) -> bool:
     """Whether a PATH looks at that property of that event variable, anywhere in it.
 
-    A variable in the place of the property looks at all of them, and so does a path that starts
-    from the event (or, read backwards, leads to it).
+    A variable in the place of the property looks at all of them, a path at those that it may begin
+    with (or, read backwards, end with).
     """
     event = Variable(variable)
     return any(
         (each.subject == event and _covers(each.predicate, property, vocabulary))
         or (each.object == event and _goes_back(each.predicate))
-        for each in _patterns(group)
+        for each in triple_patterns(group)
     )
 
 
 def _covers(predicate: Predicate, property: Iri, vocabulary: Vocabulary) -> bool:
-    return not isinstance(predicate, Iri) or property in vocabulary.properties_below(predicate)
+    """Whether the first step of the way from the event may be that property."""
+    match predicate:
+        case Iri():
+            return property in vocabulary.properties_below(predicate)
+        case Sequence(parts):
+            first = next((i for i, each in enumerate(parts) if not _may_be_empty(each)), len(parts))
+            return any(_covers(each, property, vocabulary) for each in parts[: first + 1])
+        case Alternative(parts):
+            return any(_covers(each, property, vocabulary) for each in parts)
+        case Repeat(of, least):
+            # Of no step at all, the end is the event under another name.
+            return least == 0 or _covers(of, property, vocabulary)
+        case Inverse():
+            return False  # nothing leads to an event
+    return True
+
+
+def _may_be_empty(path: Iri | Path) -> bool:
+    match path:
+        case Repeat(of, least):
+            return least == 0 or _may_be_empty(of)
+        case Sequence(parts):
+            return all(_may_be_empty(each) for each in parts)
+        case Alternative(parts):
+            return any(_may_be_empty(each) for each in parts)
+        case Inverse(of):
+            return _may_be_empty(of)
+    return False
 
 
 def _goes_back(predicate: Predicate) -> bool:
@@ -176,25 +218,25 @@ def _goes_back(predicate: Predicate) -> bool:
     return False
 
 
-def _patterns(element: Element) -> Iterator[TriplePattern]:
-    """Every triple pattern of an element, at any depth."""
+def triple_patterns(element: Element) -> Iterator[TriplePattern]:
+    """Every triple pattern of an element, at any depth, those of EXISTS included."""
     match element:
         case Triples(patterns):
             yield from patterns
         case Group(elements):
             for each in elements:
-                yield from _patterns(each)
+                yield from triple_patterns(each)
         case Optional(group) | Minus(group):
-            yield from _patterns(group)
+            yield from triple_patterns(group)
         case Operation(_, left, right):
-            yield from _patterns(left)
-            yield from _patterns(right)
+            yield from triple_patterns(left)
+            yield from triple_patterns(right)
         case Filter(condition):
             yield from _in_expression(condition)
         case Bind(expr):
             yield from _in_expression(expr)
         case SubSelect(select):
-            yield from _patterns(select.where)
+            yield from triple_patterns(select.where)
             columns = (*(select.columns or ()), *select.group_by)
             computed = [each.expr for each in columns if each.expr is not None]
             for each_expr in (*computed, *select.having):
@@ -204,4 +246,4 @@ def _patterns(element: Element) -> Iterator[TriplePattern]:
 def _in_expression(expr: Expr) -> Iterator[TriplePattern]:
     for each in walk(expr):
         if isinstance(each, Exists) and isinstance(each.group, Group):
-            yield from _patterns(each.group)
+            yield from triple_patterns(each.group)

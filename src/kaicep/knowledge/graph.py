@@ -7,12 +7,12 @@ The two low bits of a number tell what kind of term it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple
 
-__all__ = ["LITERAL", "Facts", "Graph", "Ids", "Layer", "Terms", "match"]
+__all__ = ["BLANK", "LITERAL", "Facts", "Graph", "Ids", "Layer", "Terms", "match"]
 
 Ids = tuple[int, int, int]
 
@@ -124,6 +124,10 @@ class Facts(Protocol):
         """Say that the property is transitive."""
         ...
 
+    def is_step(self, s: int, p: int, o: int) -> bool:
+        """Whether `add_step` was said of the triple."""
+        ...
+
 
 class Graph:
     """A set of triples, indexed for every combination of what is known of a triple."""
@@ -152,6 +156,10 @@ class Graph:
     def mentions(self, term: int) -> bool:
         """Whether the term is the subject or the object of a triple."""
         return term in self._spo or term in self._op
+
+    def uses(self, p: int) -> bool:
+        """Whether the term is the predicate of a triple."""
+        return p in self._pos
 
     def objects(self, s: int, p: int) -> dict[int, None]:
         """All `o` with (s, p, o)."""
@@ -185,31 +193,28 @@ class Graph:
             if o in objects:
                 yield p
 
-    def like(self, s: int | None, p: int | None, o: int | None) -> Iterable[Ids]:
-        """The triples with these numbers at these places, None standing for any."""
-        if s is not None and p is not None:
-            if o is not None:
-                return [(s, p, o)] if self.has(s, p, o) else []
-            return ((s, p, each) for each in self.objects(s, p))
-        if p is not None:
-            if o is not None:
-                return ((each, p, o) for each in self.subjects(p, o))
-            return ((one, p, other) for one, other in self.pairs(p))
-        if s is not None:
-            if o is not None:
-                return ((s, each, o) for each in self.between(s, o))
-            return ((s, one, other) for one, other in self.about(s))
-        if o is not None:
-            return ((one, other, o) for one, other in self.towards(o))
-        return self
-
     def steps_to(self, p: int, o: int) -> dict[int, None]:
         """All `s` with a step (s, p, o)."""
         return self._steps.get(p, _NO_PAIRS).get(o, _NOTHING)
 
+    def is_step(self, s: int, p: int, o: int) -> bool:
+        """Whether the triple is a step of a transitive property."""
+        return s in self.steps_to(p, o)
+
+    def steps(self, p: int) -> Iterator[Ids]:
+        """All steps of a property."""
+        for o, subjects in self._steps.get(p, _NO_PAIRS).items():
+            for s in subjects:
+                yield s, p, o
+
     def is_transitive(self, p: int) -> bool:
         """Whether the property is transitive."""
         return p in self._transitive
+
+    @property
+    def transitive(self) -> Collection[int]:
+        """The properties that are transitive."""
+        return self._transitive.keys()
 
     def add(self, s: int, p: int, o: int) -> bool:
         """Put the triple in; False where it was there."""
@@ -235,6 +240,19 @@ class Graph:
         self._size += 1
         return True
 
+    def remove(self, s: int, p: int, o: int) -> None:
+        """Take the triple out, and what was noted of it; it must be there."""
+        _discard(self._spo, s, p, o)
+        _discard(self._pos, p, o, s)
+        if o not in self._pos.get(p, _NO_PAIRS):
+            predicates = self._op[o]
+            del predicates[p]
+            if not predicates:
+                del self._op[o]
+        if self.is_step(s, p, o):
+            _discard(self._steps, p, o, s)
+        self._size -= 1
+
     def add_step(self, s: int, p: int, o: int) -> None:
         """Note a step of a transitive property."""
         self._steps.setdefault(p, {}).setdefault(o, {})[s] = None
@@ -243,23 +261,42 @@ class Graph:
         """Say that the property is transitive."""
         self._transitive[p] = None
 
+    def drop_transitive(self, p: int) -> None:
+        """Take back that the property is transitive."""
+        self._transitive.pop(p, None)
+        self._steps.pop(p, None)
+
 
 class Layer:
-    """A few triples over a graph that stays as it is: what is seen is both together."""
+    """A few triples over a graph that stays as it is: what is seen is both together.
 
-    def __init__(self, base: Graph) -> None:
+    No triple may be in both, which `add` sees to.
+    """
+
+    def __init__(self, base: Graph | Layer, own: Graph | None = None) -> None:
         self._base = base
-        self.own = Graph()
+        self.own = Graph() if own is None else own
+
+    def __len__(self) -> int:
+        return len(self._base) + len(self.own)
+
+    def __iter__(self) -> Iterator[Ids]:
+        yield from self._base
+        yield from self.own
 
     def has(self, s: int, p: int, o: int) -> bool:
         """Whether the triple is there."""
         return self._base.has(s, p, o) or self.own.has(s, p, o)
 
-    def objects(self, s: int, p: int) -> Iterable[int]:
+    def mentions(self, term: int) -> bool:
+        """Whether the term is the subject or the object of a triple."""
+        return self._base.mentions(term) or self.own.mentions(term)
+
+    def objects(self, s: int, p: int) -> Collection[int]:
         """All `o` with (s, p, o)."""
         return _both(self._base.objects(s, p), self.own.objects(s, p))
 
-    def subjects(self, p: int, o: int) -> Iterable[int]:
+    def subjects(self, p: int, o: int) -> Collection[int]:
         """All `s` with (s, p, o)."""
         return _both(self._base.subjects(p, o), self.own.subjects(p, o))
 
@@ -278,9 +315,18 @@ class Layer:
         yield from self._base.towards(o)
         yield from self.own.towards(o)
 
-    def steps_to(self, p: int, o: int) -> Iterable[int]:
+    def between(self, s: int, o: int) -> Iterator[int]:
+        """All `p` with (s, p, o)."""
+        yield from self._base.between(s, o)
+        yield from self.own.between(s, o)
+
+    def steps_to(self, p: int, o: int) -> Collection[int]:
         """All `s` with a step (s, p, o)."""
         return _both(self._base.steps_to(p, o), self.own.steps_to(p, o))
+
+    def is_step(self, s: int, p: int, o: int) -> bool:
+        """Whether the triple is a step of a transitive property."""
+        return self._base.is_step(s, p, o) or self.own.is_step(s, p, o)
 
     def is_transitive(self, p: int) -> bool:
         """Whether the property is transitive."""
@@ -300,7 +346,7 @@ class Layer:
 
 
 def match(
-    graph: Graph, terms: Terms, subject: Term | None, predicate: Term | None, object: Term | None
+    graph: Graph | Layer, terms: Terms, subject: Term | None, predicate: Term | None, object: Term | None
 ) -> Iterator[Triple]:
     """The triples with these terms at these places, None standing for any."""
     numbers: list[int | None] = []
@@ -309,11 +355,39 @@ def match(
         if number is None and each is not None:
             return
         numbers.append(number)
-    for ids in graph.like(*numbers):
+    for ids in _like(graph, *numbers):
         yield terms.triple(ids)
 
 
-def _both(below: dict[int, None], above: dict[int, None]) -> Iterable[int]:
+def _like(graph: Graph | Layer, s: int | None, p: int | None, o: int | None) -> Iterable[Ids]:
+    if s is not None and p is not None:
+        if o is not None:
+            return [(s, p, o)] if graph.has(s, p, o) else []
+        return ((s, p, each) for each in graph.objects(s, p))
+    if p is not None:
+        if o is not None:
+            return ((each, p, o) for each in graph.subjects(p, o))
+        return ((one, p, other) for one, other in graph.pairs(p))
+    if s is not None:
+        if o is not None:
+            return ((s, each, o) for each in graph.between(s, o))
+        return ((s, one, other) for one, other in graph.about(s))
+    if o is not None:
+        return ((one, other, o) for one, other in graph.towards(o))
+    return graph
+
+
+def _both(below: Collection[int], above: dict[int, None]) -> Collection[int]:
     if not above:
         return below
     return (*below, *above) if below else above
+
+
+def _discard(index: dict[int, dict[int, dict[int, None]]], first: int, second: int, third: int) -> None:
+    inner = index[first]
+    last = inner[second]
+    del last[third]
+    if not last:
+        del inner[second]
+        if not inner:
+            del index[first]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from kaicep.plan.terms import Blank, Iri, Literal
 if TYPE_CHECKING:
     import pyoxigraph
 
-__all__ = ["FORMATS", "Reader", "files_of"]
+__all__ = ["FORMATS", "Reader", "Said", "files_of", "read_bytes", "suffix_of"]
 
 # Suffix to the name that pyoxigraph's RdfFormat has for the format.
 FORMATS = {
@@ -36,7 +37,7 @@ def files_of(paths: Iterable[str | Path]) -> Iterator[Path]:
         if not each.is_dir():
             yield each
             continue
-        inside = sorted(file for file in each.iterdir() if file.is_file() and _suffix(file) in FORMATS)
+        inside = sorted(file for file in each.iterdir() if file.is_file() and suffix_of(file) in FORMATS)
         if not inside:
             raise Mistake(
                 Diagnostic(f"the folder {each} has no knowledge in it", hint=f"files end in {_suffixes()}")
@@ -44,7 +45,8 @@ def files_of(paths: Iterable[str | Path]) -> Iterator[Path]:
         yield from inside
 
 
-def _suffix(path: Path) -> str:
+def suffix_of(path: Path) -> str:
+    """What tells the format of a file: its suffix in lower case, without the dot."""
     return path.suffix.lower().removeprefix(".")
 
 
@@ -52,32 +54,52 @@ def _suffixes() -> str:
     return ", ".join(f".{each}" for each in FORMATS)
 
 
+@dataclass
+class Said:
+    """What a text says: its triples in order, and the graph of those (by place) that are in a named one."""
+
+    name: str
+    triples: list[Ids] = field(default_factory=list)
+    graphs: dict[int, int] = field(default_factory=dict)
+    # The numbers of its blank nodes in the order in which they first occur.
+    blanks: list[int] = field(default_factory=list)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a knowledge file."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Mistake(Diagnostic(f"cannot read the knowledge file {path}: {reason}")) from None
+
+
 class Reader:
-    """Reads texts into triples of one numbering of terms; named graphs are merged into one.
+    """Reads texts into triples of one numbering of terms.
 
     Blank nodes are called b0, b1, ... in the order in which they first occur over all texts, so that
-    the same files give the same names everywhere.
+    the same files give the same names everywhere. A text that is read again, `after` what it said
+    before, has the same blank nodes in the same places.
     """
 
     def __init__(self, terms: Terms) -> None:
-        self._terms = terms
+        self.terms = terms
         self._blanks = 0
 
-    def file(self, path: Path) -> list[Ids]:
-        """The triples of a file, its format told by its suffix."""
-        suffix = _suffix(path)
+    def file(self, path: Path) -> Said:
+        """What a file says, its format told by its suffix."""
+        return self.content(path, None)
+
+    def content(self, path: Path, data: bytes | None, after: Said | None = None) -> Said:
+        """What a file says that has, or had when somebody looked, this content."""
+        suffix = suffix_of(path)
         if suffix not in FORMATS:
             problem = f"{path}: what format is that?" if not suffix else f"{path}: unknown suffix .{suffix}"
             raise Mistake(Diagnostic(problem, hint=f"knowledge files end in {_suffixes()}"))
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise Mistake(Diagnostic(f"cannot read the knowledge file {path}: {reason}")) from None
-        return self.text(data, suffix, str(path), path.name)
+        return self.text(read_bytes(path) if data is None else data, suffix, str(path), path.name, after)
 
-    def text(self, data: bytes, format: str, name: str, base: str) -> list[Ids]:
-        """The triples of a text; relative IRIs are read as if it lay at `file:///` + `base`."""
+    def text(self, data: bytes, format: str, name: str, base: str, after: Said | None = None) -> Said:
+        """What a text says; relative IRIs are read as if it lay at `file:///` + `base`."""
         import pyoxigraph
 
         if format not in FORMATS:
@@ -85,18 +107,28 @@ class Reader:
         kind = getattr(pyoxigraph.RdfFormat, FORMATS[format])
         # Only the file's name, not its folder: the same files give the same IRIs on every machine.
         where = Path("/", base).as_uri()
+        said = Said(name, blanks=list(after.blanks) if after else [])
         try:
-            return list(self._triples(pyoxigraph.parse(data, format=kind, base_iri=where)))
+            said.triples = list(self._triples(pyoxigraph.parse(data, format=kind, base_iri=where), said))
         except SyntaxError as error:
             raise Mistake(_syntax_diagnostic(error, data, name)) from None
         except _Unreadable as error:
             raise Mistake(Diagnostic(str(error), source=Source(name, ""))) from None
+        return said
 
-    def _triples(self, quads: Iterable[pyoxigraph.Quad]) -> Iterator[Ids]:
+    def new_blank(self) -> int:
+        """The number of a blank node that nobody spoke of yet."""
+        while True:
+            blank = Blank(f"b{self._blanks}")
+            self._blanks += 1
+            if self.terms.known(blank) is None:
+                return self.terms.number(blank)
+
+    def _triples(self, quads: Iterable[pyoxigraph.Quad], said: Said) -> Iterator[Ids]:
         import pyoxigraph
 
         named, blank, literal = pyoxigraph.NamedNode, pyoxigraph.BlankNode, pyoxigraph.Literal
-        number = self._terms.number
+        number = self.terms.number
         names: dict[str, int] = {}
         blanks: dict[str, int] = {}
 
@@ -109,15 +141,19 @@ class Reader:
             if isinstance(term, blank):
                 found = blanks.get(term.value)
                 if found is None:
-                    found = blanks[term.value] = number(Blank(f"b{self._blanks}"))
-                    self._blanks += 1
+                    if len(blanks) == len(said.blanks):
+                        said.blanks.append(self.new_blank())
+                    found = blanks[term.value] = said.blanks[len(blanks)]
                 return found
             if isinstance(term, literal):
                 return number(normalise(Literal(term.value, term.datatype.value, term.language)))
             raise _Unreadable("a triple that speaks of a triple is not supported here")
 
-        for quad in quads:
+        default = pyoxigraph.DefaultGraph()
+        for at, quad in enumerate(quads):
             yield numbered(quad.subject), numbered(quad.predicate), numbered(quad.object)
+            if quad.graph_name != default:
+                said.graphs[at] = numbered(quad.graph_name)
 
 
 class _Unreadable(Exception):

@@ -6,7 +6,8 @@ is found when the last of them is taken (semi-naive evaluation), and a base that
 never gone through again: `entails` starts from the new triples alone.
 
 For speed, every premise of a rule becomes a small Python function of nested loops. Rules that differ
-in their constants only share one text.
+in their constants only share one text. So does every conclusion, for the way back: a `Goal` tells all
+premises that would give a triple, which is what taking triples away needs (see `changes`).
 
 Transitive properties are treated apart, as a rule of two like premises finds every triple once for
 every place in between. Here the left premise must be a *step*, a triple that is not there by
@@ -15,7 +16,7 @@ transitivity alone: every triple is then found once for every first step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -23,12 +24,25 @@ from kaicep.knowledge.graph import LITERAL, Facts, Graph, Ids, Layer, Terms
 from kaicep.knowledge.rules import TRANSITIVE, Pattern, Rule
 from kaicep.plan.terms import OWL, RDF, RDFS, Iri, Term, Triple, Variable
 
-__all__ = ["Derivation", "Program", "close", "entails", "program"]
+__all__ = [
+    "GIVEN",
+    "Derivation",
+    "Program",
+    "become_transitive",
+    "close",
+    "consequences",
+    "entails",
+    "goals",
+    "program",
+    "sayable",
+]
 
 Derivation = tuple[str, tuple[Ids, ...]]
 # A triple that is to be taken, the rule it comes from and, where that is recorded, its premises.
 Pending = list[tuple[int, int, int, str, "tuple[Ids, ...] | None"]]
 Fire = Callable[[Facts, int, int, int, Pending], None]
+# The premises among the facts, one way after the other, that give a triple.
+Goal = Callable[[Facts, int, int, int], Iterator["tuple[Ids, ...]"]]
 
 GIVEN = "asserted"
 
@@ -56,10 +70,25 @@ class Program:
     anywhere: list[Fire] = field(default_factory=list)
     by_predicate: dict[int, list[Fire]] = field(default_factory=dict)
     by_class: dict[int, list[Fire]] = field(default_factory=dict)
+    goals_anywhere: list[Goal] = field(default_factory=list)
+    goals_by_predicate: dict[int, list[Goal]] = field(default_factory=dict)
+    goals_by_class: dict[int, list[Goal]] = field(default_factory=dict)
+
+    def transitivity(self, facts: Facts, p: int) -> str | None:
+        """The name of the rule by which the property is transitive, if it is."""
+        rule = self.transitive.get(p)
+        return "prp-trp" if rule is None and facts.is_transitive(p) else rule
+
+    def declared(self, p: int, rule: str) -> tuple[Ids, ...]:
+        """What must hold for the property to be transitive by that rule."""
+        return ((p, self.type, self.transitive_class),) if rule == "prp-trp" else ()
 
 
 def program(rules: Iterable[Rule], level: str, terms: Terms, *, record: bool = False) -> Program:
-    """The rules made ready for these term numbers; with `record`, premises are kept with what follows."""
+    """The rules made ready for these term numbers.
+
+    With `record`, premises are kept with what follows, and the way back is made ready too.
+    """
     made = Program(
         terms.number(Iri(RDF + "type")),
         terms.number(Iri(OWL + "sameAs")),
@@ -80,6 +109,14 @@ def program(rules: Iterable[Rule], level: str, terms: Terms, *, record: bool = F
                 made.by_class.setdefault(terms.number(o), []).append(fire)
             else:
                 made.by_predicate.setdefault(terms.number(p), []).append(fire)
+        for at, (_, p, o) in enumerate(rule.conclusions if record else ()):
+            goal = _goal(rule, at, terms)
+            if isinstance(p, Variable):
+                made.goals_anywhere.append(goal)
+            elif p == Iri(RDF + "type") and not isinstance(o, Variable):
+                made.goals_by_class.setdefault(terms.number(o), []).append(goal)
+            else:
+                made.goals_by_predicate.setdefault(terms.number(p), []).append(goal)
     return made
 
 
@@ -109,7 +146,7 @@ def close(
         _take(facts, pending, rules, record)
 
 
-def entails(base: Graph, triples: Iterable[Ids], rules: Program) -> Graph:
+def entails(base: Graph | Layer, triples: Iterable[Ids], rules: Program) -> Graph:
     """What these triples add to a graph that is closed already, they themselves included."""
     layer = Layer(base)
     pending: Pending = [(s, p, o, GIVEN, None) for s, p, o in triples]
@@ -137,24 +174,84 @@ def _take(facts: Facts, pending: Pending, rules: Program, record: dict[Ids, Deri
             for fire in by_class.get(o, ()):
                 fire(facts, s, p, o, pending)
             if o == rules.transitive_class and not facts.is_transitive(s):
-                facts.add_transitive(s)
-                for x, y in tuple(facts.pairs(s)):
-                    _walk(facts, x, s, y, True, "prp-trp", pending)
+                become_transitive(facts, s)
+                _walk_all(facts, s, rules, pending)
         rule = transitive.get(p)
         if rule is None and facts.is_transitive(p):
             rule = "prp-trp"
         if rule is not None:
-            _walk(facts, s, p, o, name != rule, rule, pending)
+            if name != rule:
+                facts.add_step(s, p, o)
+            _walk(facts, s, p, o, rule, rules, pending)
 
 
-def _walk(facts: Facts, s: int, p: int, o: int, step: bool, rule: str, pending: Pending) -> None:
-    """What follows by transitivity from a triple that was just added."""
-    if step:
+def sayable(s: int, p: int, o: int, name: str, rules: Program) -> bool:
+    """Whether a triple that comes by this rule is RDF, and more than a mere x = x."""
+    trivial = p == rules.same and name is not GIVEN and (s == o or o & 3 == LITERAL)
+    return not (s & 3 == LITERAL or p & 3 or trivial)
+
+
+def consequences(facts: Facts, s: int, p: int, o: int, rules: Program) -> Pending:
+    """Everything that a rule gives from this triple and others among the facts, known already or not."""
+    pending: Pending = []
+    for fire in rules.anywhere:
+        fire(facts, s, p, o, pending)
+    for fire in rules.by_predicate.get(p, ()):
+        fire(facts, s, p, o, pending)
+    if p == rules.type:
+        for fire in rules.by_class.get(o, ()):
+            fire(facts, s, p, o, pending)
+        if o == rules.transitive_class:
+            _walk_all(facts, s, rules, pending)
+    rule = rules.transitivity(facts, p)
+    if rule is not None:
+        _walk(facts, s, p, o, rule, rules, pending)
+    return [each for each in pending if sayable(*each[:4], rules)]
+
+
+def goals(
+    facts: Facts, s: int, p: int, o: int, rules: Program
+) -> Iterator[tuple[str | None, tuple[Ids, ...]]]:
+    """All premises from which rules give this triple, and the rule's name where it is transitivity."""
+    if not sayable(s, p, o, "", rules):
+        return
+    some = [*rules.goals_by_predicate.get(p, ()), *rules.goals_anywhere]
+    if p == rules.type:
+        some += rules.goals_by_class.get(o, ())
+    for goal in some:
+        for premises in goal(facts, s, p, o):
+            yield None, premises
+    rule = rules.transitivity(facts, p)
+    if rule is not None:
+        for between in facts.objects(s, p):
+            if facts.has(between, p, o):
+                yield rule, ((s, p, between), (between, p, o), *rules.declared(p, rule))
+
+
+def become_transitive(facts: Facts, p: int) -> None:
+    """From now on the property is transitive; what there is of it came by other ways."""
+    facts.add_transitive(p)
+    for s, o in facts.pairs(p):
         facts.add_step(s, p, o)
+
+
+def _walk_all(facts: Facts, p: int, rules: Program, pending: Pending) -> None:
+    """What follows from a property being transitive."""
+    for s, o in facts.pairs(p):
+        if facts.is_step(s, p, o):
+            for beyond in facts.objects(o, p):
+                premises = (s, p, o), (o, p, beyond), *rules.declared(p, "prp-trp")
+                pending.append((s, p, beyond, "prp-trp", premises))
+
+
+def _walk(facts: Facts, s: int, p: int, o: int, rule: str, rules: Program, pending: Pending) -> None:
+    """What follows by transitivity from a triple."""
+    why = rules.declared(p, rule)
+    if facts.is_step(s, p, o):
         for beyond in facts.objects(o, p):
-            pending.append((s, p, beyond, rule, ((s, p, o), (o, p, beyond))))
+            pending.append((s, p, beyond, rule, ((s, p, o), (o, p, beyond), *why)))
     for before in facts.steps_to(p, s):
-        pending.append((before, p, o, rule, ((before, p, s), (s, p, o))))
+        pending.append((before, p, o, rule, ((before, p, s), (s, p, o), *why)))
 
 
 def _function(rule: Rule, at: int, terms: Terms, record: bool) -> Fire:
@@ -174,7 +271,60 @@ def _function(rule: Rule, at: int, terms: Terms, record: bool) -> Fire:
     return make(rule.name, *(terms.number(each) for each in constants))
 
 
+def _goal(rule: Rule, at: int, terms: Terms) -> Goal:
+    """The function that tells the premises by which conclusion number `at` of the rule is a triple."""
+    constants: dict[Term, str] = {}
+    names: dict[Variable, str] = {}
+
+    def word(term: Term | Variable) -> str:
+        if isinstance(term, Variable):
+            return names.setdefault(term, f"v{len(names)}")
+        return constants.setdefault(term, f"k{len(constants)}")
+
+    premises = tuple((word(s), word(p), word(o)) for s, p, o in rule.premises)
+    s, p, o = rule.conclusions[at]
+    make = _goal_maker(premises, (word(s), word(p), word(o)), len(constants))
+    return make(*(terms.number(each) for each in constants))
+
+
 Words = tuple[str, str, str]
+
+
+@cache
+def _goal_maker(premises: tuple[Words, ...], conclusion: Words, constants: int) -> Callable[..., Goal]:
+    """Given a rule's constants, the generator for one conclusion: nested loops over the premises."""
+    rows = [
+        f"def make({', '.join(f'k{each}' for each in range(constants))}):",
+        "    def goal(g, s, p, o):",
+    ]
+    bound: dict[str, str] = {}
+    _bind(conclusion, bound, rows)
+    depth = 2
+    left = list(range(len(premises)))
+    while left:
+        # From one triple back: what is about its subject first, as a class may have very many below it.
+        best = max(left, key=lambda n: (_nearness(premises[n], bound), -n))
+        left.remove(best)
+        rows.append("    " * depth + _loop(premises[best], bound))
+        depth += 1
+    rows.append("    " * depth + f"yield {_premises(premises, bound)}")
+    rows.append("    return goal")
+    space: dict[str, Callable[..., Goal]] = {}
+    exec("\n".join(rows), space)
+    return space["make"]
+
+
+def _bind(words: Words, bound: dict[str, str], rows: list[str]) -> None:
+    """Take the words from a given triple, which must have the constants at their places."""
+    for word, given in zip(words, ("s", "p", "o"), strict=True):
+        if word in bound or word.startswith("k"):
+            rows.append(f"        if {given} != {bound.get(word, word)}: return")
+        bound.setdefault(word, given if word.startswith("v") else word)
+
+
+def _premises(premises: tuple[Words, ...], bound: dict[str, str]) -> str:
+    told = tuple(f"({', '.join(bound.get(w, w) for w in each)})" for each in premises)
+    return f"({', '.join(told)},)"
 
 
 @cache
@@ -192,10 +342,7 @@ def _maker(
         "    def fire(g, s, p, o, pending):",
     ]
     bound: dict[str, str] = {}
-    for word, given in zip(premises[at], ("s", "p", "o"), strict=True):
-        if word in bound or word.startswith("k"):
-            rows.append(f"        if {given} != {bound.get(word, word)}: return")
-        bound.setdefault(word, given if word.startswith("v") else word)
+    _bind(premises[at], bound, rows)
     depth = 2
     left = [each for each in range(len(premises)) if each != at]
     while left:
@@ -204,8 +351,7 @@ def _maker(
         left.remove(best)
         rows.append("    " * depth + _loop(premises[best], bound))
         depth += 1
-    told = tuple(f"({', '.join(bound.get(w, w) for w in each)})" for each in premises)
-    why = f"({', '.join(told)},)" if record else "None"
+    why = _premises(premises, bound) if record else "None"
     for s, p, o in conclusions:
         triple = ", ".join(bound.get(word, word) for word in (s, p, o))
         rows.append("    " * depth + f"pending.append(({triple}, name, {why}))")
@@ -219,6 +365,11 @@ def _ease(premise: Words, schema: bool, bound: dict[str, str]) -> tuple[bool, bo
     known = [word in bound or word.startswith("k") for word in premise]
     # A subject has few values of a property, a value may have very many subjects.
     return all(known), schema and (known[0] or known[2]), sum(known), known[0]
+
+
+def _nearness(premise: Words, bound: dict[str, str]) -> tuple[bool, bool, int, bool]:
+    known = [word in bound or word.startswith("k") for word in premise]
+    return all(known), known[1], sum(known), known[0]
 
 
 def _loop(premise: Words, bound: dict[str, str]) -> str:

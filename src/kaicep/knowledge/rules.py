@@ -15,6 +15,7 @@ from kaicep.plan.terms import OWL, RDF, RDFS, Blank, Iri, Term, Variable
 
 __all__ = [
     "LEVELS",
+    "LISTED",
     "RULES",
     "TRANSITIVE",
     "Pattern",
@@ -117,6 +118,11 @@ TRANSITIVE: dict[str, dict[Iri, str]] = {
         Iri(OWL + "sameAs"): "eq-trans",
     },
 }
+
+# What a construct with a list is said by; `unrolled` reads these and the lists.
+LISTED = frozenset(
+    Iri(OWL + name) for name in ("intersectionOf", "unionOf", "oneOf", "propertyChainAxiom", "hasKey")
+)
 
 TermLookup = Callable[[Term | None, Term | None, Term | None], Iterable[tuple[Term, Term, Term]]]
 

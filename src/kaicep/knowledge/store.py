@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,20 +11,37 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.knowledge.changes import Change, Journal
+from kaicep.knowledge.closure import Closure, lookup
 from kaicep.knowledge.contradictions import contradictions
 from kaicep.knowledge.graph import Graph, Ids, Layer, Terms, match
-from kaicep.knowledge.loading import Reader, files_of
-from kaicep.knowledge.reasoning import GIVEN, Derivation, Program, close, entails, program
-from kaicep.knowledge.rules import LEVELS, RULES, Rule, TermLookup, unrolled
-from kaicep.plan.literals import NUMERIC_TYPES, native
-from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal, Term, Triple
+from kaicep.knowledge.loading import Reader, Said, files_of
+from kaicep.knowledge.reasoning import GIVEN, Derivation, close, entails
+from kaicep.knowledge.rules import LEVELS
+from kaicep.knowledge.validity import (
+    ALWAYS,
+    Validity,
+    intersection,
+    minus,
+    odd_validity,
+    since,
+    starts,
+    union,
+    with_validity,
+)
+from kaicep.plan.literals import NUMERIC_TYPES, native, normalise
+from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal, Term, Triple, n_triples
 from kaicep.plan.types import Value
 
-__all__ = ["Knowledge", "Reason"]
+__all__ = ["Change", "Edit", "Knowledge", "Reason", "check_level"]
 
 _SAME = Iri(OWL + "sameAs")
 _NARROWER_PROPERTY = Iri(RDFS + "subPropertyOf")
 _NARROWER_CLASS = Iri(RDFS + "subClassOf")
+_SAME_PROPERTY = Iri(OWL + "equivalentProperty")
+_SAME_CLASS = Iri(OWL + "equivalentClass")
+_VOCABULARY = (_SAME, _NARROWER_PROPERTY, _NARROWER_CLASS, _SAME_PROPERTY, _SAME_CLASS)
+_MOST_VIEWS = 32
 
 
 @dataclass(frozen=True)
@@ -38,7 +56,7 @@ class Reason:
 
 
 class Knowledge:
-    """Triples closed under reasoning, once, when they are loaded. It never changes afterwards.
+    """Triples closed under reasoning, when they are loaded and after every update.
 
     >>> knowledge = Knowledge.parse('''
     ...     @prefix : <urn:x:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
@@ -48,46 +66,44 @@ class Knowledge:
     >>> [subject.local for subject, _, _ in knowledge.match(None, None, Iri("urn:x:Room"))]
     ['Office', 'r1']
 
-    `warnings` are what was odd about the files, `contradictions` what the reasoning found to clash;
-    neither stops anything. `seconds` is the time that loading and closing took.
+    Asked directly, it tells what holds always. Statements that hold for a time only (see `validity`)
+    are seen through `at`, with everything that follows from them at that instant.
+
+    `version` is 0 after loading and grows by one with every update that changes anything. `warnings`
+    are what was odd about the files, `contradictions` what the reasoning found to clash; neither stops
+    anything. `seconds` is the time that loading and closing took.
     """
 
-    def __init__(self, terms: Terms, triples: Iterable[Ids], reasoning: str, started: float) -> None:
+    def __init__(self, reader: Reader, read: Iterable[Said], reasoning: str, started: float) -> None:
+        texts = tuple(read)
         self.reasoning = reasoning
-        self._terms = terms
-        self._asserted: dict[Ids, None] = dict.fromkeys(triples)
-        self._graph = Graph()
-        self._rules: tuple[Rule, ...] = RULES[reasoning]
-        self.contradictions: tuple[Diagnostic, ...] = ()
-        if reasoning == "owl-rl":
-            said = _lookup(self._asserted, terms)
-            self._rules += tuple(unrolled(said))
-        close(self._graph, self._asserted, self._program)
-        if reasoning == "owl-rl":
-            self.contradictions = contradictions(self.match, said)
+        self.version = 0
+        self._reader = reader
+        self._terms = reader.terms
+        self._closure = Closure(self._terms, with_validity(texts, self._terms), reasoning)
+        self._odd = tuple(odd_validity(texts, self._terms))
         self._below: dict[tuple[Iri, Iri, Iri], frozenset[Iri]] = {}
         self._by_value: dict[Iri, dict[tuple[str, Value], tuple[Term, ...]]] = {}
-        self.warnings = tuple(self._missing_imports())
+        self._views: dict[int, _View] = {}
+        self.contradictions  # noqa: B018 - found now, as part of loading
         self.seconds = time.perf_counter() - started
 
     @classmethod
     def load(cls, *paths: str | Path, reasoning: str = "rdfs") -> Knowledge:
         """The knowledge of these files; a folder stands for the files in it, by name."""
-        _check_level(reasoning)
+        check_level(reasoning)
         started = time.perf_counter()
-        terms = Terms()
-        reader = Reader(terms)
-        triples = [triple for path in files_of(paths) for triple in reader.file(path)]
-        return cls(terms, triples, reasoning, started)
+        reader = Reader(Terms())
+        return cls(reader, map(reader.file, files_of(paths)), reasoning, started)
 
     @classmethod
     def parse(cls, text: str, format: str = "ttl", reasoning: str = "rdfs") -> Knowledge:
         """The knowledge of a text; the format is named like a file's suffix."""
-        _check_level(reasoning)
+        check_level(reasoning)
         started = time.perf_counter()
-        terms = Terms()
-        triples = Reader(terms).text(text.encode(), format, "<knowledge>", "knowledge")
-        return cls(terms, triples, reasoning, started)
+        reader = Reader(Terms())
+        said = reader.text(text.encode(), format, "<knowledge>", "knowledge")
+        return cls(reader, (said,), reasoning, started)
 
     @classmethod
     def empty(cls) -> Knowledge:
@@ -96,26 +112,103 @@ class Knowledge:
         >>> len(Knowledge.empty())
         0
         """
-        return cls(Terms(), (), "none", time.perf_counter())
+        return cls(Reader(Terms()), (), "none", time.perf_counter())
+
+    def update(
+        self,
+        add: str | Iterable[Triple] = (),
+        remove: str | Iterable[Triple] = (),
+        valid_from: int | None = None,
+    ) -> Change:
+        """Remove and then add statements (triples, or a text in Turtle), and close it again.
+
+        >>> knowledge = Knowledge.parse("<urn:in> <http://www.w3.org/2000/01/rdf-schema#range> <urn:Room> .")
+        >>> change = knowledge.update(add="<urn:s1> <urn:in> <urn:r1> .")
+        >>> change.version, sorted(term.local for _, _, term in change.added)
+        (1, ['Room', 'r1'])
+
+        Without `valid_from`, what is added holds always and what is removed never did. With it, what
+        is added holds from that instant on, and what is removed held until then: the past keeps it.
+
+        To remove what is not stated (at those instants) changes nothing, also where it is inferred;
+        the answer names it as `missing`. In a text, a blank node is a new one; an old one is named by
+        its label in a triple, as `match` tells it.
+        """
+        when = ALWAYS if valid_from is None else since(valid_from)
+        edit = Edit(self)
+        edit.state(self._numbered(add, "add"), self._numbered(remove, "remove"), when)
+        return edit.done()
+
+    def at(self, ts: int) -> Knowledge:
+        """What holds at that instant, closed; where all statements hold always, that is all there is.
+
+        It is to be read only, and stands until the next update.
+
+        >>> knowledge = Knowledge.parse("<urn:s1> <urn:in> <urn:r1> .")
+        >>> knowledge.at(0) is knowledge
+        True
+        >>> move = knowledge.update("<urn:s1> <urn:in> <urn:r2> .", "<urn:s1> <urn:in> <urn:r1> .", 100)
+        >>> [[room.local for _, _, room in knowledge.at(ts).match()] for ts in (99, 100)]
+        [['r1'], ['r2']]
+        """
+        return self.in_epoch(self.epoch(ts))
+
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        """The instants at which a statement begins or ends to hold; between two, nothing changes."""
+        return self._closure.boundaries
+
+    def epoch(self, ts: int) -> int:
+        """The number of the epoch of an instant: how many boundaries are not after it."""
+        return bisect_right(self.epochs, ts)
+
+    def in_epoch(self, epoch: int) -> Knowledge:
+        """What holds in the epoch of that number, see `at`."""
+        edges = self.epochs
+        if not edges:
+            return self
+        found = self._views.pop(epoch, None)
+        if found is None:
+            found = _View(self, edges[epoch - 1] if epoch else edges[0] - 1)
+            if len(self._views) >= _MOST_VIEWS:
+                del self._views[next(iter(self._views))]
+        self._views[epoch] = found  # the one that was asked for last stands last
+        return found
+
+    @property
+    def whole(self) -> Knowledge:
+        """The knowledge that this is a view of, see `at`; itself where it is none."""
+        return self
+
+    def passing(self) -> Iterator[Triple]:
+        """What holds here but does not hold always: what a view has and the whole has not."""
+        return iter(())
 
     def __len__(self) -> int:
-        return len(self._graph)
+        return len(self._facts)
+
+    @property
+    def _facts(self) -> Graph | Layer:
+        return self._closure.graph
 
     @property
     def asserted(self) -> int:
-        """How many triples the files say."""
-        return len(self._asserted)
+        """How many triples are stated."""
+        return sum(1 for _ in self._stated())
 
     @property
     def closed(self) -> int:
         """How many triples there are with those that follow."""
-        return len(self._graph)
+        return len(self._facts)
+
+    def _stated(self) -> Iterable[Ids]:
+        return self._closure.always
 
     def match(
         self, subject: Term | None = None, predicate: Term | None = None, object: Term | None = None
     ) -> Iterator[Triple]:
         """The triples with these terms at these places, None standing for any."""
-        return match(self._graph, self._terms, subject, predicate, object)
+        return match(self._facts, self._terms, subject, predicate, object)
 
     def holds(self, triple: Triple) -> bool:
         """Whether the triple is said or follows."""
@@ -124,15 +217,15 @@ class Knowledge:
     def knows(self, term: Term) -> bool:
         """Whether the term is the subject or the object of any triple."""
         number = self._terms.known(term)
-        return number is not None and self._graph.mentions(number)
+        return number is not None and self._facts.mentions(number)
 
     def properties_below(self, concept: Iri) -> frozenset[Iri]:
         """The property itself and all that are narrower than or the same as it, at any reasoning."""
-        return self._closed_below(concept, _NARROWER_PROPERTY, Iri(OWL + "equivalentProperty"))
+        return self._closed_below(concept, _NARROWER_PROPERTY, _SAME_PROPERTY)
 
     def classes_below(self, concept: Iri) -> frozenset[Iri]:
         """The class itself and all that are narrower than or the same as it, at any reasoning."""
-        return self._closed_below(concept, _NARROWER_CLASS, Iri(OWL + "equivalentClass"))
+        return self._closed_below(concept, _NARROWER_CLASS, _SAME_CLASS)
 
     def _closed_below(self, concept: Iri, narrower: Iri, equivalent: Iri) -> frozenset[Iri]:
         key = concept, narrower, equivalent
@@ -177,10 +270,10 @@ class Knowledge:
         ['Sensor', 's1']
         """
         given = tuple(triples)
-        if not self._rules:
+        if not self._closure.rules:
             return frozenset(given)
         terms = Terms(self._terms)
-        more = entails(self._graph, map(terms.ids, given), self._program)
+        more = entails(self._facts, map(terms.ids, given), self._closure.program)
         return frozenset((*given, *map(terms.triple, more)))
 
     def why(self, triple: Triple, given: Iterable[Triple] = ()) -> Reason | None:
@@ -193,26 +286,32 @@ class Knowledge:
         extra = tuple(map(terms.ids, given))
         if extra:
             found = dict(found)
-            rules = program(self._rules, self.reasoning, terms, record=True)
-            close(Layer(self._graph), extra, rules, found)
+            close(Layer(self._facts), extra, self._closure.recording, found)
         derivation = found.get(terms.ids(triple))
         if derivation is None:
             return None
         return Reason(derivation[0], tuple(map(terms.triple, derivation[1])))
 
     @cached_property
-    def _program(self) -> Program:
-        return program(self._rules, self.reasoning, self._terms)
-
-    @cached_property
     def _reasons(self) -> dict[Ids, Derivation]:
         """How each triple came about: the closure once more, with a record."""
         record: dict[Ids, Derivation] = {}
-        rules = program(self._rules, self.reasoning, self._terms, record=True)
-        close(Graph(), self._asserted, rules, record)
+        close(Graph(), self._stated(), self._closure.recording, record)
         # What was said is said, even where a rule came to it before its turn.
-        record.update(dict.fromkeys(self._asserted, (GIVEN, ())))
+        record.update(dict.fromkeys(self._stated(), (GIVEN, ())))
         return record
+
+    @cached_property
+    def contradictions(self) -> tuple[Diagnostic, ...]:
+        """What the reasoning found to clash."""
+        if self.reasoning != "owl-rl":
+            return ()
+        return contradictions(self.match, lookup(self._stated(), self._terms))
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What is odd about the files."""
+        return (*self._odd, *self._missing_imports())
 
     def _missing_imports(self) -> Iterator[Diagnostic]:
         """Ontologies are never fetched: whoever wants an import gives its file too."""
@@ -226,20 +325,170 @@ class Knowledge:
                     severity="warning",
                 )
 
+    def _numbered(self, what: str | Iterable[Triple], verb: str) -> list[Ids]:
+        if not isinstance(what, str):
+            return [self._terms.ids(_checked(triple)) for triple in what]
+        said = self._reader.text(what.encode(), "ttl", f"<{verb}>", "knowledge")
+        if said.blanks and verb == "remove":
+            message = "a text to remove has a blank node, which is none of those that are there"
+            raise Mistake(Diagnostic(message, hint="give triples, with the labels that `match` tells"))
+        return said.triples
+
+    def _forget(self, changed: Iterable[Triple]) -> None:
+        """Drop what was remembered and may no longer be so."""
+        predicates = {each[1] for each in changed}
+        for link in predicates:
+            if isinstance(link, Iri):
+                self._by_value.pop(link, None)
+        if not predicates.isdisjoint(_VOCABULARY):
+            self._below.clear()
+        self._views.clear()
+        self.__dict__.pop("_reasons", None)
+        self.__dict__.pop("contradictions", None)
+
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is quickly made again; generated functions cannot be pickled."""
-        kept = {name: value for name, value in self.__dict__.items() if name not in ("_program", "_reasons")}
-        return kept | {"_below": {}, "_by_value": {}}
+        """Without what is quickly made again."""
+        kept = {name: value for name, value in self.__dict__.items() if name != "_reasons"}
+        return kept | {"_below": {}, "_by_value": {}, "_views": {}}
 
 
-def _lookup(triples: Iterable[Ids], terms: Terms) -> TermLookup:
-    graph = Graph()
-    for each in triples:
-        graph.add(*each)
-    return lambda *wanted: match(graph, terms, *wanted)
+class _View(Knowledge):
+    """What held at an instant: what holds always, and a layer with the rest."""
+
+    def __init__(self, whole: Knowledge, ts: int) -> None:
+        self.reasoning = whole.reasoning
+        self.version = whole.version
+        self.seconds = whole.seconds
+        self._whole = whole
+        self._ts = ts
+        self._terms = whole._terms
+        self._closure = whole._closure
+        self._odd = whole._odd
+        self._layer = whole._closure.at(ts)
+        self._below = {}
+        self._by_value = {}
+        self._views = {}
+
+    def update(
+        self,
+        add: str | Iterable[Triple] = (),
+        remove: str | Iterable[Triple] = (),
+        valid_from: int | None = None,
+    ) -> Change:
+        """Not here."""
+        raise Mistake(Diagnostic("what held at an instant cannot be changed", hint="update the whole"))
+
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        """None: it is one epoch."""
+        return ()
+
+    @property
+    def whole(self) -> Knowledge:
+        """The knowledge that this is a view of."""
+        return self._whole
+
+    def passing(self) -> Iterator[Triple]:
+        """What holds at this instant but does not hold always."""
+        return map(self._terms.triple, self._layer.own)
+
+    @property
+    def _facts(self) -> Layer:
+        return self._layer
+
+    def _stated(self) -> Iterable[Ids]:
+        return (*self._closure.always, *self._closure.stated_at(self._ts))
+
+    def entities_by(self, property: Iri, value: Term) -> tuple[Term, ...]:
+        """The subjects whose property has that value, by name."""
+        return (
+            super().entities_by(property, value)
+            if self._says(property)
+            else self._whole.entities_by(property, value)
+        )
+
+    def _closed_below(self, concept: Iri, narrower: Iri, equivalent: Iri) -> frozenset[Iri]:
+        if any(map(self._says, (narrower, equivalent, _SAME))):
+            return super()._closed_below(concept, narrower, equivalent)
+        return self._whole._closed_below(concept, narrower, equivalent)
+
+    def _says(self, property: Iri) -> bool:
+        """Whether more holds with this property than always does."""
+        number = self._terms.known(property)
+        return number is not None and self._layer.own.uses(number)
+
+    @cached_property
+    def _reasons(self) -> dict[Ids, Derivation]:
+        record = dict(self._whole._reasons)
+        stated = tuple(self._closure.stated_at(self._ts))
+        close(Layer(self._closure.graph), stated, self._closure.recording, record)
+        record.update(dict.fromkeys(stated, (GIVEN, ())))
+        return record
 
 
-def _check_level(reasoning: str) -> None:
+class Edit:
+    """Changes of a knowledge base that are told as one."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._knowledge = knowledge
+        self._before: Journal = {}
+        self._missing: dict[Ids, None] = {}
+        self._changed = False
+
+    def state(self, add: Iterable[Ids], remove: Iterable[Ids], when: Validity = ALWAYS) -> None:
+        """Remove and then add statements at these instants."""
+        stated = self._knowledge._closure.stated
+        wanted: dict[Ids, Validity] = {}
+        for ids in remove:
+            wanted[ids] = minus(stated(ids), when)
+            if not intersection(stated(ids), when):
+                self._missing[ids] = None
+        for ids in add:
+            wanted[ids] = union(wanted[ids] if ids in wanted else stated(ids), when)
+        self.restate(wanted)
+
+    def restate(self, wanted: dict[Ids, Validity]) -> None:
+        """State these triples at these instants and at no others."""
+        closure = self._knowledge._closure
+        self._changed |= any(closure.stated(ids) != when for ids, when in wanted.items())
+        for ids, before in closure.restate(wanted).items():
+            self._before.setdefault(ids, before)
+
+    def done(self) -> Change:
+        """Everything that has changed."""
+        whole, triple = self._knowledge, self._knowledge._terms.triple
+        added: list[Triple] = []
+        removed: list[Triple] = []
+        first: list[int | None] = []
+        for ids, before in self._before.items():
+            now = whole._closure.when(ids)
+            for some, more in ((added, minus(now, before)), (removed, minus(before, now))):
+                if more:
+                    some.append(triple(ids))
+                    first.append(starts(more))
+        if self._changed:
+            whole.version += 1
+            whole._forget((*added, *removed))
+        known = [each for each in first if each is not None]
+        return Change(
+            whole.version,
+            frozenset(added),
+            frozenset(removed),
+            frozenset(map(triple, self._missing)),
+            min(known) if first and len(known) == len(first) else None,
+        )
+
+
+def _checked(triple: Triple) -> Triple:
+    """A triple that somebody gave, with its value in its normal spelling."""
+    subject, predicate, value = triple
+    if isinstance(subject, Literal) or not isinstance(predicate, Iri):
+        raise Mistake(Diagnostic(f"no triple: {n_triples(triple)}"))
+    return subject, predicate, normalise(value) if isinstance(value, Literal) else value
+
+
+def check_level(reasoning: str) -> None:
+    """Refuse a level of reasoning that there is not."""
     if reasoning not in LEVELS:
         raise Mistake(Diagnostic(f"unknown reasoning {reasoning}", hint=did_you_mean(reasoning, LEVELS)))
 

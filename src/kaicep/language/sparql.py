@@ -98,8 +98,11 @@ class Groups:
         while not (self.cursor.at_end or self.cursor.at("}") or self.cursor.at_word(*_AFTER_WHERE)):
             begun = self.cursor.index
             try:
+                if elements and isinstance(elements[-1], Triples):
+                    self._need_dot()
                 elements.append(self._element())
-                self.cursor.accept(".")
+                if not isinstance(elements[-1], Triples):
+                    self.cursor.accept(".")
             except Stuck as stuck:
                 self.cursor.report.add(stuck.diagnostic)
                 self._skip_to_element(begun, depth)
@@ -107,6 +110,11 @@ class Groups:
             span = elements[_MOST_ELEMENTS].span or self.cursor.token.span
             self.cursor.report.error(f"a group has more than {_MOST_ELEMENTS} parts", span)
         return tuple(elements)
+
+    def _need_dot(self) -> None:
+        """After triples: either a dot ended them, or no other triple follows."""
+        if self.cursor.last.text != "." and self.triples.at_subject() and not self._at_unknown_keyword():
+            raise self.cursor.expected(". between two triples")
 
     def _skip_to_element(self, begun: int, depth: int) -> None:
         """Goes on to the next word that begins a part of the group at this depth, or to its end."""

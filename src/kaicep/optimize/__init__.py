@@ -1,5 +1,41 @@
-"""Rewrites of plans: one file for each, a plain function from plan to plan, in one ordered tuple.
+"""Rewrites: from a plan to a plan that says the same and costs less.
 
-A resolved plan enters; a plan with the same answer leaves, with the knowledge compiled out of it as far
-as that goes. Empty so far: plans run as they were resolved.
+One rewrite a file, a plain function of the same name; `RULES` is their order. A plan enters with the
+catalogue and the knowledge it is resolved against; the better plan leaves with notes of what each rule
+did, which `explain` shows.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kaicep.knowledge.store import Knowledge
+from kaicep.optimize.fold_constants import fold_constants
+from kaicep.optimize.partition_from_equality import partition_from_equality
+from kaicep.optimize.prune_constants import prune_constants
+from kaicep.optimize.relate_paths import relate_paths
+from kaicep.optimize.rule import Context, Note, Rule
+from kaicep.optimize.transform_paths import transform_paths
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.nodes import QueryPlan
+
+__all__ = ["RULES", "Note", "Rule", "optimize"]
+
+RULES: tuple[Rule, ...] = (
+    prune_constants,
+    transform_paths,
+    fold_constants,
+    partition_from_equality,
+    relate_paths,
+)
+"""The rules in the order in which they are applied."""
+
+
+def optimize(
+    plan: QueryPlan, catalog: Catalog, knowledge: Knowledge, rules: Sequence[Rule] = RULES
+) -> tuple[QueryPlan, tuple[Note, ...]]:
+    """The plan after all rules, and what each of them did."""
+    context = Context(catalog, knowledge)
+    for rule in rules:
+        plan = rule(plan, context)
+    return plan, tuple(context.notes)

@@ -9,19 +9,19 @@ Project
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kaicep.plan import nodes
 from kaicep.plan.chi import AggregateWindow
 from kaicep.plan.expressions import Call, Exists, Expr, Field, rewrite, walk
-from kaicep.plan.nodes import Node, Program, QueryPlan
+from kaicep.plan.nodes import Node, QueryPlan
 from kaicep.plan.sparql import Group, TriplePattern
-from kaicep.plan.text import element_text, expression_text, group_text, triple_text
+from kaicep.plan.text import element_text, expression_text, group_text, iri_text, triple_text
 from kaicep.plan.time import format_duration, format_time
 
-__all__ = ["explain_json", "explain_text"]
+__all__ = ["Explanation", "explain_json", "explain_text"]
 
 Prefixes = Mapping[str, str]
 
@@ -35,30 +35,50 @@ class _Card:
     details: tuple[tuple[str, str], ...] = field(default=())
 
 
-def explain_text(program: Program) -> str:
-    """The plans of all queries as trees."""
-    return "\n\n".join("\n".join(_query_lines(query)) for query in program.queries) + "\n"
+@dataclass(frozen=True)
+class Explanation:
+    """A query with its plan as written, its plan after the rules, and what each rule did."""
+
+    query: QueryPlan
+    optimised: QueryPlan
+    notes: tuple[tuple[str, str], ...] = ()
 
 
-def explain_json(program: Program) -> dict[str, Any]:
+def explain_text(explanations: Sequence[Explanation]) -> str:
+    """The plans of all queries as trees: as written and, where the rules changed it, as optimised."""
+    return "\n\n".join("\n".join(_query_lines(each)) for each in explanations) + "\n"
+
+
+def explain_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
     """The plans of all queries for machines: the same cards as in the tree, nested."""
     return {
         "queries": [
             {
-                "name": query.name,
-                "language": query.language,
-                "reads": list(query.reads),
-                "plan": _node_json(query.root, dict(query.prefixes)),
+                "name": each.query.name,
+                "language": each.query.language,
+                "reads": list(each.query.reads),
+                "logical": _node_json(each.query.root, dict(each.query.prefixes)),
+                "rules": [{"rule": rule, "did": text} for rule, text in each.notes],
+                "optimised": _node_json(each.optimised.root, dict(each.query.prefixes)),
             }
-            for query in program.queries
+            for each in explanations
         ]
     }
 
 
-def _query_lines(query: QueryPlan) -> Iterator[str]:
+def _query_lines(explanation: Explanation) -> Iterator[str]:
+    query, prefixes = explanation.query, dict(explanation.query.prefixes)
     reads = f", reads {', '.join(query.reads)}" if query.reads else ""
     yield f"{query.name} ({query.language}{reads})"
-    yield from _tree(query.root, dict(query.prefixes), "", "")
+    yield from _tree(query.root, prefixes, "", "")
+    if not explanation.notes:
+        return
+    yield "\nrules"
+    for rule, text in explanation.notes:
+        yield f"  {rule}: {text}"
+    if explanation.optimised.root != query.root:
+        yield "\noptimised"
+        yield from _tree(explanation.optimised.root, prefixes, "", "")
 
 
 def _tree(node: Node, prefixes: Prefixes, first: str, rest: str) -> Iterator[str]:
@@ -71,9 +91,7 @@ def _tree(node: Node, prefixes: Prefixes, first: str, rest: str) -> Iterator[str
             yield f"{rest}{'│' if below else ' '}    {label}{line}".rstrip()
     for index, each in enumerate(below):
         last = index == len(below) - 1
-        yield from _tree(
-            each, prefixes, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  ")
-        )
+        yield from _tree(each, prefixes, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
 
 
 def _node_json(node: Node, prefixes: Prefixes) -> dict[str, Any]:
@@ -119,6 +137,8 @@ def _pattern(node: nodes.Pattern, prefixes: Prefixes) -> _Card:
         ("window", f"({', '.join('?' + each for each in window.variables)}) {format_duration(window.width)}")
         for window in node.windows
     ]
+    if node.key:
+        details.append(("key", " = ".join(_written(each) for _, each in node.key)))
     if node.deadline is not None:
         details.append(("deadline", f"{format_duration(node.deadline)} after the first event"))
     return _Card("Pattern", headline, (*details, *_semantics(node.semantics, prefixes)))
@@ -162,13 +182,26 @@ def _conditions(kind: str, conditions: tuple[Expr, ...]) -> tuple[tuple[str, str
 
 
 def _semantics(conditions: tuple[nodes.Semantic, ...], prefixes: Prefixes) -> tuple[tuple[str, str], ...]:
-    rows: list[tuple[str, str]] = []
-    for each in conditions:
-        about = ", ".join(f"?{name}" for name in each.variables) or "the knowledge alone"
-        wanted = f", selecting {', '.join('?' + name for name in each.selected)}" if each.selected else ""
-        text = "\nor ".join(group_text(group, prefixes=prefixes) for group in each.alternatives)
-        rows.append(("path", f"about {about}{wanted}\n{text}"))
-    return tuple(rows)
+    return tuple(_semantic(each, prefixes) for each in conditions)
+
+
+def _semantic(condition: nodes.Semantic, prefixes: Prefixes) -> tuple[str, str]:
+    wanted = (
+        f", selecting {', '.join('?' + name for name in condition.selected)}" if condition.selected else ""
+    )
+    if not condition.alternatives:
+        return "path", "never holds"
+    if condition.relation is not None:
+        roots = [
+            f"?{each.name} = {iri_text(each.property, prefixes)} of ?{each.variable}"
+            for each in condition.relation.roots
+        ]
+        rest = condition.relation.rest
+        text = group_text(rest, prefixes=prefixes) if rest.elements else "that it is known"
+        return "lookup", f"{', '.join(roots) or 'once for all'}{wanted}\n{text}"
+    about = ", ".join(f"?{name}" for name in condition.variables) or "the knowledge alone"
+    text = "\nor ".join(group_text(group, prefixes=prefixes) for group in condition.alternatives)
+    return "path", f"about {about}{wanted}\n{text}"
 
 
 def _written(expr: Expr) -> str:

@@ -14,7 +14,7 @@ from kaicep.errors import Diagnostic, Source
 from kaicep.plan.chi import AggregateWindow, Element, SpanWindow
 from kaicep.plan.expressions import Aggregate, Expr
 from kaicep.plan.sparql import Group, TriplePattern
-from kaicep.plan.terms import Term
+from kaicep.plan.terms import Iri, Term
 from kaicep.plan.types import Type
 
 __all__ = [
@@ -34,6 +34,8 @@ __all__ = [
     "Program",
     "Project",
     "QueryPlan",
+    "Relation",
+    "Root",
     "Scan",
     "Semantic",
     "SemanticFilter",
@@ -101,17 +103,48 @@ class Annotate(Node):
     input: Node
 
 
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Where a PATH leaves an event: a property of it, the attributes that carry it, and what it binds.
+
+    `literals` and `entities` have for each stream the attributes to read, as values and as things of the
+    knowledge base; the event has the property once for each that is not null. `name` is the variable
+    of the PATH that is bound to it.
+    """
+
+    variable: str
+    property: Iri
+    name: str
+    literals: tuple[tuple[str, tuple[str, ...]], ...]
+    entities: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A PATH with its events cut off: what is left is a question to the knowledge base alone.
+
+    Its answer is a table from the values of the roots to those of the selected variables. Where the
+    table cannot be made at once (`lazy`), each combination of root values is asked for when it is met.
+    """
+
+    roots: tuple[Root, ...]
+    rest: Group
+    lazy: bool = False
+
+
 @dataclass(frozen=True)
 class Semantic:
     """A condition that the knowledge base decides: it holds where one of the alternatives has a solution.
 
     `variables` are the event variables that it mentions; `selected` the PATH variables whose values
-    the query wants (then there is one match per distinct solution of these).
+    the query wants (then there is one match per distinct solution of these). `relation` is how the
+    condition is decided by looking it up, once the optimiser has found out.
     """
 
     alternatives: tuple[Group, ...]
     variables: tuple[str, ...]
     selected: tuple[str, ...] = ()
+    relation: Relation | None = None
 
 
 @dataclass(frozen=True)
@@ -152,6 +185,8 @@ class Pattern(Node):
     partition: tuple[Expr, ...] = ()
     deadline: int | None = None
     """How long after the first event a trailing absence is awaited, where there is one."""
+    key: tuple[tuple[str, Expr], ...] = ()
+    """What all events of a match have in common, by variable, where the optimiser found such a thing."""
 
 
 @dataclass(frozen=True)

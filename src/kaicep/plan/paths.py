@@ -14,7 +14,7 @@ from kaicep.plan.chi import PathBlock
 from kaicep.plan.nodes import Semantic
 from kaicep.plan.sparql import Element, Group, Triples
 
-__all__ = ["path_variables", "semantic_conditions"]
+__all__ = ["components", "path_variables", "semantic_conditions"]
 
 
 def path_variables(paths: tuple[tuple[PathBlock, ...], ...], events: Iterable[str]) -> frozenset[str]:
@@ -31,7 +31,7 @@ def semantic_conditions(
     wanted = tuple(selected)
     groups = [Group(tuple(each for block in blocks for each in block.group.elements)) for blocks in paths]
     if len(groups) == 1:
-        return tuple(_condition((part,), known, wanted) for part in _components(groups[0]))
+        return tuple(_condition((part,), known, wanted) for part in components(groups[0]))
     return (_condition(tuple(groups), known, wanted),) if groups else ()
 
 
@@ -46,7 +46,7 @@ def _condition(
     )
 
 
-def _components(group: Group) -> list[Group]:
+def components(group: Group) -> list[Group]:
     """The parts of a group that share no variable, each in the order of the text."""
     parts: list[tuple[set[str], list[int]]] = []
     elements = _singly(group.elements)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kaicep.errors import Span, did_you_mean
+from kaicep.plan.algebra import visible_variables
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import (
     Absent,
@@ -52,6 +53,7 @@ from kaicep.plan.nodes import (
 )
 from kaicep.plan.paths import path_variables, semantic_conditions
 from kaicep.plan.problems import Problems
+from kaicep.plan.sparql import Bind
 from kaicep.plan.terms import Iri
 from kaicep.plan.types import Type, unify
 from kaicep.plan.typing import Scope, Typer, resolve_field, type_of
@@ -72,9 +74,7 @@ def resolve_chi(query: ChiQuery, catalog: Catalog, now: int) -> QueryPlan:
 def streams_of_class(catalog: Catalog, concept: Iri) -> tuple[Stream, ...]:
     """The streams annotated with a class or a subclass of it, by name (semantics 2)."""
     narrower = catalog.vocabulary.classes_below(concept)
-    return tuple(
-        stream for _, stream in sorted(catalog.streams.items()) if stream.event_class in narrower
-    )
+    return tuple(stream for _, stream in sorted(catalog.streams.items()) if stream.event_class in narrower)
 
 
 def output_stream(plan: QueryPlan) -> Stream:
@@ -114,6 +114,7 @@ class _Resolver:
         self.typer = Typer(self.scope, self.problems)
         columns, having = self._columns()
         conditions = self._conditions(having)
+        self._check_bindings()
         selected = tuple(each.expr.name for each in columns if isinstance(each.expr, VariableRef))
         semantics = semantic_conditions(query.paths, self.variables, selected)
         self._check_semantics(semantics)
@@ -251,9 +252,7 @@ class _Resolver:
     def _check_absent(self, element: Absent, seen: set[str], inside: bool) -> None:
         if not isinstance(element.of, Place):
             what = "a loop" if isinstance(element.of, Loop) else "a group"
-            self.problems.error(
-                f"{what} cannot be absent", element.span, "write !?b: no ?b occurs"
-            )
+            self.problems.error(f"{what} cannot be absent", element.span, "write !?b: no ?b occurs")
             self._check_element(element.of, seen, inside)
             return
         self._check_variable(element.of, seen)
@@ -405,6 +404,19 @@ class _Resolver:
             found.append(resolved)
         return found if self.window else found + having
 
+    def _check_bindings(self) -> None:
+        """Blocks that AND ties are one group, in which a BIND must make a new variable."""
+        for blocks in self.query.paths:
+            seen: set[str] = set()
+            for element in (each for block in blocks for each in block.group.elements):
+                if isinstance(element, Bind) and element.variable in seen:
+                    self.problems.error(
+                        f"?{element.variable} is bound already",
+                        element.span,
+                        "BIND to another name, and compare the two with FILTER",
+                    )
+                seen |= set(visible_variables(element))
+
     def _check_semantics(self, semantics: tuple[Semantic, ...]) -> None:
         for each in semantics:
             for variable in each.variables:
@@ -461,9 +473,7 @@ class _Resolver:
             if not isinstance(node, Field):
                 continue
             if node.variable in self.absent:
-                self.problems.error(
-                    f"?{node.variable} is absent: it has no {node.name}", node.span or span
-                )
+                self.problems.error(f"?{node.variable} is absent: it has no {node.name}", node.span or span)
             if node.variable in self.loops and not many:
                 self.problems.error(
                     f"?{node.variable}.{node.name} has one value for each round of the loop",
@@ -521,8 +531,10 @@ class _Resolver:
             for name in names:
                 expr = self.typer.value(Attribute(variable, name))
                 label = name if len(self.positive) == 1 else f"{variable}.{name}"
-                if self.window and self.window.kind == "batch" and not (
-                    isinstance(expr, Field) and self._grouped(expr)
+                if (
+                    self.window
+                    and self.window.kind == "batch"
+                    and not (isinstance(expr, Field) and self._grouped(expr))
                 ):
                     continue
                 columns.append(OutputColumn(label, expr, type_of(expr), variable in self.loops))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["OWL", "RDF", "RDFS", "XSD", "Blank", "Iri", "Literal", "Term", "Triple", "Variable", "n_triples"]
+__all__ = ["OWL", "RDF", "RDFS", "XSD", "Blank", "Iri", "Literal", "Term", "Triple", "Variable", "n_triples", "sparql_json"]
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
@@ -79,3 +79,21 @@ def n_triples(triple: Triple) -> str:
     '<urn:a> <urn:p> "x"@en .'
     """
     return f"{triple[0]} {triple[1]} {triple[2]} ."
+
+
+def sparql_json(term: Term) -> dict[str, str]:
+    """A term as the SPARQL 1.1 JSON results format writes it.
+
+    >>> sparql_json(Literal("x", language="en"))
+    {'type': 'literal', 'value': 'x', 'xml:lang': 'en'}
+    """
+    if isinstance(term, Iri):
+        return {"type": "uri", "value": term.value}
+    if isinstance(term, Blank):
+        return {"type": "bnode", "value": term.label}
+    plain = {"type": "literal", "value": term.lexical}
+    if term.language:
+        return {**plain, "xml:lang": term.language}
+    if term.datatype == XSD + "string":
+        return plain
+    return {**plain, "datatype": term.datatype}

@@ -305,9 +305,11 @@ class _Printer:
     def _call(self, call: Call) -> str:
         op, args = call.op, call.args
         if op == "not":
-            return "!" + self._operand(args[0], TIGHTEST + 1)
+            doubled = isinstance(args[0], Call) and args[0].op == "not"
+            return "!" + self._operand(args[0], NEGATION if doubled else TIGHTEST)
         if op == "neg":
-            return "-" + self._operand(args[0], TIGHTEST + 1)
+            text = self._operand(args[0], TIGHTEST)
+            return f"-({text})" if text[0].isdigit() else f"-{text}"  # -5 would be a number by itself
         if op in ("in", "notin"):
             choices = ", ".join(self.expression(each) for each in args[1:])
             word = "IN" if op == "in" else "NOT IN"
@@ -323,9 +325,8 @@ class _Printer:
     def _operand(self, expr: Expr, least: int) -> str:
         """An operand, in parentheses where it binds less tightly than its place asks for."""
         text = self.expression(expr)
-        power = PRECEDENCE.get(expr.op, TIGHTEST + 1) if isinstance(expr, Call) else TIGHTEST + 1
-        signed = least > TIGHTEST and (text[0] == "-" or text[0].isdigit())  # -(5) is no number
-        return f"({text})" if power < least or signed else text
+        power = PRECEDENCE.get(expr.op, TIGHTEST) if isinstance(expr, Call) else TIGHTEST
+        return f"({text})" if power < least else text
 
     # Groups.
 

@@ -141,7 +141,7 @@ class Typer:
                 self.problems.error(
                     f"{name} is {first[1]} on {first[0]} but {found} on {stream}",
                     expr.span,
-                    "declare one type for it under \"types\" in the annotations",
+                    'declare one type for it under "types" in the annotations',
                 )
                 return None
             joined = both
@@ -411,5 +411,3 @@ def _cure(args: tuple[Expr, ...]) -> str:
 
 def _shown(op: str) -> str:
     return {"neg": "-", "and": "&&", "or": "||", "not": "!"}.get(op, op)
-
-

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
+from kaicep.plan.convert import Unfit, convert
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Program
 from kaicep.plan.terms import Triple
@@ -95,9 +96,8 @@ def _derived(name: str, match: Match, values: Mapping[str, Value], catalog: Cata
 
 
 def _as_type(value: Value, wanted: Type) -> Value:
-    """A value of a term column as the type that its attribute has; None where it cannot be."""
-    if value is None or not isinstance(value, str | int | float | bool):
+    """A value as the type of its attribute; None where it cannot be: a term may be anything."""
+    try:
+        return value if wanted is Type.TIMESTAMP and isinstance(value, int) else convert(value, wanted)
+    except Unfit:
         return None
-    if wanted is Type.STRING:
-        return value if isinstance(value, str) else str(value)
-    return value

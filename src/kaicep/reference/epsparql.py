@@ -13,20 +13,20 @@ from typing import Any, Protocol
 
 from kaicep.errors import Failure
 from kaicep.plan.events import Match
+from kaicep.plan.functions import solution_text
 from kaicep.plan.identity import match_id
 from kaicep.plan.literals import normalise
-from kaicep.plan.nodes import QueryPlan, Solutions, Triples
+from kaicep.plan.nodes import Node, QueryPlan, Solutions, Triples
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.sparql import TriplePattern
-from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable, n_triples
+from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable, n_triples, sparql_json
 from kaicep.plan.time import format_time
-from kaicep.reference.functions import solution_text
 from kaicep.reference.graph import Graph, Interval, Occurrence
-from kaicep.reference.sparql import Bindings, Solution, evaluate
+from kaicep.reference.sparql import Bindings, Solution, evaluate, new_solutions, only_grows
 
-__all__ = ["Entailment", "construct", "run_epsparql", "sparql_json"]
+__all__ = ["Entailment", "construct", "run_epsparql"]
 
-Derived = dict[str, set[tuple[Triple, Interval]]]
+_Occurrences = set[tuple[Triple, Interval]]
 
 
 class Entailment(Protocol):
@@ -73,11 +73,8 @@ class _Reader:
         self.knowledge = knowledge
         self._entailed: dict[Triple, frozenset[Triple]] = {}
 
-    def graph(self, stream: Iterable[tuple[Triple, Interval]]) -> Graph:
-        """The knowledge base and the stream with all that each of its triples entails."""
-        return Graph(self.knowledge, self._read(stream))
-
-    def _read(self, stream: Iterable[tuple[Triple, Interval]]) -> Iterator[Occurrence]:
+    def read(self, stream: _Occurrences) -> Iterator[Occurrence]:
+        """The occurrences with all that each triple entails, which happens when it happens."""
         for triple, interval in stream:
             if triple not in self._entailed:
                 self._entailed[triple] = self.knowledge.entails_with([triple])
@@ -88,23 +85,28 @@ class _Reader:
 # --- the closure under the rules ---------------------------------------------------------------------
 
 
-def _closure(
-    rules: Sequence[QueryPlan], stream: set[tuple[Triple, Interval]], reader: _Reader, limit: int
-) -> Graph:
-    """The least graph that has the stream and all that the rules derive from it.
+def _closure(rules: Sequence[QueryPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
+    """The least graph that has the stream and all that the rules derive from it."""
+    if all(only_grows(_body(rule)) for rule in rules):
+        return _grown(rules, stream, reader, limit)
+    return _settled(rules, stream, reader, limit)
 
-    Each round derives everything anew from the stream and what the round before derived. Answers never
-    look into their future, so each round settles at least one more occurrence; a run that needs more
-    rounds than it has occurrences turns in a circle.
+
+def _settled(rules: Sequence[QueryPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
+    """The closure, each round deriving everything anew from the stream and what the round before derived.
+
+    Answers never look into their future, so each round settles at least one more occurrence; a run that
+    needs more rounds than it has occurrences turns in a circle.
     """
-    derived: Derived = {rule.name: set() for rule in rules}
+    derived: dict[str, _Occurrences] = {rule.name: set() for rule in rules}
     rounds = 0
     while True:
-        graph = reader.graph(stream.union(*derived.values()))
-        again = {rule.name: _derive(rule, graph) for rule in rules}
+        graph = Graph(reader.knowledge, reader.read(stream.union(*derived.values())))
+        again = {rule.name: _derived(rule, evaluate(_body(rule), graph)) for rule in rules}
         if again == derived:
             return graph
-        _refuse_runaway(again, limit)
+        counts = {name: _ends(found) for name, found in again.items()}
+        _refuse_runaway(counts, {end for each in counts.values() for end in each}, limit)
         rounds += 1
         if rounds > len(stream) + sum(len(each) for each in again.values()) + 2:
             changing = sorted(name for name in again if again[name] != derived[name])
@@ -115,22 +117,52 @@ def _closure(
         derived = again
 
 
-def _derive(rule: QueryPlan, graph: Graph) -> set[tuple[Triple, Interval]]:
+def _grown(rules: Sequence[QueryPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
+    """The same for rules that never take anything back, each round deriving only from what is new.
+
+    Thus a runaway rule is noticed within seconds: in rounds of one triple, the other way takes the
+    square of their number.
+    """
+    graph = Graph(reader.knowledge)
+    counts = {rule.name: Counter[int]() for rule in rules}
+    known: _Occurrences = set()
+    coming = stream
+    while coming:
+        new = Graph(None, graph.add(reader.read(coming)))
+        coming = set()
+        for rule in rules:
+            found = _derived(rule, new_solutions(_body(rule), graph, new)) - known
+            known |= found
+            coming |= found
+            counts[rule.name].update(_ends(found))
+        _refuse_runaway(counts, {interval[1] for _, interval in coming}, limit)
+    return graph
+
+
+def _body(rule: QueryPlan) -> Node:
+    """What a CONSTRUCT asks for."""
+    return rule.root.inputs()[0]
+
+
+def _derived(rule: QueryPlan, solutions: Iterable[Solution]) -> _Occurrences:
     assert isinstance(rule.root, Triples)
     return {
         (triple, solution.interval)
-        for solution in _answers(rule, graph)
+        for solution in _answers(solutions)
         if solution.interval is not None
         for triple in construct(rule.name, rule.root.template, solution)
     }
 
 
-def _refuse_runaway(derived: Derived, limit: int) -> None:
+def _ends(occurrences: _Occurrences) -> Counter[int]:
+    return Counter(interval[1] for _, interval in occurrences)
+
+
+def _refuse_runaway(counts: Mapping[str, Counter[int]], ends: Iterable[int], limit: int) -> None:
     """Stops where too much is derived with one end; names the rule that derives most of it."""
-    ends = {name: Counter(interval[1] for _, interval in found) for name, found in derived.items()}
-    for end, count in sum(ends.values(), Counter[int]()).items():
-        if count > limit:
-            rule = max(sorted(ends), key=lambda name: ends[name][end])
+    for end in sorted(ends):
+        if sum(each[end] for each in counts.values()) > limit:
+            rule = max(sorted(counts), key=lambda name: counts[name][end])
             raise Failure(
                 f"the CONSTRUCT rule {rule} runs away: more than {limit:,} triples are derived "
                 f"at {format_time(end)}; bound it with a FILTER, or let it read earlier triples only (SEQ)"
@@ -165,50 +197,31 @@ def _fill(place: Place, rule: str, solution: Solution) -> Term | None:
 # --- answers -----------------------------------------------------------------------------------------
 
 
-def _answers(plan: QueryPlan, graph: Graph) -> Iterator[Solution]:
-    """The distinct solutions of a query: what can be seen of them, and in time."""
-    below = plan.root if isinstance(plan.root, Solutions) else plan.root.inputs()[0]
-    found = (
+def _answers(solutions: Iterable[Solution]) -> dict[Solution, None]:
+    """The distinct answers among solutions: what can be seen of those that have a time."""
+    return dict.fromkeys(
         Solution({n: t for n, t in each.bindings.items() if not n.startswith("_:")}, each.interval)
-        for each in evaluate(below, graph)
+        for each in solutions
         if each.interval is not None
     )
-    yield from dict.fromkeys(found)
 
 
 def _matches(plan: QueryPlan, graph: Graph) -> list[Match]:
     found: list[Match] = []
-    for solution in _answers(plan, graph):
+    root = plan.root
+    for solution in _answers(evaluate(root if isinstance(root, Solutions) else _body(plan), graph)):
         assert solution.interval is not None
         start, end = solution.interval
         made = match_id(plan.name, plan.text, [solution_text(solution.bindings, solution.interval)])
-        if isinstance(plan.root, Triples):
-            lines = {n_triples(each) for each in construct(plan.name, plan.root.template, solution)}
+        if isinstance(root, Triples):
+            lines = {n_triples(each) for each in construct(plan.name, root.template, solution)}
             if lines:
                 found.append(Match(plan.name, made, start, end, triples=tuple(sorted(lines))))
         else:
-            assert isinstance(plan.root, Solutions)
-            found.append(Match(plan.name, made, start, end, _selected(plan.root.names, solution.bindings)))
+            assert isinstance(root, Solutions)
+            found.append(Match(plan.name, made, start, end, _selected(root.names, solution.bindings)))
     return sorted(found, key=lambda match: (match.end, match.id))
 
 
 def _selected(names: Iterable[str], bindings: Bindings) -> Mapping[str, Any]:
     return {name: sparql_json(bindings[name]) for name in names if name in bindings}
-
-
-def sparql_json(term: Term) -> dict[str, str]:
-    """A term as the SPARQL 1.1 JSON results format writes it.
-
-    >>> sparql_json(Literal("x", language="en"))
-    {'type': 'literal', 'value': 'x', 'xml:lang': 'en'}
-    """
-    if isinstance(term, Iri):
-        return {"type": "uri", "value": term.value}
-    if isinstance(term, Blank):
-        return {"type": "bnode", "value": term.label}
-    plain = {"type": "literal", "value": term.lexical}
-    if term.language:
-        return {**plain, "xml:lang": term.language}
-    if term.datatype == Literal("").datatype:
-        return plain
-    return {**plain, "datatype": term.datatype}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from kaicep.plan.functions import Interval
 from kaicep.plan.terms import Term, Triple
 
 __all__ = ["Graph", "Interval", "Occurrence", "Statements"]
 
-Interval = tuple[int, int]
 Occurrence = tuple[Triple, Interval | None]
 
 _Shape = tuple[bool, bool, bool]
@@ -36,16 +35,26 @@ class Graph:
 
     def __init__(self, knowledge: Statements | None = None, occurrences: Iterable[Occurrence] = ()) -> None:
         self.knowledge = knowledge
-        self.occurrences = tuple(dict.fromkeys(occurrences))
-        self.timed = any(interval is not None for _, interval in self.occurrences)
+        self.timed = False
+        self._occurrences: dict[Occurrence, None] = {}
         self._indexes: dict[_Shape, dict[_Key, list[Occurrence]]] = {}
+        self.add(occurrences)
+
+    def add(self, occurrences: Iterable[Occurrence]) -> list[Occurrence]:
+        """Adds occurrences; returns those that were not there before."""
+        new = [each for each in dict.fromkeys(occurrences) if each not in self._occurrences]
+        self._occurrences.update(dict.fromkeys(new))
+        self.timed = self.timed or any(interval is not None for _, interval in new)
+        for shape, index in self._indexes.items():
+            _fill(index, shape, new)
+        return new
 
     def match(self, s: Term | None, p: Term | None, o: Term | None) -> Iterator[Occurrence]:
         """The occurrences with these terms; None stands for any."""
         if self.knowledge is not None:
             for triple in self.knowledge.match(s, p, o):
                 yield triple, None
-        if self.occurrences:
+        if self._occurrences:
             shape = (s is not None, p is not None, o is not None)
             yield from self._index(shape).get((s, p, o), ())
 
@@ -58,10 +67,13 @@ class Graph:
     def _index(self, shape: _Shape) -> dict[_Key, list[Occurrence]]:
         """The occurrences by the terms at the places that are known; made when first asked for."""
         if shape not in self._indexes:
-            index: dict[_Key, list[Occurrence]] = defaultdict(list)
-            for occurrence in self.occurrences:
-                (s, p, o), _ = occurrence
-                key = (s if shape[0] else None, p if shape[1] else None, o if shape[2] else None)
-                index[key].append(occurrence)
-            self._indexes[shape] = dict(index)
+            self._indexes[shape] = {}
+            _fill(self._indexes[shape], shape, self._occurrences)
         return self._indexes[shape]
+
+
+def _fill(index: dict[_Key, list[Occurrence]], shape: _Shape, occurrences: Iterable[Occurrence]) -> None:
+    for occurrence in occurrences:
+        (s, p, o), _ = occurrence
+        key = (s if shape[0] else None, p if shape[1] else None, o if shape[2] else None)
+        index.setdefault(key, []).append(occurrence)

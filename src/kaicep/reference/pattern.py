@@ -180,10 +180,6 @@ class _Requirement:
     previous: frozenset[str] = frozenset()
     aggregated: frozenset[str] = frozenset()
 
-    @property
-    def variables(self) -> frozenset[str]:
-        return self.aggregated.union(self.bare)
-
 
 def _requirement(condition: Expr | Semantic) -> _Requirement:
     if isinstance(condition, Semantic):
@@ -208,11 +204,12 @@ def _requirement(condition: Expr | Semantic) -> _Requirement:
 
 
 def _decidable(requirement: _Requirement, bound: Collection[str], rest: Residual) -> bool:
-    """Whether all that it mentions is bound or left out; of a loop that it aggregates, finished."""
-    left = _open(rest)
-    if any(each in left and each not in bound for each in requirement.bare):
-        return False
-    return not any(each in left for each in requirement.aggregated.difference(requirement.bare))
+    """Whether all that it mentions bare is bound, and all that it only aggregates is finished.
+
+    Where one that it mentions bare was left out, it never comes to that: it does not apply.
+    """
+    finished = requirement.aggregated.difference(requirement.bare).isdisjoint(_open(rest))
+    return finished and all(each in bound for each in requirement.bare)
 
 
 def _environments(requirement: _Requirement, rounds: Rounds, newest: str | None) -> Iterator[Environment]:
@@ -255,8 +252,8 @@ class _State:
 class _Opening:
     """A place that an event may take, and what can be said of it before any event is looked at.
 
-    The event must come later than `after`. One later than `until` takes no part in any match from
-    here, since some WINDOW would not hold. `due` are the requirements that it brings to a decision.
+    The event must come later than `after`. One later than `until` need not be looked at: some WINDOW
+    would not hold in any match from here. `due` are the requirements that it brings to a decision.
     """
 
     variable: str
@@ -290,8 +287,8 @@ class _Search:
         every = [_requirement(each) for each in pattern.conditions]
         every += [_requirement(each) for each in pattern.semantics]
         absent = frozenset(self.absences.values())
-        self.requirements = [each for each in every if not each.variables & absent]
-        self.of_absent = {name: [each for each in every if name in each.variables] for name in absent}
+        self.requirements = [each for each in every if absent.isdisjoint(each.bare)]
+        self.of_absent = {name: [each for each in every if name in each.bare] for name in absent}
 
     def _candidates(self, chain: Chain) -> frozenset[int]:
         """The places in the order of the events that the variable may take."""
@@ -326,7 +323,7 @@ class _Search:
             if all(ts > each.until for each in openings):
                 break
             fitting = [each for each in openings if self._fits(state, each, at)]
-            yield from (self._bind(state, each, at) for each in fitting if ts <= each.until)
+            yield from (self._bind(state, each, at) for each in fitting)
             if fitting and mode == "next":
                 break
 

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kaicep.errors import Failure
+from kaicep.plan.aggregates import aggregate
 from kaicep.plan.algebra import pattern_variables, translate
-from kaicep.plan.expressions import Aggregate, Exists, Expr
+from kaicep.plan.expressions import Aggregate, Exists, Expr, walk
+from kaicep.plan.functions import Scope, evaluate_expression, holds, solution_text
 from kaicep.plan.nodes import (
     Bgp,
     Extend,
@@ -30,13 +32,11 @@ from kaicep.plan.nodes import (
 from kaicep.plan.sparql import Group, Path, TriplePattern
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Iri, Term, Variable
-from kaicep.reference.aggregates import aggregate
-from kaicep.reference.functions import Scope, evaluate_expression, holds, solution_text
+from kaicep.plan.values import ExpressionError
 from kaicep.reference.graph import Graph, Interval
 from kaicep.reference.paths import Way, may_be_empty, span_of, ways
-from kaicep.reference.values import ExpressionError
 
-__all__ = ["Bindings", "Solution", "bindings", "evaluate", "exists"]
+__all__ = ["Bindings", "Solution", "bindings", "evaluate", "exists", "new_solutions", "only_grows"]
 
 Bindings = Mapping[str, Term]
 
@@ -92,16 +92,18 @@ def evaluate(node: Node, graph: Graph, given: Bindings | None = None) -> list[So
             return _minus(node, graph, known)
         case FilterSolutions(below, condition):
             return [each for each in evaluate(below, graph, known) if _holds(condition, each, graph, known)]
-        case Extend():
-            return list(_extend(node, graph, known))
+        case Extend(below):
+            return list(_extend(node, evaluate(below, graph, known), graph, known))
         case Table(names, rows):
             return list(_table(names, rows, known))
         case Temporal():
             return _temporal(node, graph, known)
         case Grouping():
             return list(_grouping(node, graph, known))
-        case Solutions():
-            return _project(node, graph, known)
+        case Solutions(below, names):
+            # Inside, only the variables that it projects are those of the outside.
+            inside = {name: term for name, term in known.items() if name in names}
+            return _project(node, evaluate(below, graph, inside), inside)
         case _:
             raise Failure(f"no operator of SPARQL: {type(node).__name__}")
 
@@ -168,8 +170,15 @@ def _basic(patterns: tuple[TriplePattern, ...], graph: Graph, given: Bindings) -
     """All ways to meet all patterns; the interval runs from the least start to the greatest end."""
     names = {name for each in patterns for name in pattern_variables(each)}
     begun = Solution({name: term for name, term in given.items() if name in names})
-    found: dict[_Partial, None] = {(begun, ()): None}
-    for pattern in _in_order(patterns, set(begun.bindings)):
+    return _met([(begun, ())], patterns, set(begun.bindings), graph)
+
+
+def _met(
+    begun: Iterable[_Partial], patterns: Iterable[TriplePattern], bound: set[str], graph: Graph
+) -> list[Solution]:
+    """The solutions that partial ones, with some variables bound, become through more patterns."""
+    found = dict.fromkeys(begun)
+    for pattern in _in_order(patterns, bound):
         found = dict.fromkeys(
             (after, via + way) for one, via in found for after, way in _meet(pattern, one, graph)
         )
@@ -261,9 +270,9 @@ def _minus(node: Minus, graph: Graph, given: Bindings) -> list[Solution]:
     ]
 
 
-def _extend(node: Extend, graph: Graph, given: Bindings) -> Iterator[Solution]:
+def _extend(node: Extend, below: list[Solution], graph: Graph, given: Bindings) -> Iterator[Solution]:
     """BIND: an expression without a value binds nothing."""
-    for each in evaluate(node.input, graph, given):
+    for each in below:
         value = _value(node.expr, each, graph, given)
         if value is None:
             yield each
@@ -280,14 +289,13 @@ def _table(
             yield Solution(values)
 
 
-def _project(node: Solutions, graph: Graph, given: Bindings) -> list[Solution]:
-    """SELECT: inside, only the variables that it projects are those of the outside."""
-    known = {name: term for name, term in given.items() if name in node.names}
+def _project(node: Solutions, below: list[Solution], given: Bindings) -> list[Solution]:
+    """SELECT: what it does not name cannot be seen."""
     found = [
         Solution({name: each.bindings[name] for name in node.names if name in each.bindings}, each.interval)
-        for each in evaluate(node.input, graph, known)
+        for each in below
     ]
-    found = [each for each in found if _compatible(each.bindings, known)]
+    found = [each for each in found if _compatible(each.bindings, given)]
     return list(dict.fromkeys(found)) if node.distinct else found
 
 
@@ -401,3 +409,62 @@ def _consumed(
             used.add(i)
         chosen.append((i, j))
     return chosen
+
+
+# --- what is new -------------------------------------------------------------------------------------
+
+_GROWING = (Bgp, Join, Union, FilterSolutions, Extend, Table, Solutions)
+
+
+def only_grows(node: Node) -> bool:
+    """Whether more occurrences can never take a solution away, whatever they are."""
+    for each in node.walk():
+        if isinstance(each, Temporal):
+            if each.consumption != "unrestricted" or each.op in ("OPTIONALSEQ", "EQUALSOPTIONAL", "NOT"):
+                return False
+        elif not isinstance(each, _GROWING):
+            return False
+        expr = each.condition if isinstance(each, FilterSolutions) else None
+        expr = each.expr if isinstance(each, Extend) else expr
+        if expr is not None and any(isinstance(part, Exists) for part in walk(expr)):
+            return False
+    return True
+
+
+def new_solutions(node: Node, graph: Graph, new: Graph) -> list[Solution]:
+    """Of an operator that only grows, the solutions that use one of the `new` occurrences of the graph.
+
+    Older ones may be among them. A path has no single triple to look at, so it is asked for all.
+    """
+    match node:
+        case Bgp(patterns) if not any(isinstance(each.predicate, Path) for each in patterns):
+            found: list[Solution] = []
+            for i, pattern in enumerate(patterns):
+                rest = patterns[:i] + patterns[i + 1 :]
+                begun = _meet(pattern, Solution(), new)
+                found += _met(begun, rest, set(pattern_variables(pattern)), graph)
+            return found
+        case Join(left, right):
+            after, before = _partners(right, graph, {}), _partners(left, graph, {})
+            return [_joined(a, b) for a in new_solutions(left, graph, new) for b in after(a)] + [
+                _joined(a, b) for b in new_solutions(right, graph, new) for a in before(b)
+            ]
+        case Temporal(_, left, right):
+            sides = [
+                (new_solutions(left, graph, new), evaluate(right, graph)),
+                (evaluate(left, graph), new_solutions(right, graph, new)),
+            ]
+            pairs = [(a, b) for firsts, seconds in sides for a in firsts for b in seconds]
+            return [_joined(a, b) for a, b in pairs if _related(node, a, b, graph, {})]
+        case Union(left, right):
+            return new_solutions(left, graph, new) + new_solutions(right, graph, new)
+        case FilterSolutions(below, condition):
+            return [each for each in new_solutions(below, graph, new) if _holds(condition, each, graph, {})]
+        case Extend(below):
+            return list(_extend(node, new_solutions(below, graph, new), graph, {}))
+        case Solutions(below):
+            return _project(node, new_solutions(below, graph, new), {})
+        case Table():
+            return []
+        case _:
+            return evaluate(node, graph)

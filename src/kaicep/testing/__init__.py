@@ -34,18 +34,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kaicep.api import Run, build_run, parse_query
-from kaicep.connectors.convert import convert, guess_text, widen
 from kaicep.connectors.files import StreamData, mark_late
 from kaicep.errors import Mistake, Source
 from kaicep.knowledge.annotation import Annotation, parse_annotations
 from kaicep.knowledge.store import Knowledge
+from kaicep.plan.convert import convert, guess_text, widen
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time, parse_duration, parse_time
 from kaicep.plan.types import Type, Value
 from kaicep.testing.orders import arrivals, in_batches, renumbered
 from kaicep.testing.tables import format_table, parse_table
 
-__all__ = ["check", "run"]
+__all__ = ["check", "prepare", "run"]
 
 _RESERVED = ("event", "stream", "part", "triple", "start", "end")
 _ORDERS = 4
@@ -97,8 +97,30 @@ def run(
     host: str = "reference",
 ) -> list[Match]:
     """The matches of a query over a table of events, as they stand."""
+    return prepare(
+        query,
+        events,
+        knowledge=knowledge,
+        reasoning=reasoning,
+        annotations=annotations,
+        lateness=lateness,
+        now=now,
+    ).matches(host)
+
+
+def prepare(
+    query: str | Mapping[str, str],
+    events: str | Mapping[str, str],
+    *,
+    knowledge: str = "",
+    reasoning: str = "rdfs",
+    annotations: Sequence[Mapping[str, Any]] = (),
+    lateness: str | None = None,
+    now: str | None = None,
+) -> Run:
+    """A query over a table of events, resolved and ready to be run on any host."""
     case = _case(query, events, knowledge, reasoning, annotations, lateness, now)
-    return case.matches(list(range(len(case.events))), host, None)[0]
+    return case.run(case.events)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ def format_table(columns: list[str], rows: list[tuple[str, ...]]) -> str:
     1 | 22
     """
     widths = [max(len(name), *(len(row[i]) for row in rows), 0) for i, name in enumerate(columns)]
-    lines = (" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in
-             [tuple(columns), *rows])
+    lines = (
+        " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in [tuple(columns), *rows]
+    )
     return "\n".join(line.rstrip() for line in lines)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from kaicep.plan.terms import Blank, Iri, Literal, Term
-from kaicep.reference.values import ExpressionError, Number, calculate, number, numeral, order_key
+from kaicep.plan.values import ExpressionError, Number, calculate, number, numeral, order_key
 
 __all__ = ["aggregate"]
 

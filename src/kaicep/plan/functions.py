@@ -18,8 +18,7 @@ from kaicep.plan.identity import match_id
 from kaicep.plan.literals import NUMERIC_TYPES, format_xsd_duration, normalise, parse_xsd_duration
 from kaicep.plan.terms import RDF, XSD, Blank, Iri, Literal, Term
 from kaicep.plan.time import format_time
-from kaicep.reference.graph import Interval
-from kaicep.reference.values import (
+from kaicep.plan.values import (
     DATE_TIME,
     DAY_TIME,
     DURATION,
@@ -37,7 +36,10 @@ from kaicep.reference.values import (
     truth,
 )
 
-__all__ = ["Scope", "evaluate_expression", "holds", "solution_text"]
+__all__ = ["Interval", "Scope", "evaluate_expression", "holds", "solution_text"]
+
+Interval = tuple[int, int]
+"""When a solution holds: its start and its end in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def convert(value: object, type: Type) -> Value:
     (1500000, None)
     >>> convert("warm", Type.FLOAT64)
     Traceback (most recent call last):
-    kaicep.connectors.convert.Unfit: "warm" is no float64
+    kaicep.plan.convert.Unfit: "warm" is no float64
     """
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None

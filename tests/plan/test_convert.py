@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from kaicep.connectors.convert import Instant, Unfit, convert, guess, guess_text, widen
+from kaicep.plan.convert import Instant, Unfit, convert, guess, guess_text, widen
 from kaicep.plan.types import Type
 
 B, I, F, S, T = Type.BOOL, Type.INT64, Type.FLOAT64, Type.STRING, Type.TIMESTAMP  # noqa: E741

@@ -1,0 +1,111 @@
+"""SPARQL over the closed knowledge, a whole set of answers at a time.
+
+The closure is kept a second time in a pyoxigraph store, which answers in milliseconds what a walk
+through Python dictionaries answers in seconds. A change of the knowledge is carried over triple by triple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.algebra import substitute
+from kaicep.plan.literals import normalise
+from kaicep.plan.sparql import Group
+from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term, Triple, Variable
+from kaicep.plan.text import group_text
+
+if TYPE_CHECKING:
+    import pyoxigraph
+
+__all__ = ["ClosedStore", "closed_store", "from_oxigraph", "to_oxigraph"]
+
+Row = tuple[Term | None, ...]
+
+_STORES: WeakKeyDictionary[Knowledge, ClosedStore] = WeakKeyDictionary()
+
+
+def closed_store(knowledge: Knowledge) -> ClosedStore:
+    """The store of a knowledge base, made when it is first asked for, and as new as its version."""
+    found = _STORES.get(knowledge)
+    if found is None or found.version != knowledge.version:
+        found = _STORES[knowledge] = ClosedStore(knowledge)
+    return found
+
+
+class ClosedStore:
+    """The closure of a knowledge base at one version."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        import pyoxigraph
+
+        self.version = knowledge.version
+        self._store = pyoxigraph.Store()
+        self._store.bulk_extend(_quad(triple) for triple in knowledge.match())
+
+    def change(self, added: Iterable[Triple], removed: Iterable[Triple], version: int) -> None:
+        """Carries a change of the closure over, so that nothing is loaded again."""
+        for triple in removed:
+            self._store.remove(_quad(triple))
+        self._store.extend(_quad(triple) for triple in added)
+        self.version = version
+
+    @contextmanager
+    def besides(self, triples: Iterable[Triple]) -> Iterator[ClosedStore]:
+        """The store with some triples more, for as long as it takes."""
+        quads = [quad for quad in map(_quad, triples) if quad not in self._store]
+        self._store.extend(quads)
+        try:
+            yield self
+        finally:
+            for quad in quads:
+                self._store.remove(quad)
+
+    def select(self, group: Group, names: Sequence[str]) -> list[Row]:
+        """The distinct values of these variables in the solutions of a group."""
+        nameless = {name: Variable(f"kaicep_{name[2:]}") for name in names if name.startswith("_:")}
+        if nameless:
+            group = substitute(group, nameless)  # type: ignore[arg-type]  # one variable for another
+        called = [nameless[name].name if name in nameless else name for name in names]
+        wanted = " ".join(f"?{name}" for name in called) or "(1 AS ?one)"
+        found: Any = self._store.query(f"SELECT DISTINCT {wanted} WHERE {group_text(group)}")
+        if not names:
+            return [()] if any(True for _ in found) else []
+        return [tuple(None if each is None else from_oxigraph(each) for each in row) for row in found]
+
+
+def _quad(triple: Triple) -> pyoxigraph.Quad:
+    import pyoxigraph
+
+    return pyoxigraph.Quad(*(to_oxigraph(term) for term in triple))
+
+
+def to_oxigraph(term: Term) -> Any:
+    """A term of ours as one of pyoxigraph's."""
+    import pyoxigraph
+
+    match term:
+        case Iri(value):
+            return pyoxigraph.NamedNode(value)
+        case Blank(label):
+            return pyoxigraph.BlankNode(label)
+        case Literal(lexical, datatype, language):
+            if language:
+                return pyoxigraph.Literal(lexical, language=language)
+            return pyoxigraph.Literal(lexical, datatype=pyoxigraph.NamedNode(datatype))
+
+
+def from_oxigraph(term: Any) -> Term:
+    """A term of pyoxigraph's as one of ours, in its one spelling."""
+    import pyoxigraph
+
+    if isinstance(term, pyoxigraph.NamedNode):
+        return Iri(term.value)
+    if isinstance(term, pyoxigraph.BlankNode):
+        return Blank(term.value)
+    if term.language:
+        return Literal(term.value, XSD + "string", term.language)
+    return normalise(Literal(term.value, term.datatype.value))

@@ -1,0 +1,164 @@
+"""SPARQL UPDATE files: statements to add and to remove, as far as they speak of the one default graph.
+
+`INSERT DATA`, `DELETE DATA`, `DELETE WHERE` and `DELETE .. INSERT .. WHERE` are read, one after the
+other. Each is a template to remove, a template to add and a WHERE, which is answered from the closed
+knowledge, so that it finds what a query finds. Nothing that loads, clears, or names graphs or services.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kaicep.errors import Diagnostic, Mistake, Source, Span
+from kaicep.knowledge.queries import from_oxigraph, to_oxigraph
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.terms import Triple
+
+__all__ = ["Operation", "changes_of", "operations"]
+
+_TOKEN = re.compile(
+    r"""(?P<skip>\s+|\#[^\n]*)
+    |(?P<text>'{3}(?:[^\\]|\\.)*?'{3}|"{3}(?:[^\\]|\\.)*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")
+    |(?P<iri><[^<>"{}|^`\\\s]*>)
+    |(?P<mark>[{};])
+    |(?P<word>[?$@]?[\w.:%\\-]+)
+    |(?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_FORMS = {
+    ("INSERT", "DATA", "{}"): (None, 0, None),
+    ("DELETE", "DATA", "{}"): (0, None, None),
+    ("DELETE", "WHERE", "{}"): (0, None, 0),
+    ("INSERT", "{}", "WHERE", "{}"): (None, 0, 1),
+    ("DELETE", "{}", "WHERE", "{}"): (0, None, 1),
+    ("DELETE", "{}", "INSERT", "{}", "WHERE", "{}"): (0, 1, 2),
+}
+_REFUSED_INSIDE = ("GRAPH", "SERVICE")
+_WAY_OUT = "possible are INSERT DATA, DELETE DATA, DELETE WHERE and DELETE .. INSERT .. WHERE, without graphs"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation: bodies of the templates to remove and to add, and of the WHERE, without braces."""
+
+    prologue: str
+    remove: str = ""
+    add: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def operations(text: str, name: str) -> tuple[Operation, ...]:
+    """The operations of a text, all of them checked.
+
+    >>> operations("PREFIX : <urn:> DELETE DATA { :s1 :in :r1 } ; INSERT DATA { :s1 :in :r2 }", "<update>")[1]
+    Operation(prologue='PREFIX : <urn:>', remove='', add=' :s1 :in :r2 ', where='')
+    """
+    import pyoxigraph
+
+    source = Source(name, text)
+    found = tuple(_operations(source))
+    try:
+        # Nothing in it reaches further than this store: that has been seen to.
+        pyoxigraph.Store().update(text)
+    except SyntaxError as error:
+        raise Mistake(_diagnostic(str(error), source)) from None
+    return found
+
+
+def changes_of(operation: Operation, knowledge: Knowledge) -> tuple[list[Triple], list[Triple]]:
+    """What the operation adds and removes; blank nodes that the knowledge does not have are new."""
+    import pyoxigraph
+
+    store = pyoxigraph.Store()
+    if operation.where.strip():
+        store.bulk_extend(
+            pyoxigraph.Quad(*(to_oxigraph(term) for term in triple)) for triple in knowledge.match()
+        )
+
+    def made(template: str) -> list[Triple]:
+        if not template.strip():
+            return []
+        query = f"{operation.prologue}\nCONSTRUCT {{{template}\n}} WHERE {{{operation.where}\n}}"
+        found: Any = store.query(query)
+        rows = ((row.subject, row.predicate, row.object) for row in found)
+        return [(from_oxigraph(s), from_oxigraph(p), from_oxigraph(o)) for s, p, o in rows]
+
+    return made(operation.add), made(operation.remove)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    for found in _TOKEN.finditer(text):
+        kind = found.lastgroup or ""
+        if kind != "skip":
+            yield _Token(kind, found.group(), found.start(), found.end())
+
+
+def _operations(source: Source) -> Iterator[Operation]:
+    prologue: list[str] = []
+    words: list[_Token] = []
+    bodies: list[str] = []
+    depth = start = 0
+    tokens = [*_tokens(source.text), _Token("mark", ";", len(source.text), len(source.text))]
+    for token in tokens:
+        if token.kind == "mark" and token.text in "{}":
+            depth += 1 if token.text == "{" else -1
+            if token.text == "{" and depth == 1:
+                start = token.end
+            elif depth == 0:
+                bodies.append(source.text[start : token.start])
+                words.append(_Token("body", "{}", token.start, token.end))
+        elif depth > 0:
+            if token.kind == "word" and token.text.upper() in _REFUSED_INSIDE:
+                raise _refused(token, source)
+        elif token.kind == "mark":
+            rest = _without_prologue(words, prologue)
+            if rest:
+                yield _operation(rest, bodies, " ".join(prologue), source)
+            words, bodies = [], []
+        else:
+            words.append(token)
+
+
+def _without_prologue(words: list[_Token], prologue: list[str]) -> list[_Token]:
+    """The words after the declarations, which hold for everything that follows them."""
+    at = 0
+    while at < len(words) and words[at].text.upper() in ("PREFIX", "BASE"):
+        length = 3 if words[at].text.upper() == "PREFIX" else 2
+        prologue.append(" ".join(each.text for each in words[at : at + length]))
+        at += length
+    return words[at:]
+
+
+def _operation(words: list[_Token], bodies: list[str], prologue: str, source: Source) -> Operation:
+    form = _FORMS.get(tuple(each.text.upper() for each in words))
+    if form is None:
+        known = {word for each in _FORMS for word in each}
+        raise _refused(next((each for each in words if each.text.upper() not in known), words[0]), source)
+    remove, add, where = ("" if place is None else bodies[place] for place in form)
+    return Operation(prologue, remove, add, where)
+
+
+def _refused(token: _Token, source: Source) -> Mistake:
+    message = f"{token.text} is not possible in an update of the knowledge"
+    return Mistake(Diagnostic(message, Span(token.start, token.end), source, _WAY_OUT))
+
+
+def _diagnostic(message: str, source: Source) -> Diagnostic:
+    found = re.match(r"error at (\d+):(\d+): (.*)", message, re.DOTALL)
+    if found is None:
+        return Diagnostic(message, source=source)
+    lines = source.text.split("\n")
+    offset = sum(len(line) + 1 for line in lines[: int(found[1]) - 1]) + int(found[2]) - 1
+    told = found[3] if len(found[3]) < 80 else "invalid syntax"
+    return Diagnostic(told, Span(offset, offset + 1), source)

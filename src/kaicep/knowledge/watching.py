@@ -1,0 +1,201 @@
+"""Knowledge files that somebody edits while queries run.
+
+Whoever runs the queries calls `poll` from time to time, between two events; there are no threads here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.knowledge.changes import Change
+from kaicep.knowledge.graph import Ids, Terms
+from kaicep.knowledge.loading import FORMATS, Reader, Said, read_bytes, suffix_of
+from kaicep.knowledge.sparql_update import Operation, changes_of, operations
+from kaicep.knowledge.store import Edit, Knowledge, check_level
+from kaicep.knowledge.validity import NEVER, Validity, with_validity
+from kaicep.plan.terms import Blank, Term, Triple
+
+__all__ = ["KnowledgeFiles"]
+
+# A file that was written less than this (seconds) before it was read may be written again within the
+# same tick of the file system's clock, so its content is looked at once more.
+_TICK = 2.0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A file as it was when somebody looked: the stamp of the file system, and its content."""
+
+    stamp: tuple[int, int, int]
+    settled: bool
+    digest: bytes
+    data: bytes
+
+
+class KnowledgeFiles:
+    """The knowledge of files and folders, and a way to keep up with them.
+
+    A folder stands for the files in it, as it does for `Knowledge.load`; files may come and go. What
+    they say is compared with what they said before, and the difference is one update. What was changed
+    by `knowledge.update` stays, until a file says something else about the same triple.
+
+    A SPARQL UPDATE file (`.ru`) is applied when it appears, or has new content, after the others of
+    that moment; to delete it undoes nothing.
+    """
+
+    def __init__(self, paths: Iterable[str | Path], reasoning: str = "rdfs") -> None:
+        check_level(reasoning)
+        started = time.perf_counter()
+        self._paths = tuple(map(Path, paths))
+        self._reader = Reader(Terms())
+        self._seen: dict[Path, _Seen] = {}
+        self._told: set[object] = set()
+        now = self._look()
+        updates = {path: self._operations(path, now[path]) for path in now if suffix_of(path) == "ru"}
+        self._said = {
+            path: self._reader.content(path, seen.data) for path, seen in now.items() if path not in updates
+        }
+        self._taken = {path: seen.digest for path, seen in now.items()}
+        self.knowledge = Knowledge(self._reader, self._said.values(), reasoning, started)
+        self._held = with_validity(self._said.values(), self._reader.terms)
+        edit = Edit(self.knowledge)
+        self._apply(edit, updates)
+        edit.done()
+        self.knowledge.version = 0
+
+    def poll(self) -> Change | Mistake | None:
+        """Look at the files: what changed; or what is wrong with them, once; or None.
+
+        While a file is wrong, what it said before stands; the others are followed all the same, from
+        the next look on.
+        """
+        try:
+            now = self._look()
+        except Mistake as mistake:
+            return self._once(str(mistake), mistake)
+        changed = {path: seen for path, seen in now.items() if self._taken.get(path) != seen.digest}
+        gone = [path for path in self._taken if path not in now]
+        if not changed and not gone:
+            self._told.clear()
+            return None
+        said, updates, wrong = self._read(changed)
+        new = [each for key, each in wrong.items() if key not in self._told]
+        if new:
+            self._told |= set(wrong)
+            return Mistake([each for mistake in new for each in mistake.diagnostics])
+        try:
+            return self._take(said, updates, gone, {path: seen.digest for path, seen in changed.items()})
+        except Mistake as mistake:
+            return self._once(tuple((path, seen.digest) for path, seen in changed.items()), mistake)
+
+    def _once(self, key: object, mistake: Mistake) -> Mistake | None:
+        if key in self._told:
+            return None
+        self._told.add(key)
+        return mistake
+
+    def _read(
+        self, changed: dict[Path, _Seen]
+    ) -> tuple[dict[Path, Said], dict[Path, tuple[Operation, ...]], dict[object, Mistake]]:
+        """What the changed files say now, the updates among them, and what is wrong with others."""
+        said: dict[Path, Said] = {}
+        updates: dict[Path, tuple[Operation, ...]] = {}
+        wrong: dict[object, Mistake] = {}
+        for path, seen in changed.items():
+            try:
+                if suffix_of(path) == "ru":
+                    updates[path] = self._operations(path, seen)
+                else:
+                    said[path] = self._reader.content(path, seen.data, self._said.get(path))
+            except Mistake as mistake:
+                wrong[path, seen.digest] = mistake
+        return said, updates, wrong
+
+    def _take(
+        self,
+        said: dict[Path, Said],
+        updates: dict[Path, tuple[Operation, ...]],
+        gone: list[Path],
+        digests: dict[Path, bytes],
+    ) -> Change | None:
+        texts = {path: each for path, each in {**self._said, **said}.items() if path not in gone}
+        held = with_validity([texts[path] for path in sorted(texts)], self._reader.terms)
+        edit = Edit(self.knowledge)
+        edit.restate(_difference(self._held, held))
+        self._said, self._held = texts, held
+        for path in gone:
+            del self._taken[path]
+        for path in (*said, *updates):
+            self._taken[path] = digests[path]
+        self._apply(edit, updates)
+        before = self.knowledge.version
+        change = edit.done()
+        return change if change.version != before or change.missing else None
+
+    def _apply(self, edit: Edit, updates: dict[Path, tuple[Operation, ...]]) -> None:
+        for path in sorted(updates):
+            for operation in updates[path]:
+                add, remove = changes_of(operation, self.knowledge)
+                blanks: dict[Term, int] = {}
+                edit.state(
+                    [self._ids(row, blanks) for row in add], [self._ids(row, blanks) for row in remove]
+                )
+
+    def _ids(self, triple: Triple, blanks: dict[Term, int]) -> Ids:
+        """The numbers of a triple that an update made: a blank node that was not there is a new one."""
+        terms = self._reader.terms
+
+        def number(term: Term) -> int:
+            if isinstance(term, Blank) and terms.known(term) is None:
+                if term not in blanks:
+                    blanks[term] = self._reader.new_blank()
+                return blanks[term]
+            return terms.number(term)
+
+        return number(triple[0]), number(triple[1]), number(triple[2])
+
+    def _operations(self, path: Path, seen: _Seen) -> tuple[Operation, ...]:
+        try:
+            return operations(seen.data.decode("utf-8-sig"), str(path))
+        except UnicodeDecodeError:
+            raise Mistake(Diagnostic(f"cannot read the knowledge file {path}: it is not UTF-8")) from None
+
+    def _look(self) -> dict[Path, _Seen]:
+        """All files as they are now; what has the same stamp is not read again."""
+        now: dict[Path, _Seen] = {}
+        for path in self._files():
+            try:
+                found = path.stat()
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise Mistake(Diagnostic(f"cannot read the knowledge file {path}: {reason}")) from None
+            stamp = found.st_mtime_ns, found.st_size, found.st_ino
+            old = self._seen.get(path)
+            if old is not None and old.settled and old.stamp == stamp:
+                now[path] = old
+                continue
+            settled = time.time() - found.st_mtime > _TICK
+            data = read_bytes(path)
+            now[path] = _Seen(stamp, settled, hashlib.sha256(data).digest(), data)
+        self._seen = now
+        return now
+
+    def _files(self) -> Iterator[Path]:
+        for each in self._paths:
+            if each.is_dir():
+                yield from sorted(
+                    file for file in each.iterdir() if file.is_file() and suffix_of(file) in {*FORMATS, "ru"}
+                )
+            else:
+                yield each
+
+
+def _difference(old: dict[Ids, Validity], new: dict[Ids, Validity]) -> dict[Ids, Validity]:
+    """What is to be stated otherwise than before."""
+    gone = {ids: NEVER for ids in old if ids not in new}
+    return gone | {ids: when for ids, when in new.items() if old.get(ids) != when}

@@ -1,0 +1,65 @@
+"""What is true or false whatever the events say is said in advance, and drops out of its condition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kaicep.optimize.rule import Context, map_chains, with_source
+from kaicep.plan.expressions import Call, Const, Expr, rewrite
+from kaicep.plan.nodes import Filter, Node, Pattern, QueryPlan
+from kaicep.plan.text import expression_text
+from kaicep.plan.types import Type
+
+__all__ = ["fold_constants"]
+
+_TRUE, _FALSE = Const(True, Type.BOOL), Const(False, Type.BOOL)
+
+
+def fold_constants(plan: QueryPlan, context: Context) -> QueryPlan:
+    """Simplifies conditions by the constants in them."""
+
+    def folded(conditions: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        made: list[Expr] = []
+        for each in conditions:
+            simple = rewrite(each, _folded)
+            if simple != each:
+                context.note("fold_constants", f"{expression_text(each)} is {expression_text(simple)}")
+            if simple != _TRUE:
+                made.append(simple)
+        return tuple(made)
+
+    def on_chain(chain: Node) -> Node:
+        if not isinstance(chain, Filter):
+            return chain
+        conditions = folded(chain.conditions)
+        return replace(chain, conditions=conditions) if conditions else chain.input
+
+    def on_source(node: Node) -> Node:
+        node = map_chains(node, on_chain)
+        return replace(node, conditions=folded(node.conditions)) if isinstance(node, Pattern) else node
+
+    return with_source(plan, on_source)
+
+
+def _folded(expr: Expr) -> Expr:
+    """One step: a connective with a constant side, or the sign of a number."""
+    match expr:
+        case Call("not", (Const(bool(value)),)):
+            return _FALSE if value else _TRUE
+        case Call("and" | "or", (left, right)):
+            return _connective(expr, left, right)
+        case Call("neg", (Const(int() | float() as number, type),)) if not isinstance(number, bool):
+            return Const(-number, type) if number != -(2**63) else expr
+        case Call("float", (Const(int() as number),)):
+            return Const(float(number), Type.FLOAT64)
+    return expr
+
+
+def _connective(expr: Call, left: Expr, right: Expr) -> Expr:
+    """Three-valued: false decides a conjunction, true a disjunction, the other constant says nothing."""
+    decides, passes = (_FALSE, _TRUE) if expr.op == "and" else (_TRUE, _FALSE)
+    if decides in (left, right):
+        return decides
+    if left == passes:
+        return right
+    return left if right == passes else expr

@@ -1,0 +1,51 @@
+"""A key from equalities: where JOINs say that all events of a match agree in something.
+
+Events with different keys then never meet, so state is kept, and found, by key. The answer stays as it
+is, except under `strict` and with skipping, where events of other keys count: there it is left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kaicep.optimize.rule import Context, with_source
+from kaicep.plan.expressions import Call, Expr, Field
+from kaicep.plan.nodes import Node, Pattern, QueryPlan, Scan
+from kaicep.plan.text import expression_text
+
+__all__ = ["partition_from_equality"]
+
+
+def partition_from_equality(plan: QueryPlan, context: Context) -> QueryPlan:
+    """Finds a key for the pattern, if its JOINs tie all variables by one."""
+
+    def keyed(node: Node) -> Node:
+        if not isinstance(node, Pattern) or node.match == "strict" or node.skip != "none":
+            return node
+        variables = [each.variable for each in node.walk() if isinstance(each, Scan)]
+        key = _key(node.conditions, variables) if len(variables) > 1 else None
+        if key is None:
+            return node
+        shown = " = ".join(expression_text(each) for _, each in key)
+        context.note("partition_from_equality", f"all events of a match agree in {shown}")
+        return replace(node, key=key)
+
+    return with_source(plan, keyed)
+
+
+def _key(conditions: tuple[Expr, ...], variables: list[str]) -> tuple[tuple[str, Expr], ...] | None:
+    """One field for each variable, all of them equal to each other."""
+    classes: list[set[Field]] = []
+    for each in conditions:
+        sides = each.args if isinstance(each, Call) and each.op == "=" else ()
+        fields = {side for side in sides if isinstance(side, Field)}
+        if len(fields) != 2 or len({field.variable for field in fields}) != 2:
+            continue
+        touching = [found for found in classes if found & fields]
+        classes = [found for found in classes if found not in touching]
+        classes.append(fields.union(*touching))
+    for found in classes:
+        by_variable = {field.variable: field for field in sorted(found, key=lambda each: each.name)}
+        if set(by_variable) == set(variables):
+            return tuple((name, by_variable[name]) for name in variables)
+    return None

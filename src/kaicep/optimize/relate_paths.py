@@ -1,0 +1,306 @@
+"""The semantic relation: a PATH, cut at the event, is one question to the knowledge base.
+
+The edges out of the event read attributes; what is behind them does not know of events any more. Asked
+once, for all values at a time, it gives a table from root values (a sensor) to what the query wants of
+them. An event then costs a lookup.
+
+A table can be made at once where the graph of an event cannot add anything to what is known of other
+things. Under `rdfs` that can only happen through the range of a property. Under `owl-rl` (and wherever a
+PATH leaves the event other than by plain properties at the top of its group) each combination of root
+values is asked for when it is first met: the run-time path of section 4.2, kept in a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from kaicep.knowledge.event_graph import HAS_TIME, triple_patterns
+from kaicep.knowledge.relations import make_table
+from kaicep.optimize.rule import Context, certain_variables, map_semantics
+from kaicep.plan.algebra import element_variables, pattern_variables
+from kaicep.plan.catalog import Stream
+from kaicep.plan.nodes import Project, QueryPlan, Relation, Root, Scan, Semantic
+from kaicep.plan.paths import components
+from kaicep.plan.sparql import Element, Group, Predicate, Sequence, TriplePattern, Triples, Values
+from kaicep.plan.sparql import Node as Place
+from kaicep.plan.terms import RDF, Blank, Iri, Term, Triple, Variable
+from kaicep.plan.text import iri_text
+
+__all__ = ["relate_paths"]
+
+_TYPE = Iri(RDF + "type")
+
+
+def relate_paths(plan: QueryPlan, context: Context) -> QueryPlan:
+    """Gives every PATH condition its relation."""
+    source = plan.root.input if isinstance(plan.root, Project) else None
+    if source is None:
+        return plan
+    streams = {
+        node.variable: tuple(context.catalog.streams[name] for name in node.streams)
+        for node in source.walk()
+        if isinstance(node, Scan)
+    }
+    certain = certain_variables(source)
+
+    def related(condition: Semantic) -> Iterator[Semantic]:
+        if len(condition.alternatives) != 1:
+            yield condition
+            return
+        cut = _Cut(condition, streams, context)
+        cut.run()
+        if cut.never:
+            context.note("relate_paths", f"no event has what the PATH asks for: {cut.never}")
+            yield replace(condition, alternatives=())
+            return
+        if cut.obstacle:
+            context.note(
+                "relate_paths", f"{_about(condition)} is asked for as values are met: {cut.obstacle}"
+            )
+            yield condition
+            return
+        apart = len(condition.variables) == 1 or certain.issuperset(condition.variables)
+        for part in _parts(condition, cut, apart):
+            assert part.relation is not None
+            rows = make_table(part.relation, part.selected, context.knowledge).rows
+            size = "all that is known" if rows is None else f"{len(rows)} entries"
+            roots = _roots(part.relation, plan)
+            context.note("relate_paths", f"{_about(part)} is a table from {roots}: {size}")
+            yield part
+
+    return map_semantics(plan, related)
+
+
+def _about(condition: Semantic) -> str:
+    return "the PATH about " + (", ".join(f"?{each}" for each in condition.variables) or "no event")
+
+
+def _roots(relation: Relation, plan: QueryPlan) -> str:
+    prefixes = dict(plan.prefixes)
+    shown = [f"{iri_text(each.property, prefixes)} of ?{each.variable}" for each in relation.roots]
+    return " and ".join(shown) or "nothing"
+
+
+def _parts(condition: Semantic, cut: _Cut, apart: bool) -> Iterator[Semantic]:
+    """The relation, or several where without the events its parts share no variable."""
+    rest = Group(tuple(cut.rest))
+    groups = components(rest) if apart else [rest]
+    named: set[str] = set()
+    for group in groups:
+        names = element_variables(group)
+        roots = tuple(each for each in cut.roots if each.name in names)
+        if not apart:
+            roots = tuple(cut.roots)
+        named |= {each.name for each in roots}
+        yield _part(condition, roots, group, names)
+    if apart:
+        # Roots of which nothing more is asked than that they are there.
+        for root in (each for each in cut.roots if each.name not in named):
+            yield _part(condition, (root,), Group(()), frozenset((root.name,)))
+
+
+def _part(condition: Semantic, roots: tuple[Root, ...], group: Group, names: frozenset[str]) -> Semantic:
+    events = {each.variable for each in roots}
+    return replace(
+        condition,
+        variables=tuple(each for each in condition.variables if each in events),
+        selected=tuple(
+            each for each in condition.selected if each in names or any(root.name == each for root in roots)
+        ),
+        relation=Relation(roots, group),
+    )
+
+
+@dataclass
+class _Cut:
+    """A group being cut at its events."""
+
+    condition: Semantic
+    streams: Mapping[str, tuple[Stream, ...]]
+    context: Context
+    roots: list[Root] = field(default_factory=list)
+    rest: list[Element] = field(default_factory=list)
+    obstacle: str = ""
+    never: str = ""
+
+    def run(self) -> None:
+        if self.context.knowledge.reasoning == "owl-rl":
+            self.obstacle = "under owl-rl an event may say something of other things"
+            return
+        for element in self.condition.alternatives[0].elements:
+            if isinstance(element, Triples):
+                for pattern in element.patterns:
+                    self._pattern(pattern)
+            elif element_variables(element) & set(self.condition.variables):
+                self.obstacle = "the event stands inside a nested group, a BIND or a FILTER"
+            else:
+                self.rest.append(element)
+        if not self.obstacle:
+            self._refuse_unlisted_roots()
+        if not self.obstacle:
+            self._refuse_events_in_disguise()
+        if not self.obstacle:
+            self._drop_what_ranges_give()
+
+    def _pattern(self, pattern: TriplePattern) -> None:
+        """One triple pattern: an edge out of an event is a root, everything else stays."""
+        events = self.condition.variables
+        places: tuple[Place | Predicate, ...] = (pattern.subject, pattern.predicate, pattern.object)
+        at = [isinstance(each, Variable) and each.name in events for each in places]
+        if not any(at):
+            self.rest.append(Triples((pattern,), span=pattern.span))
+            return
+        if at != [True, False, False]:
+            self.obstacle = "the event stands where a property or a value is asked for"
+            return
+        assert isinstance(pattern.subject, Variable)
+        event, predicate, target = pattern.subject.name, pattern.predicate, pattern.object
+        if isinstance(predicate, Sequence) and isinstance(predicate.parts[0], Iri):
+            # e p/q x  is  e p y . y q x
+            middle = Variable(f"kaicep_cut{len(self.roots)}{len(self.rest)}")
+            behind = predicate.parts[1:]
+            onward = behind[0] if len(behind) == 1 else Sequence(behind)
+            self.rest.append(Triples((TriplePattern(middle, onward, target),)))
+            predicate, target = predicate.parts[0], middle
+        if not isinstance(predicate, Iri):
+            self.obstacle = "the event's property is a variable or a path"
+        elif predicate == _TYPE:
+            self._class(event, target)
+        elif predicate == HAS_TIME:
+            self.obstacle = "the time of the event is joined with knowledge"
+        else:
+            self._root(event, predicate, target)
+
+    def _class(self, variable: str, target: Place) -> None:
+        """The class of an event is known from its stream."""
+        if not isinstance(target, Iri):
+            self.obstacle = "the class of the event is asked for"
+            return
+        answers = {self._is_a(stream, target) for stream in self.streams[variable]}
+        if answers == {False}:
+            self.never = f"none is a {target.local}"
+        elif len(answers) > 1:
+            self.obstacle = f"some streams are of class {target.local} and others are not"
+
+    def _is_a(self, stream: Stream, target: Iri) -> bool | None:
+        """Whether all events of the stream are of the class; None where it depends on their values."""
+        node = Iri("urn:kaicep:event:any")
+        knowledge = self.context.knowledge
+        if stream.event_class is not None and (node, _TYPE, target) in knowledge.entails_with(
+            [(node, _TYPE, stream.event_class)]
+        ):
+            return True
+        carried = [concept for _, concept in stream.concepts]
+        carried += [entity.property for _, entity in stream.entities]
+        by_domain = any(
+            (node, _TYPE, target) in knowledge.entails_with([(node, each, Blank("any"))]) for each in carried
+        )
+        return None if by_domain else False
+
+    def _root(self, variable: str, property: Iri, target: Place) -> None:
+        narrower = self.context.knowledge.properties_below(property)
+        literals = tuple(
+            (stream.name, tuple(name for name, concept in stream.concepts if concept in narrower))
+            for stream in self.streams[variable]
+        )
+        entities = tuple(
+            (stream.name, tuple(name for name, entity in stream.entities if entity.property in narrower))
+            for stream in self.streams[variable]
+        )
+        if not any(found for _, found in literals + entities):
+            self.never = f"no stream of ?{variable} carries {property.local}"
+            return
+        if isinstance(target, Variable) and not any(each.name == target.name for each in self.roots):
+            name = target.name
+        else:
+            name = f"kaicep_root{len(self.roots)}"
+            self._same(name, target)
+        self.roots.append(Root(variable, property, name, literals, entities))
+
+    def _same(self, name: str, target: Place) -> None:
+        """A root that must be a given term, or the same as another root."""
+        if isinstance(target, Variable):
+            self.obstacle = f"two events, or two properties, must have the same ?{target.name}"
+            return
+        self.rest.append(Values((name,), ((target,),)))
+
+    def _refuse_unlisted_roots(self) -> None:
+        """A value that the knowledge base only compares it cannot list."""
+        listed: set[str] = set()
+        for element in self.rest:
+            if isinstance(element, Values):
+                listed.update(element.variables)
+            for pattern in element.patterns if isinstance(element, Triples) else ():
+                listed.update(pattern_variables(pattern))
+        mentioned = element_variables(Group(tuple(self.rest)))
+        for root in self.roots:
+            if root.name in mentioned and root.name not in listed:
+                self.obstacle = f"{root.property.local} is only compared, not looked up"
+
+    def _refuse_events_in_disguise(self) -> None:
+        """A variable that nothing leads to may stand for the event itself, if the event has what is asked."""
+        led_to = {each.name for each in self.roots}
+        for element in self.rest:
+            for pattern in element.patterns if isinstance(element, Triples) else ():
+                if isinstance(pattern.object, Variable):
+                    led_to.add(pattern.object.name)
+        own = self._event_triples()
+        for pattern in (found for element in self.rest for found in triple_patterns(element)):
+            subject = pattern.subject
+            if isinstance(subject, Variable) and subject.name not in led_to and self._met(pattern, own):
+                self.obstacle = f"?{subject.name} may stand for the event itself"
+
+    def _event_triples(self) -> frozenset[Triple]:
+        """What the graphs of these events may say, whatever their values."""
+        node = Iri("urn:kaicep:event:any")
+        said: set[Triple] = {(node, HAS_TIME, Blank("any value"))}
+        for stream in (each for name in self.condition.variables for each in self.streams[name]):
+            if stream.event_class is not None:
+                said.add((node, _TYPE, stream.event_class))
+            carried = [concept for _, concept in stream.concepts]
+            carried += [entity.property for _, entity in stream.entities]
+            said |= {(node, each, Blank("any value")) for each in carried}
+        return frozenset(each for each in self.context.knowledge.entails_with(said) if each[0] == node)
+
+    def _met(self, pattern: TriplePattern, own: frozenset[Triple]) -> bool:
+        predicate, target = pattern.predicate, pattern.object
+        if not isinstance(predicate, Iri):
+            return True
+        return any(
+            each == predicate and (each != _TYPE or isinstance(target, Variable) or target == what)
+            for _, each, what in own
+        )
+
+    def _drop_what_ranges_give(self) -> None:
+        """What the range of a root's property says of the root is true whenever there is an event."""
+        given = {each.name: self._ranges(each) for each in self.roots}
+        if not any(given.values()):
+            return
+        kept: list[Element] = []
+        classes = frozenset[Term]().union(*given.values())
+        for element in self.rest:
+            pattern = element.patterns[0] if isinstance(element, Triples) else None
+            if pattern is None or not isinstance(pattern.predicate, Iri):
+                self.obstacle = self.obstacle or "a range says something of the roots of nested groups"
+                kept.append(element)
+            elif pattern.predicate != _TYPE:
+                kept.append(element)
+            elif isinstance(pattern.subject, Variable) and pattern.object in given.get(
+                pattern.subject.name, ()
+            ):
+                continue
+            elif isinstance(pattern.object, Variable) or pattern.object in classes:
+                self.obstacle = "the range of the event's property decides about a class"
+            else:
+                kept.append(element)
+        self.rest = kept
+
+    def _ranges(self, root: Root) -> frozenset[Term]:
+        """The classes of whatever is the value of the root's property."""
+        event, value = Iri("urn:kaicep:event:any"), Blank("any value")
+        inferred = self.context.knowledge.entails_with([(event, root.property, value)])
+        carried = set(self.context.knowledge.properties_below(root.property)) - {root.property}
+        for each in carried:
+            inferred |= self.context.knowledge.entails_with([(event, each, value)])
+        return frozenset(o for s, p, o in inferred if s == value and p == _TYPE)

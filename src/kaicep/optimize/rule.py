@@ -1,0 +1,106 @@
+"""What a rewrite is: a plain function from a plan to a plan that says the same, and what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.chi import Element, Loop, Place, Together
+from kaicep.plan.nodes import (
+    Filter,
+    Node,
+    Pattern,
+    Project,
+    QueryPlan,
+    Semantic,
+    SemanticFilter,
+    WindowAggregate,
+)
+from kaicep.plan.terms import Triple
+
+__all__ = ["Context", "Note", "Rule", "certain_variables", "map_chains", "map_semantics", "with_source"]
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a rule did, for a reader; `depends` are the triples that it took for granted."""
+
+    rule: str
+    text: str
+    depends: tuple[Triple, ...] = ()
+
+
+@dataclass
+class Context:
+    """What the rules may look at, and where they note what they did."""
+
+    catalog: Catalog
+    knowledge: Knowledge
+    notes: list[Note] = field(default_factory=list)
+
+    def note(self, rule: str, text: str, depends: Iterable[Triple] = ()) -> None:
+        """Writes down what a rule did."""
+        self.notes.append(Note(rule, text, tuple(depends)))
+
+
+Rule = Callable[[QueryPlan, Context], QueryPlan]
+
+
+def with_source(plan: QueryPlan, change: Callable[[Node], Node]) -> QueryPlan:
+    """The plan with the pattern or the window below its projection changed; EP-SPARQL as it is."""
+    if not isinstance(plan.root, Project):
+        return plan
+    return replace(plan, root=replace(plan.root, input=change(plan.root.input)))
+
+
+def map_chains(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The pattern or window with every chain changed."""
+    if isinstance(node, Pattern):
+        return replace(node, chains=tuple(change(each) for each in node.chains))
+    assert isinstance(node, WindowAggregate)
+    return replace(node, input=change(node.input))
+
+
+def certain_variables(node: Node) -> frozenset[str]:
+    """The variables that every match binds.
+
+    Only of these may a condition on several events be taken apart: one that mentions an event which was
+    left out does not apply as a whole, and one that mentions an absent event says what must not occur.
+    """
+    if isinstance(node, WindowAggregate):
+        return frozenset((node.window.variable,))
+    assert isinstance(node, Pattern)
+    return frozenset(name for each in node.sequence for name in _always_bound(each))
+
+
+def _always_bound(element: Element) -> Iterator[str]:
+    match element:
+        case Place():
+            yield element.variable
+        case Loop():
+            if element.least > 0:
+                yield element.variable
+        case Together():
+            for each in element.members:
+                yield from _always_bound(each)
+
+
+def map_semantics(plan: QueryPlan, change: Callable[[Semantic], Iterable[Semantic]]) -> QueryPlan:
+    """The plan with every PATH condition replaced by those that `change` makes of it."""
+
+    def on_chain(chain: Node) -> Node:
+        if isinstance(chain, Filter):
+            return replace(chain, input=on_chain(chain.input))
+        if not isinstance(chain, SemanticFilter):
+            return chain
+        changed = tuple(new for each in chain.conditions for new in change(each))
+        return replace(chain, conditions=changed) if changed else chain.input
+
+    def on_source(node: Node) -> Node:
+        node = map_chains(node, on_chain)
+        assert isinstance(node, Pattern | WindowAggregate)
+        return replace(node, semantics=tuple(new for each in node.semantics for new in change(each)))
+
+    return with_source(plan, on_source)

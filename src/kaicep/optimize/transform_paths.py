@@ -1,0 +1,324 @@
+"""The transformation of section 4.1: what a PATH asks of the event itself becomes a CEP condition.
+
+`?e hvc:airflow ?rate . FILTER (?rate > 500)` reads an attribute and compares it. Each event has the
+property once for every attribute that carries it, so the condition holds if it holds for one of them.
+
+Only comparisons that mean the same in both languages are moved: between an attribute and a constant, or
+two attributes, where neither side loses digits. `MATCH strict` counts events by their PATH, so there
+nothing is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from kaicep.optimize.rule import Context, certain_variables, map_semantics, with_source
+from kaicep.plan.algebra import element_variables, pattern_variables
+from kaicep.plan.catalog import Stream
+from kaicep.plan.expressions import Call, Const, Expr, Field, TermConst, VariableRef, variables_of
+from kaicep.plan.literals import INTEGER_TYPES, native
+from kaicep.plan.nodes import Filter, Node, Pattern, Project, QueryPlan, Scan, Semantic, WindowAggregate
+from kaicep.plan.sparql import Element, Group, TriplePattern, Triples
+from kaicep.plan.sparql import Filter as PathFilter
+from kaicep.plan.terms import RDF, XSD, Iri, Literal, Variable
+from kaicep.plan.text import expression_text
+from kaicep.plan.time import parse_time
+from kaicep.plan.types import Type, unify
+
+__all__ = ["transform_paths"]
+
+_COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+_TYPES = {
+    XSD + "double": Type.FLOAT64,
+    XSD + "string": Type.STRING,
+    XSD + "boolean": Type.BOOL,
+    XSD + "dateTime": Type.TIMESTAMP,
+}
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A property of an event that is read from attributes: where it stands, and the fields that carry it."""
+
+    variable: str
+    pattern: TriplePattern
+    fields: tuple[Field, ...]
+
+
+def transform_paths(plan: QueryPlan, context: Context) -> QueryPlan:
+    """Turns one-hop paths that are only compared into conditions on attributes."""
+    source = plan.root.input if isinstance(plan.root, Project) else None
+    if source is None or (isinstance(source, Pattern) and source.match == "strict"):
+        return plan
+    streams = _streams(source, context)
+    certain = certain_variables(source)
+    moved: list[Expr] = []
+
+    def transformed(condition: Semantic) -> Iterator[Semantic]:
+        apart = len(condition.variables) == 1 or certain.issuperset(condition.variables)
+        if len(condition.alternatives) != 1 or condition.selected or not condition.variables or not apart:
+            yield condition
+            return
+        group, found = _split(condition.alternatives[0], condition, streams, context)
+        if not found:
+            yield condition
+            return
+        moved.extend(found)
+        if group.elements:
+            yield replace(condition, alternatives=(group,), variables=_still(group, condition))
+
+    changed = map_semantics(plan, transformed)
+    for each in moved:
+        context.note("transform_paths", f"the PATH asks of the event itself: {expression_text(each)}")
+    return with_source(changed, lambda node: _with_conditions(node, moved))
+
+
+def _still(group: Group, condition: Semantic) -> tuple[str, ...]:
+    names = element_variables(group)
+    return tuple(each for each in condition.variables if each in names)
+
+
+def _streams(source: Node, context: Context) -> Mapping[str, tuple[Stream, ...]]:
+    return {
+        node.variable: tuple(context.catalog.streams[name] for name in node.streams)
+        for node in source.walk()
+        if isinstance(node, Scan)
+    }
+
+
+def _split(
+    group: Group, condition: Semantic, streams: Mapping[str, tuple[Stream, ...]], context: Context
+) -> tuple[Group, list[Expr]]:
+    """What is left of the group, and the conditions that were taken out of it."""
+    readings = {
+        reading.pattern.object.name: reading
+        for reading in _readings(group, condition, streams, context)
+        if isinstance(reading.pattern.object, Variable)
+    }
+    movable = _movable(group, readings)
+    found: list[Expr] = []
+    taken: set[str] = set()
+    for names, filters in _clusters(movable):
+        made = _condition([each.condition for each in filters], names, readings)
+        if made is not None and _only_here(group, names, filters, readings):
+            found.append(made)
+            taken |= names
+            movable = {key: value for key, value in movable.items() if key not in map(id, filters)}
+            group = _without(group, filters, [readings[name].pattern for name in names])
+    return group, found
+
+
+def _readings(
+    group: Group, condition: Semantic, streams: Mapping[str, tuple[Stream, ...]], context: Context
+) -> Iterator[_Reading]:
+    for element in group.elements:
+        for pattern in element.patterns if isinstance(element, Triples) else ():
+            subject, predicate = pattern.subject, pattern.predicate
+            if not (isinstance(subject, Variable) and subject.name in condition.variables):
+                continue
+            if not isinstance(predicate, Iri) or predicate.value == RDF + "type":
+                continue
+            fields = _fields(subject.name, predicate, streams[subject.name], context)
+            if fields:
+                yield _Reading(subject.name, pattern, fields)
+
+
+def _fields(variable: str, property: Iri, streams: tuple[Stream, ...], context: Context) -> tuple[Field, ...]:
+    """One field for each attribute name that carries the property; none if an entity carries it."""
+    narrower = context.knowledge.properties_below(property)
+    carriers: dict[str, dict[str, Type | None]] = {}
+    for stream in streams:
+        if any(entity.property in narrower for _, entity in stream.entities):
+            return ()
+        for attribute, concept in stream.concepts:
+            if concept in narrower:
+                carriers.setdefault(attribute, {})[stream.name] = stream.type_of(attribute)
+    fields: list[Field] = []
+    for attribute, types in carriers.items():
+        joined = next(iter(types.values()))
+        if any(each is not joined for each in types.values()):
+            return ()  # int64 here and float64 there: RDF tells them apart
+        sources = tuple((each.name, (attribute,) if each.name in types else ()) for each in streams)
+        fields.append(Field(variable, attribute, sources, joined))
+    return tuple(fields)
+
+
+def _movable(group: Group, readings: Mapping[str, _Reading]) -> dict[int, PathFilter]:
+    """The FILTERs that mention nothing but what is read from attributes."""
+    return {
+        id(each): each
+        for each in group.elements
+        if isinstance(each, PathFilter)
+        and variables_of(each.condition) <= readings.keys()
+        and variables_of(each.condition)
+    }
+
+
+def _clusters(filters: Mapping[int, PathFilter]) -> list[tuple[frozenset[str], list[PathFilter]]]:
+    """The FILTERs that share variables, together: they speak of the same values."""
+    clusters: list[tuple[frozenset[str], list[PathFilter]]] = []
+    for each in filters.values():
+        names = variables_of(each.condition)
+        touching = [cluster for cluster in clusters if cluster[0] & names]
+        clusters = [cluster for cluster in clusters if cluster not in touching]
+        merged = [old for cluster in touching for old in cluster[1]]
+        clusters.append((names.union(*(cluster[0] for cluster in touching)), [*merged, each]))
+    return clusters
+
+
+def _only_here(
+    group: Group, names: frozenset[str], filters: list[PathFilter], readings: Mapping[str, _Reading]
+) -> bool:
+    """Whether nothing else in the group mentions these variables."""
+    own = {id(each) for each in filters}
+    patterns = [readings[name].pattern for name in names]
+    for element in group.elements:
+        if id(element) in own:
+            continue
+        if isinstance(element, Triples):
+            rest = [each for each in element.patterns if each not in patterns]
+            mentioned = {name for each in rest for name in pattern_variables(each)}
+        else:
+            mentioned = set(element_variables(element))
+        if mentioned & names:
+            return False
+    return True
+
+
+def _condition(filters: list[Expr], names: frozenset[str], readings: Mapping[str, _Reading]) -> Expr | None:
+    """The FILTERs as one condition: some choice of attributes makes all of them true."""
+    order = sorted(names)
+    ways: list[Expr] = []
+    for choice in product(*(readings[name].fields for name in order)):
+        fields = dict(zip(order, choice, strict=True))
+        parts = [_translated(each, fields) for each in filters]
+        if any(part is None for part in parts):
+            return None
+        known = [part for part in parts if part is not None]
+        if not all(isinstance(each, Call) and each.op in _COMPARISONS for each in known):
+            # Every property must be there, whichever of them decides.
+            known = [Call("=", (each, each), Type.BOOL) for each in choice] + known
+        ways.append(_folded("and", known))
+    return _folded("or", ways) if ways else None
+
+
+def _folded(op: str, parts: list[Expr]) -> Expr:
+    made = parts[0]
+    for each in parts[1:]:
+        made = Call(op, (made, each), Type.BOOL)
+    return made
+
+
+def _translated(expr: Expr, fields: Mapping[str, Field]) -> Expr | None:
+    if not isinstance(expr, Call):
+        return None
+    if expr.op in ("and", "or", "not"):
+        parts = [_translated(each, fields) for each in expr.args]
+        if any(part is None for part in parts):
+            return None
+        return Call(expr.op, tuple(part for part in parts if part is not None), Type.BOOL)
+    if expr.op not in _COMPARISONS:
+        return None
+    left, right = (_operand(each, fields) for each in expr.args)
+    return _comparison(expr.op, left, right) if left is not None and right is not None else None
+
+
+def _operand(expr: Expr, fields: Mapping[str, Field]) -> Field | Const | None:
+    if isinstance(expr, VariableRef):
+        return fields[expr.name]
+    if not isinstance(expr, TermConst) or not isinstance(expr.term, Literal) or expr.term.language:
+        return None
+    literal = expr.term
+    if literal.datatype in INTEGER_TYPES or literal.datatype == XSD + "decimal":
+        return _number(literal)
+    found = _TYPES.get(literal.datatype)
+    if found is Type.TIMESTAMP:
+        # Without a zone SPARQL compares it only within limits; with one it is an instant.
+        moment = parse_time(literal.lexical) if literal.lexical.endswith("Z") else None
+        return None if moment is None else Const(moment, found)
+    value = native(literal)
+    return None if found is None or value is None else Const(value, found)
+
+
+def _number(literal: Literal) -> Const | None:
+    """An exact number that float64 holds exactly, as the narrowest type."""
+    if literal.datatype in INTEGER_TYPES:
+        whole = int(literal.lexical)
+        return Const(whole, Type.INT64) if abs(whole) <= 2**53 else None
+    near = float(literal.lexical)
+    if near == int(near) and abs(near) <= 2**53:
+        return Const(int(near), Type.INT64)
+    return Const(near, Type.FLOAT64)
+
+
+def _comparison(op: str, left: Field | Const, right: Field | Const) -> Expr | None:
+    types = (left.type, right.type)
+    if None in types or types[0] is None or types[1] is None:
+        return None
+    joined = unify(types[0], types[1])
+    if joined is None or (joined is Type.BOOL and op not in ("=", "!=")):
+        return None
+    if joined is Type.FLOAT64 and Type.INT64 in types and not _widens(left, right):
+        return None
+    sides = tuple(_widened(each, joined) for each in (left, right))
+    return Call(op, sides, Type.BOOL)
+
+
+def _widens(left: Field | Const, right: Field | Const) -> bool:
+    """Whether widening the int64 side is what SPARQL does too: a constant beside a float64 attribute."""
+    return any(
+        isinstance(a, Const) and a.type is Type.INT64 and isinstance(b, Field) and b.type is Type.FLOAT64
+        for a, b in ((left, right), (right, left))
+    )
+
+
+def _widened(side: Field | Const, joined: Type) -> Expr:
+    if joined is Type.FLOAT64 and isinstance(side, Const) and side.type is Type.INT64:
+        assert isinstance(side.value, int)
+        return Const(float(side.value), Type.FLOAT64)
+    return side
+
+
+def _without(group: Group, filters: list[PathFilter], patterns: list[TriplePattern]) -> Group:
+    gone = {id(each) for each in filters}
+    kept: list[Element] = []
+    for each in group.elements:
+        if id(each) in gone:
+            continue
+        if isinstance(each, Triples):
+            left = tuple(pattern for pattern in each.patterns if pattern not in patterns)
+            if left:
+                kept.append(Triples(left, span=each.span))
+            continue
+        kept.append(each)
+    return Group(tuple(kept))
+
+
+def _with_conditions(node: Node, moved: list[Expr]) -> Node:
+    """The conditions at their places: on the chain of the one variable that they mention, or above."""
+    assert isinstance(node, Pattern | WindowAggregate)
+    single: dict[str, list[Expr]] = {}
+    joint: list[Expr] = []
+    for each in moved:
+        names = variables_of(each)
+        if len(names) == 1:
+            single.setdefault(next(iter(names)), []).append(each)
+        else:
+            joint.append(each)
+
+    def on_chain(chain: Node) -> Node:
+        found = next(each.variable for each in chain.walk() if isinstance(each, Scan))
+        own = tuple(single.get(found, ()))
+        if not own:
+            return chain
+        if isinstance(chain, Filter):
+            return replace(chain, conditions=chain.conditions + own)
+        return Filter(chain, own)
+
+    if isinstance(node, WindowAggregate):
+        return replace(node, input=on_chain(node.input))
+    return replace(
+        node, chains=tuple(on_chain(each) for each in node.chains), conditions=node.conditions + tuple(joint)
+    )

@@ -1,0 +1,164 @@
+"""Small random ontologies and PATHs: the compiled plan gives what the judge gives."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+from kaicep import testing
+from kaicep.errors import Mistake
+from kaicep.knowledge.runtime import Settings
+
+from tests.optimize.compiled import compiled
+
+ANNOTATION = {
+    "stream": "s",
+    "class": ":Report",
+    "prefixes": {"": "urn:kaicep:"},
+    "attributes": {"x": ":flow", "y": ":flow", "n": ":count", "code": ":code"},
+    "entities": {
+        "sensor": {"property": ":from", "iri": ":{value}"},
+        "tag": {"property": ":by", "lookup": ":tag"},
+    },
+}
+SCHEMA = """
+    @prefix : <urn:kaicep:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+    :Office rdfs:subClassOf :Room . :Lab rdfs:subClassOf :Room . :flow rdfs:subPropertyOf :measure .
+    :inside rdfs:subPropertyOf :in . :limit :value 5 . :near rdfs:domain :Place .
+"""
+THINGS = ["s0", "s1", "s2", "r0", "r1", "d0"]
+FACTS = [
+    *(f":{s} :{p} :{r} ." for s in ("s0", "s1", "s2") for p in ("in", "inside") for r in ("r0", "r1")),
+    *(f":{r} a :{c} ." for r in ("r0", "r1", "s0") for c in ("Office", "Lab", "Room")),
+    *(f":{r} :of :d0 ." for r in ("r0", "r1")),
+    *(f":{a} :near :{b} ." for a in ("r0", "r1") for b in ("r0", "r1", "s1")),
+    ':s0 :tag "T0" .',
+    ':s1 :tag "T1" .',
+    ":r0 :code \"a\" .",
+    ':r1 :code "a"@en .',
+    ":r0 :size 3 .",
+    ":r1 :size 3.0 .",
+    ":r0 :size 3.0e0 .",
+    "_:b :in :r0 . :s2 :in _:c . _:c a :Lab .",
+    ":from rdfs:range :Source .",
+    ":from rdfs:range :Lab .",
+    ":limit :value 6 .",
+]
+PARTS = [
+    "?e :from ?s .",
+    "?e :by ?t .",
+    "?e :from/:in ?r .",
+    "?s :in ?r .",
+    "?t :in ?r .",
+    "?r a :Office .",
+    "?r a :Lab .",
+    "?s a :Lab .",
+    "?s a :Source .",
+    "?r :of :d0 .",
+    "?r :near+ ?q .",
+    "?q a :Lab .",
+    "?e :flow ?v . FILTER (?v > 4)",
+    "?e :measure ?m . FILTER (?m <= 7 || ?m > 9)",
+    "?e :count ?n . FILTER (?n != 2)",
+    "?e :count ?n . ?r :size ?n .",
+    "?e :code ?c . ?r :code ?c .",
+    "?e :code 'a' .",
+    "?e :flow ?w . :limit :value ?l . FILTER (?w > ?l)",
+    "?e a :Report .",
+    "?e a :Place .",
+    "OPTIONAL {?r :of ?d} FILTER (!BOUND(?d))",
+    "{?r a :Lab} UNION {?r a :Office}",
+    "MINUS {?r :of :d0}",
+    "FILTER NOT EXISTS {?r :near ?r}",
+    "FILTER NOT EXISTS {?e :from ?z . ?z :in :r0}",
+    "VALUES ?r {:r0}",
+    "BIND (?r AS ?k) ?k a :Room .",
+    "?e ?p :s1 .",
+    "?e :from [ :in ?r ] .",
+    "?s :near* ?q .",
+    "?e :count ?n . ?n :near? ?q .",
+    "?r :size ?z . FILTER (?z = 3)",
+    "?e :from ?s , :s1 .",
+    "?s ^:from ?e .",
+    "{ SELECT ?r (COUNT(?s) AS ?many) WHERE { ?s :in ?r } GROUP BY ?r HAVING (COUNT(?s) > 1) }",
+]
+VALUES = st.sampled_from(["", "3.0", "5.0", "8.0", "10.0"])
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["s0", "s1", "s9", ""]), st.sampled_from(["T0", "T1", "T9", ""]), VALUES, VALUES,
+        st.sampled_from(["2", "3", ""]), st.sampled_from(["a", "b", ""]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+BLOCKS = st.lists(st.sampled_from(PARTS), min_size=1, max_size=4, unique=True).map(" ".join)
+
+
+def table(rows) -> str:
+    lines = ["ts | sensor | tag | x | y | n | code"]
+    return "\n".join(lines + [f"{ts} | " + " | ".join(row) for ts, row in enumerate(rows)])
+
+
+def judge_and_compiled(query, rows, facts, reasoning, settings=None):
+    types = {"x": "float64", "y": "float64", "n": "int64", "code": "string", "sensor": "string", "tag": "string"}
+    try:
+        case = testing.prepare(
+            query,
+            table(rows),
+            knowledge=SCHEMA + "\n".join(facts),
+            reasoning=reasoning,
+            annotations=[{**ANNOTATION, "types": types}],
+        )
+    except Mistake:
+        reject()  # two blocks that bind one name, say
+    assert [each.to_json() for each in compiled(case, settings=settings)] == [
+        each.to_json() for each in case.matches("reference")
+    ]
+
+
+QUIET = settings(
+    max_examples=int(os.environ.get("KAICEP_EXAMPLES", "100")), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@QUIET
+@given(
+    BLOCKS, st.lists(BLOCKS, max_size=1), ROWS, st.lists(st.sampled_from(FACTS), max_size=10, unique=True),
+    st.sampled_from(["none", "rdfs", "rdfs", "owl-rl"]), st.sampled_from(["", ", ?r"]), st.sampled_from(["AND", "OR"]),
+)
+def test_one_event(block, more, rows, facts, reasoning, selected, word):
+    paths = f" {word} ".join(f"PATH {{ {each} }}" for each in (block, *more))
+    if selected and "?r" not in paths:
+        selected = ""
+    judge_and_compiled(f"SELECT ?e.sensor{selected} FROM (?e, s) {paths}", rows, facts, reasoning)
+
+
+@QUIET
+@given(
+    BLOCKS, BLOCKS, ROWS, st.lists(st.sampled_from(FACTS), max_size=10, unique=True),
+    st.sampled_from(["SEQ (?e, ?f)", "SEQ (?e, ?f?)", "SEQ (?e, !?f)", "SEQ (?e+, ?f)", ""]),
+    st.sampled_from(["any", "next", "strict"]), st.booleans(),
+)
+def test_two_events(first, second, rows, facts, sequence, match, tied):
+    second = second.replace("?e", "?f")
+    if not tied:
+        for name in "srtqvmnclwdkpz":
+            second = second.replace(f"?{name} ", f"?{name}2 ").replace(f"?{name})", f"?{name}2)")
+    query = f"""
+        SELECT COUNT(?e) AS n FROM (?e, s), (?f, s) {sequence} WINDOW (?e, ?f, 1min) MATCH {match}
+        PATH {{ {first} }} PATH {{ {second} }}
+    """
+    if "?e+" not in sequence:
+        query = query.replace("COUNT(?e) AS n", "?e.sensor")
+    judge_and_compiled(query, rows, facts, "rdfs")
+
+
+@pytest.mark.parametrize("cache", [0, 1, 100])
+@QUIET
+@given(block=BLOCKS, rows=ROWS, facts=st.lists(st.sampled_from(FACTS), max_size=10, unique=True))
+def test_the_run_time_path_with_any_cache(cache, block, rows, facts):
+    judge_and_compiled(
+        f"SELECT ?e.sensor FROM (?e, s) PATH {{ {block} }}", rows, facts, "owl-rl", Settings(cache=cache)
+    )
