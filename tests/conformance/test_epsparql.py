@@ -36,8 +36,11 @@ INTERVALS = """
     ],
 )
 def test_temporal_operators(check, op, pairs):
-    rows = ["{} | {} | {} | {}".format(*(f":{x}" if x[0] in "ab" else x for x in each.split()))
-            for each in pairs.split(";") if each]
+    rows = [
+        "{} | {} | {} | {}".format(*(f":{x}" if x[0] in "ab" else x for x in each.split()))
+        for each in pairs.split(";")
+        if each
+    ]
     check(
         {"q.epsparql": A_AND_B.format(op=op)},
         events={"t": INTERVALS},
@@ -251,8 +254,12 @@ def test_an_annotated_record_is_its_event_graph_at_its_time(check):
         },
         events="event | ts | sensor | x\n e1 | 0 | s1 | 1.0\n e2 | 1 | s2 | 5.0\n e3 | 2 | s1 | 2.0",
         annotations=[
-            {"stream": "s", "prefixes": {"": "urn:kaicep:"}, "attributes": {"x": ":flow"},
-             "entities": {"sensor": {"property": ":from", "iri": ":{value}"}}}
+            {
+                "stream": "s",
+                "prefixes": {"": "urn:kaicep:"},
+                "attributes": {"x": ":flow"},
+                "entities": {"sensor": {"property": ":from", "iri": ":{value}"}},
+            }
         ],
         knowledge="@prefix : <urn:kaicep:> . :s1 a :Sensor . :s2 a :Sensor .",
         expect="?a | ?b | start | end\n 1.0 | 2.0 | 0 | 2",

@@ -45,8 +45,10 @@ EVENTS = """
         ("?e a :Room", ""),
         ("?e :from ?s", "e1 e2 e3"),  # s9 is unknown: nothing about it is true
         ("FILTER NOT EXISTS {?e :from ?s}", ""),  # not even that it has no source
-        ("?e <http://cei.usc.edu/Event.owl#hasTime> ?t . FILTER (?t > '1970-01-01T00:00:01Z'^^xsd:dateTime)",
-         "e3 e9"),
+        (
+            "?e <http://cei.usc.edu/Event.owl#hasTime> ?t . FILTER (?t > '1970-01-01T00:00:01Z'^^xsd:dateTime)",
+            "e3 e9",
+        ),
     ],
 )
 def test_a_path_judges_an_event(check, path, rows):
@@ -161,10 +163,70 @@ def test_a_concept_reads_whichever_attribute_carries_it(check):
         },
         knowledge=KNOWLEDGE + ":PReport <http://www.w3.org/2000/01/rdf-schema#subClassOf> :Report .",
         annotations=[
-            {"stream": "p", "class": ":PReport", "prefixes": {"": "urn:kaicep:"},
-             "attributes": {"flowrate": ":flow", "backup": ":flow"}},
-            {"stream": "q", "class": ":Report", "attributes": {"vol": ":measure"},
-             "prefixes": {"": "urn:kaicep:"}},
+            {
+                "stream": "p",
+                "class": ":PReport",
+                "prefixes": {"": "urn:kaicep:"},
+                "attributes": {"flowrate": ":flow", "backup": ":flow"},
+            },
+            {
+                "stream": "q",
+                "class": ":Report",
+                "attributes": {"vol": ":measure"},
+                "prefixes": {"": "urn:kaicep:"},
+            },
         ],
         expect="?e | m\n p1 | 5\n p2 | 7\n q1 | 6",
+    )
+
+
+MOVED = """
+    @prefix : <urn:kaicep:> . @prefix kai: <https://kaicep.org/ns#> .
+    @prefix xsd: <http://www.w3.org/2001/XMLSchema#> .
+    :old a :Office . :new a :Lab . :s2 :in :new .
+    :monday { :s1 :in :old } :tuesday { :s1 :in :new }
+    :monday kai:validTo "2012-05-08T00:00:00Z"^^xsd:dateTime .
+    :tuesday kai:validFrom "2012-05-08T00:00:00Z"^^xsd:dateTime .
+"""
+
+
+def test_an_event_is_judged_by_what_held_at_its_own_time(check):
+    check(
+        "SELECT ?r PATH {?e :from ?s . ?s :in ?r}",
+        events="""
+            event | ts                  | sensor
+            e1    | 2012-05-07T23:59:59 | s1
+            e2    | 2012-05-08T00:00:00 | s1
+            e3    | 2012-05-08T00:00:01 | s2
+        """,
+        annotations=[ANNOTATION],
+        knowledge=MOVED,
+        expect="""
+            ?e | r
+            e1 | urn:kaicep:old
+            e2 | urn:kaicep:new
+            e3 | urn:kaicep:new
+        """,
+    )
+
+
+def test_a_path_about_several_events_is_judged_by_what_held_at_the_last_of_them(check):
+    check(
+        """
+        SELECT ?r FROM (?a, s), (?b, s) SEQ (?a, ?b) WINDOW (?a, ?b, 1d)
+        PATH {?a :from ?s . ?s :in ?r . ?b :from ?q . ?q :in ?r}
+        """,
+        events="""
+            event | ts                  | sensor
+            e1    | 2012-05-07T23:00:00 | s1
+            e2    | 2012-05-07T23:30:00 | s2
+            e3    | 2012-05-08T00:30:00 | s2
+        """,
+        annotations=[ANNOTATION],
+        knowledge=MOVED,
+        expect="""
+            ?a | ?b | r
+            e1 | e3 | urn:kaicep:new
+            e2 | e3 | urn:kaicep:new
+        """,
     )

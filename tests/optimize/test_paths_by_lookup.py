@@ -7,11 +7,11 @@ import os
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
+from tests.optimize.compiled import compiled
+
 from kaicep import testing
 from kaicep.errors import Mistake
 from kaicep.knowledge.runtime import Settings
-
-from tests.optimize.compiled import compiled
 
 ANNOTATION = {
     "stream": "s",
@@ -36,7 +36,7 @@ FACTS = [
     *(f":{a} :near :{b} ." for a in ("r0", "r1") for b in ("r0", "r1", "s1")),
     ':s0 :tag "T0" .',
     ':s1 :tag "T1" .',
-    ":r0 :code \"a\" .",
+    ':r0 :code "a" .',
     ':r1 :code "a"@en .',
     ":r0 :size 3 .",
     ":r1 :size 3.0 .",
@@ -87,8 +87,12 @@ PARTS = [
 VALUES = st.sampled_from(["", "3.0", "5.0", "8.0", "10.0"])
 ROWS = st.lists(
     st.tuples(
-        st.sampled_from(["s0", "s1", "s9", ""]), st.sampled_from(["T0", "T1", "T9", ""]), VALUES, VALUES,
-        st.sampled_from(["2", "3", ""]), st.sampled_from(["a", "b", ""]),
+        st.sampled_from(["s0", "s1", "s9", ""]),
+        st.sampled_from(["T0", "T1", "T9", ""]),
+        VALUES,
+        VALUES,
+        st.sampled_from(["2", "3", ""]),
+        st.sampled_from(["a", "b", ""]),
     ),
     min_size=1,
     max_size=4,
@@ -102,7 +106,14 @@ def table(rows) -> str:
 
 
 def judge_and_compiled(query, rows, facts, reasoning, settings=None):
-    types = {"x": "float64", "y": "float64", "n": "int64", "code": "string", "sensor": "string", "tag": "string"}
+    types = {
+        "x": "float64",
+        "y": "float64",
+        "n": "int64",
+        "code": "string",
+        "sensor": "string",
+        "tag": "string",
+    }
     try:
         case = testing.prepare(
             query,
@@ -119,14 +130,21 @@ def judge_and_compiled(query, rows, facts, reasoning, settings=None):
 
 
 QUIET = settings(
-    max_examples=int(os.environ.get("KAICEP_EXAMPLES", "100")), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=int(os.environ.get("KAICEP_EXAMPLES", "100")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 
 @QUIET
 @given(
-    BLOCKS, st.lists(BLOCKS, max_size=1), ROWS, st.lists(st.sampled_from(FACTS), max_size=10, unique=True),
-    st.sampled_from(["none", "rdfs", "rdfs", "owl-rl"]), st.sampled_from(["", ", ?r"]), st.sampled_from(["AND", "OR"]),
+    BLOCKS,
+    st.lists(BLOCKS, max_size=1),
+    ROWS,
+    st.lists(st.sampled_from(FACTS), max_size=10, unique=True),
+    st.sampled_from(["none", "rdfs", "rdfs", "owl-rl"]),
+    st.sampled_from(["", ", ?r"]),
+    st.sampled_from(["AND", "OR"]),
 )
 def test_one_event(block, more, rows, facts, reasoning, selected, word):
     paths = f" {word} ".join(f"PATH {{ {each} }}" for each in (block, *more))
@@ -137,9 +155,13 @@ def test_one_event(block, more, rows, facts, reasoning, selected, word):
 
 @QUIET
 @given(
-    BLOCKS, BLOCKS, ROWS, st.lists(st.sampled_from(FACTS), max_size=10, unique=True),
+    BLOCKS,
+    BLOCKS,
+    ROWS,
+    st.lists(st.sampled_from(FACTS), max_size=10, unique=True),
     st.sampled_from(["SEQ (?e, ?f)", "SEQ (?e, ?f?)", "SEQ (?e, !?f)", "SEQ (?e+, ?f)", ""]),
-    st.sampled_from(["any", "next", "strict"]), st.booleans(),
+    st.sampled_from(["any", "next", "strict"]),
+    st.booleans(),
 )
 def test_two_events(first, second, rows, facts, sequence, match, tied):
     second = second.replace("?e", "?f")

@@ -40,11 +40,11 @@ from kaicep.plan.sparql import (
     TriplePattern,
     Triples,
     Values,
+    may_be_empty,
 )
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Triple, Variable, n_triples
 from kaicep.plan.text import group_text
 from kaicep.reference.graph import Graph, Interval
-from kaicep.reference.paths import may_be_empty
 from kaicep.reference.sparql import evaluate
 
 # --- random groups -----------------------------------------------------------------------------------

@@ -80,6 +80,12 @@ class Closure:
             return self._timed.when(ids)
         return ALWAYS if self.graph.has(*ids) else NEVER
 
+    def ever(self) -> Iterator[Ids]:
+        """All that holds at any time."""
+        yield from self.graph
+        if self._timed is not None:
+            yield from self._timed.everything
+
     def at(self, ts: int) -> Layer:
         """What holds at that instant."""
         own = self._timed.at(ts, self.recording) if self._timed is not None else Graph()

@@ -5,34 +5,24 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.store import Knowledge
+from kaicep.plan.algebra import triple_patterns
 from kaicep.plan.catalog import EVENT, Stream, Vocabulary
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Exists, Expr, walk
 from kaicep.plan.literals import literal_of
 from kaicep.plan.sparql import (
     Alternative,
-    Bind,
-    Element,
-    Filter,
     Group,
     Inverse,
-    Minus,
     Negated,
-    Operation,
-    Optional,
-    Path,
     Predicate,
     Repeat,
     Sequence,
-    SubSelect,
-    TriplePattern,
-    Triples,
+    may_be_empty,
 )
 from kaicep.plan.terms import RDF, Iri, Literal, Term, Triple, Variable
 from kaicep.plan.types import Type, Value
@@ -45,8 +35,8 @@ __all__ = [
     "evaluates",
     "event_node",
     "event_triples",
+    "goes_back",
     "literal_in",
-    "triple_patterns",
 ]
 
 HAS_TIME = Iri(EVENT + "hasTime")
@@ -168,7 +158,7 @@ def evaluates(group: Group, variable: str, property: Iri, vocabulary: Vocabulary
     event = Variable(variable)
     return any(
         (each.subject == event and _covers(each.predicate, property, vocabulary))
-        or (each.object == event and _goes_back(each.predicate))
+        or (each.object == event and goes_back(each.predicate))
         for each in triple_patterns(group)
     )
 
@@ -179,7 +169,7 @@ def _covers(predicate: Predicate, property: Iri, vocabulary: Vocabulary) -> bool
         case Iri():
             return property in vocabulary.properties_below(predicate)
         case Sequence(parts):
-            first = next((i for i, each in enumerate(parts) if not _may_be_empty(each)), len(parts))
+            first = next((i for i, each in enumerate(parts) if not may_be_empty(each)), len(parts))
             return any(_covers(each, property, vocabulary) for each in parts[: first + 1])
         case Alternative(parts):
             return any(_covers(each, property, vocabulary) for each in parts)
@@ -191,20 +181,7 @@ def _covers(predicate: Predicate, property: Iri, vocabulary: Vocabulary) -> bool
     return True
 
 
-def _may_be_empty(path: Iri | Path) -> bool:
-    match path:
-        case Repeat(of, least):
-            return least == 0 or _may_be_empty(of)
-        case Sequence(parts):
-            return all(_may_be_empty(each) for each in parts)
-        case Alternative(parts):
-            return any(_may_be_empty(each) for each in parts)
-        case Inverse(of):
-            return _may_be_empty(of)
-    return False
-
-
-def _goes_back(predicate: Predicate) -> bool:
+def goes_back(predicate: Predicate) -> bool:
     """Whether a path has a step that is read backwards."""
     match predicate:
         case Inverse():
@@ -212,38 +189,7 @@ def _goes_back(predicate: Predicate) -> bool:
         case Negated(_, inverse):
             return bool(inverse)
         case Repeat(of):
-            return _goes_back(of)
+            return goes_back(of)
         case Sequence(parts) | Alternative(parts):
-            return any(_goes_back(each) for each in parts)
+            return any(goes_back(each) for each in parts)
     return False
-
-
-def triple_patterns(element: Element) -> Iterator[TriplePattern]:
-    """Every triple pattern of an element, at any depth, those of EXISTS included."""
-    match element:
-        case Triples(patterns):
-            yield from patterns
-        case Group(elements):
-            for each in elements:
-                yield from triple_patterns(each)
-        case Optional(group) | Minus(group):
-            yield from triple_patterns(group)
-        case Operation(_, left, right):
-            yield from triple_patterns(left)
-            yield from triple_patterns(right)
-        case Filter(condition):
-            yield from _in_expression(condition)
-        case Bind(expr):
-            yield from _in_expression(expr)
-        case SubSelect(select):
-            yield from triple_patterns(select.where)
-            columns = (*(select.columns or ()), *select.group_by)
-            computed = [each.expr for each in columns if each.expr is not None]
-            for each_expr in (*computed, *select.having):
-                yield from _in_expression(each_expr)
-
-
-def _in_expression(expr: Expr) -> Iterator[TriplePattern]:
-    for each in walk(expr):
-        if isinstance(each, Exists) and isinstance(each.group, Group):
-            yield from triple_patterns(each.group)

@@ -68,6 +68,13 @@ class Terms:
             return self._base.term(number)
         return self._terms[place]
 
+    def terms(self, numbers: Iterable[int]) -> list[Term]:
+        """The terms of many numbers."""
+        if self._base is None:
+            own = self._terms
+            return [own[number >> 2] for number in numbers]
+        return [self.term(number) for number in numbers]
+
     def ids(self, triple: Triple) -> Ids:
         """A triple as numbers."""
         return self.number(triple[0]), self.number(triple[1]), self.number(triple[2])

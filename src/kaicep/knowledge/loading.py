@@ -79,11 +79,13 @@ class Reader:
 
     Blank nodes are called b0, b1, ... in the order in which they first occur over all texts, so that
     the same files give the same names everywhere. A text that is read again, `after` what it said
-    before, has the same blank nodes in the same places.
+    before, has the same blank nodes in the same places. `prefixes` are those of all texts; what the first
+    of them says counts.
     """
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
+        self.prefixes: dict[str, str] = {}
         self._blanks = 0
 
     def file(self, path: Path) -> Said:
@@ -109,7 +111,9 @@ class Reader:
         where = Path("/", base).as_uri()
         said = Said(name, blanks=list(after.blanks) if after else [])
         try:
-            said.triples = list(self._triples(pyoxigraph.parse(data, format=kind, base_iri=where), said))
+            parser = pyoxigraph.parse(data, format=kind, base_iri=where)
+            said.triples = list(self._triples(parser, said))
+            self.prefixes = {**parser.prefixes, **self.prefixes}
         except SyntaxError as error:
             raise Mistake(_syntax_diagnostic(error, data, name)) from None
         except _Unreadable as error:

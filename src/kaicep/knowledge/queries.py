@@ -1,7 +1,8 @@
 """SPARQL over the closed knowledge, a whole set of answers at a time.
 
-The closure is kept a second time in a pyoxigraph store, which answers in milliseconds what a walk
-through Python dictionaries answers in seconds. A change of the knowledge is carried over triple by triple.
+Plain triple patterns are joined where the closure lies (`joins`). For everything else the closure is kept
+a second time in a pyoxigraph store, made when it is first needed; a change of the knowledge is carried
+over triple by triple.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from kaicep.knowledge.joins import plain, solve
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.algebra import substitute
 from kaicep.plan.literals import normalise
@@ -21,17 +23,39 @@ from kaicep.plan.text import group_text
 if TYPE_CHECKING:
     import pyoxigraph
 
-__all__ = ["ClosedStore", "closed_store", "from_oxigraph", "to_oxigraph"]
+__all__ = ["ClosedStore", "Row", "closed_store", "from_oxigraph", "select", "to_oxigraph"]
 
 Row = tuple[Term | None, ...]
 
 _STORES: WeakKeyDictionary[Knowledge, ClosedStore] = WeakKeyDictionary()
 
 
+def select(knowledge: Knowledge, group: Group, names: Sequence[str]) -> list[Row]:
+    """The distinct values of these variables in the solutions of a group over the closed knowledge.
+
+    >>> from kaicep.plan.sparql import TriplePattern, Triples
+    >>> knowledge = Knowledge.parse("<urn:s1> <urn:in> <urn:r1> .")
+    >>> group = Group((Triples((TriplePattern(Variable("s"), Iri("urn:in"), Iri("urn:r1")),)),))
+    >>> select(knowledge, group, ["s"])
+    [(Iri(value='urn:s1'),)]
+    """
+    asked = plain(group)
+    if asked is not None and asked.variables.issuperset(names):
+        return list(solve(asked, *knowledge.by_number(), names))
+    with closed_store(knowledge.whole).besides(knowledge.passing()) as store:
+        return store.select(group, names)
+
+
 def closed_store(knowledge: Knowledge) -> ClosedStore:
     """The store of a knowledge base, made when it is first asked for, and as new as its version."""
     found = _STORES.get(knowledge)
-    if found is None or found.version != knowledge.version:
+    if found is not None and found.version != knowledge.version:
+        touched = knowledge.touched_since(found.version)
+        if touched is None:
+            found = None
+        else:
+            found.follow(touched, knowledge)
+    if found is None:
         found = _STORES[knowledge] = ClosedStore(knowledge)
     return found
 
@@ -44,14 +68,16 @@ class ClosedStore:
 
         self.version = knowledge.version
         self._store = pyoxigraph.Store()
-        self._store.bulk_extend(_quad(triple) for triple in knowledge.match())
+        self._store.bulk_extend(_quads(knowledge))
 
-    def change(self, added: Iterable[Triple], removed: Iterable[Triple], version: int) -> None:
-        """Carries a change of the closure over, so that nothing is loaded again."""
-        for triple in removed:
-            self._store.remove(_quad(triple))
-        self._store.extend(_quad(triple) for triple in added)
-        self.version = version
+    def follow(self, touched: Iterable[Triple], knowledge: Knowledge) -> None:
+        """Takes over what is now true of these triples, so that nothing is loaded again."""
+        for triple in touched:
+            if knowledge.holds(triple):
+                self._store.add(_quad(triple))
+            else:
+                self._store.remove(_quad(triple))
+        self.version = knowledge.version
 
     @contextmanager
     def besides(self, triples: Iterable[Triple]) -> Iterator[ClosedStore]:
@@ -75,6 +101,20 @@ class ClosedStore:
         if not names:
             return [()] if any(True for _ in found) else []
         return [tuple(None if each is None else from_oxigraph(each) for each in row) for row in found]
+
+
+def _quads(knowledge: Knowledge) -> Iterator[pyoxigraph.Quad]:
+    """All triples; each term is made once, which is half of the work."""
+    import pyoxigraph
+
+    facts, terms = knowledge.by_number()
+    made: dict[int, Any] = {}
+    for ids in facts:
+        for number in ids:
+            if number not in made:
+                made[number] = to_oxigraph(terms.term(number))
+        s, p, o = ids
+        yield pyoxigraph.Quad(made[s], made[p], made[o])
 
 
 def _quad(triple: Triple) -> pyoxigraph.Quad:

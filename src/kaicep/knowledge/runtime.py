@@ -14,15 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kaicep.knowledge.event_graph import EventGraph, UnknownEntities, evaluates, event_triples
+from kaicep.knowledge.event_graph import EventGraph, UnknownEntities, evaluates, event_triples, goes_back
 from kaicep.knowledge.queries import Row, closed_store
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.algebra import substitute
+from kaicep.plan.algebra import element_variables, substitute, triple_patterns
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Semantic
-from kaicep.plan.sparql import Group, Values
-from kaicep.plan.terms import Iri, Term, Triple
+from kaicep.plan.sparql import Group, SubSelect, Triples, Values, may_be_empty
+from kaicep.plan.terms import Iri, Term, Triple, Variable
 
 __all__ = ["Counters", "RuntimePath", "Settings"]
 
@@ -57,15 +57,28 @@ class Counters:
             self.seconds[module] += time.perf_counter() - started
 
 
-class _Cache:
-    """Answers of one condition by query root properties; the least recently used goes first."""
+class _Asked:
+    """What is remembered of one condition.
 
-    def __init__(self, size: int, counters: Counters) -> None:
+    `together` is whether many events may be asked for in one query, `evaluated` are the answers that a buffer has made ready, `looked_at` whether the condition evaluates
+    a property of a variable. The cache has answers by query root properties; of these, the least recently
+    used goes first.
+    """
+
+    def __init__(self, condition: Semantic, size: int, counters: Counters) -> None:
+        self.condition = condition
+        self.together = len(condition.variables) == 1 and all(
+            _may_be_asked_together(group, condition.variables[0]) for group in condition.alternatives
+        )
         self.size = size
         self.counters = counters
+        self.evaluated: dict[tuple[Event, ...], frozenset[Row]] = {}
+        self.looked_at: dict[tuple[str, Term], bool] = {}
         self._entries: OrderedDict[object, frozenset[Row]] = OrderedDict()
 
     def get(self, key: object) -> frozenset[Row] | None:
+        if self.size == 0:
+            return None
         found = self._entries.get(key)
         if found is None:
             self.counters.misses += 1
@@ -95,25 +108,23 @@ class RuntimePath:
         self.unknown = unknown
         self.settings = settings
         self.counters = Counters()
-        self._caches: dict[Semantic, _Cache] = {}
-        self._evaluated: dict[tuple[Semantic, tuple[Event, ...]], frozenset[Row]] = {}
+        self._asked: dict[int, _Asked] = {}
         self._version = knowledge.version
 
     def solutions(self, condition: Semantic, binding: Mapping[str, Event]) -> frozenset[Row]:
         """The distinct values of the selected variables; of none, `()` where there is any solution."""
-        self._renew()
-        events = tuple(binding[name] for name in condition.variables)
-        ready = self._evaluated.get((condition, events))
+        asked = self._about(condition)
+        events = tuple([binding[name] for name in condition.variables])
+        ready = asked.evaluated.get(events)
         if ready is not None:
             return ready
         graphs = self._annotated(condition, events)
-        key = self._root_properties(condition, graphs)
-        cache = self._cache(condition)
-        found = cache.get(key) if self.settings.cache else None
+        key, found = self._remembered(asked, graphs, events)
         if found is None:
             with self.counters.timing("evaluate"):
                 found = self._evaluate(condition, graphs, self._at(events))
-            cache.put(key, found)
+            if not _names_events(found, graphs):
+                asked.put(key, found)
         return found
 
     def buffer(self, condition: Semantic, events: Sequence[Event]) -> None:
@@ -121,22 +132,20 @@ class RuntimePath:
 
         What is remembered is forgotten at the next call: a buffer is as long as its interval.
         """
-        self._renew()
-        self._evaluated.clear()
-        if not self.settings.buffer or len(condition.variables) != 1:
+        asked = self._about(condition)
+        asked.evaluated.clear()
+        if not self.settings.buffer or not asked.together:
             return
         waiting: dict[object, list[tuple[Event, EventGraph]]] = {}
-        cache = self._cache(condition)
         for event in events:
             graphs = self._annotated(condition, (event,))
-            key = self._root_properties(condition, graphs)
-            found = cache.get(key) if self.settings.cache else None
+            key, found = self._remembered(asked, graphs, (event,))
             if found is not None:
-                self._evaluated[condition, (event,)] = found
+                asked.evaluated[event,] = found
             else:
                 waiting.setdefault(key, []).append((event, graphs[condition.variables[0]]))
         with self.counters.timing("evaluate"):
-            self._evaluate_together(condition, waiting, cache)
+            self._evaluate_together(asked, waiting)
 
     # --- one event, or a few that belong together ---
 
@@ -164,34 +173,47 @@ class RuntimePath:
                     rows.update(store.select(substitute(group, nodes), condition.selected))
         return frozenset(rows)
 
-    def _root_properties(self, condition: Semantic, graphs: Mapping[str, EventGraph]) -> object:
-        """What the answer depends on: the event root properties that the condition evaluates."""
+    def _remembered(
+        self, asked: _Asked, graphs: Mapping[str, EventGraph], events: tuple[Event, ...]
+    ) -> tuple[object, frozenset[Row] | None]:
+        """What the answer depends on: the query root properties, and when; and the answer, if it is known."""
         with self.counters.timing("cache"):
-            return tuple(
-                (
-                    name,
-                    frozenset(
-                        (prop, value)
-                        for _, prop, value in graph.triples
-                        if any(
-                            isinstance(prop, Iri) and evaluates(group, name, prop, self.knowledge)
-                            for group in condition.alternatives
-                        )
-                    ),
-                    graph.unknown,
-                )
-                for name, graph in graphs.items()
+            epoch = self.knowledge.epoch(max((event.ts for event in events), default=0))
+            key = (
+                epoch,
+                *(
+                    (
+                        name,
+                        frozenset(
+                            [
+                                (prop, value)
+                                for _, prop, value in graph.triples
+                                if self._evaluates(asked, name, prop)
+                            ]
+                        ),
+                        graph.unknown,
+                    )
+                    for name, graph in graphs.items()
+                ),
             )
+            return key, asked.get(key)
+
+    def _evaluates(self, asked: _Asked, name: str, property: Term) -> bool:
+        """Whether a condition looks at that property of that event."""
+        known = asked.looked_at.get((name, property))
+        if known is None:
+            known = asked.looked_at[name, property] = isinstance(property, Iri) and any(
+                evaluates(group, name, property, self.knowledge) for group in asked.condition.alternatives
+            )
+        return known
 
     # --- many events at a time ---
 
     def _evaluate_together(
-        self,
-        condition: Semantic,
-        waiting: Mapping[object, list[tuple[Event, EventGraph]]],
-        cache: _Cache,
+        self, asked: _Asked, waiting: Mapping[object, list[tuple[Event, EventGraph]]]
     ) -> None:
         """One query for one event of each kind; what an event says of other things keeps it out."""
+        condition = asked.condition
         (variable,) = condition.variables
         together: dict[Term, object] = {}
         triples: set[Triple] = set()
@@ -202,8 +224,9 @@ class RuntimePath:
             alone = graph.unknown or len(epochs) > 1 or any(each[0] != graph.node for each in added)
             if alone:
                 rows = self._evaluate(condition, {variable: graph}, self._at((event,)))
-                self._remember(condition, found, rows)
-                cache.put(key, rows)
+                if not _names_events(rows, {variable: graph}):
+                    _remember(asked, found, rows)
+                    asked.put(key, rows)
             else:
                 together[graph.node] = key
                 triples |= added
@@ -214,31 +237,60 @@ class RuntimePath:
         nodes = Values((variable,), tuple((node,) for node in together))
         with closed_store(self.knowledge.in_epoch(epochs.pop())).besides(triples) as store:
             for group in condition.alternatives:
-                asked = Group((nodes, *group.elements))
-                for row in store.select(asked, (variable, *condition.selected)):
+                all_of_them = Group((nodes, *group.elements))
+                for row in store.select(all_of_them, (variable, *condition.selected)):
                     if row[0] is not None:
                         answers[row[0]].add(row[1:])
         for node, key in together.items():
             rows = frozenset(answers[node])
-            self._remember(condition, waiting[key], rows)
-            cache.put(key, rows)
+            if any(node in row for row in rows):
+                continue  # it speaks of this very event: others of its kind ask for themselves
+            _remember(asked, waiting[key], rows)
+            asked.put(key, rows)
 
-    def _remember(
-        self, condition: Semantic, found: Iterable[tuple[Event, EventGraph]], rows: frozenset[Row]
-    ) -> None:
-        for event, _ in found:
-            self._evaluated[condition, (event,)] = rows
-
-    def _cache(self, condition: Semantic) -> _Cache:
-        if condition not in self._caches:
-            self._caches[condition] = _Cache(self.settings.cache, self.counters)
-        return self._caches[condition]
-
-    def _renew(self) -> None:
+    def _about(self, condition: Semantic) -> _Asked:
+        """What is remembered of the condition. It is found by identity: to hash a PATH takes long."""
         if self._version != self.knowledge.version:
             self._version = self.knowledge.version
-            self._caches.clear()
-            self._evaluated.clear()
+            self._asked.clear()
+        found = self._asked.get(id(condition))
+        if found is None:
+            found = self._asked[id(condition)] = _Asked(condition, self.settings.cache, self.counters)
+        return found
+
+
+def _may_be_asked_together(group: Group, event: str) -> bool:
+    """Whether events that lie beside each other in the store cannot be mistaken for one another.
+
+    The event must stand at the beginning of plain patterns only, where it is one variable as well as one
+    name. No other pattern may be met by the graph of an event: its subject must be something that a
+    pattern leads to, and nothing leads to an event but a way that is read backwards.
+    """
+    led_to: set[str] = set()
+    for element in group.elements:
+        if not isinstance(element, Triples):
+            if event in element_variables(element) or isinstance(element, SubSelect):
+                return False
+            continue
+        for pattern in element.patterns:
+            if isinstance(pattern.object, Variable) and not may_be_empty(pattern.predicate):
+                led_to.add(pattern.object.name)
+    return event not in led_to and all(
+        not goes_back(pattern.predicate)
+        and (not isinstance(pattern.subject, Variable) or pattern.subject.name in {event, *led_to})
+        for pattern in triple_patterns(group)
+    )
+
+
+def _remember(asked: _Asked, found: Iterable[tuple[Event, EventGraph]], rows: frozenset[Row]) -> None:
+    for event, _ in found:
+        asked.evaluated[event,] = rows
+
+
+def _names_events(rows: frozenset[Row], graphs: Mapping[str, EventGraph]) -> bool:
+    """Whether an answer speaks of the very events it was asked for: then it is nobody else's."""
+    nodes = {graph.node for graph in graphs.values()}
+    return any(term in nodes for row in rows for term in row)
 
 
 def _is_known(group: Group, graphs: Mapping[str, EventGraph], knowledge: Knowledge) -> bool:

@@ -24,7 +24,7 @@ _TOKEN = re.compile(
     |(?P<text>'{3}(?:[^\\]|\\.)*?'{3}|"{3}(?:[^\\]|\\.)*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")
     |(?P<iri><[^<>"{}|^`\\\s]*>)
     |(?P<mark>[{};])
-    |(?P<word>[?$@]?[\w.:%\\-]+)
+    |(?P<word>[?$@]?(?:[\w.:%-]|\\.)+)
     |(?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
@@ -36,6 +36,8 @@ _FORMS = {
     ("DELETE", "{}", "WHERE", "{}"): (0, None, 1),
     ("DELETE", "{}", "INSERT", "{}", "WHERE", "{}"): (0, 1, 2),
 }
+# SPARQL reads these before anything else, so that one could stand for a brace or a quote.
+_CODE_POINT = re.compile(r"\\u00[0-7][0-9A-Fa-f]|\\U000000[0-7][0-9A-Fa-f]")
 _REFUSED_INSIDE = ("GRAPH", "SERVICE")
 _WAY_OUT = "possible are INSERT DATA, DELETE DATA, DELETE WHERE and DELETE .. INSERT .. WHERE, without graphs"
 
@@ -67,6 +69,9 @@ def operations(text: str, name: str) -> tuple[Operation, ...]:
     import pyoxigraph
 
     source = Source(name, text)
+    escaped = _CODE_POINT.search(text)
+    if escaped:
+        raise _refused(_Token("", escaped.group(), *escaped.span()), source)
     found = tuple(_operations(source))
     try:
         # Nothing in it reaches further than this store: that has been seen to.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from kaicep.knowledge.validity import (
     union,
     with_validity,
 )
+from kaicep.knowledge.words import Words, words
 from kaicep.plan.literals import NUMERIC_TYPES, native, normalise
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal, Term, Triple, n_triples
 from kaicep.plan.types import Value
@@ -42,6 +44,7 @@ _SAME_PROPERTY = Iri(OWL + "equivalentProperty")
 _SAME_CLASS = Iri(OWL + "equivalentClass")
 _VOCABULARY = (_SAME, _NARROWER_PROPERTY, _NARROWER_CLASS, _SAME_PROPERTY, _SAME_CLASS)
 _MOST_VIEWS = 32
+_MOST_CHANGES = 32
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class Knowledge:
         self._below: dict[tuple[Iri, Iri, Iri], frozenset[Iri]] = {}
         self._by_value: dict[Iri, dict[tuple[str, Value], tuple[Term, ...]]] = {}
         self._views: dict[int, _View] = {}
+        self._changes: deque[Change] = deque(maxlen=_MOST_CHANGES)
         self.contradictions  # noqa: B018 - found now, as part of loading
         self.seconds = time.perf_counter() - started
 
@@ -138,6 +142,19 @@ class Knowledge:
         edit = Edit(self)
         edit.state(self._numbered(add, "add"), self._numbered(remove, "remove"), when)
         return edit.done()
+
+    def touched_since(self, version: int) -> frozenset[Triple] | None:
+        """What appeared or disappeared, always or for a time, after that version; None: too long ago.
+
+        >>> knowledge = Knowledge.parse("<urn:s1> <urn:in> <urn:r1> .")
+        >>> change = knowledge.update(add="<urn:s2> <urn:in> <urn:r1> .")
+        >>> [subject.local for subject, _, _ in knowledge.touched_since(0)], knowledge.touched_since(1)
+        (['s2'], frozenset())
+        """
+        later = [each for each in self._changes if each.version > version]
+        if len(later) != self.version - version:
+            return None
+        return frozenset().union(*(each.added | each.removed for each in later))
 
     def at(self, ts: int) -> Knowledge:
         """What holds at that instant, closed; where all statements hold always, that is all there is.
@@ -193,16 +210,20 @@ class Knowledge:
 
     @property
     def asserted(self) -> int:
-        """How many triples are stated."""
-        return sum(1 for _ in self._stated())
+        """How many triples are stated (to hold always, or, in a view, at its instant)."""
+        return len(self._stated())
 
     @property
     def closed(self) -> int:
         """How many triples there are with those that follow."""
         return len(self._facts)
 
-    def _stated(self) -> Iterable[Ids]:
+    def _stated(self) -> Collection[Ids]:
         return self._closure.always
+
+    def by_number(self) -> tuple[Graph | Layer, Terms]:
+        """All triples by numbers, and the numbers of their terms; for looking only."""
+        return self._facts, self._terms
 
     def match(
         self, subject: Term | None = None, predicate: Term | None = None, object: Term | None = None
@@ -226,6 +247,27 @@ class Knowledge:
     def classes_below(self, concept: Iri) -> frozenset[Iri]:
         """The class itself and all that are narrower than or the same as it, at any reasoning."""
         return self._closed_below(concept, _NARROWER_CLASS, _SAME_CLASS)
+
+    def properties(self) -> frozenset[Iri] | None:
+        """All properties that are used or declared at any time; None where nothing is known at all."""
+        return self._words.properties or None
+
+    def classes(self) -> frozenset[Iri] | None:
+        """All classes that are used or declared at any time; None where nothing is known at all."""
+        return self._words.classes if self._words.properties else None
+
+    @cached_property
+    def _words(self) -> Words:
+        return words(self.ever(), self._terms)
+
+    @property
+    def prefixes(self) -> dict[str, str]:
+        """The prefixes that the files declare."""
+        return dict(self.whole._reader.prefixes)
+
+    def ever(self) -> Iterator[Ids]:
+        """All triples that hold at any time, by numbers, see `numbered`."""
+        return self._closure.ever()
 
     def _closed_below(self, concept: Iri, narrower: Iri, equivalent: Iri) -> frozenset[Iri]:
         key = concept, narrower, equivalent
@@ -344,11 +386,12 @@ class Knowledge:
             self._below.clear()
         self._views.clear()
         self.__dict__.pop("_reasons", None)
+        self.__dict__.pop("_words", None)
         self.__dict__.pop("contradictions", None)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is quickly made again."""
-        kept = {name: value for name, value in self.__dict__.items() if name != "_reasons"}
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_reasons", "_words")}
         return kept | {"_below": {}, "_by_value": {}, "_views": {}}
 
 
@@ -368,6 +411,7 @@ class _View(Knowledge):
         self._below = {}
         self._by_value = {}
         self._views = {}
+        self._changes = deque()
 
     def update(
         self,
@@ -396,7 +440,7 @@ class _View(Knowledge):
     def _facts(self) -> Layer:
         return self._layer
 
-    def _stated(self) -> Iterable[Ids]:
+    def _stated(self) -> Collection[Ids]:
         return (*self._closure.always, *self._closure.stated_at(self._ts))
 
     def entities_by(self, property: Iri, value: Term) -> tuple[Term, ...]:
@@ -470,13 +514,16 @@ class Edit:
             whole.version += 1
             whole._forget((*added, *removed))
         known = [each for each in first if each is not None]
-        return Change(
+        change = Change(
             whole.version,
             frozenset(added),
             frozenset(removed),
             frozenset(map(triple, self._missing)),
             min(known) if first and len(known) == len(first) else None,
         )
+        if self._changed:
+            whole._changes.append(change)
+        return change
 
 
 def _checked(triple: Triple) -> Triple:

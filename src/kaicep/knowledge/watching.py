@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kaicep.errors import Diagnostic, Mistake
@@ -29,12 +29,12 @@ _TICK = 2.0
 
 @dataclass(frozen=True)
 class _Seen:
-    """A file as it was when somebody looked: the stamp of the file system, and its content."""
+    """A file as it was when somebody looked: its stamp in the file system, and its content until taken."""
 
     stamp: tuple[int, int, int]
     settled: bool
     digest: bytes
-    data: bytes
+    data: bytes = b""
 
 
 class KnowledgeFiles:
@@ -54,22 +54,24 @@ class KnowledgeFiles:
         self._paths = tuple(map(Path, paths))
         self._reader = Reader(Terms())
         self._seen: dict[Path, _Seen] = {}
+        self._taken: dict[Path, bytes] = {}
         self._told: set[object] = set()
+        self._unseen: str | None = None
         now = self._look()
         updates = {path: self._operations(path, now[path]) for path in now if suffix_of(path) == "ru"}
         self._said = {
             path: self._reader.content(path, seen.data) for path, seen in now.items() if path not in updates
         }
-        self._taken = {path: seen.digest for path, seen in now.items()}
+        self._mark_taken(now)
         self.knowledge = Knowledge(self._reader, self._said.values(), reasoning, started)
         self._held = with_validity(self._said.values(), self._reader.terms)
         edit = Edit(self.knowledge)
         self._apply(edit, updates)
         edit.done()
-        self.knowledge.version = 0
+        self.knowledge.version = 0  # all of this was loading
 
     def poll(self) -> Change | Mistake | None:
-        """Look at the files: what changed; or what is wrong with them, once; or None.
+        """Look at the files: what changed in the knowledge; or what is wrong with them, once; or None.
 
         While a file is wrong, what it said before stands; the others are followed all the same, from
         the next look on.
@@ -77,7 +79,9 @@ class KnowledgeFiles:
         try:
             now = self._look()
         except Mistake as mistake:
-            return self._once(str(mistake), mistake)
+            before, self._unseen = self._unseen, str(mistake)
+            return None if before == self._unseen else mistake
+        self._unseen = None
         changed = {path: seen for path, seen in now.items() if self._taken.get(path) != seen.digest}
         gone = [path for path in self._taken if path not in now]
         if not changed and not gone:
@@ -88,16 +92,23 @@ class KnowledgeFiles:
         if new:
             self._told |= set(wrong)
             return Mistake([each for mistake in new for each in mistake.diagnostics])
-        try:
-            return self._take(said, updates, gone, {path: seen.digest for path, seen in changed.items()})
-        except Mistake as mistake:
-            return self._once(tuple((path, seen.digest) for path, seen in changed.items()), mistake)
-
-    def _once(self, key: object, mistake: Mistake) -> Mistake | None:
-        if key in self._told:
+        good = {path: changed[path] for path in (*said, *updates)}
+        together = frozenset((path, seen.digest) for path, seen in good.items())
+        if together in self._told or not (good or gone):
             return None
-        self._told.add(key)
-        return mistake
+        try:
+            change = self._take(said, updates, gone)
+        except Mistake as mistake:
+            # Each is right for itself, but not with the others.
+            self._told.add(together)
+            return mistake
+        self._mark_taken(good)
+        return change
+
+    def _mark_taken(self, files: dict[Path, _Seen]) -> None:
+        for path, seen in files.items():
+            self._taken[path] = seen.digest
+            self._seen[path] = replace(seen, data=b"")
 
     def _read(
         self, changed: dict[Path, _Seen]
@@ -121,7 +132,6 @@ class KnowledgeFiles:
         said: dict[Path, Said],
         updates: dict[Path, tuple[Operation, ...]],
         gone: list[Path],
-        digests: dict[Path, bytes],
     ) -> Change | None:
         texts = {path: each for path, each in {**self._said, **said}.items() if path not in gone}
         held = with_validity([texts[path] for path in sorted(texts)], self._reader.terms)
@@ -130,8 +140,6 @@ class KnowledgeFiles:
         self._said, self._held = texts, held
         for path in gone:
             del self._taken[path]
-        for path in (*said, *updates):
-            self._taken[path] = digests[path]
         self._apply(edit, updates)
         before = self.knowledge.version
         change = edit.done()
@@ -181,7 +189,8 @@ class KnowledgeFiles:
                 continue
             settled = time.time() - found.st_mtime > _TICK
             data = read_bytes(path)
-            now[path] = _Seen(stamp, settled, hashlib.sha256(data).digest(), data)
+            digest = hashlib.sha256(data).digest()
+            now[path] = _Seen(stamp, settled, digest, b"" if digest == self._taken.get(path) else data)
         self._seen = now
         return now
 

@@ -155,6 +155,7 @@ class _ChiParser:
         if token.word == "PREFIX":
             raise self.cursor.stuck("PREFIX stands before SELECT", token.span)
         if not self.seen:
+            self.seen.add("SELECT")  # once told is enough
             raise self.cursor.expected("SELECT", near(token.text, known) if token.kind is Kind.WORD else None)
         if token.kind is Kind.WORD:
             raise self.cursor.stuck(
@@ -375,7 +376,9 @@ class _ChiParser:
             self._windows.append(self._aggregate_window(keyword, variables))
             return
         if self.cursor.token.kind is Kind.INTEGER:
-            raise self.cursor.expected("a duration", f"give it a unit: {describe(self.cursor.token)}min")
+            size = describe(self.cursor.token)
+            units = f"write {size}min, or {size} and one of us, ms, s, h, d, without a blank between them"
+            raise self.cursor.expected("a duration", units)
         width = duration(self.cursor, self.cursor.expect_kind(Kind.DURATION, "a duration such as 5min", hint))
         self.cursor.expect(")", "to close WINDOW")
         self._windows.append(SpanWindow(tuple(variables), width, span=self.cursor.since(keyword)))

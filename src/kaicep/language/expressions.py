@@ -66,9 +66,10 @@ class Expressions(ABC):
 
     def in_parentheses(self, where: str) -> Expr:
         """`( expression )`; `where` says what it belongs to."""
-        self.cursor.expect("(", f"{where}, before the condition")
+        opening = self.cursor.expect("(", f"after {where}")
         inner = self.expression()
-        self.cursor.expect(")", f"to close {where}", self._operator_hint())
+        line, _ = self.cursor.report.source.position(opening.start)
+        self.cursor.expect(")", f"to close {where}", self._operator_hint() or f"its ( is in line {line}")
         return inner
 
     def arguments(self) -> tuple[Expr, ...]:

@@ -199,7 +199,7 @@ def _unreadable(
     """Reports what is no token, gives a stand-in where one helps to read on; returns where to go on."""
     first = text[at]
     if match is not None:
-        hint = "a duration is a number and one of us, ms, s, min, h, d, as in 5min"
+        hint = "a duration is written 5min, with one of us, ms, s, min, h, d; a time 2012-05-07T09:00"
         report.error(f"{_short(match.group())} is neither a number nor a duration", Span(*match.span()), hint)
         yield Token(Kind.INTEGER, "1", at, depth)
         return match.end()

@@ -32,7 +32,8 @@ class Report:
 
     def add(self, diagnostic: Diagnostic) -> None:
         """Notes an error; of several at one place the first is enough."""
-        if any(each.span == diagnostic.span for each in self._diagnostics):
+        begins = diagnostic.span and diagnostic.span.start
+        if any(each.span and each.span.start == begins for each in self._diagnostics):
             return
         self._diagnostics.append(diagnostic)
         if len(self._diagnostics) >= _MOST:

@@ -37,6 +37,11 @@ FUNCTIONS: dict[str, tuple[int, int | None]] = {
 }
 TEMPORAL_FUNCTIONS = {"getduration": _NONE, "getstarttime": _NONE, "getendtime": _NONE}
 _SYNONYMS = {"uri": "iri", "isuri": "isiri"}
+_SPELLINGS = {
+    "getduration": "getDURATION",
+    "getstarttime": "getSTARTTIME",
+    "getendtime": "getENDTIME",
+}
 _AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "SAMPLE", "GROUP_CONCAT")
 
 
@@ -134,7 +139,7 @@ class SparqlExpressions(Expressions):
             raise self.cursor.stuck(
                 f"{token.text} belongs to EP-SPARQL; knowledge has no time", token.span, hint
             )
-        known = [each.upper() for each in (*self._functions, *_AGGREGATES)]
+        known = [_SPELLINGS.get(each, each.upper()) for each in (*self._functions, *_AGGREGATES)]
         raise self.cursor.stuck(f"unknown function {describe(token)}", token.span, near(token.text, known))
 
     def _aggregate(self) -> Expr:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kaicep.optimize.rule import Context, map_chains, with_source
 from kaicep.plan.expressions import Call, Const, Expr, rewrite
 from kaicep.plan.nodes import Filter, Node, Pattern, QueryPlan
-from kaicep.plan.text import expression_text
+from kaicep.plan.text import resolved_text
 from kaicep.plan.types import Type
 
 __all__ = ["fold_constants"]
@@ -23,7 +23,7 @@ def fold_constants(plan: QueryPlan, context: Context) -> QueryPlan:
         for each in conditions:
             simple = rewrite(each, _folded)
             if simple != each:
-                context.note("fold_constants", f"{expression_text(each)} is {expression_text(simple)}")
+                context.note("fold_constants", f"{resolved_text(each)} is {resolved_text(simple)}")
             if simple != _TRUE:
                 made.append(simple)
         return tuple(made)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from kaicep.optimize.rule import Context, with_source
 from kaicep.plan.expressions import Call, Expr, Field
 from kaicep.plan.nodes import Node, Pattern, QueryPlan, Scan
-from kaicep.plan.text import expression_text
+from kaicep.plan.text import resolved_text
 
 __all__ = ["partition_from_equality"]
 
@@ -26,7 +26,7 @@ def partition_from_equality(plan: QueryPlan, context: Context) -> QueryPlan:
         key = _key(node.conditions, variables) if len(variables) > 1 else None
         if key is None:
             return node
-        shown = " = ".join(expression_text(each) for _, each in key)
+        shown = " = ".join(resolved_text(each) for _, each in key)
         context.note("partition_from_equality", f"all events of a match agree in {shown}")
         return replace(node, key=key)
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kaicep.knowledge.queries import closed_store
-from kaicep.optimize.rule import Context, map_semantics
+from kaicep.knowledge.queries import select
+from kaicep.optimize.event_vocabulary import EventVocabulary
+from kaicep.optimize.rule import Context, map_semantics, vocabulary_of
 from kaicep.plan.algebra import element_variables, pattern_variables, substitute
 from kaicep.plan.nodes import QueryPlan, Semantic
 from kaicep.plan.sparql import Element, Group, TriplePattern, Triples
@@ -23,22 +24,29 @@ __all__ = ["prune_constants"]
 
 def prune_constants(plan: QueryPlan, context: Context) -> QueryPlan:
     """Evaluates in advance what no event can change."""
+    words = vocabulary_of(plan, context)
+    if not words.plain:
+        return plan
 
     def pruned(condition: Semantic) -> Iterator[Semantic]:
-        groups = [_pruned(group, condition, plan, context) for group in condition.alternatives]
+        groups = [_pruned(group, condition, words, plan, context) for group in condition.alternatives]
         kept = tuple(group for group in groups if group is not None)
         yield condition if kept == condition.alternatives else replace(condition, alternatives=kept)
 
     return map_semantics(plan, pruned)
 
 
-def _pruned(group: Group, condition: Semantic, plan: QueryPlan, context: Context) -> Group | None:
+def _pruned(
+    group: Group, condition: Semantic, words: EventVocabulary, plan: QueryPlan, context: Context
+) -> Group | None:
     """The group without what is constant in it; None where that can never be true."""
     for patterns in _constant_parts(group, condition):
+        if any(words.may_meet(each) for each in patterns):
+            continue
         names = sorted({name for each in patterns for name in pattern_variables(each)})
         if set(names) & set(condition.selected):
             continue
-        rows = closed_store(context.knowledge).select(Group((Triples(tuple(patterns)),)), names)
+        rows = select(context.knowledge, Group((Triples(tuple(patterns)),)), names)
         prefixes = dict(plan.prefixes)
         asked = " ".join(group_text(Group((Triples(tuple(patterns)),)), prefixes=prefixes).split()[1:-1])
         if not rows:

@@ -15,16 +15,47 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from kaicep.knowledge.event_graph import HAS_TIME, triple_patterns
+from kaicep.knowledge.event_graph import HAS_TIME
 from kaicep.knowledge.relations import make_table
-from kaicep.optimize.rule import Context, certain_variables, map_semantics
-from kaicep.plan.algebra import element_variables, pattern_variables
+from kaicep.optimize.event_vocabulary import EventVocabulary
+from kaicep.optimize.rule import (
+    Context,
+    certain_variables,
+    map_chains,
+    map_semantics,
+    streams_of,
+    vocabulary_of,
+    with_source,
+)
+from kaicep.plan.algebra import element_variables, pattern_variables, triple_patterns
 from kaicep.plan.catalog import Stream
-from kaicep.plan.nodes import Project, QueryPlan, Relation, Root, Scan, Semantic
+from kaicep.plan.nodes import (
+    Annotate,
+    Filter,
+    Node,
+    Pattern,
+    Project,
+    QueryPlan,
+    Relation,
+    Root,
+    Scan,
+    Semantic,
+    SemanticFilter,
+    WindowAggregate,
+)
 from kaicep.plan.paths import components
-from kaicep.plan.sparql import Element, Group, Predicate, Sequence, TriplePattern, Triples, Values
+from kaicep.plan.sparql import (
+    Element,
+    Group,
+    Predicate,
+    Sequence,
+    TriplePattern,
+    Triples,
+    Values,
+    may_be_empty,
+)
 from kaicep.plan.sparql import Node as Place
-from kaicep.plan.terms import RDF, Blank, Iri, Term, Triple, Variable
+from kaicep.plan.terms import RDF, Blank, Iri, Term, Variable
 from kaicep.plan.text import iri_text
 
 __all__ = ["relate_paths"]
@@ -37,18 +68,15 @@ def relate_paths(plan: QueryPlan, context: Context) -> QueryPlan:
     source = plan.root.input if isinstance(plan.root, Project) else None
     if source is None:
         return plan
-    streams = {
-        node.variable: tuple(context.catalog.streams[name] for name in node.streams)
-        for node in source.walk()
-        if isinstance(node, Scan)
-    }
+    streams = streams_of(source, context)
+    words = vocabulary_of(plan, context)
     certain = certain_variables(source)
 
     def related(condition: Semantic) -> Iterator[Semantic]:
         if len(condition.alternatives) != 1:
             yield condition
             return
-        cut = _Cut(condition, streams, context)
+        cut = _Cut(condition, streams, words, context)
         cut.run()
         if cut.never:
             context.note("relate_paths", f"no event has what the PATH asks for: {cut.never}")
@@ -69,7 +97,29 @@ def relate_paths(plan: QueryPlan, context: Context) -> QueryPlan:
             context.note("relate_paths", f"{_about(part)} is a table from {roots}: {size}")
             yield part
 
-    return map_semantics(plan, related)
+    return with_source(map_semantics(plan, related), _without_needless_graphs)
+
+
+def _without_needless_graphs(node: Node) -> Node:
+    """What is looked up needs no graph of the event."""
+    assert isinstance(node, Pattern | WindowAggregate)
+    needed = {name for each in _conditions(node) if each.relation is None for name in each.variables}
+
+    def on_chain(chain: Node) -> Node:
+        if isinstance(chain, Filter | SemanticFilter):
+            return replace(chain, input=on_chain(chain.input))
+        if isinstance(chain, Annotate) and isinstance(chain.input, Scan):
+            return chain if chain.input.variable in needed else chain.input
+        return chain
+
+    return map_chains(node, on_chain)
+
+
+def _conditions(node: Pattern | WindowAggregate) -> Iterator[Semantic]:
+    yield from node.semantics
+    for each in node.walk():
+        if isinstance(each, SemanticFilter):
+            yield from each.conditions
 
 
 def _about(condition: Semantic) -> str:
@@ -118,6 +168,7 @@ class _Cut:
 
     condition: Semantic
     streams: Mapping[str, tuple[Stream, ...]]
+    words: EventVocabulary
     context: Context
     roots: list[Root] = field(default_factory=list)
     rest: list[Element] = field(default_factory=list)
@@ -125,7 +176,7 @@ class _Cut:
     never: str = ""
 
     def run(self) -> None:
-        if self.context.knowledge.reasoning == "owl-rl":
+        if not self.words.plain:
             self.obstacle = "under owl-rl an event may say something of other things"
             return
         for element in self.condition.alternatives[0].elements:
@@ -232,7 +283,9 @@ class _Cut:
             if isinstance(element, Values):
                 listed.update(element.variables)
             for pattern in element.patterns if isinstance(element, Triples) else ():
-                listed.update(pattern_variables(pattern))
+                # A way of no steps leads from anything to itself, also from what nobody knows.
+                if isinstance(pattern.predicate, Variable) or not may_be_empty(pattern.predicate):
+                    listed.update(pattern_variables(pattern))
         mentioned = element_variables(Group(tuple(self.rest)))
         for root in self.roots:
             if root.name in mentioned and root.name not in listed:
@@ -245,32 +298,10 @@ class _Cut:
             for pattern in element.patterns if isinstance(element, Triples) else ():
                 if isinstance(pattern.object, Variable):
                     led_to.add(pattern.object.name)
-        own = self._event_triples()
         for pattern in (found for element in self.rest for found in triple_patterns(element)):
             subject = pattern.subject
-            if isinstance(subject, Variable) and subject.name not in led_to and self._met(pattern, own):
+            if isinstance(subject, Variable) and subject.name not in led_to and self.words.may_meet(pattern):
                 self.obstacle = f"?{subject.name} may stand for the event itself"
-
-    def _event_triples(self) -> frozenset[Triple]:
-        """What the graphs of these events may say, whatever their values."""
-        node = Iri("urn:kaicep:event:any")
-        said: set[Triple] = {(node, HAS_TIME, Blank("any value"))}
-        for stream in (each for name in self.condition.variables for each in self.streams[name]):
-            if stream.event_class is not None:
-                said.add((node, _TYPE, stream.event_class))
-            carried = [concept for _, concept in stream.concepts]
-            carried += [entity.property for _, entity in stream.entities]
-            said |= {(node, each, Blank("any value")) for each in carried}
-        return frozenset(each for each in self.context.knowledge.entails_with(said) if each[0] == node)
-
-    def _met(self, pattern: TriplePattern, own: frozenset[Triple]) -> bool:
-        predicate, target = pattern.predicate, pattern.object
-        if not isinstance(predicate, Iri):
-            return True
-        return any(
-            each == predicate and (each != _TYPE or isinstance(target, Variable) or target == what)
-            for _, each, what in own
-        )
 
     def _drop_what_ranges_give(self) -> None:
         """What the range of a root's property says of the root is true whenever there is an event."""

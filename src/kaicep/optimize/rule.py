@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.catalog import Catalog
+from kaicep.optimize.event_vocabulary import EventVocabulary, event_vocabulary
+from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import Element, Loop, Place, Together
 from kaicep.plan.nodes import (
     Filter,
@@ -14,13 +15,24 @@ from kaicep.plan.nodes import (
     Pattern,
     Project,
     QueryPlan,
+    Scan,
     Semantic,
     SemanticFilter,
     WindowAggregate,
 )
 from kaicep.plan.terms import Triple
 
-__all__ = ["Context", "Note", "Rule", "certain_variables", "map_chains", "map_semantics", "with_source"]
+__all__ = [
+    "Context",
+    "Note",
+    "Rule",
+    "certain_variables",
+    "map_chains",
+    "map_semantics",
+    "streams_of",
+    "vocabulary_of",
+    "with_source",
+]
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,21 @@ class Context:
 
 
 Rule = Callable[[QueryPlan, Context], QueryPlan]
+
+
+def streams_of(node: Node, context: Context) -> dict[str, tuple[Stream, ...]]:
+    """The streams of each event variable below an operator."""
+    return {
+        each.variable: tuple(context.catalog.streams[name] for name in each.streams)
+        for each in node.walk()
+        if isinstance(each, Scan)
+    }
+
+
+def vocabulary_of(plan: QueryPlan, context: Context) -> EventVocabulary:
+    """What the events of a query can say."""
+    streams = (each for found in streams_of(plan.root, context).values() for each in found)
+    return event_vocabulary(streams, context.knowledge)
 
 
 def with_source(plan: QueryPlan, change: Callable[[Node], Node]) -> QueryPlan:

@@ -14,7 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from kaicep.optimize.rule import Context, certain_variables, map_semantics, with_source
+from kaicep.optimize.rule import (
+    Context,
+    certain_variables,
+    map_semantics,
+    streams_of,
+    vocabulary_of,
+    with_source,
+)
 from kaicep.plan.algebra import element_variables, pattern_variables
 from kaicep.plan.catalog import Stream
 from kaicep.plan.expressions import Call, Const, Expr, Field, TermConst, VariableRef, variables_of
@@ -23,7 +30,7 @@ from kaicep.plan.nodes import Filter, Node, Pattern, Project, QueryPlan, Scan, S
 from kaicep.plan.sparql import Element, Group, TriplePattern, Triples
 from kaicep.plan.sparql import Filter as PathFilter
 from kaicep.plan.terms import RDF, XSD, Iri, Literal, Variable
-from kaicep.plan.text import expression_text
+from kaicep.plan.text import resolved_text
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type, unify
 
@@ -52,7 +59,9 @@ def transform_paths(plan: QueryPlan, context: Context) -> QueryPlan:
     source = plan.root.input if isinstance(plan.root, Project) else None
     if source is None or (isinstance(source, Pattern) and source.match == "strict"):
         return plan
-    streams = _streams(source, context)
+    if not vocabulary_of(plan, context).plain:
+        return plan
+    streams = streams_of(source, context)
     certain = certain_variables(source)
     moved: list[Expr] = []
 
@@ -71,21 +80,13 @@ def transform_paths(plan: QueryPlan, context: Context) -> QueryPlan:
 
     changed = map_semantics(plan, transformed)
     for each in moved:
-        context.note("transform_paths", f"the PATH asks of the event itself: {expression_text(each)}")
+        context.note("transform_paths", f"the PATH asks of the event itself: {resolved_text(each)}")
     return with_source(changed, lambda node: _with_conditions(node, moved))
 
 
 def _still(group: Group, condition: Semantic) -> tuple[str, ...]:
     names = element_variables(group)
     return tuple(each for each in condition.variables if each in names)
-
-
-def _streams(source: Node, context: Context) -> Mapping[str, tuple[Stream, ...]]:
-    return {
-        node.variable: tuple(context.catalog.streams[name] for name in node.streams)
-        for node in source.walk()
-        if isinstance(node, Scan)
-    }
 
 
 def _split(

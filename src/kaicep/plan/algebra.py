@@ -1,8 +1,8 @@
 """From SPARQL groups as written to the operators that say what their solutions are.
 
 This is the translation of SPARQL 1.1 (its section 18.2), with the temporal operators of EP-SPARQL
-beside UNION. Besides, two things that only need the shape of a group: which variables it mentions,
-and the group with some of its variables replaced by terms.
+beside UNION. Besides, what only needs the shape of a group: which patterns and variables it has, and
+the group with some of its variables replaced by terms.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ __all__ = [
     "substitute",
     "translate",
     "translate_select",
+    "triple_patterns",
     "visible_variables",
 ]
 
@@ -249,6 +250,40 @@ def _refuse_ungrouped(
                 hint = f"add ?{name} to GROUP BY, or take SAMPLE(?{name})"
                 raise Mistake(Diagnostic(f"?{name} has no single value in a group", span, hint=hint))
         known.add(column.name)
+
+
+# --- patterns --------------------------------------------------------------------------------------
+
+
+def triple_patterns(element: Element) -> Iterator[TriplePattern]:
+    """Every triple pattern of an element, at any depth, those of EXISTS included."""
+    match element:
+        case Triples(patterns):
+            yield from patterns
+        case Group(elements):
+            for each in elements:
+                yield from triple_patterns(each)
+        case Optional(group) | Minus(group):
+            yield from triple_patterns(group)
+        case Operation(_, left, right):
+            yield from triple_patterns(left)
+            yield from triple_patterns(right)
+        case Filter(condition):
+            yield from _in_expression(condition)
+        case Bind(expr):
+            yield from _in_expression(expr)
+        case SubSelect(select):
+            yield from triple_patterns(select.where)
+            columns = (*(select.columns or ()), *select.group_by)
+            computed = [each.expr for each in columns if each.expr is not None]
+            for each_expr in (*computed, *select.having):
+                yield from _in_expression(each_expr)
+
+
+def _in_expression(expr: Expr) -> Iterator[TriplePattern]:
+    for each in walk(expr):
+        if isinstance(each, Exists) and isinstance(each.group, Group):
+            yield from triple_patterns(each.group)
 
 
 # --- variables -------------------------------------------------------------------------------------

@@ -54,6 +54,10 @@ class Stream:
             return Type.TIMESTAMP
         return dict(self.attributes).get(attribute)
 
+    def carried(self) -> tuple[Iri, ...]:
+        """The properties that its attributes carry: concepts, and what leads to entities."""
+        return (*(each for _, each in self.concepts), *(each.property for _, each in self.entities))
+
     @property
     def annotated(self) -> bool:
         """Whether its events have a graph worth speaking of."""
@@ -71,6 +75,14 @@ class Vocabulary(Protocol):
         """The class itself and all that are narrower than or the same as it."""
         ...
 
+    def properties(self) -> frozenset[Iri] | None:
+        """All properties that are used or declared; None where nothing is known that could tell."""
+        ...
+
+    def classes(self) -> frozenset[Iri] | None:
+        """All classes that are used or declared; None where nothing is known that could tell."""
+        ...
+
 
 class NoVocabulary:
     """The vocabulary where there is no knowledge: every word stands for itself."""
@@ -82,6 +94,12 @@ class NoVocabulary:
     def classes_below(self, concept: Iri) -> frozenset[Iri]:
         """The class itself."""
         return frozenset((concept,))
+
+    def properties(self) -> None:
+        """Nobody can tell."""
+
+    def classes(self) -> None:
+        """Nobody can tell."""
 
 
 @dataclass(frozen=True)

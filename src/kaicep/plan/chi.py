@@ -26,6 +26,7 @@ __all__ = [
     "SpanWindow",
     "Together",
     "Within",
+    "may_be_left_out",
 ]
 
 
@@ -128,6 +129,24 @@ class Together:
 
 
 Element = Place | Loop | Absent | Choice | Together
+
+
+def may_be_left_out(element: Element) -> bool:
+    """Whether a match may have no event at this place.
+
+    >>> may_be_left_out(Loop("b", 0, None)), may_be_left_out(Place("b"))
+    (True, False)
+    """
+    match element:
+        case Loop():
+            return element.least == 0
+        case Absent():
+            return True
+        case Choice():
+            return any(may_be_left_out(each) for each in element.members)
+        case Together():
+            return all(may_be_left_out(each) for each in element.members)
+    return False
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ class Match:
     """An answer: which query, when, the selected values, and the events that made it.
 
     Values are as JSON writes them: a time is its text. `events` maps a variable to an identity, to a
-    list of them for a loop; an EP-SPARQL match has none. `triples` are those of a CONSTRUCT.
+    list of them for a loop; an EP-SPARQL match has none. `triples` are those of a CONSTRUCT. `version`
+    is that of the knowledge under which its last event was judged; it shows once the knowledge changed.
     """
 
     query: str
@@ -63,6 +64,7 @@ class Match:
     select: Mapping[str, Any] = field(default_factory=dict)
     events: Mapping[str, Any] | None = None
     triples: tuple[str, ...] | None = None
+    version: int | None = field(default=None, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The match as the command line prints it."""
@@ -78,6 +80,8 @@ class Match:
             row["select"] = dict(self.select)
         if self.events is not None:
             row["events"] = dict(self.events)
+        if self.version:
+            row["knowledge"] = self.version
         return row
 
     def to_json(self) -> str:

@@ -18,7 +18,14 @@ from kaicep.plan.chi import AggregateWindow
 from kaicep.plan.expressions import Call, Exists, Expr, Field, rewrite, walk
 from kaicep.plan.nodes import Node, QueryPlan
 from kaicep.plan.sparql import Group, TriplePattern
-from kaicep.plan.text import element_text, expression_text, group_text, iri_text, triple_text
+from kaicep.plan.text import (
+    element_text,
+    expression_text,
+    group_text,
+    iri_text,
+    resolved_text,
+    triple_text,
+)
 from kaicep.plan.time import format_duration, format_time
 
 __all__ = ["Explanation", "explain_json", "explain_text"]
@@ -131,14 +138,14 @@ def _pattern(node: nodes.Pattern, prefixes: Prefixes) -> _Card:
     headline = f"SEQ ({', '.join(element_text(each) for each in node.sequence)})"
     details = [("match", f"{node.match}, after match {_skip(node)}")]
     if node.partition:
-        details.append(("partition by", ", ".join(_written(each) for each in node.partition)))
+        details.append(("partition by", ", ".join(resolved_text(each) for each in node.partition)))
     details += _conditions("join", node.conditions)
     details += [
         ("window", f"({', '.join('?' + each for each in window.variables)}) {format_duration(window.width)}")
         for window in node.windows
     ]
     if node.key:
-        details.append(("key", " = ".join(_written(each) for _, each in node.key)))
+        details.append(("key", " = ".join(resolved_text(each) for _, each in node.key)))
     if node.deadline is not None:
         details.append(("deadline", f"{format_duration(node.deadline)} after the first event"))
     return _Card("Pattern", headline, (*details, *_semantics(node.semantics, prefixes)))
@@ -152,9 +159,9 @@ def _skip(node: nodes.Pattern) -> str:
 def _window_aggregate(node: nodes.WindowAggregate, prefixes: Prefixes) -> _Card:
     details: list[tuple[str, str]] = []
     if node.partition:
-        details.append(("partition by", ", ".join(_written(each) for each in node.partition)))
+        details.append(("partition by", ", ".join(resolved_text(each) for each in node.partition)))
     if node.group_by:
-        details.append(("group by", ", ".join(_written(each) for each in node.group_by)))
+        details.append(("group by", ", ".join(resolved_text(each) for each in node.group_by)))
     details += _conditions("having", node.having)
     return _Card("WindowAggregate", _window(node.window), (*details, *_semantics(node.semantics, prefixes)))
 
@@ -174,11 +181,11 @@ def _bounds(within: nodes.Interval) -> str:
 
 def _column(column: nodes.OutputColumn) -> str:
     kind = "term" if column.type is None else str(column.type)
-    return f"{column.name}: {'list of ' if column.many else ''}{kind} = {_written(column.expr)}"
+    return f"{column.name}: {'list of ' if column.many else ''}{kind} = {resolved_text(column.expr)}"
 
 
 def _conditions(kind: str, conditions: tuple[Expr, ...]) -> tuple[tuple[str, str], ...]:
-    return tuple((kind, _written(each) + _reading(each)) for each in conditions)
+    return tuple((kind, resolved_text(each) + _reading(each)) for each in conditions)
 
 
 def _semantics(conditions: tuple[nodes.Semantic, ...], prefixes: Prefixes) -> tuple[tuple[str, str], ...]:
@@ -202,13 +209,6 @@ def _semantic(condition: nodes.Semantic, prefixes: Prefixes) -> tuple[str, str]:
     about = ", ".join(f"?{name}" for name in condition.variables) or "the knowledge alone"
     text = "\nor ".join(group_text(group, prefixes=prefixes) for group in condition.alternatives)
     return "path", f"about {about}{wanted}\n{text}"
-
-
-def _written(expr: Expr) -> str:
-    """A resolved expression as one would write it: widening goes without saying."""
-    return expression_text(
-        rewrite(expr, lambda node: node.args[0] if isinstance(node, Call) and node.op == "float" else node)
-    )
 
 
 def _reading(expr: Expr) -> str:

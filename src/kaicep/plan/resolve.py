@@ -24,6 +24,7 @@ from kaicep.plan.chi import (
     Place,
     SpanWindow,
     Together,
+    may_be_left_out,
 )
 from kaicep.plan.expressions import (
     Aggregate,
@@ -55,8 +56,10 @@ from kaicep.plan.paths import path_variables, semantic_conditions
 from kaicep.plan.problems import Problems
 from kaicep.plan.sparql import Bind
 from kaicep.plan.terms import Iri
+from kaicep.plan.text import iri_text
 from kaicep.plan.types import Type, unify
 from kaicep.plan.typing import Scope, Typer, resolve_field, type_of
+from kaicep.plan.words import warn_of_unknown_words
 
 __all__ = ["output_stream", "resolve_chi", "streams_of_class"]
 
@@ -115,6 +118,7 @@ class _Resolver:
         columns, having = self._columns()
         conditions = self._conditions(having)
         self._check_bindings()
+        self._check_words()
         selected = tuple(each.expr.name for each in columns if isinstance(each.expr, VariableRef))
         semantics = semantic_conditions(query.paths, self.variables, selected)
         self._check_semantics(semantics)
@@ -159,10 +163,13 @@ class _Resolver:
         if isinstance(source, Iri):
             found = streams_of_class(self.catalog, source)
             if not found:
+                prefixes = dict(self.catalog.known_prefixes(self.query.prefixes))
+                given = [each.event_class for each in self.catalog.streams.values() if each.event_class]
                 self.problems.error(
                     f"no stream is annotated with the class {source.local} or a subclass of it",
                     span,
-                    'give an annotation with "class" for a stream (--annotation)',
+                    did_you_mean(iri_text(source, prefixes), [iri_text(each, prefixes) for each in given])
+                    or 'give an annotation with "class" for a stream (--annotation)',
                 )
             return found
         stream = self.catalog.streams.get(source)
@@ -267,7 +274,7 @@ class _Resolver:
     def _check_absences(self, sequence: tuple[Element, ...]) -> None:
         trailing = [each for _, each in _trailing_absences(sequence)]
         for index, element in enumerate(sequence):
-            if isinstance(element, Absent) and all(_may_be_empty(each) for each in sequence[:index]):
+            if isinstance(element, Absent) and all(may_be_left_out(each) for each in sequence[:index]):
                 self.problems.error(
                     "the sequence begins with an absence: nothing says from when on",
                     element.span,
@@ -416,6 +423,12 @@ class _Resolver:
                         "BIND to another name, and compare the two with FILTER",
                     )
                 seen |= set(visible_variables(element))
+
+    def _check_words(self) -> None:
+        if self.query.paths:
+            streams = [each for streams in self.variables.values() for each in streams]
+            prefixes = self.scope.prefixes
+            warn_of_unknown_words(self.query.paths, streams, self.catalog, prefixes, self.problems)
 
     def _check_semantics(self, semantics: tuple[Semantic, ...]) -> None:
         for each in semantics:
@@ -669,27 +682,13 @@ def _element_variables(element: Element) -> Iterator[str]:
                 yield from _element_variables(each)
 
 
-def _may_be_empty(element: Element) -> bool:
-    """Whether a match may have no event at this place."""
-    match element:
-        case Loop():
-            return element.least == 0
-        case Absent():
-            return True
-        case Choice():
-            return any(_may_be_empty(each) for each in element.members)
-        case Together():
-            return all(_may_be_empty(each) for each in element.members)
-    return False
-
-
 def _trailing_absences(sequence: tuple[Element, ...]) -> list[tuple[int, Absent]]:
     return [
         (index, element)
         for index, element in enumerate(sequence)
         if isinstance(element, Absent)
         and isinstance(element.of, Place)
-        and all(_may_be_empty(each) for each in sequence[index + 1 :])
+        and all(may_be_left_out(each) for each in sequence[index + 1 :])
     ]
 
 

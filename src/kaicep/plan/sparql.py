@@ -37,6 +37,7 @@ __all__ = [
     "TriplePattern",
     "Triples",
     "Values",
+    "may_be_empty",
 ]
 
 TEMPORAL_OPERATORS = (
@@ -99,6 +100,24 @@ class Negated(Path):
 
 
 Predicate = Iri | Variable | Path
+
+
+def may_be_empty(path: Predicate) -> bool:
+    """Whether a path may lead from a node to itself in no step at all.
+
+    >>> may_be_empty(Repeat(Iri("urn:p"), 0, True)), may_be_empty(Iri("urn:p"))
+    (True, False)
+    """
+    match path:
+        case Repeat(of, least):
+            return least == 0 or may_be_empty(of)
+        case Sequence(parts):
+            return all(may_be_empty(each) for each in parts)
+        case Alternative(parts):
+            return any(may_be_empty(each) for each in parts)
+        case Inverse(of):
+            return may_be_empty(of)
+    return False
 
 
 @dataclass(frozen=True)

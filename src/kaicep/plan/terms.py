@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["OWL", "RDF", "RDFS", "XSD", "Blank", "Iri", "Literal", "Term", "Triple", "Variable", "n_triples", "sparql_json"]
+__all__ = [
+    "OWL",
+    "RDF",
+    "RDFS",
+    "XSD",
+    "Blank",
+    "Iri",
+    "Literal",
+    "Term",
+    "Triple",
+    "Variable",
+    "n_triples",
+    "sparql_json",
+]
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"

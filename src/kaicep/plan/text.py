@@ -40,6 +40,7 @@ from kaicep.plan.expressions import (
     Previous,
     TermConst,
     VariableRef,
+    rewrite,
 )
 from kaicep.plan.sparql import (
     Alternative,
@@ -83,6 +84,7 @@ __all__ = [
     "group_text",
     "iri_text",
     "name_text",
+    "resolved_text",
     "triple_text",
 ]
 
@@ -146,6 +148,13 @@ def expression_text(expr: Expr, prefixes: Mapping[str, str] = _NO_PREFIXES) -> s
     '(?b.x - ?a.x) * 2 > 50'
     """
     return _Printer(prefixes).expression(expr)
+
+
+def resolved_text(expr: Expr) -> str:
+    """A resolved expression as one would write it: that int64 is widened goes without saying."""
+    return expression_text(
+        rewrite(expr, lambda node: node.args[0] if isinstance(node, Call) and node.op == "float" else node)
+    )
 
 
 def group_text(group: Group, indent: int = 0, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:

@@ -150,7 +150,7 @@ class Typer:
     def _unknown_name(self, expr: Attribute | Concept, streams: tuple[Stream, ...]) -> None:
         names = " or ".join(each.name for each in streams) or "any stream"
         if isinstance(expr, Concept):
-            carried = [iri_text(prop, self.scope.prefixes) for each in streams for _, prop in each.concepts]
+            carried = [iri_text(prop, self.scope.prefixes) for each in streams for prop in each.carried()]
             self.problems.error(
                 f"no attribute of {names} carries {expr.text}",
                 expr.span,

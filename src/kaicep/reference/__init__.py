@@ -16,8 +16,9 @@ from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Program
 from kaicep.plan.terms import Triple
 from kaicep.plan.types import Type, Value
-from kaicep.reference.chicep import run_chi
+from kaicep.reference.chicep import answers
 from kaicep.reference.epsparql import run_epsparql
+from kaicep.reference.semantics import KnowledgeSemantics
 
 __all__ = ["evaluate"]
 
@@ -39,12 +40,13 @@ def evaluate(
         for event in batch:
             if not event.late:
                 streams[event.stream].append(event)
+    semantics = KnowledgeSemantics(catalog, knowledge, unknown)
     matches: list[Match] = []
     answered = False
     for query in program.queries:
         if query.language == "chi-CEP":
             events = [event for name in query.reads for event in streams[name]]
-            for answer in run_chi(query, events, catalog, knowledge, unknown):
+            for answer in answers(query, events, semantics):
                 matches.append(answer.match)
                 streams[query.name].append(_derived(query.name, answer.match, answer.values, catalog))
         elif not answered:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Predicate, Repeat, Sequence
+from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Repeat, Sequence
 from kaicep.plan.terms import Iri, Term
 from kaicep.reference.graph import Graph, Interval
 
-__all__ = ["Way", "may_be_empty", "span_of", "ways"]
+__all__ = ["Way", "span_of", "ways"]
 
 
 class Way(NamedTuple):
@@ -34,21 +34,6 @@ def span_of(first: Interval | None, second: Interval | None) -> Interval | None:
     if first is None or second is None:
         return second if first is None else first
     return min(first[0], second[0]), max(first[1], second[1])
-
-
-def may_be_empty(path: Predicate) -> bool:
-    """Whether a path also joins a node with itself by no step at all."""
-    match path:
-        case Repeat(of, least, _):
-            return least == 0 or may_be_empty(of)
-        case Inverse(of):
-            return may_be_empty(of)
-        case Sequence(parts):
-            return all(may_be_empty(each) for each in parts)
-        case Alternative(parts):
-            return any(may_be_empty(each) for each in parts)
-        case _:
-            return False
 
 
 def ways(graph: Graph, start: Term | None, path: Iri | Path, end: Term | None) -> Iterator[Way]:

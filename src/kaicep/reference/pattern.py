@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 
-from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, Together
+from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, Together, may_be_left_out
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Aggregate, Expr, Field, Previous, variables_of
 from kaicep.plan.nodes import Pattern, Semantic
@@ -63,20 +63,7 @@ def pattern_matches(pattern: Pattern, events: Sequence[Event], semantics: Semant
 
 def may_end(rest: Residual) -> bool:
     """Whether a match may be complete although this is left of the pattern."""
-    return all(_may_be_empty(each) for each in rest)
-
-
-def _may_be_empty(element: Element) -> bool:
-    match element:
-        case Loop():
-            return element.least == 0
-        case Absent():
-            return True
-        case Choice():
-            return any(_may_be_empty(each) for each in element.members)
-        case Together():
-            return may_end(element.members)
-    return False
+    return all(may_be_left_out(each) for each in rest)
 
 
 @lru_cache(maxsize=4096)
@@ -92,7 +79,7 @@ def frontiers(rest: Residual) -> tuple[Frontier, ...]:
         return ()
     first, later = rest[0], rest[1:]
     inside = tuple(tuple((variable, left + later) for variable, left in each) for each in _inside(first))
-    return inside + (frontiers(later) if _may_be_empty(first) else ())
+    return inside + (frontiers(later) if may_be_left_out(first) else ())
 
 
 def _inside(element: Element) -> list[Frontier]:
@@ -122,7 +109,7 @@ def _any_member(members: tuple[Element, ...]) -> list[Frontier]:
     """Every member goes on in one of its ways, or is done for good where it may be."""
     done: Frontier = ()
     found: list[Frontier] = []
-    for way in product(*(_inside(each) + [done] * _may_be_empty(each) for each in members)):
+    for way in product(*(_inside(each) + [done] * may_be_left_out(each) for each in members)):
         still_open = [(member, frontier) for member, frontier in zip(members, way, strict=True) if frontier]
         steps: list[tuple[str, Residual]] = []
         for index, (_, frontier) in enumerate(still_open):

@@ -21,8 +21,9 @@ __all__ = ["KnowledgeSemantics"]
 class KnowledgeSemantics:
     """Evaluates each PATH over the knowledge united with the graphs of the events that it is about.
 
-    That union is what the reasoning closes. Answers are kept, since a search asks for them again and
-    again; so are the graphs, so that an entity nobody knows is counted once for each event.
+    That union is what the reasoning closes. The knowledge is that of the event's time, and of the last
+    one where there are several. Answers are kept, since a search asks for them again and again; so are
+    the graphs, so that an entity nobody knows is counted once for each event.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class KnowledgeSemantics:
         self.catalog = catalog
         self.knowledge = Knowledge.empty() if knowledge is None else knowledge
         self.unknown = unknown
-        self._graphs: dict[Event, EventGraph] = {}
+        self._graphs: dict[tuple[Event, int], EventGraph] = {}
         self._answers: dict[tuple[Semantic, tuple[Event, ...]], frozenset[Row]] = {}
 
     def solutions(self, condition: Semantic, binding: Mapping[str, Event]) -> frozenset[Row]:
@@ -43,9 +44,13 @@ class KnowledgeSemantics:
         return self._answers[key]
 
     def _solutions(self, condition: Semantic, events: tuple[Event, ...]) -> frozenset[Row]:
-        graphs = {name: self._graph(event) for name, event in zip(condition.variables, events, strict=True)}
+        epoch = self.knowledge.epoch(max((event.ts for event in events), default=0))
+        knowledge = self.knowledge.in_epoch(epoch)
+        graphs = {
+            name: self._graph(event, epoch) for name, event in zip(condition.variables, events, strict=True)
+        }
         triples = [triple for each in graphs.values() for triple in each.triples]
-        union = Graph(self.knowledge, [(each, None) for each in self.knowledge.entails_with(triples)])
+        union = Graph(knowledge, [(each, None) for each in knowledge.entails_with(triples)])
         nodes = {name: each.node for name, each in graphs.items()}
         return frozenset(
             row
@@ -62,8 +67,9 @@ class KnowledgeSemantics:
             for each in graph.unknown
         )
 
-    def _graph(self, event: Event) -> EventGraph:
-        if event not in self._graphs:
+    def _graph(self, event: Event, epoch: int) -> EventGraph:
+        if (event, epoch) not in self._graphs:
             stream = self.catalog.streams.get(event.stream, Stream(event.stream))
-            self._graphs[event] = event_triples(event, stream, self.knowledge, self.unknown)
-        return self._graphs[event]
+            knowledge = self.knowledge.in_epoch(epoch)
+            self._graphs[event, epoch] = event_triples(event, stream, knowledge, self.unknown)
+        return self._graphs[event, epoch]

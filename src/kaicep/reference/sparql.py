@@ -29,12 +29,12 @@ from kaicep.plan.nodes import (
     Temporal,
     Union,
 )
-from kaicep.plan.sparql import Group, Path, TriplePattern
+from kaicep.plan.sparql import Group, Path, TriplePattern, may_be_empty
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Iri, Term, Variable
 from kaicep.plan.values import ExpressionError
 from kaicep.reference.graph import Graph, Interval
-from kaicep.reference.paths import Way, may_be_empty, span_of, ways
+from kaicep.reference.paths import Way, span_of, ways
 
 __all__ = ["Bindings", "Solution", "bindings", "evaluate", "exists", "new_solutions", "only_grows"]
 

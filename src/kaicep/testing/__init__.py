@@ -67,7 +67,8 @@ def check(
     """Checks that the query, over the events, gives the expected matches, whatever the order of arrival.
 
     `query` is a text in chi-CEP, or several by name; a name that ends in `.epsparql` marks EP-SPARQL, as
-    a file name does. `events` is a table, or one for each stream by name. `knowledge` is Turtle.
+    a file name does. `events` is a table, or one for each stream by name. `knowledge` is Turtle,
+    or TriG where statements hold for a time.
     Returns the matches of the first run; raises `AssertionError` with the difference.
     """
     case = _case(query, events, knowledge, reasoning, annotations, lateness, now)
@@ -180,7 +181,7 @@ def _case(
         [label for _, label in made],
         {name: each[0] for name, each in streams.items()},
         known,
-        Knowledge.parse(knowledge, reasoning=reasoning),
+        Knowledge.parse(knowledge, format="trig", reasoning=reasoning),
         _duration(lateness),
         None if now is None else _instant(now),
     )

@@ -1,0 +1,169 @@
+"""The steps of a pattern: what may come next after some of its events are found (semantics 2).
+
+What is left of a pattern is a pattern again, so a state is what is left and which variables have events.
+From a state lead *frontiers*. Where the pattern leaves a choice that is not the events' to make (one more
+round of a loop, or none), each way is a frontier of its own. Where the event decides (which branch of a
+disjunction, which member of a conjunction), all these places are in one frontier: `MATCH next` takes, for
+each frontier, the earliest event that fits any of its places. States are made as they are reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, Together
+
+__all__ = ["Residual", "Steps", "certain", "may_end", "open_variables", "read_rest", "steps", "variables_in",
+           "write_rest"]
+
+Residual = tuple[Element, ...]
+"""What is left of a pattern."""
+
+Steps = tuple[tuple[str, Residual], ...]
+"""Places that stand open side by side: the variable to bind, and what is left after that."""
+
+
+def may_end(rest: Residual) -> bool:
+    """Whether a match may be complete although this is left of the pattern."""
+    return all(_optional(each) for each in rest)
+
+
+def _optional(element: Element) -> bool:
+    match element:
+        case Loop():
+            return element.least == 0
+        case Absent():
+            return True
+        case Choice():
+            return any(map(_optional, element.members))
+        case Together():
+            return all(map(_optional, element.members))
+    return False
+
+
+@lru_cache(maxsize=4096)
+def steps(rest: Residual) -> tuple[Steps, ...]:
+    """The frontiers of what is left; each belongs to one element of the pattern.
+
+    >>> [[variable for variable, _ in each] for each in steps((Loop("b", 0, None), Place("c")))]
+    [['b'], ['c']]
+    >>> [[variable for variable, _ in each] for each in steps((Choice((Place("b"), Place("c"))),))]
+    [['b', 'c']]
+    """
+    found: list[Steps] = []
+    for index, element in enumerate(rest):
+        later = rest[index + 1 :]
+        found += [tuple((name, left + later) for name, left in each) for each in _inside(element)]
+        if not _optional(element):
+            break
+    return tuple(found)
+
+
+def _inside(element: Element) -> list[Steps]:
+    """The frontiers of one element; what is left is what is left of that element."""
+    match element:
+        case Place():
+            return [((element.variable, ()),)]
+        case Loop():
+            if element.most == 0:
+                return []
+            most = None if element.most is None else element.most - 1
+            return [((element.variable, (Loop(element.variable, max(element.least - 1, 0), most),)),)]
+        case Choice():
+            ways = [way for way in map(_inside, element.members) if way]
+            return [sum(way, ()) for way in product(*ways)] if ways else []
+        case Together():
+            return _members(element.members)
+    return []  # an absence takes no event
+
+
+def _members(members: tuple[Element, ...]) -> list[Steps]:
+    """Every member goes on in one of its ways, or is done for good where it may be."""
+    done: Steps = ()
+    found: list[Steps] = []
+    for way in product(*(_inside(each) + ([done] if _optional(each) else []) for each in members)):
+        going = [(member, frontier) for member, frontier in zip(members, way, strict=True) if frontier]
+        taken: list[tuple[str, Residual]] = []
+        for index, (_, frontier) in enumerate(going):
+            before = tuple(member for member, _ in going[:index])
+            after = tuple(member for member, _ in going[index + 1 :])
+            taken += [(name, (Together(before + left + after),)) for name, left in frontier]
+        if taken:
+            found.append(tuple(taken))
+    return found
+
+
+def variables_in(element: Element) -> Iterator[str]:
+    """The variables that an element may bind."""
+    match element:
+        case Place():
+            yield element.variable
+        case Loop():
+            if element.most != 0:
+                yield element.variable
+        case Choice() | Together():
+            for each in element.members:
+                yield from variables_in(each)
+
+
+@lru_cache(maxsize=4096)
+def open_variables(rest: Residual) -> frozenset[str]:
+    """The variables that may still be bound."""
+    return frozenset(name for each in rest for name in variables_in(each))
+
+
+@lru_cache(maxsize=4096)
+def certain(rest: Residual) -> frozenset[str]:
+    """The variables that will be bound in every match that goes on from here."""
+    names: set[str] = set()
+    for each in rest:
+        if isinstance(each, Together):
+            names |= certain(each.members)
+        elif isinstance(each, Place) or (isinstance(each, Loop) and each.least > 0):
+            names.add(each.variable)
+    return frozenset(names)
+
+
+# --- in a saved state ----------------------------------------------------------------------------------------
+
+
+def write_rest(rest: Residual) -> list[Any]:
+    """What is left of a pattern, as JSON holds it.
+
+    >>> read_rest(write_rest((Loop("b", 0, None), Absent(Place("n"))))) == (Loop("b", 0, None), Absent(Place("n")))
+    True
+    """
+    return [_write(each) for each in rest]
+
+
+def _write(element: Element) -> list[Any]:
+    match element:
+        case Place():
+            return ["place", element.variable]
+        case Loop():
+            return ["loop", element.variable, element.least, element.most]
+        case Absent():
+            return ["absent", element.variable]
+        case Choice():
+            return ["choice", *map(_write, element.members)]
+        case Together():
+            return ["together", *map(_write, element.members)]
+
+
+def read_rest(rows: list[Any]) -> Residual:
+    """What `write_rest` wrote."""
+    return tuple(_read(each) for each in rows)
+
+
+def _read(row: list[Any]) -> Element:
+    kind, *given = row
+    if kind == "place":
+        return Place(given[0])
+    if kind == "loop":
+        return Loop(*given)
+    if kind == "absent":
+        return Absent(Place(given[0]))
+    return (Choice if kind == "choice" else Together)(read_rest(given))

@@ -1,0 +1,181 @@
+"""Conditions and values over solutions: what is said of the duration is compared as a number, at once;
+everything else is evaluated as SPARQL says.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from kaicep.plan.expressions import Call, Exists, Expr, TermConst, VariableRef, walk
+from kaicep.plan.functions import Scope, evaluate_expression, holds
+from kaicep.plan.literals import parse_xsd_duration
+from kaicep.plan.terms import XSD, Literal
+from kaicep.plan.values import ExpressionError
+from kaicep.kernel.epsparql.state import Batch, Reading, Values, all_reads
+from kaicep.kernel.epsparql.terms import term_of
+
+__all__ = ["Condition", "Probe", "Value", "conjuncts", "duration_bound", "existences", "expression_variables"]
+
+
+class Probe(Reading, Protocol):
+    """Answers EXISTS."""
+
+    def step(self, batch: Batch) -> None:
+        """Takes note of new occurrences."""
+
+    def seen(self, given: Mapping[str, str], end: int | None) -> bool:
+        """Whether the group has a solution for these terms that ends by then, or has no time."""
+        ...
+
+
+Probes = Mapping[Exists, Probe]
+Given = Mapping[str, str]
+_NONE: Given = {}
+_Test = Callable[[Values, int | None, int | None], bool]
+
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+    "!=": operator.ne,
+}
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
+
+
+def conjuncts(condition: Expr | None) -> tuple[Expr, ...]:
+    """The conditions that must all be true; an error in one is like a falsehood."""
+    if condition is None:
+        return ()
+    if isinstance(condition, Call) and condition.op == "and":
+        return tuple(part for each in condition.args for part in conjuncts(each))
+    return (condition,)
+
+
+def duration_bound(condition: Expr | None) -> int | None:
+    """The longest duration in microseconds that a condition lets pass; None is any."""
+    bounds: list[int] = []
+    for each in conjuncts(condition):
+        found = _duration_comparison(each)
+        if found is not None and found[0] in ("<", "<=", "="):
+            bounds.append(found[1] - (found[0] == "<"))
+    return min(bounds, default=None)
+
+
+def existences(expr: Expr | None) -> list[Exists]:
+    """Every EXISTS in an expression."""
+    return [] if expr is None else [each for each in walk(expr) if isinstance(each, Exists)]
+
+
+def expression_variables(expr: Expr) -> set[str]:
+    """The variables that an expression names itself, not those inside of its EXISTS."""
+    return {each.name for each in walk(expr) if isinstance(each, VariableRef)}
+
+
+def _duration_comparison(expr: Expr) -> tuple[str, int] | None:
+    """`getDURATION()` compared with a constant: the sign and the microseconds."""
+    if not isinstance(expr, Call) or expr.op not in _COMPARISONS:
+        return None
+    left, right = expr.args
+    sign = expr.op
+    if isinstance(left, TermConst):
+        left, right, sign = right, left, _MIRRORED[sign]
+    if not (isinstance(left, Call) and left.op == "getduration" and isinstance(right, TermConst)):
+        return None
+    term = right.term
+    if not isinstance(term, Literal) or term.datatype not in (XSD + "duration", XSD + "dayTimeDuration"):
+        return None
+    micros = parse_xsd_duration(term.lexical)
+    return None if micros is None else (sign, micros)
+
+
+class _Scopes:
+    """What an expression sees of a solution: the variables that it names, or all where that matters."""
+
+    def __init__(self, expr: Expr, names: Sequence[str], probes: Probes, given: Given) -> None:
+        whole = any(isinstance(e, Exists) or (isinstance(e, Call) and e.op == "bnode") for e in walk(expr))
+        wanted = None if whole else expression_variables(expr)
+        self._places = [(name, i) for i, name in enumerate(names) if wanted is None or name in wanted]
+        self._probes = probes
+        self._given = given
+        self._terms = {name: term_of(text) for name, text in given.items()}
+
+    def of(self, values: Values, start: int | None, end: int | None) -> Scope:
+        bindings = {n: term_of(text) for n, i in self._places if (text := values[i]) is not None}
+        if self._terms:
+            bindings = {**self._terms, **bindings}
+        interval = None if start is None or end is None else (start, end)
+        if not self._probes:
+            return Scope(bindings, interval)
+
+        def exists(expr: Exists) -> bool:
+            known = {n: text for n, i in self._places if (text := values[i]) is not None}
+            return self._probes[expr].seen({**self._given, **known}, end) is not expr.negated
+
+        return Scope(bindings, interval, exists)
+
+
+class Condition:
+    """A condition on solutions with some names, beside terms that are given; none holds always."""
+
+    def __init__(
+        self, parts: Iterable[Expr], names: Sequence[str], probes: Probes, given: Given = _NONE
+    ) -> None:
+        self._probes = probes
+        self._given = given
+        self._tests = [self._test(each, names) for each in parts]
+
+    def __bool__(self) -> bool:
+        return bool(self._tests)
+
+    def reads(self, *operators: Reading) -> frozenset[str] | None:
+        """The predicates that it and some operators look at; None is any."""
+        return all_reads(*operators, *self._probes.values())
+
+    def step(self, batch: Batch) -> None:
+        """Lets EXISTS take note of new occurrences."""
+        for each in self._probes.values():
+            each.step(batch)
+
+    def holds(self, values: Values, start: int | None, end: int | None) -> bool:
+        """Whether it is true for a solution."""
+        for test in self._tests:
+            if not test(values, start, end):
+                return False
+        return True
+
+    def _test(self, expr: Expr, names: Sequence[str]) -> _Test:
+        found = _duration_comparison(expr)
+        if found is not None:
+            compare, micros = _COMPARISONS[found[0]], found[1]
+            return lambda _, start, end: start is not None and end is not None and compare(end - start, micros)
+        scopes = _Scopes(expr, names, self._probes, self._given)
+        return lambda values, start, end: holds(expr, scopes.of(values, start, end))
+
+
+class Value:
+    """The value of an expression on solutions of given names."""
+
+    def __init__(self, expr: Expr, names: Sequence[str], probes: Probes | None = None) -> None:
+        self._expr = expr
+        self._probes = probes or {}
+        self._scopes = _Scopes(expr, names, self._probes, self._given)
+
+    def reads(self, *operators: Reading) -> frozenset[str] | None:
+        """The predicates that it and some operators look at; None is any."""
+        return all_reads(*operators, *self._probes.values())
+
+    def step(self, batch: Batch) -> None:
+        """Lets EXISTS take note of new occurrences."""
+        for each in self._probes.values():
+            each.step(batch)
+
+    def of(self, values: Values, start: int | None, end: int | None) -> str | None:
+        """The value for a solution; None where there is none."""
+        try:
+            return str(evaluate_expression(self._expr, self._scopes.of(values, start, end)))
+        except ExpressionError:
+            return None

@@ -1,0 +1,287 @@
+"""GROUP BY as running aggregates: at each instant one result for each group that has a new solution."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from kaicep.plan.aggregates import aggregate
+from kaicep.plan.expressions import Aggregate
+from kaicep.plan.terms import Literal, Term
+from kaicep.plan.values import ExpressionError, Number, calculate, number, numeral, order_key
+from kaicep.kernel.epsparql.expressions import Value
+from kaicep.kernel.epsparql.operators import Operator
+from kaicep.kernel.epsparql.state import Batch, Context, Row, Values
+from kaicep.kernel.epsparql.terms import term_of
+
+__all__ = ["Grouped", "Running"]
+
+_Key = tuple[str | None, ...]
+
+
+class Running:
+    """An aggregate that takes one value after the other; None is an error.
+
+    >>> total = Running("SUM", distinct=False, separator=" ")
+    >>> total.add('"2"^^<http://www.w3.org/2001/XMLSchema#integer>')
+    >>> total.result()
+    '"2"^^<http://www.w3.org/2001/XMLSchema#integer>'
+    """
+
+    def __init__(self, op: str, distinct: bool, separator: str) -> None:
+        self.op = op
+        self.separator = separator
+        self.seen: dict[str | None, None] | None = {} if distinct else None
+        self.count = 0
+        self.wrong = False
+        self.best: str | None = None
+        self.kind = 0
+        self.whole: int | Decimal = 0
+        self.floating = Fraction(0)
+        self.special: list[float] = []
+        self.positive = False
+        self.texts: list[str] = []
+
+    def add(self, value: str | None) -> None:
+        """Takes a value."""
+        if self.seen is not None:
+            if value in self.seen:
+                return
+            self.seen[value] = None
+        if value is None:
+            self.wrong = True
+            return
+        self.count += 1
+        term = term_of(value) if self.op != "COUNT" else None
+        if term is None or (self.wrong and self.op != "SAMPLE"):
+            return
+        if self.op in ("MIN", "MAX", "SAMPLE"):
+            self._compare(value, term)
+        elif self.op in ("SUM", "AVG"):
+            self._sum(term)
+        else:
+            self._list(term)
+
+    def _compare(self, value: str, term: Term) -> None:
+        if self.best is not None:
+            known, new = order_key(term_of(self.best)), order_key(term)
+            if not (new > known if self.op == "MAX" else new < known):
+                return
+        self.best = value
+
+    def _sum(self, term: Term) -> None:
+        try:
+            kind, value = number(term)
+        except ExpressionError:
+            self.wrong = True
+            return
+        if kind >= 1 and self.kind < 1:
+            self.whole = Decimal(0) + self.whole
+        self.kind = max(self.kind, kind)
+        self.positive = self.positive or value > 0
+        if not isinstance(value, float):
+            self.whole = self.whole + value
+            self.floating += Fraction(float(value))
+        elif math.isfinite(value):
+            self.floating += Fraction(value)
+        elif value not in self.special or value != value:
+            self.special.append(value)
+
+    def _list(self, term: Term) -> None:
+        try:
+            alone = aggregate(self.op, [term])
+        except ExpressionError:
+            self.wrong = True
+            return
+        assert isinstance(alone, Literal)
+        self.texts.append(alone.lexical)
+
+    def result(self) -> str | None:
+        """The aggregate of what came so far; None where it has no value."""
+        if self.op == "COUNT":
+            return str(numeral(Number(0, self.count)))
+        if self.wrong and self.op != "SAMPLE":
+            return None
+        if self.op in ("MIN", "MAX", "SAMPLE"):
+            return self.best
+        if self.op == "GROUP_CONCAT":
+            return str(Literal(self.separator.join(self.texts)))
+        return self._total()
+
+    def _total(self) -> str | None:
+        total = Number(self.kind, self.whole if self.kind < 2 else self._rounded())
+        if self.op == "SUM":
+            return str(numeral(total))
+        if not self.count:
+            return str(numeral(Number(0, 0)))
+        try:
+            return str(numeral(calculate("/", total, Number(0, self.count))))
+        except ExpressionError:
+            return None
+
+    def _rounded(self) -> float:
+        if self.special:
+            return sum(self.special)
+        try:
+            return float(self.floating)
+        except OverflowError:
+            return math.inf if self.positive else -math.inf
+
+    def dump(self) -> Any:
+        """Its state in the types of JSON."""
+        seen = None if self.seen is None else list(self.seen)
+        exact = [str(self.whole), *(str(each) for each in self.floating.as_integer_ratio())]
+        special = [repr(each) for each in self.special]
+        return [seen, self.count, self.wrong, self.best, self.kind, exact, special, self.positive, self.texts]
+
+    def load(self, state: Any) -> None:
+        """Takes over a state that was dumped."""
+        seen, self.count, self.wrong, self.best, self.kind, exact, special, self.positive, self.texts = state
+        self.seen = None if seen is None else dict.fromkeys(seen)
+        self.whole = int(exact[0]) if self.kind < 1 else Decimal(exact[0])
+        self.floating = Fraction(int(exact[1]), int(exact[2]))
+        self.special = [float(each) for each in special]
+
+
+class _Group:
+    """The aggregates of one group, and when its first solution began."""
+
+    def __init__(self, aggregates: Sequence[Running]) -> None:
+        self.start: int | None = None
+        self.aggregates = aggregates
+
+
+class Grouped(Operator):
+    """GROUP BY: keys by name (no value: the variable itself), aggregates by name (no value: whole rows)."""
+
+    def __init__(
+        self,
+        below: Operator,
+        keys: Sequence[tuple[str, Value | None]],
+        aggregates: Sequence[tuple[str, Aggregate, Value | None]],
+        context: Context,
+    ) -> None:
+        plain = {name for name, value in keys if value is None}
+        names = [name for name, _ in keys] + [name for name, _, _ in aggregates]
+        super().__init__(names, below.certain & plain)
+        self.below = below
+        self._keys = keys
+        self._aggregates = aggregates
+        self._plain = plain
+        self._places = {name: i for i, name in enumerate(below.names)}
+        self._context = context
+        self._groups: dict[_Key, _Group] = {}
+        self._changed: dict[_Key, _Group] = {}
+        context.keepers.append(self)
+
+    def reads(self) -> frozenset[str] | None:
+        values = [value for _, value in self._keys] + [value for _, _, value in self._aggregates]
+        found = [each.reads(self.below) for each in values if each is not None] + [self.below.reads()]
+        return None if None in found else frozenset().union(*(each for each in found if each))
+
+    def step(self, batch: Batch) -> list[Row]:
+        for value in [value for _, value in self._keys] + [value for _, _, value in self._aggregates]:
+            if value is not None:
+                value.step(batch)
+        self._changed = {}
+        members = self.below.step(batch)
+        for start, end, values in sorted(members, key=lambda each: (each[0], self._text(each[2]))):
+            group = self._open(self._key(values, start, end))
+            group.start = start if group.start is None else min(start, group.start)
+            self._take(group, values, start, end)
+        found: list[Row] = []
+        for key, group in self._changed.items():
+            assert group.start is not None
+            found.append((group.start, batch.end, self._result(key, group)))
+        return found
+
+    def still(self, given: Mapping[str, str]) -> list[Values]:
+        inside = {name: text for name, text in given.items() if name in self._plain}
+        keys = dict.fromkeys(self._key(each, None, None) for each in self.below.still(inside))
+        found = [self._result(key, self._begun(key)) for key in keys]
+        return [each for each in found if self.fits(each, given)]
+
+    def _key(self, values: Values, start: int | None, end: int | None) -> _Key:
+        places = self._places
+        return tuple(
+            (values[places[name]] if name in places else None) if value is None else value.of(values, start, end)
+            for name, value in self._keys
+        )
+
+    def _open(self, key: _Key) -> _Group:
+        """A group that is about to take solutions of this instant."""
+        group = self._changed.get(key)
+        if group is None:
+            known = self._groups.get(key)
+            if known is not None:
+                group = copy.deepcopy(known) if self._context.replays else known
+            else:
+                group = self._begun(key)
+                if len(self._groups) >= self._context.cap:
+                    raise self._context.refuse_more("an aggregate", bounded=False)
+            self._changed[key] = group
+            if not self._context.replays:
+                self._groups[key] = group
+        return group
+
+    def _begun(self, key: _Key) -> _Group:
+        """A group as knowledge alone makes it."""
+        group = _Group([Running(each.op, each.distinct, each.separator) for _, each, _ in self._aggregates])
+        named = zip(self._keys, key, strict=True)
+        given = {name: text for (name, value), text in named if value is None and text is not None}
+        members = [each for each in self.below.still(given) if self._key(each, None, None) == key]
+        for values in sorted(members, key=self._text):
+            self._take(group, values, None, None)
+        return group
+
+    def _take(self, group: _Group, values: Values, start: int | None, end: int | None) -> None:
+        for running, (_, _, value) in zip(group.aggregates, self._aggregates, strict=True):
+            running.add(self._text(values) if value is None else value.of(values, start, end))
+
+    def _result(self, key: _Key, group: _Group) -> Values:
+        return (*key, *(each.result() for each in group.aggregates))
+
+    def _text(self, values: Values) -> str:
+        bound = sorted((n, text) for n, text in zip(self.below.names, values, strict=True) if text is not None)
+        return " ".join(f"?{name}={text}" for name, text in bound)
+
+    # --- state --------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """How many groups there are."""
+        return len(self._groups)
+
+    def undo(self) -> None:
+        """The changed groups are copies."""
+        self._changed = {}
+
+    def commit(self) -> None:
+        """Takes over the changed groups."""
+        self._groups.update(self._changed)
+        self._changed = {}
+
+    def due(self) -> int | None:
+        """A group never ends."""
+        return None
+
+    def sweep(self, now: int) -> None:
+        """A group never ends."""
+
+    def dump(self) -> Any:
+        """Each group with its key, its start and its aggregates."""
+        return [[key, each.start, [one.dump() for one in each.aggregates]] for key, each in self._groups.items()]
+
+    def load(self, state: Any) -> None:
+        """Takes over groups that were dumped."""
+        self._groups = {}
+        for key, start, aggregates in state:
+            group = _Group([Running(each.op, each.distinct, each.separator) for _, each, _ in self._aggregates])
+            group.start = start
+            for running, dumped in zip(group.aggregates, aggregates, strict=True):
+                running.load(dumped)
+            self._groups[tuple(key)] = group

@@ -1,0 +1,294 @@
+"""Basic graph patterns: each new occurrence meets the patterns it fits, and is joined with what the
+other patterns find among the occurrences kept and, by lookup, among the facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from kaicep.plan.sparql import Node as Place
+from kaicep.plan.sparql import Path, TriplePattern
+from kaicep.plan.terms import Iri, Variable
+from kaicep.kernel.epsparql.operators import Operator, Restricted
+from kaicep.kernel.epsparql.paths import View, has_empty, may_be_empty, predicates, ways
+from kaicep.kernel.epsparql.state import Batch, Context, Graph, Occurrence, Row, Values
+
+__all__ = ["Basic", "Single", "basic"]
+
+
+def basic(
+    patterns: tuple[TriplePattern, ...], context: Context, bound: int | None, given: Mapping[str, str]
+) -> Operator:
+    """The operator of a basic graph pattern, of which some variables may stand for given terms."""
+    if len(patterns) != 1 or isinstance(patterns[0].predicate, Path):
+        return Basic(patterns, context, bound, given)
+    single = Single(patterns[0], context)
+    return Restricted(single, given) if given else single
+
+
+class _Partial(NamedTuple):
+    """A solution in the making: values, interval, and the ways through the paths so far."""
+
+    values: Values
+    start: int | None = None
+    end: int | None = None
+    via: tuple[tuple[int, tuple[object, ...]], ...] = ()
+
+
+class _Pattern:
+    """A triple pattern over the variables of its group: at each place a text or the place of a variable."""
+
+    def __init__(self, pattern: TriplePattern, index: int, names: Sequence[str]) -> None:
+        self.index = index
+        ends: tuple[Place, ...] = (pattern.subject, pattern.object)
+        self.path = pattern.predicate if isinstance(pattern.predicate, Path) else None
+        middle = () if isinstance(pattern.predicate, Path) else (pattern.predicate,)
+        places = (ends[0], *middle, ends[1])
+        self.constants = [None if isinstance(each, Variable) else str(each) for each in places]
+        self.slots = [names.index(each.name) if isinstance(each, Variable) else -1 for each in places]
+        self.variables = frozenset(each.name for each in places if isinstance(each, Variable))
+        self.free = all(isinstance(each, Variable) for each in ends)
+        self.empty = self.path is not None and may_be_empty(self.path)
+        self.greedy = self.path is not None and self.free and has_empty(self.path)
+        self._ends = ends
+        self._middle = pattern.predicate
+
+    def walks(self) -> frozenset[str] | None:
+        """The predicates of the triples that it looks at; None is any."""
+        if self.path is not None:
+            return None if self.greedy else predicates(self.path)
+        return None if self.constants[1] is None else frozenset((self.constants[1],))
+
+    def known(self, bound: frozenset[str] | set[str]) -> int:
+        """How many of its ends are known; the predicate counts least."""
+        ends = sum(not isinstance(each, Variable) or each.name in bound for each in self._ends)
+        middle = not isinstance(self._middle, Variable) or self._middle.name in bound
+        return 2 * ends + middle
+
+    def resolved(self, values: Values) -> list[str | None]:
+        """What is known of its places."""
+        pairs = zip(self.constants, self.slots, strict=True)
+        return [values[slot] if slot >= 0 else constant for constant, slot in pairs]
+
+    def bind(self, values: Values, terms: Sequence[str]) -> Values | None:
+        """The values with its variables bound; None where one would stand for two terms."""
+        bound = list(values)
+        for slot, constant, term in zip(self.slots, self.constants, terms, strict=True):
+            if slot < 0:
+                if constant != term:
+                    return None
+            elif bound[slot] is None:
+                bound[slot] = term
+            elif bound[slot] != term:
+                return None
+        return tuple(bound)
+
+
+def _names(patterns: Iterable[TriplePattern]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for each in patterns:
+        for place in (each.subject, each.predicate, each.object):
+            if isinstance(place, Variable):
+                found[place.name] = None
+    return tuple(found)
+
+
+class Single(Operator):
+    """One triple pattern: every occurrence that fits is a solution, and nothing is kept."""
+
+    def __init__(self, pattern: TriplePattern, context: Context) -> None:
+        names = _names((pattern,))
+        super().__init__(names, frozenset(names))
+        self._facts = context.facts
+        self._pattern = _Pattern(pattern, 0, names)
+        self._nothing: Values = (None,) * len(names)
+        slots, constants = self._pattern.slots, self._pattern.constants
+        self._predicate = constants[1]
+        self._checks = [(i, text) for i, text in enumerate(constants) if text is not None and i != 1]
+        # Where no variable stands twice, the values are the terms at certain places.
+        plain = sorted(slot for slot in slots if slot >= 0) == list(range(len(names)))
+        self._picks = [slots.index(slot) for slot in range(len(names))] if plain else None
+
+    def reads(self) -> frozenset[str] | None:
+        return self._pattern.walks()
+
+    def step(self, batch: Batch) -> list[Row]:
+        predicate = self._predicate
+        new = batch.all if predicate is None else batch.by_predicate.get(predicate, ())
+        found: list[Row] = []
+        for each in new:
+            if any(each[i] != text for i, text in self._checks):
+                continue
+            if self._picks is not None:
+                found.append((each[3], each[4], tuple([str(each[i]) for i in self._picks])))
+            elif (values := self._pattern.bind(self._nothing, each[:3])) is not None:
+                found.append((each[3], each[4], values))
+        return found
+
+    def still(self, given: Mapping[str, str]) -> list[Values]:
+        values = tuple(given.get(name) for name in self.names)
+        s, p, o = self._pattern.resolved(values)
+        bound = (self._pattern.bind(values, each) for each in self._facts.match(s, p, o))
+        return [each for each in bound if each is not None]
+
+
+class Basic(Operator):
+    """Several triple patterns, or paths. Its solutions are a set, as in the paper (section 4.2)."""
+
+    def __init__(
+        self,
+        patterns: tuple[TriplePattern, ...],
+        context: Context,
+        bound: int | None,
+        given: Mapping[str, str],
+    ) -> None:
+        names = _names(patterns)
+        super().__init__(names, frozenset(names))
+        self._patterns = [_Pattern(each, index, names) for index, each in enumerate(patterns)]
+        self._paths = [each for each in self._patterns if each.path is not None]
+        self._context = context
+        # Whether a node has occurred at all is asked of empty paths; then nothing may be forgotten.
+        greedy = any(each.greedy for each in self._patterns)
+        self._bound = None if greedy else bound
+        self._graph = Graph(context, "a group of several triples", self._bound)
+        self._facts = View(context.facts, None)
+        self._view = View(context.facts, self._graph)
+        self._nothing = _Partial(tuple(given.get(name) for name in names))
+        self._orders: dict[tuple[int, frozenset[str]], list[_Pattern]] = {}
+        self._now: int | None = None
+        self._emitted: set[tuple[object, ...]] = set()
+
+    def reads(self) -> frozenset[str] | None:
+        found = [each.walks() for each in self._patterns]
+        return None if None in found else frozenset().union(*(each for each in found if each))
+
+    def step(self, batch: Batch) -> list[Row]:
+        new = self._relevant(batch)
+        if self._now != batch.end or self._context.replays:
+            self._now = batch.end
+            self._emitted.clear()
+        for each in new:
+            self._graph.add(each)
+        found: list[Row] = []
+        for each in self._complete(new) if new else ():
+            if each.end == batch.end and each.start is not None:
+                made = (each.values, each.start, tuple(sorted(each.via, key=lambda one: one[0])))
+                if made not in self._emitted:
+                    self._emitted.add(made)
+                    found.append((each.start, each.end, each.values))
+        return found
+
+    def still(self, given: Mapping[str, str]) -> list[Values]:
+        # An empty path joins a node that is given with itself, so there nothing must be given.
+        free = any(each.empty and each.free for each in self._patterns)
+        pairs = zip(self._nothing.values, self.names, strict=True)
+        values = tuple(text or (None if free else given.get(name)) for text, name in pairs)
+        begun = self._extended([_Partial(values)], self._order(-1, values), self._facts)
+        made = dict.fromkeys((each.values, tuple(sorted(each.via, key=lambda one: one[0]))) for each in begun)
+        return [values for values, _ in made if self.fits(values, given)]
+
+    def _relevant(self, batch: Batch) -> list[Occurrence]:
+        """The occurrences that a pattern may look at."""
+        walked = self.reads()
+        if walked is not None:
+            batches = (batch.by_predicate.get(each, ()) for each in walked)
+            candidates = [each for found in batches for each in found]
+        else:
+            candidates = batch.all
+        return [each for each in candidates if any(_may_meet(one, each) for one in self._patterns)]
+
+    def _complete(self, new: list[Occurrence]) -> Iterator[_Partial]:
+        """The solutions that come through new occurrences; through paths, older ones may be among them."""
+        if any(_may_meet(path, each) for path in self._paths for each in new):
+            yield from self._extended([self._nothing], self._order(-1, self._nothing.values), self._view)
+            return
+        for pattern in self._patterns:
+            if pattern.path is not None:
+                continue
+            begun = [
+                _Partial(values, each[3], each[4])
+                for each in new
+                if (values := pattern.bind(self._nothing.values, each[:3])) is not None
+            ]
+            if begun:
+                order = self._order(pattern.index, begun[0].values)
+                yield from self._extended(begun, order, self._view)
+
+    def _order(self, done: int, values: Values) -> list[_Pattern]:
+        """The patterns but one: what is best known first, paths that may be empty last."""
+        bound = {name for name, text in zip(self.names, values, strict=True) if text is not None}
+        key = (done, frozenset(bound))
+        if key not in self._orders:
+            rest = [each for each in self._patterns if each.index != done]
+            order: list[_Pattern] = []
+            while rest:
+                best = max(rest, key=lambda each: (not each.empty, each.known(bound)))
+                rest.remove(best)
+                bound |= best.variables
+                order.append(best)
+            self._orders[key] = order
+        return self._orders[key]
+
+    def _extended(self, begun: list[_Partial], order: list[_Pattern], view: View) -> list[_Partial]:
+        found = begun
+        for pattern in order:
+            found = list(
+                dict.fromkeys(after for one in found for after in self._through(pattern, one, view))
+            )
+        return found
+
+    def _through(self, pattern: _Pattern, one: _Partial, view: View) -> Iterator[_Partial]:
+        """The ways to go on from a partial solution through one pattern."""
+        if pattern.path is not None:
+            yield from self._along(pattern, pattern.path, one, view)
+            return
+        s, p, o = pattern.resolved(one.values)
+        for fact in view.facts.match(s, p, o):
+            if (values := pattern.bind(one.values, fact)) is not None:
+                yield one._replace(values=values)
+        if view.graph is None:
+            return
+        oldest = None if self._bound is None or self._now is None else self._now - self._bound
+        for a, b, c, start, end in view.graph.timed(s, p, o):
+            if oldest is not None and start < oldest:
+                continue
+            if (values := pattern.bind(one.values, (a, b, c))) is not None:
+                yield _with(one, values, start, end, one.via)
+
+    def _along(self, pattern: _Pattern, path: Iri | Path, one: _Partial, view: View) -> Iterator[_Partial]:
+        s, o = pattern.resolved(one.values)
+        for way in ways(view, s, path, o):
+            values = pattern.bind(one.values, (way.first, way.last))
+            if values is None or (pattern.free and _is_stray(way.first, way.last, way.start, one, view)):
+                continue
+            yield _with(one, values, way.start, way.end, (*one.via, (pattern.index, way.via)))
+
+
+def _with(
+    one: _Partial,
+    values: Values,
+    start: int | None,
+    end: int | None,
+    via: tuple[tuple[int, tuple[object, ...]], ...],
+) -> _Partial:
+    if one.start is None or one.end is None:
+        return _Partial(values, start, end, via)
+    if start is None or end is None:
+        return _Partial(values, one.start, one.end, via)
+    return _Partial(values, min(one.start, start), max(one.end, end), via)
+
+
+def _is_stray(first: str, last: str, start: int | None, one: _Partial, view: View) -> bool:
+    """Whether an empty path between two variables joins what is no node of the graph by then."""
+    if first != last or start is not None:
+        return False
+    met = [*view.match(first, None, None), *view.match(None, None, first)]
+    return not any(each[4] is None or (one.end is not None and each[4] <= one.end) for each in met)
+
+
+def _may_meet(pattern: _Pattern, occurrence: Occurrence) -> bool:
+    if pattern.path is not None:
+        walked = pattern.walks()
+        return walked is None or occurrence[1] in walked
+    return all(text is None or text == occurrence[i] for i, text in enumerate(pattern.constants))

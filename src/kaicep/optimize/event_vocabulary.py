@@ -1,0 +1,82 @@
+"""What the graphs of a query's events can say, whatever their values: the bounds of compiling.
+
+Knowledge can be asked in advance only as far as no event can change the answer. An event says its class
+and its properties; under `rdfs` superclasses, superproperties and domains follow, and the range of a
+property says something of its value. Under `owl-rl` much more may follow; where the properties and
+classes of the events stand in no axiom of OWL, and nothing is the same as anything else, it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kaicep.knowledge.event_graph import HAS_TIME
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.catalog import Stream
+from kaicep.plan.sparql import TriplePattern
+from kaicep.plan.terms import OWL, RDF, RDFS, Blank, Iri, Triple, Variable
+
+__all__ = ["EventVocabulary", "event_vocabulary"]
+
+_EVENT, _VALUE, _TYPE = Iri("urn:kaicep:event:any"), Blank("any value"), Iri(RDF + "type")
+_HARMLESS = {Iri(RDFS + name) for name in ("subClassOf", "subPropertyOf", "domain", "range")}
+_SAME = Iri(OWL + "sameAs")
+_KINDS = {
+    Iri(RDF + "Property"),
+    Iri(RDFS + "Class"),
+    *(Iri(OWL + name) for name in ("Class", "ObjectProperty", "DatatypeProperty", "NamedIndividual")),
+}
+
+
+@dataclass(frozen=True)
+class EventVocabulary:
+    """The triples that graphs of events may have, with stand-ins for the event and for its values.
+
+    `plain` is whether these are all: whether nothing of what is known makes events say more.
+    """
+
+    triples: frozenset[Triple]
+    plain: bool
+
+    def may_meet(self, pattern: TriplePattern) -> bool:
+        """Whether some event's graph, rather than the knowledge, may meet a triple pattern."""
+        if not isinstance(pattern.predicate, Iri):
+            return True
+        return any(
+            prop == pattern.predicate
+            and (isinstance(pattern.subject, Variable) or subject == _VALUE)
+            and (prop != _TYPE or isinstance(pattern.object, Variable) or pattern.object == target)
+            for subject, prop, target in self.triples
+        )
+
+
+def event_vocabulary(streams: Iterable[Stream], knowledge: Knowledge) -> EventVocabulary:
+    """What events of these streams can say."""
+    said: set[Triple] = {(_EVENT, HAS_TIME, _VALUE)}
+    for stream in streams:
+        if stream.event_class is not None:
+            said.add((_EVENT, _TYPE, stream.event_class))
+        properties = [concept for _, concept in stream.concepts]
+        properties += [entity.property for _, entity in stream.entities]
+        said |= {(_EVENT, each, _VALUE) for each in properties}
+    triples = knowledge.entails_with(said)
+    return EventVocabulary(triples, knowledge.reasoning != "owl-rl" or _is_plain(triples, knowledge))
+
+
+def _is_plain(triples: frozenset[Triple], knowledge: Knowledge) -> bool:
+    """Whether the words of the triples stand in no axiom but those of RDFS."""
+    if next(knowledge.match(None, _SAME, None), None) is not None:
+        return False
+    words = {prop for _, prop, _ in triples} | {target for _, prop, target in triples if prop == _TYPE}
+    words -= {_TYPE}
+    for word in words:
+        for _, prop, target in knowledge.match(word, None, None):
+            if prop == _TYPE and target not in _KINDS:
+                return False
+            if isinstance(prop, Iri) and prop.value.startswith(OWL):
+                return False
+        for _, prop, _ in knowledge.match(None, None, word):
+            if prop not in _HARMLESS and prop != _TYPE:
+                return False
+    return True

@@ -1,0 +1,231 @@
+"""Files that are edited while queries run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.knowledge.words import PREFIXES, SPACE, iri, triple
+
+from kaicep.errors import Mistake
+from kaicep.knowledge.sparql_update import operations
+from kaicep.knowledge.store import Change, Knowledge
+from kaicep.knowledge.validity import KAI
+from kaicep.knowledge.watching import KnowledgeFiles
+from kaicep.plan.terms import Triple
+
+HEAD = f"PREFIX : <{SPACE}>\n"
+
+
+def write(file: Path, text: str) -> None:
+    file.write_text(PREFIXES + text if file.suffix != ".ru" else HEAD + text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "campus.ttl", ":s1 :in :r1 . :s2 :in :r2 .")
+    write(tmp_path / "schema.ttl", ":in <http://www.w3.org/2000/01/rdf-schema#range> :Room .")
+    return tmp_path
+
+
+def changed(files: KnowledgeFiles) -> tuple[set[Triple], set[Triple]]:
+    change = files.poll()
+    assert isinstance(change, Change), change
+    return set(change.added), set(change.removed)
+
+
+def mistake(files: KnowledgeFiles) -> str:
+    found = files.poll()
+    assert isinstance(found, Mistake), found
+    return str(found)
+
+
+def test_a_file_that_changes_comes_and_goes(folder: Path) -> None:
+    files = KnowledgeFiles([folder])
+    assert files.knowledge.version == 0
+    assert list(files.knowledge.match()) == list(Knowledge.load(folder).match())
+    assert files.poll() is None
+    write(folder / "campus.ttl", ":s1 :in :r2 . :s2 :in :r2 .")
+    assert changed(files) == ({triple("s1 in r2")}, {triple("s1 in r1"), triple("r1 a Room")})
+    assert files.poll() is None
+    write(folder / "more.ttl", ":s3 :in :r2 . :s1 :in :r2 .")
+    assert changed(files) == ({triple("s3 in r2")}, set())
+    (folder / "campus.ttl").unlink()  # the other file still says where s1 is
+    assert changed(files) == (set(), {triple("s2 in r2")})
+    assert files.knowledge.version == 3
+    assert files.poll() is None
+
+
+def test_a_file_of_the_same_size_and_time(folder: Path) -> None:
+    files = KnowledgeFiles([folder])
+    file = folder / "campus.ttl"
+    stamp = file.stat()
+    write(file, ":s1 :in :r9 . :s2 :in :r2 .")
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert triple("s1 in r9") in changed(files)[0]
+
+
+def test_a_file_that_is_only_touched(folder: Path) -> None:
+    files = KnowledgeFiles([folder / "campus.ttl"])
+    os.utime(folder / "campus.ttl", (1, 1))
+    assert files.poll() is None
+    assert files.poll() is None
+    # Once it has settled, a look does not read it: only its stamp tells.
+    write(folder / "campus.ttl", ":s1 :in :r9 . :s2 :in :r2 .")
+    os.utime(folder / "campus.ttl", (1, 1))
+    assert files.poll() is None
+    os.utime(folder / "campus.ttl", (2, 2))
+    assert triple("s1 in r9") in changed(files)[0]
+
+
+def test_an_invalid_file_is_told_once_and_the_old_one_stays(folder: Path) -> None:
+    files = KnowledgeFiles([folder])
+    write(folder / "campus.ttl", ":s1 :in")
+    write(folder / "more.ttl", ":s3 :in :r3 .")
+    told = mistake(files)
+    assert "campus.ttl:2" in told
+    assert files.knowledge.version == 0
+    assert files.knowledge.holds(triple("s1 in r1"))
+    # The other file is followed all the same.
+    assert changed(files) == ({triple("s3 in r3"), triple("r3 a Room")}, set())
+    assert files.poll() is None
+    assert files.poll() is None
+    write(folder / "campus.ttl", ":s1 :in :")
+    write(folder / "schema.ttl", "oops")
+    assert "schema.ttl" in mistake(files)
+    assert files.poll() is None
+    write(folder / "campus.ttl", ":s1 :in :r1 .")
+    assert changed(files) == (set(), {triple("s2 in r2"), triple("r2 a Room")})
+    write(folder / "schema.ttl", "")
+    assert triple("r1 a Room") in changed(files)[1]
+    assert files.poll() is None
+
+
+def test_mended_to_what_it_was(folder: Path) -> None:
+    files = KnowledgeFiles([folder])
+    text = (folder / "campus.ttl").read_text()
+    for _ in range(2):
+        (folder / "campus.ttl").write_text("oops")
+        assert "campus.ttl" in mistake(files)
+        (folder / "campus.ttl").write_text(text)
+        assert files.poll() is None
+    assert files.knowledge.version == 0
+
+
+def test_a_named_file_that_is_gone(folder: Path) -> None:
+    files = KnowledgeFiles([folder / "campus.ttl", folder / "schema.ttl"])
+    text = (folder / "campus.ttl").read_text()
+    (folder / "campus.ttl").unlink()
+    assert "cannot read the knowledge file" in mistake(files)
+    assert files.poll() is None
+    assert files.knowledge.holds(triple("s1 in r1"))
+    (folder / "campus.ttl").write_text(text)
+    assert files.poll() is None
+    with pytest.raises(Mistake, match="unknown suffix"):
+        KnowledgeFiles([folder / "campus.ttl", Path(__file__)])
+    with pytest.raises(Mistake, match="unknown reasoning"):
+        KnowledgeFiles([folder], "magic")
+
+
+def test_blank_nodes_stay_the_same(folder: Path) -> None:
+    write(folder / "blank.ttl", "[] :p 1 . [] :p 2 .")
+    write(folder / "other.ttl", "[] :p 1 .")
+    files = KnowledgeFiles([folder])
+    before = set(files.knowledge.match(None, iri("p")))
+    write(folder / "blank.ttl", "[] :p 1 . [] :p 2 . [] :p 3 . ")
+    added, removed = changed(files)
+    assert len(added) == 1
+    assert not removed
+    write(folder / "blank.ttl", "[] :p 1 . [] :p 2 .")
+    assert changed(files) == (set(), added)
+    assert set(files.knowledge.match(None, iri("p"))) == before
+
+
+def test_what_an_update_said_stays(folder: Path) -> None:
+    files = KnowledgeFiles([folder])
+    files.knowledge.update([triple("s1 in r7")], [triple("s2 in r2")])
+    write(folder / "campus.ttl", ":s1 :in :r1 . :s2 :in :r2 . :s3 :in :r2 .")
+    assert changed(files)[0] == {triple("s3 in r2"), triple("r2 a Room")}
+    assert files.knowledge.holds(triple("s1 in r7"))
+    assert not files.knowledge.holds(triple("s2 in r2"))
+
+
+def test_validity_in_another_file(folder: Path) -> None:
+    write(folder / "g.trig", "GRAPH :g { :s9 :in :r9 . }")
+    files = KnowledgeFiles([folder])
+    assert files.knowledge.holds(triple("s9 in r9"))
+    edge = '"1970-01-01T00:00:01Z"^^xsd:dateTime'
+    write(folder / "when.ttl", f":g <{KAI}validFrom> {edge} .")
+    assert triple("s9 in r9") in changed(files)[1]
+    assert files.knowledge.at(1_000_000).holds(triple("r9 a Room"))
+    assert not files.knowledge.at(999_999).knows(iri("r9"))
+    write(folder / "when.ttl", f":g <{KAI}validFrom> 5 .")
+    assert "the validity of the graph" in mistake(files)
+    assert files.poll() is None
+    write(folder / "more.ttl", ":s3 :in :r3 .")  # with that, it is another attempt
+    assert "the validity of the graph" in mistake(files)
+    assert files.poll() is None
+    assert files.knowledge.epochs == (1_000_000,)
+    write(folder / "when.ttl", "")
+    assert {triple("s9 in r9"), triple("s3 in r3")} <= changed(files)[0]
+    assert files.knowledge.epochs == ()
+
+
+def test_an_update_file_is_applied_once(folder: Path) -> None:
+    files = KnowledgeFiles([folder])
+    write(folder / "move.ru", "DELETE DATA { :s1 :in :r1 } ;\nINSERT DATA { :s1 :in :r3 , [] } # moved")
+    added, removed = changed(files)
+    assert removed == {triple("s1 in r1"), triple("r1 a Room")}
+    assert {triple("s1 in r3"), triple("r3 a Room")} < added
+    assert len(added) == 4
+    assert files.knowledge.version == 1
+    assert files.poll() is None
+    (folder / "move.ru").unlink()
+    assert files.poll() is None
+    assert files.knowledge.holds(triple("s1 in r3"))
+
+
+def test_an_update_finds_what_follows(folder: Path) -> None:
+    write(folder / "move.ru", "DELETE { ?s :in ?r } INSERT { ?s :in :hall } WHERE { ?s :in ?r . ?r a :Room }")
+    files = KnowledgeFiles([folder])
+    assert files.knowledge.version == 0
+    assert set(files.knowledge.match(None, iri("in"))) == {triple("s1 in hall"), triple("s2 in hall")}
+    write(folder / "move.ru", "DELETE WHERE { ?s :in :hall } ; INSERT { :s5 :in ?r } WHERE { ?r a :Room }")
+    assert changed(files) == (set(), set(map(triple, ("s1 in hall", "s2 in hall", "hall a Room"))))
+    write(folder / "move.ru", "DELETE DATA { :a :b :c }")
+    change = files.poll()
+    assert isinstance(change, Change)
+    assert change.missing == {triple("a b c")}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("LOAD <http://localhost/x>", "LOAD is not possible"),
+        ("CLEAR ALL", "CLEAR is not possible"),
+        ("DROP DEFAULT", "DROP is not possible"),
+        ("WITH :g DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }", "WITH is not possible"),
+        ("DELETE { ?s ?p ?o } USING :g WHERE { ?s ?p ?o }", "USING is not possible"),
+        ("INSERT DATA { graph :g { :a :p :b } }", "graph is not possible"),
+        ("INSERT { :a :p ?o } WHERE { SERVICE <http://localhost/> { ?s ?p ?o } }", "SERVICE is not possible"),
+        (r"INSERT DATA { :a :it\'s :b } ; LOAD <http://localhost/'>", "LOAD is not possible"),
+        (r"INSERT DATA { :a :p :b \u007D ; LOAD <http://localhost/>", "is not possible"),
+        ("INSERT DATA { :a :p }", "update.ru:2:21"),
+        ("INSERT DATA { :a :p :b", "update.ru:2"),
+        ("DELETE DATA { [] :p :b }", "update.ru:2"),
+    ],
+)
+def test_what_an_update_file_may_not_say(text: str, told: str, folder: Path) -> None:
+    files = KnowledgeFiles([folder])
+    write(folder / "update.ru", text)
+    assert told in mistake(files)
+    assert files.poll() is None
+    assert files.knowledge.version == 0
+    write(folder / "update.ru", "INSERT DATA { :s7 :in :r1 }")
+    assert changed(files) == ({triple("s7 in r1")}, set())
+
+
+def test_words_inside_texts_are_no_keywords() -> None:
+    (only,) = operations("INSERT DATA { <urn:a> <urn:graph> \"} GRAPH { é\" , '''; LOAD''' }", "<update>")
+    assert only.add.count("LOAD") == 1

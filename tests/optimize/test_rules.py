@@ -1,0 +1,159 @@
+"""Each rule by itself: what it does, what it says it did, and where it keeps its hands off."""
+
+from __future__ import annotations
+
+import pytest
+from kaicep import testing
+from kaicep.knowledge.relations import Relations
+from kaicep.optimize import RULES, optimize
+from kaicep.plan.events import Event
+from kaicep.plan.nodes import Pattern, SemanticFilter
+
+KNOWLEDGE = """
+    @prefix : <urn:kaicep:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+    :Office rdfs:subClassOf :Room . :r1 a :Office . :r2 a :Lab . :s1 :in :r1 . :s2 :in :r2 . :s3 :in :r1 .
+    :limit :value 500 . :many :value 1, 2 . :flow rdfs:subPropertyOf :measure .
+"""
+ANNOTATION = {
+    "stream": "s",
+    "class": ":Report",
+    "prefixes": {"": "urn:kaicep:"},
+    "attributes": {"x": ":flow", "y": ":flow"},
+    "entities": {"sensor": {"property": ":from", "iri": ":{value}"}},
+    "types": {"x": "float64", "y": "float64", "sensor": "string"},
+}
+EVENTS = "ts | sensor | x | y\n 0 | s1 | 510.0 | "
+
+
+def optimised(query: str, rules=RULES, knowledge: str = KNOWLEDGE, reasoning: str = "rdfs"):
+    """The pattern after the rules, and what they noted."""
+    run = testing.prepare(query, EVENTS, knowledge=knowledge, reasoning=reasoning, annotations=[ANNOTATION])
+    plan, notes = optimize(run.program.queries[0], run.catalog, run.knowledge, rules)
+    return plan.root.input, [f"{note.rule}: {note.text}" for note in notes], notes
+
+
+def test_a_constant_of_the_knowledge_takes_the_place_of_the_question():
+    query = "SELECT ?e.x PATH {?e :flow ?v . :limit :value ?l . FILTER (?v > ?l)}"
+    pattern, said, notes = optimised(query)
+    assert said == [
+        "prune_constants: :limit :value ?l . gives ?l = 500",
+        "transform_paths: the PATH asks of the event itself: ?e.x > 500.0 || ?e.y > 500.0",
+    ]
+    assert [str(term) for triple in notes[0].depends for term in triple] == [
+        "<urn:kaicep:limit>",
+        "<urn:kaicep:value>",
+        '"500"^^<http://www.w3.org/2001/XMLSchema#integer>',
+    ]
+    assert not [node for node in pattern.walk() if isinstance(node, SemanticFilter)]
+
+
+def test_a_question_without_an_answer_makes_the_path_never_true():
+    pattern, said, _ = optimised("SELECT ?e.x PATH {?e :from ?s . :limit :unknown ?l}")
+    assert said[0] == "prune_constants: :limit :unknown ?l . has no answer: the PATH never holds"
+
+
+def test_a_question_with_several_answers_stays():
+    _, said, _ = optimised("SELECT ?e.x PATH {?e :flow ?v . :many :value ?l . FILTER (?v > ?l)}")
+    assert not [each for each in said if each.startswith(("prune", "transform"))]
+
+
+def test_strict_counts_events_by_their_path_so_nothing_is_moved():
+    query = "SELECT ?e.x MATCH strict PATH {?e :flow ?v . FILTER (?v > 4)}"
+    _, said, _ = optimised(query)
+    assert not [each for each in said if each.startswith("transform")]
+
+
+@pytest.mark.parametrize(
+    ("filter", "moved"),
+    [
+        ("?v > 4 && ?v < 9", True),
+        ("?v = 4.5", True),
+        ("?v + 1 > 4", False),  # SPARQL's arithmetic is not that of float64
+        ("STR(?v) = 'x'", False),
+        ("?v > 9007199254740993", False),  # no float64 is this number
+    ],
+)
+def test_only_comparisons_that_mean_the_same_are_moved(filter, moved):
+    _, said, _ = optimised(f"SELECT ?e.x PATH {{?e :flow ?v . FILTER ({filter})}}")
+    assert bool([each for each in said if each.startswith("transform")]) is moved
+
+
+def test_a_key_is_found_where_joins_tie_all_variables():
+    query = (
+        "SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b) JOIN (?a.sensor = ?b.sensor) WINDOW (?a, ?b, 1min)"
+    )
+    pattern, said, _ = optimised(query)
+    assert isinstance(pattern, Pattern)
+    assert [name for name, _ in pattern.key] == ["a", "b"]
+    assert said == ["partition_from_equality: all events of a match agree in ?a.sensor = ?b.sensor"]
+    for left_alone in (" MATCH strict", " AFTER MATCH SKIP PAST LAST"):
+        pattern, _, _ = optimised(query + left_alone)
+        assert pattern.key == ()
+
+
+def test_constants_fold():
+    _, said, _ = optimised("SELECT ?e.x FILTER (true && ?e.x > -(5)) FILTER (false || !false)")
+    assert said == [
+        "fold_constants: true && ?e.x > -(5) is ?e.x > -5.0",
+        "fold_constants: false || !false is true",
+    ]
+
+
+def test_what_is_left_becomes_a_table_with_its_size():
+    _, said, _ = optimised("SELECT ?e.x PATH {?e :from ?s . ?s :in ?r . ?r a :Office}")
+    assert said == ["relate_paths: the PATH about ?e is a table from :from of ?e: 2 entries"]
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("?e ?p :s1", "the event's property is a variable or a path"),
+        ("?e :from ?s . OPTIONAL {?e :flow ?v} ?s :in ?r", "the event stands inside a nested group"),
+        ("?e :flow ?v . FILTER (?v + 1 > 4)", "flow is only compared, not looked up"),
+        ("?e :from ?s . ?r :flow ?v . ?s :in ?r", None),
+        ("?e :from ?s . ?z :flow ?v", "?z may stand for the event itself"),
+        ("?e a ?c", "the class of the event is asked for"),
+    ],
+)
+def test_what_cannot_be_cut_is_asked_for_at_run_time(path, why):
+    _, said, _ = optimised(f"SELECT ?e.x PATH {{{path}}}")
+    asked = [each for each in said if "asked for as values are met" in each]
+    assert bool(asked) is (why is not None)
+    assert why is None or why in asked[0]
+
+
+def test_a_range_that_says_something_of_the_root_is_taken_into_account():
+    ranged = KNOWLEDGE + ":from rdfs:range :Source . :Source rdfs:subClassOf :Thing ."
+    _, said, _ = optimised("SELECT ?e.x PATH {?e :from ?s . ?s a :Thing . ?s :in ?r}", knowledge=ranged)
+    assert said == ["relate_paths: the PATH about ?e is a table from :from of ?e: 3 entries"]
+
+
+def test_under_owl_rl_plain_events_are_compiled_and_others_are_not():
+    query = "SELECT ?e.x PATH {?e :from ?s . ?s :in ?r}"
+    _, said, _ = optimised(query, reasoning="owl-rl")
+    assert said == ["relate_paths: the PATH about ?e is a table from :from of ?e: 3 entries"]
+    inverse = KNOWLEDGE + ":from <http://www.w3.org/2002/07/owl#inverseOf> :sourceOf ."
+    _, said, _ = optimised(query, knowledge=inverse, reasoning="owl-rl")
+    assert "under owl-rl an event may say something of other things" in said[0]
+
+
+def test_a_table_follows_the_knowledge():
+    run = testing.prepare(
+        "SELECT ?e.x, ?r PATH {?e :from ?s . ?s :in ?r}",
+        EVENTS,
+        knowledge=KNOWLEDGE,
+        annotations=[ANNOTATION],
+    )
+    plan, _ = optimize(run.program.queries[0], run.catalog, run.knowledge)
+    (condition,) = plan.root.input.semantics
+    relations = Relations(run.catalog, run.knowledge)
+    event = {"e": Event("s", 0, 0, 0, {"sensor": "s1"})}
+
+    def rooms():
+        return {row[0].local for row in relations.solutions(condition, event)}
+
+    assert rooms() == {"r1"}
+    run.knowledge.update(add="<urn:kaicep:s1> <urn:kaicep:in> <urn:kaicep:r2> .")
+    assert rooms() == {"r1", "r2"}
+    run.knowledge.update(remove="<urn:kaicep:s1> <urn:kaicep:in> <urn:kaicep:r1> .")
+    assert rooms() == {"r2"}
