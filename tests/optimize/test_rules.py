@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from kaicep import testing
 from kaicep.knowledge.relations import Relations
 from kaicep.optimize import RULES, optimize
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Pattern, SemanticFilter
+from kaicep.plan.text import resolved_text
 
 KNOWLEDGE = """
     @prefix : <urn:kaicep:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
@@ -48,7 +50,7 @@ def test_a_constant_of_the_knowledge_takes_the_place_of_the_question():
 
 
 def test_a_question_without_an_answer_makes_the_path_never_true():
-    pattern, said, _ = optimised("SELECT ?e.x PATH {?e :from ?s . :limit :unknown ?l}")
+    _, said, _ = optimised("SELECT ?e.x PATH {?e :from ?s . :limit :unknown ?l}")
     assert said[0] == "prune_constants: :limit :unknown ?l . has no answer: the PATH never holds"
 
 
@@ -76,6 +78,33 @@ def test_strict_counts_events_by_their_path_so_nothing_is_moved():
 def test_only_comparisons_that_mean_the_same_are_moved(filter, moved):
     _, said, _ = optimised(f"SELECT ?e.x PATH {{?e :flow ?v . FILTER ({filter})}}")
     assert bool([each for each in said if each.startswith("transform")]) is moved
+
+
+def test_what_concerns_one_event_goes_to_that_event():
+    query = """
+        SELECT ?a.x FROM (?a, s), (?b, s) WINDOW (?a, ?b, 1min)
+        JOIN (?a.x > 5 && ?b.x > ?a.x && (?b.y < 3 || ?a.y < 3)) SEQ ({sequence})
+    """
+    pattern, said, _ = optimised(query.format(sequence="?a, ?b"))
+    assert said == ["push_filters: ?a.x > 5.0 concerns one event alone"]
+    assert [resolved_text(each) for each in pattern.conditions] == [
+        "?b.x > ?a.x",
+        "?b.y < 3.0 || ?a.y < 3.0",
+    ]
+    with_c = query.replace("(?b, s)", "(?b, s), (?c, s)")
+    for left_alone in (
+        query.format(sequence="?a, ?b?"),
+        query.format(sequence="?a+, ?b"),
+        with_c.format(sequence="?a, !?b, ?c"),
+    ):
+        assert optimised(left_alone)[1] == []
+
+
+def test_a_concept_becomes_the_attributes_that_carry_it():
+    pattern, said, _ = optimised("SELECT ?e.x FILTER (?e.:measure > 5)")
+    assert said == ["normalise_concepts: measure is x or y on s"]
+    (condition,) = pattern.chains[0].conditions
+    assert resolved_text(condition) == "coalesce(?e.x, ?e.y) > 5.0"
 
 
 def test_a_key_is_found_where_joins_tie_all_variables():

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import typer
 
+from kaicep.cli.arguments import REASONING, KnowledgeFiles, Reasoning, choose, files
 from kaicep.cli.guard import FAILED
 
 __all__ = ["Finding", "doctor", "examine"]
@@ -27,7 +28,6 @@ _SPARK = (4, 3)
 _CORE = (("pyoxigraph", "knowledge, RDF streams"), ("typer", "the command line"))
 _OPTIONAL = (
     ("pyarrow", "Parquet files", "kaicep[parquet]"),
-    ("reasonable", "--reasoning owl-rl", "kaicep[owl]"),
     ("pandas", "the Spark hosts", "kaicep[spark]"),
     ("deltalake", "the archive", "deltalake"),
 )
@@ -35,7 +35,7 @@ _OPTIONAL = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at: `ok`, `missing` or `old`, what was seen, and the way to mend it.
+    """One thing looked at: `ok`, `missing`, `old` or `odd`, what was seen, and the way to mend it.
 
     `vital` is what nothing works without.
     """
@@ -47,12 +47,14 @@ class Finding:
     vital: bool = False
 
 
-def doctor() -> None:
+def doctor(knowledge: KnowledgeFiles = None, reasoning: Reasoning = "rdfs") -> None:
     """See whether this machine has all that is needed.
 
-    Looks at Python, Java, Spark, memory and packages, and says how to get what is missing.
+    Looks at Python, Java, Spark, memory and packages, and says how to get what is missing. With
+    --knowledge, also at what is known: how much it is, and how long it takes to load and to close.
     """
-    findings = list(examine())
+    choose("--reasoning", reasoning, REASONING)
+    findings = [*examine(), *_knowledge(files("--knowledge", knowledge, folders=True), reasoning)]
     name = max(len(each.name) for each in findings)
     for each in findings:
         typer.echo(f"{each.mark:<8} {each.name:<{name}}  {each.seen}")
@@ -76,6 +78,18 @@ def examine() -> Iterator[Finding]:
     yield Finding("ok", "cores", str(_cores()))
     yield Finding("ok", "memory", _memory())
     yield _cache(_cache_folder())
+
+
+def _knowledge(paths: list[Path], reasoning: str) -> Iterator[Finding]:
+    if not paths:
+        return
+    from kaicep.knowledge.store import Knowledge
+
+    known = Knowledge.load(*paths, reasoning=reasoning)
+    size = f"{known.asserted:,} statements, {known.closed:,} with what follows under {reasoning}"
+    yield Finding("ok", "knowledge", f"{size}; loaded and closed in {known.seconds:.2f} s")
+    for each in (*known.warnings, *known.contradictions):
+        yield Finding("odd", "knowledge", each.message)
 
 
 def _python(found: tuple[int, ...]) -> Finding:

@@ -275,6 +275,8 @@ class PatternOperator:
         starts = part.starts
         while starts and starts[0].live == 0:
             starts.popleft()
+        if len(starts) > 2 * part.count + 16:  # most of them are over, behind one that is not
+            part.starts = starts = deque(each for each in starts if each.live)
         if part.absences:
             needed = starts[0].position if starts else math.inf
             for each in part.absences.values():
@@ -299,16 +301,18 @@ class PatternOperator:
         key = () if self._key_of is None else self._key_of(event)
         part = self.parts.get(key)
         fits: list[tuple[Partial | None, Opening, Round | None]] = []
-        taken: list[Item] = []
+        taken: list[tuple[Item, Cell]] = []
         if part is not None:
             for place in places:
                 if place in self._absent:
                     self._record(part, self._absent[place], event, found)
                 else:
                     self._look(part, place, event, fits, taken)
-            for item in taken:
+            for item, _ in taken:
                 if item.live:
                     self._drop(part, item)
+            for cell in {id(cell): cell for _, cell in taken}.values():
+                self._sweep(cell)
             if self._strict:
                 self._wipe(part)
         for place in places:
@@ -348,7 +352,7 @@ class PatternOperator:
         place: int,
         event: Event,
         fits: list[tuple[Partial | None, Opening, Round | None]],
-        taken: list[Item],
+        taken: list[tuple[Item, Cell]],
     ) -> None:
         """Finds the partial matches that the event fits as the variable at this place."""
         ts = event.ts
@@ -380,7 +384,7 @@ class PatternOperator:
                 else:
                     fits.append((partial, opening, round))
                     if self._next:
-                        taken.append(item)
+                        taken.append((item, cell))
             if gone:
                 self._sweep(cell)
 
@@ -407,7 +411,6 @@ class PatternOperator:
         for parent, opening, round in fits:
             if parent is None and start is None:
                 start = Start(self.position, event.ts)
-                part.starts.append(start)
             first = start if parent is None else parent.start
             assert first is not None
             partial = self._extended(part, parent, opening, event, first, round)
@@ -421,6 +424,8 @@ class PatternOperator:
                 self.wait(part, partial, frontier)
         if complete:
             self._finish(part, complete, found)
+        if start is not None and start.live:
+            part.starts.append(start)
 
     def _extended(
         self,

@@ -3,57 +3,198 @@
 A PATH condition with a `Relation` is decided by its table: from root values to rows, made in one query
 over the closed knowledge. One without is decided by the run-time path (`knowledge.runtime`). Both judge an
 event by what held at its own time, a PATH about several events by what held at the last of them.
+
+When the knowledge changes, a table is asked again only for the root values that a changed triple leads to.
+What holds for a time is treated in the same way: a change to what holds always.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
 
 from kaicep.knowledge.event_graph import UnknownEntities, entity_in, literal_in
-from kaicep.knowledge.queries import Row, closed_store
+from kaicep.knowledge.graph import Graph, Layer
+from kaicep.knowledge.joins import Plain, meeting, plain, solve
+from kaicep.knowledge.queries import Row, select
 from kaicep.knowledge.runtime import RuntimePath, Settings
 from kaicep.knowledge.store import Knowledge
+from kaicep.plan.algebra import element_variables
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Relation, Root, Semantic
-from kaicep.plan.terms import Term
+from kaicep.plan.sparql import Values
+from kaicep.plan.terms import Term, Triple
 from kaicep.plan.types import Value
 
-__all__ = ["Relations", "Table", "make_table"]
+__all__ = ["Relations", "Table", "make_table", "refreshed"]
 
 Roots = tuple[Term, ...]
 
 _NOTHING: frozenset[Row] = frozenset()
 _YES: frozenset[Row] = frozenset(((),))
+# A change of more triples than this is not followed one by one.
+_MANY = 500
+# So many answers are kept by the bare value of an attribute.
+_MOST_VALUES = 1_000_000
 
 
 @dataclass(frozen=True)
 class Table:
-    """The answer of a relation: rows of the selected variables by root values.
+    """The answer of a relation: rows of the selected variables by the values of the roots in `places`.
 
     Where the relation asks nothing but that the roots are there, `rows` is None.
     """
 
     rows: Mapping[Roots, frozenset[Row]] | None
+    places: tuple[int, ...] = ()
 
     def lookup(self, roots: Roots) -> frozenset[Row]:
         """The rows of these root values."""
-        return _YES if self.rows is None else self.rows.get(roots, _NOTHING)
+        if self.rows is None:
+            return _YES
+        return self.rows.get(tuple([roots[each] for each in self.places]), _NOTHING)
 
 
 def make_table(relation: Relation, selected: tuple[str, ...], knowledge: Knowledge) -> Table:
     """Asks the knowledge for the whole table at once."""
     if not relation.rest.elements and not set(selected):
         return Table(None)
-    names = [root.name for root in relation.roots]
-    rows: dict[Roots, set[Row]] = {}
-    for found in closed_store(knowledge).select(relation.rest, [*names, *selected]):
-        roots = found[: len(names)]
+    # Of a root that the rest does not mention, nothing is asked but that it is there.
+    mentioned = element_variables(relation.rest)
+    places = tuple(index for index, root in enumerate(relation.roots) if root.name in mentioned)
+    names = [relation.roots[each].name for each in places]
+    return Table(_by_roots(select(knowledge, relation.rest, [*names, *selected]), len(names)), places)
+
+
+def _by_roots(found: Collection[Row], width: int) -> dict[Roots, frozenset[Row]]:
+    rows: dict[Roots, list[Row]] = {}
+    for each in found:
+        roots = each[:width]
         if None not in roots:
-            rows.setdefault(roots, set()).add(found[len(names) :])  # type: ignore[arg-type]
-    return Table({key: frozenset(found) for key, found in rows.items()})
+            rows.setdefault(roots, []).append(each[width:])  # type: ignore[arg-type]
+    return {roots: _YES if some == [()] else frozenset(some) for roots, some in rows.items()}
+
+
+def refreshed(
+    table: Table,
+    relation: Relation,
+    selected: tuple[str, ...],
+    touched: Collection[Triple],
+    knowledge: Knowledge,
+) -> Table:
+    """The table as it is after these triples have come or gone; what they do not lead to is kept."""
+    if table.rows is None:
+        return table
+    asked = plain(relation.rest)
+    names = [relation.roots[each].name for each in table.places]
+    if asked is None or len(touched) > _MANY or not asked.variables.issuperset(selected):
+        return make_table(relation, selected, knowledge)
+    affected = _affected(asked, names, touched, knowledge)
+    if not affected:
+        return table
+    again = Plain(asked.patterns, (*asked.tables, Values(tuple(names), tuple(affected))))
+    rows = dict(table.rows)
+    for roots in affected:
+        rows.pop(roots, None)
+    rows |= _by_roots(solve(again, *knowledge.by_number(), [*names, *selected]), len(names))
+    return replace(table, rows=rows)
+
+
+def _affected(
+    asked: Plain, names: list[str], touched: Collection[Triple], knowledge: Knowledge
+) -> dict[Roots, None]:
+    """The root values of all solutions, old or new, in which a pattern is met by one of these triples.
+
+    With what has gone put back, everything is there that was there before or is there now; and patterns
+    that are met stay met where there is more.
+    """
+    facts, terms = knowledge.by_number()
+    gone = Graph()
+    for triple in touched:
+        if not knowledge.holds(triple):
+            gone.add(*terms.ids(triple))
+    both = Layer(facts, gone)
+    found: dict[Roots, None] = {}
+    for triple in touched:
+        for pattern in asked.patterns:
+            values = meeting(pattern, triple)
+            if values is not None:
+                narrowed = Plain(asked.patterns, (*asked.tables, values))
+                found.update(dict.fromkeys(solve(narrowed, both, terms, names)))
+    return found
+
+
+class _Kept:
+    """The table of a relation, of what holds always, and of the epochs that were asked for."""
+
+    def __init__(self, relation: Relation, selected: tuple[str, ...]) -> None:
+        self.relation = relation
+        self.selected = selected
+        self._always: Table | None = None
+        self._passing: dict[int, Table] = {}
+
+    def table(self, knowledge: Knowledge, epoch: int) -> Table:
+        """The table as of an epoch."""
+        if self._always is None:
+            self._always = make_table(self.relation, self.selected, knowledge)
+        if not knowledge.epochs:
+            return self._always
+        found = self._passing.get(epoch)
+        if found is None:
+            then = knowledge.in_epoch(epoch)
+            passing = tuple(then.passing())
+            found = refreshed(self._always, self.relation, self.selected, passing, then)
+            self._passing[epoch] = found
+        return found
+
+    def renew(self, touched: Collection[Triple] | None, knowledge: Knowledge) -> None:
+        """Follows a change of the knowledge; None: one that nobody remembers."""
+        self._passing.clear()
+        if touched is None:
+            self._always = None
+        elif self._always is not None:
+            self._always = refreshed(self._always, self.relation, self.selected, touched, knowledge)
+
+
+class _Lookup:
+    """How one condition is decided.
+
+    Where one attribute of one event decides, `attributes` names it by stream, and the answers are kept by
+    its bare value and the epoch: then an event costs no more than that.
+    """
+
+    def __init__(self, condition: Semantic, relation: Relation, kept: _Kept) -> None:
+        self.condition = condition
+        self.relation = relation
+        self.kept = kept
+        self.variable = condition.variables[0] if len(relation.roots) == 1 else ""
+        self.attributes = _single_attributes(relation.roots[0]) if self.variable else {}
+        self.answers: dict[tuple[str, int], dict[Value, frozenset[Row]]] = {}
+        self.own = {root.name: index for index, root in enumerate(relation.roots)}
+        self.selects_roots = any(each in self.own for each in condition.selected)
+        self.behind = [each for each in condition.selected if each not in self.own]
+
+    def rows(self, table: Table, roots: Roots) -> frozenset[Row]:
+        """The rows with the selected variables in their order; a root may be selected itself."""
+        found = table.lookup(roots)
+        if not self.selects_roots:
+            return found
+        return frozenset(
+            tuple(
+                roots[self.own[each]] if each in self.own else row[self.behind.index(each)]
+                for each in self.condition.selected
+            )
+            for row in found
+        )
+
+
+def _single_attributes(root: Root) -> dict[str, str]:
+    literals, entities = dict(root.literals), dict(root.entities)
+    found = {stream: (*literals.get(stream, ()), *entities.get(stream, ())) for stream in literals | entities}
+    return {stream: each[0] for stream, each in found.items() if len(each) == 1}
 
 
 class Relations:
@@ -70,55 +211,76 @@ class Relations:
         self.knowledge = knowledge
         self.unknown = unknown
         self.runtime = RuntimePath(catalog, knowledge, unknown, settings or Settings())
-        self._tables: dict[tuple[Relation, tuple[str, ...], int], Table] = {}
+        self._lookups: dict[int, _Lookup] = {}
+        self._kept: dict[tuple[Relation, tuple[str, ...]], _Kept] = {}
         self._entities: dict[tuple[str, str, Value, int], Term | None] = {}
         self._counted: set[tuple[Event, str]] = set()
         self._version = knowledge.version
+        self._epochs = knowledge.epochs
 
     def solutions(self, condition: Semantic, binding: Mapping[str, Event]) -> frozenset[Row]:
         """The distinct values of `condition.selected`; where nothing is selected, `()` or nothing."""
-        if not condition.alternatives:
-            return _NOTHING
         if condition.relation is None:
-            return self.runtime.solutions(condition, binding)
-        self._renew()
-        epoch = self.knowledge.epoch(max((each.ts for each in binding.values()), default=0))
-        table = self.table(condition.relation, condition.selected, epoch)
-        found: set[Row] = set()
-        choices = [tuple(self._candidates(root, binding, epoch)) for root in condition.relation.roots]
-        for roots in product(*choices):
-            if None in roots:
-                return _NOTHING
-            found |= self._rows(table, condition, roots)  # type: ignore[arg-type]
-        return frozenset(found)
+            return self.runtime.solutions(condition, binding) if condition.alternatives else _NOTHING
+        if self._version != self.knowledge.version:
+            self.renew()
+        lookup = self._lookups.get(id(condition))
+        if lookup is None:
+            kept = self._kept_table(condition.relation, condition.selected)
+            lookup = self._lookups[id(condition)] = _Lookup(condition, condition.relation, kept)
+        if not lookup.variable:
+            return self._looked_up(lookup, binding)
+        event = binding[lookup.variable]
+        attribute = lookup.attributes.get(event.stream)
+        value = event.values.get(attribute) if attribute is not None else None
+        if type(value) is not str:
+            # Numbers that compare equal may be different terms.
+            return self._looked_up(lookup, binding)
+        epoch = bisect_right(self._epochs, event.ts) if self._epochs else 0
+        answers = lookup.answers.get((event.stream, epoch))
+        if answers is None:
+            answers = lookup.answers[event.stream, epoch] = {}
+        found = answers.get(value)
+        if found is None:
+            found = self._looked_up(lookup, binding)
+            # An unknown entity is counted for every event that has it.
+            if self._entities.get((event.stream, attribute or "", value, epoch), _NOTHING) is not None:
+                if len(answers) >= _MOST_VALUES:
+                    answers.clear()
+                answers[value] = found
+        return found
 
     def table(self, relation: Relation, selected: tuple[str, ...], epoch: int) -> Table:
         """The table of a relation as of an epoch of the knowledge."""
+        return self._kept_table(relation, selected).table(self.knowledge, epoch)
+
+    def renew(self) -> None:
+        """Follows the changes of the knowledge since it was last looked at."""
+        touched = self.knowledge.touched_since(self._version)
+        self._version = self.knowledge.version
+        self._epochs = self.knowledge.epochs
+        for kept in self._kept.values():
+            kept.renew(touched, self.knowledge)
+        for lookup in self._lookups.values():
+            lookup.answers.clear()
+        self._entities.clear()
+
+    def _kept_table(self, relation: Relation, selected: tuple[str, ...]) -> _Kept:
         wanted = tuple(each for each in selected if each not in {root.name for root in relation.roots})
-        key = relation, wanted, epoch
-        if key not in self._tables:
-            self._tables[key] = make_table(relation, wanted, self.knowledge.in_epoch(epoch))
-        return self._tables[key]
+        if (relation, wanted) not in self._kept:
+            self._kept[relation, wanted] = _Kept(relation, wanted)
+        return self._kept[relation, wanted]
 
-    def _rows(self, table: Table, condition: Semantic, roots: Roots) -> frozenset[Row]:
-        """The rows with the selected variables in their order; a root may be selected itself."""
-        found = table.lookup(roots)
-        assert condition.relation is not None
-        own = {root.name: term for root, term in zip(condition.relation.roots, roots, strict=True)}
-        if not own.keys() & set(condition.selected):
-            return found
-        behind = [each for each in condition.selected if each not in own]
-        return frozenset(
-            tuple(own[each] if each in own else row[behind.index(each)] for each in condition.selected)
-            for row in found
-        )
-
-    def _renew(self) -> None:
-        """Forgets what an older version of the knowledge said."""
-        if self._version != self.knowledge.version:
-            self._version = self.knowledge.version
-            self._tables.clear()
-            self._entities.clear()
+    def _looked_up(self, lookup: _Lookup, binding: Mapping[str, Event]) -> frozenset[Row]:
+        epoch = bisect_right(self._epochs, max((each.ts for each in binding.values()), default=0))
+        table = lookup.kept.table(self.knowledge, epoch)
+        found: set[Row] = set()
+        choices = [tuple(self._candidates(root, binding, epoch)) for root in lookup.relation.roots]
+        for roots in product(*choices):
+            if None in roots:
+                return _NOTHING
+            found |= lookup.rows(table, roots)  # type: ignore[arg-type]
+        return frozenset(found)
 
     def _candidates(self, root: Root, binding: Mapping[str, Event], epoch: int) -> Iterator[Term | None]:
         """The values of a root property of an event; None for an entity that nobody knows."""
@@ -136,6 +298,8 @@ class Relations:
         value = event.value(attribute)
         key = event.stream, attribute, value, epoch
         if key not in self._entities:
+            if len(self._entities) >= _MOST_VALUES:
+                self._entities.clear()
             self._entities[key] = entity_in(event, stream, attribute, self.knowledge.in_epoch(epoch))
         found = self._entities[key]
         if found is None and self.unknown is not None and (event, attribute) not in self._counted:

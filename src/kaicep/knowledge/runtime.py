@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from kaicep.knowledge.event_graph import EventGraph, UnknownEntities, evaluates, event_triples, goes_back
 from kaicep.knowledge.queries import Row, closed_store
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.algebra import element_variables, substitute, triple_patterns
+from kaicep.plan.algebra import element_variables, substitute
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
+from kaicep.plan.expressions import Exists, walk
 from kaicep.plan.nodes import Semantic
-from kaicep.plan.sparql import Group, SubSelect, Triples, Values, may_be_empty
+from kaicep.plan.sparql import Filter, Group, TriplePattern, Triples, Values, may_be_empty
 from kaicep.plan.terms import Iri, Term, Triple, Variable
 
 __all__ = ["Counters", "RuntimePath", "Settings"]
@@ -60,9 +61,9 @@ class Counters:
 class _Asked:
     """What is remembered of one condition.
 
-    `together` is whether many events may be asked for in one query, `evaluated` are the answers that a buffer has made ready, `looked_at` whether the condition evaluates
-    a property of a variable. The cache has answers by query root properties; of these, the least recently
-    used goes first.
+    `together` is whether many events may be asked for in one query, `evaluated` are the answers that a
+    buffer has made ready, `looked_at` tells whether the condition evaluates a property of a variable. The
+    cache has answers by query root properties; of these, the least recently used goes first.
     """
 
     def __init__(self, condition: Semantic, size: int, counters: Counters) -> None:
@@ -262,24 +263,32 @@ class RuntimePath:
 def _may_be_asked_together(group: Group, event: str) -> bool:
     """Whether events that lie beside each other in the store cannot be mistaken for one another.
 
-    The event must stand at the beginning of plain patterns only, where it is one variable as well as one
-    name. No other pattern may be met by the graph of an event: its subject must be something that a
-    pattern leads to, and nothing leads to an event but a way that is read backwards.
+    The event must stand at the beginning of patterns only, where a variable will do for its name. No other
+    pattern may be met by the graph of an event: its subject must be something that a pattern leads to,
+    and nothing leads to an event but a way that is read backwards. Nested groups are not looked into.
     """
-    led_to: set[str] = set()
+    patterns: list[TriplePattern] = []
     for element in group.elements:
-        if not isinstance(element, Triples):
-            if event in element_variables(element) or isinstance(element, SubSelect):
-                return False
-            continue
-        for pattern in element.patterns:
-            if isinstance(pattern.object, Variable) and not may_be_empty(pattern.predicate):
-                led_to.add(pattern.object.name)
+        if isinstance(element, Triples):
+            patterns += element.patterns
+        elif (
+            not isinstance(element, Filter | Values) or event in element_variables(element) or _nests(element)
+        ):
+            return False
+    led_to = {
+        each.object.name
+        for each in patterns
+        if isinstance(each.object, Variable) and not may_be_empty(each.predicate)
+    }
     return event not in led_to and all(
-        not goes_back(pattern.predicate)
-        and (not isinstance(pattern.subject, Variable) or pattern.subject.name in {event, *led_to})
-        for pattern in triple_patterns(group)
+        not goes_back(each.predicate)
+        and (not isinstance(each.subject, Variable) or each.subject.name in {event, *led_to})
+        for each in patterns
     )
+
+
+def _nests(element: Filter | Values) -> bool:
+    return isinstance(element, Filter) and any(isinstance(each, Exists) for each in walk(element.condition))
 
 
 def _remember(asked: _Asked, found: Iterable[tuple[Event, EventGraph]], rows: frozenset[Row]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from bisect import bisect_right
 from collections import deque
@@ -43,6 +44,7 @@ _NARROWER_CLASS = Iri(RDFS + "subClassOf")
 _SAME_PROPERTY = Iri(OWL + "equivalentProperty")
 _SAME_CLASS = Iri(OWL + "equivalentClass")
 _VOCABULARY = (_SAME, _NARROWER_PROPERTY, _NARROWER_CLASS, _SAME_PROPERTY, _SAME_CLASS)
+_LOG = logging.getLogger("kaicep.knowledge")
 _MOST_VIEWS = 32
 _MOST_CHANGES = 32
 
@@ -91,6 +93,8 @@ class Knowledge:
         self._changes: deque[Change] = deque(maxlen=_MOST_CHANGES)
         self.contradictions  # noqa: B018 - found now, as part of loading
         self.seconds = time.perf_counter() - started
+        sizes = self.asserted, self.closed, reasoning, self.seconds
+        _LOG.info("%d statements, %d with what follows under %s, in %.2f s", *sizes)
 
     @classmethod
     def load(cls, *paths: str | Path, reasoning: str = "rdfs") -> Knowledge:
@@ -266,7 +270,7 @@ class Knowledge:
         return dict(self.whole._reader.prefixes)
 
     def ever(self) -> Iterator[Ids]:
-        """All triples that hold at any time, by numbers, see `numbered`."""
+        """All triples that hold at any time, by numbers, see `by_number`."""
         return self._closure.ever()
 
     def _closed_below(self, concept: Iri, narrower: Iri, equivalent: Iri) -> frozenset[Iri]:

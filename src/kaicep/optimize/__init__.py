@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize.fold_constants import fold_constants
+from kaicep.optimize.normalise_concepts import normalise_concepts
 from kaicep.optimize.partition_from_equality import partition_from_equality
 from kaicep.optimize.prune_constants import prune_constants
+from kaicep.optimize.push_filters import push_filters
 from kaicep.optimize.relate_paths import relate_paths
 from kaicep.optimize.rule import Context, Note, Rule
 from kaicep.optimize.transform_paths import transform_paths
@@ -24,7 +26,9 @@ __all__ = ["RULES", "Note", "Rule", "optimize"]
 RULES: tuple[Rule, ...] = (
     prune_constants,
     transform_paths,
+    normalise_concepts,
     fold_constants,
+    push_filters,
     partition_from_equality,
     relate_paths,
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize.event_vocabulary import EventVocabulary, event_vocabulary
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import Element, Loop, Place, Together
+from kaicep.plan.expressions import Expr
 from kaicep.plan.nodes import (
     Filter,
     Node,
@@ -31,6 +32,7 @@ __all__ = [
     "map_semantics",
     "streams_of",
     "vocabulary_of",
+    "with_conditions",
     "with_source",
 ]
 
@@ -88,6 +90,17 @@ def map_chains(node: Node, change: Callable[[Node], Node]) -> Node:
         return replace(node, chains=tuple(change(each) for each in node.chains))
     assert isinstance(node, WindowAggregate)
     return replace(node, input=change(node.input))
+
+
+def with_conditions(chain: Node, single: Mapping[str, Sequence[Expr]]) -> Node:
+    """A chain with what concerns its variable alone, from conditions by variable."""
+    (variable,) = (each.variable for each in chain.walk() if isinstance(each, Scan))
+    own = tuple(single.get(variable, ()))
+    if not own:
+        return chain
+    if isinstance(chain, Filter):
+        return replace(chain, conditions=chain.conditions + own)
+    return Filter(chain, own)
 
 
 def certain_variables(node: Node) -> frozenset[str]:

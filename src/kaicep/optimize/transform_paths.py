@@ -20,13 +20,14 @@ from kaicep.optimize.rule import (
     map_semantics,
     streams_of,
     vocabulary_of,
+    with_conditions,
     with_source,
 )
 from kaicep.plan.algebra import element_variables, pattern_variables
 from kaicep.plan.catalog import Stream
 from kaicep.plan.expressions import Call, Const, Expr, Field, TermConst, VariableRef, variables_of
 from kaicep.plan.literals import INTEGER_TYPES, native
-from kaicep.plan.nodes import Filter, Node, Pattern, Project, QueryPlan, Scan, Semantic, WindowAggregate
+from kaicep.plan.nodes import Node, Pattern, Project, QueryPlan, Semantic, WindowAggregate
 from kaicep.plan.sparql import Element, Group, TriplePattern, Triples
 from kaicep.plan.sparql import Filter as PathFilter
 from kaicep.plan.terms import RDF, XSD, Iri, Literal, Variable
@@ -309,17 +310,7 @@ def _with_conditions(node: Node, moved: list[Expr]) -> Node:
         else:
             joint.append(each)
 
-    def on_chain(chain: Node) -> Node:
-        found = next(each.variable for each in chain.walk() if isinstance(each, Scan))
-        own = tuple(single.get(found, ()))
-        if not own:
-            return chain
-        if isinstance(chain, Filter):
-            return replace(chain, conditions=chain.conditions + own)
-        return Filter(chain, own)
-
     if isinstance(node, WindowAggregate):
-        return replace(node, input=on_chain(node.input))
-    return replace(
-        node, chains=tuple(on_chain(each) for each in node.chains), conditions=node.conditions + tuple(joint)
-    )
+        return replace(node, input=with_conditions(node.input, single))
+    chains = tuple(with_conditions(each, single) for each in node.chains)
+    return replace(node, chains=chains, conditions=node.conditions + tuple(joint))

@@ -90,11 +90,15 @@ class _Words:
             return
         self.told.add((kind, word))
         shown = iri_text(word, self.prefixes)
-        choices = [iri_text(each, self.prefixes) for each in known if each is not None and each.value]
+        choices = [iri_text(each, self.prefixes) for each in known if each is not None]
+        knows = "neither the knowledge nor an annotation has"
+        if not self.given:
+            # The word is one of the knowledge that is missing here, unless it looks like one of the events'.
+            knows = "no annotation has"
+            choices = [each for each in choices if each.partition(":")[0] == shown.partition(":")[0]]
         hint = did_you_mean(shown, choices)
         if not self.given and not (hint or "").startswith("did you mean"):
             hint = "no knowledge is given: name its files with --knowledge"
-        knows = "neither the knowledge nor an annotation has" if self.given else "no annotation has"
         self.problems.warn(f"{knows} the {kind} {shown}", self._place(word, pattern.span), hint)
 
     def _place(self, word: Iri, span: Span | None) -> Span | None:

@@ -1,5 +1,7 @@
-"""Conditions and values over solutions: what is said of the duration is compared as a number, at once;
-everything else is evaluated as SPARQL says.
+"""Conditions and values over solutions.
+
+What is said of the duration is compared as a number, at once; everything else is evaluated as SPARQL
+says.
 """
 
 from __future__ import annotations
@@ -8,13 +10,13 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from kaicep.kernel.epsparql.state import Batch, Reading, Values, all_reads
+from kaicep.kernel.epsparql.terms import term_of
 from kaicep.plan.expressions import Call, Exists, Expr, TermConst, VariableRef, walk
 from kaicep.plan.functions import Scope, evaluate_expression, holds
 from kaicep.plan.literals import parse_xsd_duration
 from kaicep.plan.terms import XSD, Literal
 from kaicep.plan.values import ExpressionError
-from kaicep.kernel.epsparql.state import Batch, Reading, Values, all_reads
-from kaicep.kernel.epsparql.terms import term_of
 
 __all__ = ["Condition", "Probe", "Value", "conjuncts", "duration_bound", "existences", "expression_variables"]
 
@@ -142,27 +144,26 @@ class Condition:
 
     def holds(self, values: Values, start: int | None, end: int | None) -> bool:
         """Whether it is true for a solution."""
-        for test in self._tests:
-            if not test(values, start, end):
-                return False
-        return True
+        return all(test(values, start, end) for test in self._tests)
 
     def _test(self, expr: Expr, names: Sequence[str]) -> _Test:
         found = _duration_comparison(expr)
         if found is not None:
             compare, micros = _COMPARISONS[found[0]], found[1]
-            return lambda _, start, end: start is not None and end is not None and compare(end - start, micros)
+            return lambda _, start, end: (
+                start is not None and end is not None and compare(end - start, micros)
+            )
         scopes = _Scopes(expr, names, self._probes, self._given)
         return lambda values, start, end: holds(expr, scopes.of(values, start, end))
 
 
 class Value:
-    """The value of an expression on solutions of given names."""
+    """The value of an expression on solutions with some names, beside terms that are given."""
 
-    def __init__(self, expr: Expr, names: Sequence[str], probes: Probes | None = None) -> None:
+    def __init__(self, expr: Expr, names: Sequence[str], probes: Probes, given: Given = _NONE) -> None:
         self._expr = expr
-        self._probes = probes or {}
-        self._scopes = _Scopes(expr, names, self._probes, self._given)
+        self._probes = probes
+        self._scopes = _Scopes(expr, names, probes, given)
 
     def reads(self, *operators: Reading) -> frozenset[str] | None:
         """The predicates that it and some operators look at; None is any."""

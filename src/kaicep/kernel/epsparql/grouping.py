@@ -9,14 +9,14 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from kaicep.plan.aggregates import aggregate
-from kaicep.plan.expressions import Aggregate
-from kaicep.plan.terms import Literal, Term
-from kaicep.plan.values import ExpressionError, Number, calculate, number, numeral, order_key
 from kaicep.kernel.epsparql.expressions import Value
 from kaicep.kernel.epsparql.operators import Operator
 from kaicep.kernel.epsparql.state import Batch, Context, Row, Values
 from kaicep.kernel.epsparql.terms import term_of
+from kaicep.plan.aggregates import aggregate
+from kaicep.plan.expressions import Aggregate
+from kaicep.plan.terms import Literal, Term
+from kaicep.plan.values import ExpressionError, Number, calculate, number, numeral, order_key
 
 __all__ = ["Grouped", "Running"]
 
@@ -85,11 +85,11 @@ class Running:
         self.positive = self.positive or value > 0
         if not isinstance(value, float):
             self.whole = self.whole + value
-            self.floating += Fraction(float(value))
-        elif math.isfinite(value):
-            self.floating += Fraction(value)
-        elif value not in self.special or value != value:
-            self.special.append(value)
+        as_float = _double(value)
+        if math.isfinite(as_float):
+            self.floating += Fraction(as_float)
+        else:  # infinities and what is no number swallow each other: one stands for all
+            self.special = [sum([*self.special, as_float])]
 
     def _list(self, term: Term) -> None:
         try:
@@ -147,6 +147,13 @@ class Running:
         self.special = [float(each) for each in special]
 
 
+def _double(value: int | Decimal | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 class _Group:
     """The aggregates of one group, and when its first solution began."""
 
@@ -179,11 +186,13 @@ class Grouped(Operator):
         context.keepers.append(self)
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         values = [value for _, value in self._keys] + [value for _, _, value in self._aggregates]
         found = [each.reads(self.below) for each in values if each is not None] + [self.below.reads()]
         return None if None in found else frozenset().union(*(each for each in found if each))
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         for value in [value for _, value in self._keys] + [value for _, _, value in self._aggregates]:
             if value is not None:
                 value.step(batch)
@@ -200,17 +209,20 @@ class Grouped(Operator):
         return found
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         inside = {name: text for name, text in given.items() if name in self._plain}
         keys = dict.fromkeys(self._key(each, None, None) for each in self.below.still(inside))
         found = [self._result(key, self._begun(key)) for key in keys]
         return [each for each in found if self.fits(each, given)]
 
     def _key(self, values: Values, start: int | None, end: int | None) -> _Key:
-        places = self._places
-        return tuple(
-            (values[places[name]] if name in places else None) if value is None else value.of(values, start, end)
-            for name, value in self._keys
-        )
+        found: list[str | None] = []
+        for name, value in self._keys:
+            if value is not None:
+                found.append(value.of(values, start, end))
+            else:
+                found.append(values[self._places[name]] if name in self._places else None)
+        return tuple(found)
 
     def _open(self, key: _Key) -> _Group:
         """A group that is about to take solutions of this instant."""
@@ -228,9 +240,12 @@ class Grouped(Operator):
                 self._groups[key] = group
         return group
 
+    def _empty(self) -> _Group:
+        return _Group([Running(each.op, each.distinct, each.separator) for _, each, _ in self._aggregates])
+
     def _begun(self, key: _Key) -> _Group:
         """A group as knowledge alone makes it."""
-        group = _Group([Running(each.op, each.distinct, each.separator) for _, each, _ in self._aggregates])
+        group = self._empty()
         named = zip(self._keys, key, strict=True)
         given = {name: text for (name, value), text in named if value is None and text is not None}
         members = [each for each in self.below.still(given) if self._key(each, None, None) == key]
@@ -246,7 +261,9 @@ class Grouped(Operator):
         return (*key, *(each.result() for each in group.aggregates))
 
     def _text(self, values: Values) -> str:
-        bound = sorted((n, text) for n, text in zip(self.below.names, values, strict=True) if text is not None)
+        bound = sorted(
+            (n, text) for n, text in zip(self.below.names, values, strict=True) if text is not None
+        )
         return " ".join(f"?{name}={text}" for name, text in bound)
 
     # --- state --------------------------------------------------------------------------------------
@@ -274,13 +291,17 @@ class Grouped(Operator):
 
     def dump(self) -> Any:
         """Each group with its key, its start and its aggregates."""
-        return [[key, each.start, [one.dump() for one in each.aggregates]] for key, each in self._groups.items()]
+        return [
+            [key, each.start, [one.dump() for one in each.aggregates]] for key, each in self._groups.items()
+        ]
 
     def load(self, state: Any) -> None:
         """Takes over groups that were dumped."""
         self._groups = {}
         for key, start, aggregates in state:
-            group = _Group([Running(each.op, each.distinct, each.separator) for _, each, _ in self._aggregates])
+            group = _Group(
+                [Running(each.op, each.distinct, each.separator) for _, each, _ in self._aggregates]
+            )
             group.start = start
             for running, dumped in zip(group.aggregates, aggregates, strict=True):
                 running.load(dumped)

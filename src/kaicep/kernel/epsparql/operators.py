@@ -16,7 +16,20 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from kaicep.kernel.epsparql.expressions import Condition, Value
 from kaicep.kernel.epsparql.state import Batch, Context, Row, Store, Values, all_reads
 
-__all__ = ["Extension", "Filtered", "Joined", "LeftJoined", "Operator", "Pairing", "Projected", "Restricted", "Rows", "United", "Without", "picker"]
+__all__ = [
+    "Extension",
+    "Filtered",
+    "Joined",
+    "LeftJoined",
+    "Operator",
+    "Pairing",
+    "Projected",
+    "Restricted",
+    "Rows",
+    "United",
+    "Without",
+    "picker",
+]
 
 
 class Operator:
@@ -112,9 +125,11 @@ class Joined(Operator):
         self._rights = Store(context, "a join of groups", self.pairing.right_key, bound)
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         return all_reads(self.left, self.right)
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         lefts, rights = self.left.step(batch), self.right.step(batch)
         found: list[Row] = []
         join, oldest = self.pairing.join, batch.end - self._bound if self._bound is not None else None
@@ -137,6 +152,7 @@ class Joined(Operator):
         return found
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         found: list[Values] = []
         for a in self.left.still(given):
             for b in self.right.still({**given, **self.left.bindings(a)}):
@@ -170,9 +186,11 @@ class LeftJoined(Operator):
         self._rights = Store(context, "OPTIONAL", pairing.right_key, keep, witness)
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         return self._condition.reads(self.left, self.right)
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         self._condition.step(batch)
         for b in self.right.step(batch):
             self._rights.add(b)
@@ -193,6 +211,7 @@ class LeftJoined(Operator):
         return found
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         found: list[Values] = []
         for a in self.left.still(given):
             joined = (self.pairing.join(a, b) for b in self.right.still(self.left.bindings(a)))
@@ -212,9 +231,11 @@ class Without(Operator):
         self._rights = Store(context, "MINUS", self._pairing.right_key)
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         return all_reads(self.left, self.right)
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         for b in self.right.step(batch):
             # Only what it says of the shared variables matters, and once.
             shared = {j for _, j in self._places}
@@ -236,6 +257,7 @@ class Without(Operator):
         return bool(both) and all(a == b for a, b in both)
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         return [each for each in self.left.still(given) if not self._is_known(each, timed=False)]
 
 
@@ -251,13 +273,18 @@ class United(Operator):
         ]
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         return all_reads(*self.sides)
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         sides = zip(self.sides, self._places, strict=True)
-        return [(a, b, _padded(values, places)) for side, places in sides for a, b, values in side.step(batch)]
+        return [
+            (a, b, _padded(values, places)) for side, places in sides for a, b, values in side.step(batch)
+        ]
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         sides = zip(self.sides, self._places, strict=True)
         return [_padded(values, places) for side, places in sides for values in side.still(given)]
 
@@ -275,14 +302,17 @@ class Filtered(Operator):
         self._condition = condition
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         return self._condition.reads(self.below)
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         self._condition.step(batch)
         holds = self._condition.holds
         return [each for each in self.below.step(batch) if holds(each[2], each[0], each[1])]
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         return [each for each in self.below.still(given) if self._condition.holds(each, None, None)]
 
 
@@ -299,9 +329,11 @@ class Extension(Operator):
         self._must = must
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         return self._value.reads(self.below)
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         self._value.step(batch)
         found = ((a, b, self._with(values, a, b)) for a, b, values in self.below.step(batch))
         return [(a, b, values) for a, b, values in found if values is not None]
@@ -315,6 +347,7 @@ class Extension(Operator):
         return values if value is None else (*values[: self._place], value, *values[self._place + 1 :])
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         # A variable that is bound anew says nothing about what is below.
         inside = {name: text for name, text in given.items() if name != self.names[self._place]}
         found = (self._with(each, None, None) for each in self.below.still(inside))
@@ -330,12 +363,15 @@ class Rows(Operator):
         self._rows = list(rows)
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         return frozenset()
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         return []
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         return [each for each in self._rows if self.fits(each, given)]
 
 
@@ -349,13 +385,16 @@ class Projected(Operator):
         self._places = [below.names.index(name) if name in below.names else -1 for name in self.names]
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         return self.below.reads()
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         found = [(a, b, _padded(values, self._places)) for a, b, values in self.below.step(batch)]
         return list(dict.fromkeys(found)) if self._distinct else found
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         inside = {name: text for name, text in given.items() if name in self.names}
         found = [_padded(each, self._places) for each in self.below.still(inside)]
         return list(dict.fromkeys(found)) if self._distinct else found
@@ -370,12 +409,15 @@ class Restricted(Operator):
         self._given = given
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         return self.below.reads()
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         return [each for each in self.below.step(batch) if self.fits(each[2], self._given)]
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         if any(self._given.get(name, text) != text for name, text in given.items() if name in self.names):
             return []
         return self.below.still({**given, **self._given})

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Predicate, Repeat, Sequence
-from kaicep.plan.terms import Iri
 from kaicep.kernel.epsparql.state import Graph
 from kaicep.kernel.epsparql.terms import Facts
+from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Predicate, Repeat, Sequence
+from kaicep.plan.terms import Iri
 
 __all__ = ["View", "Way", "has_empty", "may_be_empty", "predicates", "ways"]
 
 Time = int | None
+Timed = tuple[str, str, str, Time, Time]
 
 
 class Way(NamedTuple):
@@ -32,7 +33,7 @@ class View:
         self.facts = facts
         self.graph = graph
 
-    def match(self, s: str | None, p: str | None, o: str | None) -> Iterator[tuple[str, str, str, Time, Time]]:
+    def match(self, s: str | None, p: str | None, o: str | None) -> Iterator[Timed]:
         """The triples with these terms, with their times."""
         for a, b, c in self.facts.match(s, p, o):
             yield a, b, c, None, None

@@ -1,5 +1,7 @@
-"""Basic graph patterns: each new occurrence meets the patterns it fits, and is joined with what the
-other patterns find among the occurrences kept and, by lookup, among the facts.
+"""Basic graph patterns.
+
+Each new occurrence meets the patterns it fits, and is joined with what the other patterns find among the
+occurrences kept and, by lookup, among the facts.
 """
 
 from __future__ import annotations
@@ -7,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from kaicep.plan.sparql import Node as Place
-from kaicep.plan.sparql import Path, TriplePattern
-from kaicep.plan.terms import Iri, Variable
 from kaicep.kernel.epsparql.operators import Operator, Restricted
 from kaicep.kernel.epsparql.paths import View, has_empty, may_be_empty, predicates, ways
 from kaicep.kernel.epsparql.state import Batch, Context, Graph, Occurrence, Row, Values
+from kaicep.plan.sparql import Node as Place
+from kaicep.plan.sparql import Path, TriplePattern
+from kaicep.plan.terms import Iri, Variable
 
 __all__ = ["Basic", "Single", "basic"]
 
@@ -111,9 +113,11 @@ class Single(Operator):
         self._picks = [slots.index(slot) for slot in range(len(names))] if plain else None
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         return self._pattern.walks()
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         predicate = self._predicate
         new = batch.all if predicate is None else batch.by_predicate.get(predicate, ())
         found: list[Row] = []
@@ -127,6 +131,7 @@ class Single(Operator):
         return found
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         values = tuple(given.get(name) for name in self.names)
         s, p, o = self._pattern.resolved(values)
         bound = (self._pattern.bind(values, each) for each in self._facts.match(s, p, o))
@@ -160,10 +165,12 @@ class Basic(Operator):
         self._emitted: set[tuple[object, ...]] = set()
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         found = [each.walks() for each in self._patterns]
         return None if None in found else frozenset().union(*(each for each in found if each))
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         new = self._relevant(batch)
         if self._now != batch.end or self._context.replays:
             self._now = batch.end
@@ -171,15 +178,16 @@ class Basic(Operator):
         for each in new:
             self._graph.add(each)
         found: list[Row] = []
-        for each in self._complete(new) if new else ():
-            if each.end == batch.end and each.start is not None:
-                made = (each.values, each.start, tuple(sorted(each.via, key=lambda one: one[0])))
+        for one in self._complete(new) if new else ():
+            if one.end == batch.end and one.start is not None:
+                made = (one.values, one.start, tuple(sorted(one.via, key=lambda way: way[0])))
                 if made not in self._emitted:
                     self._emitted.add(made)
-                    found.append((each.start, each.end, each.values))
+                    found.append((one.start, one.end, one.values))
         return found
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         # An empty path joins a node that is given with itself, so there nothing must be given.
         free = any(each.empty and each.free for each in self._patterns)
         pairs = zip(self._nothing.values, self.names, strict=True)
@@ -233,9 +241,7 @@ class Basic(Operator):
     def _extended(self, begun: list[_Partial], order: list[_Pattern], view: View) -> list[_Partial]:
         found = begun
         for pattern in order:
-            found = list(
-                dict.fromkeys(after for one in found for after in self._through(pattern, one, view))
-            )
+            found = list(dict.fromkeys(after for one in found for after in self._through(pattern, one, view)))
         return found
 
     def _through(self, pattern: _Pattern, one: _Partial, view: View) -> Iterator[_Partial]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import itemgetter
@@ -10,7 +11,18 @@ from typing import Any, Protocol
 from kaicep.errors import Failure
 from kaicep.kernel.epsparql.terms import Facts
 
-__all__ = ["Batch", "Context", "Graph", "Keeper", "Occurrence", "Reading", "Row", "Store", "Values", "all_reads"]
+__all__ = [
+    "Batch",
+    "Context",
+    "Graph",
+    "Keeper",
+    "Occurrence",
+    "Reading",
+    "Row",
+    "Store",
+    "Values",
+    "all_reads",
+]
 
 Values = tuple[str | None, ...]
 """What the variables of an operator stand for, in the order of its names; None is unbound."""
@@ -94,6 +106,35 @@ class Context:
         self.cap = cap
         self.replays = replays
         self.keepers: list[Keeper] = []
+        self._due = math.inf
+
+    @property
+    def size(self) -> int:
+        """How many things are kept."""
+        return sum(each.size for each in self.keepers)
+
+    def commit(self, now: int) -> None:
+        """The instant is over."""
+        for each in self.keepers:
+            each.commit()
+        self.sweep(now)
+
+    def wake(self, due: int) -> None:
+        """Something can be forgotten from then on."""
+        self._due = min(self._due, due)
+
+    def sweep(self, now: int) -> None:
+        """Lets everything forget that is due."""
+        if now < self._due:
+            return
+        self._due = math.inf
+        for each in self.keepers:
+            due = each.due()
+            if due is not None and due <= now:
+                each.sweep(now)
+                due = each.due()
+            if due is not None:
+                self.wake(due)
 
     def refuse_more(self, operator: str, bounded: bool) -> Failure:
         """The error of an operator that keeps too much."""
@@ -117,12 +158,14 @@ class _Aging:
         self._due: int | None = None
 
     def due(self) -> int | None:
+        """See `Keeper`."""
         return self._due
 
     def _grown(self, end: int) -> None:
         self.size += 1
         if self.bound is not None and self._due is None:
             self._due = end + self.bound + 1
+            self.context.wake(self._due)
         if self.size > self.context.cap:
             if not self.context.replays:
                 self.sweep(end)
@@ -130,9 +173,12 @@ class _Aging:
                 raise self.context.refuse_more(self.operator, self.bound is not None)
 
     def sweep(self, now: int) -> None:
+        """See `Keeper`."""
         if self.bound is not None:
             self._forget(now - self.bound)
             self._due = now + self.bound // 2 + 1 if self.size else None
+            if self._due is not None:
+                self.context.wake(self._due)
 
     def _forget(self, horizon: int) -> None:
         raise NotImplementedError
@@ -197,6 +243,7 @@ class Store(_Aging):
         self.size = 0
 
     def undo(self) -> None:
+        """See `Keeper`."""
         for key in reversed(self._added):
             rows = self.rows[key]
             rows.pop()
@@ -206,6 +253,7 @@ class Store(_Aging):
         self._added.clear()
 
     def commit(self) -> None:
+        """See `Keeper`."""
         self._added.clear()
 
     def _forget(self, horizon: int) -> None:
@@ -220,10 +268,12 @@ class Store(_Aging):
         self.size = sum(len(each) for each in kept.values())
 
     def dump(self) -> Any:
+        """See `Keeper`."""
         rows = [each for rows in self.rows.values() for each in rows]
         return sorted(rows, key=_END)
 
     def load(self, state: Any) -> None:
+        """See `Keeper`."""
         self.rows, self.size = {}, 0
         for start, end, values in state:
             self.add((start, end, tuple(values)))
@@ -267,6 +317,7 @@ class Graph(_Aging):
         return index.get((s, p, o), ())
 
     def undo(self) -> None:
+        """See `Keeper`."""
         for each in reversed(self._added):
             del self._all[each]
             for shape, index in self._indexes.items():
@@ -275,6 +326,7 @@ class Graph(_Aging):
         self._added.clear()
 
     def commit(self) -> None:
+        """See `Keeper`."""
         self._added.clear()
 
     def _forget(self, horizon: int) -> None:
@@ -283,9 +335,11 @@ class Graph(_Aging):
         self.size = len(self._all)
 
     def dump(self) -> Any:
+        """See `Keeper`."""
         return list(self._all)
 
     def load(self, state: Iterable[Any]) -> None:
+        """See `Keeper`."""
         self._all, self.size = {}, 0
         self._indexes.clear()
         for s, p, o, start, end in state:

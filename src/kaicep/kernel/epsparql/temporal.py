@@ -71,6 +71,7 @@ class _Temporal(Operator):
         self._now: int | None = None
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         return self._condition.reads(self.left, self.right)
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
@@ -125,6 +126,7 @@ class Paired(_Temporal):
         self._reach = bound if op != "OPTIONALSEQ" else near
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         self._condition.step(batch)
         if self._is_new_instant(batch):
             self._forget_instant()
@@ -195,6 +197,7 @@ class Consuming(_Temporal):
         context.keepers.append(self)
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         self._condition.step(batch)
         if self._is_new_instant(batch) and self.op in _TOGETHER:
             self._lefts.clear()
@@ -204,27 +207,27 @@ class Consuming(_Temporal):
         used: list[Row] = []
         found: list[Row] = []
         for b in sorted(self.right.step(batch), key=lambda b: (b[0], _text(self.right.names, b[2]))):
-            a, pair = self._chosen(b, used)
-            if a is not None and pair is not None:
-                used.append(a)
-                found.append(pair)
+            chosen = self._chosen(b, used)
+            if chosen is not None:
+                used.append(chosen[0])
+                found.append(chosen[1])
             elif self._optional == "left":
                 found.append((b[0], b[1], self.pairing.alone_right(self.right.names, b[2])))
         if self._optional == "right":
-            chosen = set(map(id, used))
-            alone = (a for a in lefts if id(a) not in chosen)
+            taken = set(map(id, used))
+            alone = (a for a in lefts if id(a) not in taken)
             found += [(a[0], a[1], self.pairing.alone_left(a[2])) for a in alone]
         self._used = used if self._policy == "chronological" else []
         return found
 
-    def _chosen(self, b: Row, used: Sequence[Row]) -> tuple[Row | None, Row | None]:
+    def _chosen(self, b: Row, used: Sequence[Row]) -> tuple[Row, Row] | None:
         gone = set(map(id, used)) if self._policy == "chronological" else set()
         choices: list[tuple[Row, Row]] = []
         for a in self._lefts.between(self.pairing.right_key(b[2]), *self._ends(b)):
             if id(a) not in gone and (pair := self._pair(a, b)) is not None:
                 choices.append((a, pair))
         if not choices:
-            return None, None
+            return None
         recent = self._policy == "recent"
         best = (max if recent else min)((a[1], a[0]) for a, _ in choices)
         among = [each for each in choices if (each[0][1], each[0][0]) == best]
@@ -272,20 +275,21 @@ class Negation(Operator):
         self._rights = Store(context, "NOT", self._pairing.right_key, bound)
 
     def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
         return all_reads(self.left, self.right)
 
     def step(self, batch: Batch) -> list[Row]:
+        """See `Operator`."""
         for b in self.right.step(batch):
             self._rights.add(b)
         return [a for a in self.left.step(batch) if not self._has_inside(a)]
 
     def _has_inside(self, a: Row) -> bool:
         kept = self._rights.between(self._pairing.left_key(a[2]), a[0], a[1])
-        return any(
-            a[0] <= b[0] and b[1] <= a[1] and self._pairing.join(a[2], b[2]) is not None for b in kept
-        )
+        return any(a[0] <= b[0] and b[1] <= a[1] and self._pairing.join(a[2], b[2]) is not None for b in kept)
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
         return []
 
 

@@ -1,0 +1,11 @@
+"""EP-SPARQL, evaluated incrementally: binarised joins, rules closed at each instant, state that can be saved.
+
+The plans of a run's queries and the occurrences of triples, in the order of their end, enter; matches
+leave as soon as an instant is over. `build` makes the operators of a plan, `run` drives them.
+"""
+
+from __future__ import annotations
+
+from kaicep.kernel.epsparql.run import EpOperator
+
+__all__ = ["EpOperator"]

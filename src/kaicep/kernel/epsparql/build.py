@@ -1,0 +1,143 @@
+"""From a plan to its operators; bounds on the duration go down to whatever may forget by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kaicep.errors import Failure
+from kaicep.kernel.epsparql.exists import probe
+from kaicep.kernel.epsparql.expressions import Condition, Probe, Value, conjuncts, duration_bound, existences
+from kaicep.kernel.epsparql.grouping import Grouped
+from kaicep.kernel.epsparql.operators import (
+    Extension,
+    Filtered,
+    Joined,
+    LeftJoined,
+    Operator,
+    Pairing,
+    Projected,
+    Restricted,
+    Rows,
+    United,
+    Without,
+)
+from kaicep.kernel.epsparql.patterns import basic
+from kaicep.kernel.epsparql.state import Context
+from kaicep.kernel.epsparql.temporal import Consuming, Negation, Paired, optional_side
+from kaicep.plan.expressions import Exists, Expr
+from kaicep.plan.nodes import (
+    Bgp,
+    Extend,
+    FilterSolutions,
+    Grouping,
+    Join,
+    LeftJoin,
+    Minus,
+    Node,
+    Solutions,
+    Table,
+    Temporal,
+    Union,
+)
+
+__all__ = ["build"]
+
+
+def build(
+    node: Node, context: Context, bound: int | None = None, given: Mapping[str, str] | None = None
+) -> Operator:
+    """The operator of a plan.
+
+    Solutions longer than `bound` are of no use to whoever asks. Variables that are `given` stand for
+    their terms, as EXISTS has it.
+    """
+    return _Builder(context, given or {}).operator(node, bound)
+
+
+@dataclass(frozen=True)
+class _Builder:
+    context: Context
+    given: Mapping[str, str]
+
+    def operator(self, node: Node, bound: int | None) -> Operator:
+        match node:
+            case Bgp(patterns):
+                return basic(patterns, self.context, bound, self.given)
+            case Join(left, right):
+                return Joined(self.operator(left, bound), self.operator(right, bound), self.context, bound)
+            case LeftJoin():
+                return self._left_join(node, bound)
+            case Union(left, right):
+                return United(self.operator(left, bound), self.operator(right, bound))
+            case Minus(left, right):
+                return Without(self.operator(left, bound), self.operator(right, None), self.context)
+            case FilterSolutions(below, condition):
+                inner = self.operator(below, _tighter(bound, duration_bound(condition)))
+                return Filtered(inner, self._condition(condition, inner.names))
+            case Extend(below, name, expr):
+                inner = self.operator(below, bound)
+                return Extension(inner, name, self._value(expr, inner.names), self.given.get(name))
+            case Table(names, rows):
+                texts = [tuple(None if each is None else str(each) for each in row) for row in rows]
+                return self._restricted(Rows(names, texts))
+            case Temporal():
+                return self._temporal(node, bound)
+            case Grouping():
+                return self._grouping(node)
+            case Solutions(below, names, distinct):
+                seen = {name: text for name, text in self.given.items() if name in names}
+                inner = _Builder(self.context, seen).operator(below, bound)
+                return _Builder(self.context, seen)._restricted(Projected(inner, names, distinct))
+        raise Failure(f"no operator of SPARQL: {type(node).__name__}")
+
+    def _restricted(self, operator: Operator) -> Operator:
+        return Restricted(operator, self.given) if self.given else operator
+
+    def _left_join(self, node: LeftJoin, bound: int | None) -> Operator:
+        near = duration_bound(node.condition)
+        left, right = self.operator(node.left, bound), self.operator(node.right, near)
+        pairing = Pairing(left, right)
+        condition = self._condition(node.condition, pairing.names)
+        return LeftJoined(left, right, condition, pairing, self.context, bound, near)
+
+    def _temporal(self, node: Temporal, bound: int | None) -> Operator:
+        if node.op == "NOT":
+            # What lies inside of a solution is no longer than the solution.
+            sides = [self.operator(each, bound) for each in (node.left, node.right)]
+            return Negation(sides[0], sides[1], self.context, bound)
+        consuming = node.consumption != "unrestricted"
+        bound = None if consuming else bound
+        near = None if consuming else duration_bound(node.condition)
+        left_bound = near if optional_side(node.op) == "left" else bound
+        left, right = self.operator(node.left, left_bound), self.operator(node.right, bound)
+        pairing = Pairing(left, right)
+        condition = self._condition(node.condition, pairing.names)
+        if consuming:
+            return Consuming(node.op, left, right, condition, pairing, self.context, node.consumption)
+        return Paired(node.op, left, right, condition, pairing, self.context, bound, near)
+
+    def _grouping(self, node: Grouping) -> Operator:
+        below = self.operator(node.input, None)
+        keys = [(name, self._maybe_value(expr, below)) for name, expr in node.keys]
+        aggregates = [(name, each, self._maybe_value(each.of, below)) for name, each in node.aggregates]
+        return Grouped(below, keys, aggregates, self.context)
+
+    def _maybe_value(self, expr: Expr | None, below: Operator) -> Value | None:
+        return None if expr is None else self._value(expr, below.names)
+
+    def _condition(self, condition: Expr | None, names: Iterable[str]) -> Condition:
+        known = tuple(names)
+        return Condition(conjuncts(condition), known, self._probes(condition, known), self.given)
+
+    def _value(self, expr: Expr, names: Iterable[str]) -> Value:
+        known = tuple(names)
+        return Value(expr, known, self._probes(expr, known), self.given)
+
+    def _probes(self, expr: Expr | None, names: tuple[str, ...]) -> dict[Exists, Probe]:
+        outer = frozenset(names) | self.given.keys()
+        return {each: probe(each, outer, self.context, build) for each in existences(expr)}
+
+
+def _tighter(first: int | None, second: int | None) -> int | None:
+    return min((each for each in (first, second) if each is not None), default=None)

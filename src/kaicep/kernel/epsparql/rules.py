@@ -1,0 +1,216 @@
+"""What a query gives at one instant, and the closure under the CONSTRUCT rules (section 4.2 of the paper)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+
+from kaicep.errors import Failure
+from kaicep.kernel.epsparql.build import build
+from kaicep.kernel.epsparql.state import Batch, Context, Occurrence, Row
+from kaicep.kernel.epsparql.terms import Fact, Facts, Reader, term_of
+from kaicep.plan.events import Match
+from kaicep.plan.expressions import Exists, walk
+from kaicep.plan.identity import MatchId, match_id
+from kaicep.plan.nodes import (
+    Bgp,
+    Extend,
+    FilterSolutions,
+    Join,
+    Node,
+    QueryPlan,
+    Solutions,
+    Table,
+    Temporal,
+    Triples,
+    Union,
+)
+from kaicep.plan.sparql import Node as Place
+from kaicep.plan.sparql import TriplePattern
+from kaicep.plan.terms import Blank, Variable, sparql_json
+from kaicep.plan.time import format_time
+
+__all__ = ["Query", "Rules", "only_grows"]
+
+_GROWING = (Bgp, Join, Union, FilterSolutions, Extend, Table, Solutions)
+
+
+def only_grows(node: Node) -> bool:
+    """Whether more occurrences can never take a solution away, whatever they are."""
+    for each in node.walk():
+        if isinstance(each, Temporal):
+            if each.consumption != "unrestricted" or each.op in ("OPTIONALSEQ", "EQUALSOPTIONAL", "NOT"):
+                return False
+        elif not isinstance(each, _GROWING):
+            return False
+        expr = each.condition if isinstance(each, FilterSolutions) else None
+        expr = each.expr if isinstance(each, Extend) else expr
+        if expr is not None and any(isinstance(part, Exists) for part in walk(expr)):
+            return False
+    return True
+
+
+class Query:
+    """A standing query: its operators, and its answers as matches and as triples."""
+
+    def __init__(self, plan: QueryPlan, facts: Facts, cap: int, replays: bool = False) -> None:
+        self.name = plan.name
+        self.context = Context(facts, plan.name, cap, replays)
+        root = plan.root
+        self._template = root.template if isinstance(root, Triples) else None
+        body = root.input if isinstance(root, Triples) else root
+        self.grows = only_grows(body)
+        self._operator = build(body, self.context)
+        self._reads = self._operator.reads()
+        names = self._operator.names
+        self._visible = sorted((name, i) for i, name in enumerate(names) if not name.startswith("_:"))
+        self._places = {name: i for i, name in enumerate(names)}
+        self._selected = root.names if isinstance(root, Solutions) else ()
+        self._id = MatchId(plan.name, plan.text)
+
+    def step(self, batch: Batch) -> dict[str, Row]:
+        """The distinct answers that the batch gives, by their text."""
+        if self._reads is not None and batch.by_predicate.keys().isdisjoint(self._reads):
+            return {}
+        return {self._text(each): each for each in self._operator.step(batch)}
+
+    def _text(self, row: Row) -> str:
+        """The one way a solution is written down: its interval, then its variables by name."""
+        start, end, values = row
+        shown = [f"?{name}={text}" for name, i in self._visible if (text := values[i]) is not None]
+        return " ".join([f"[{start},{end}]", *shown])
+
+    def matches(self, answers: Mapping[str, Row]) -> list[Match]:
+        """Answers as matches; a CONSTRUCT that makes no triple gives none."""
+        found: list[Match] = []
+        for text, row in answers.items():
+            start, end, values = row
+            if self._template is None:
+                chosen = ((name, values[self._places[name]]) for name in self._selected)
+                select = {name: sparql_json(term_of(each)) for name, each in chosen if each is not None}
+                found.append(Match(self.name, copy(self._id).text(text).hex(), start, end, select))
+                continue
+            lines = {f"{s} {p} {o} ." for s, p, o in self.construct(text, row)}
+            if lines:
+                made = copy(self._id).text(text).hex()
+                found.append(Match(self.name, made, start, end, triples=tuple(sorted(lines))))
+        return found
+
+    def construct(self, text: str, row: Row) -> list[Fact]:
+        """The triples of the template for an answer; none where it leaves a variable of it unbound.
+
+        A blank node of the template is one node for each rule and solution. What is no triple (a
+        literal that has properties, say) is left out.
+        """
+        found: list[Fact] = []
+        for pattern in self._template or ():
+            s, p, o = (self._fill(each, text, row) for each in _places(pattern))
+            if s is None or p is None or o is None:
+                return []
+            if s[0] != '"' and p[0] == "<":
+                found.append((s, p, o))
+        return found
+
+    def _fill(self, place: Place, text: str, row: Row) -> str | None:
+        if isinstance(place, Variable):
+            seen = place.name in self._places and not place.name.startswith("_:")
+            return row[2][self._places[place.name]] if seen else None
+        if isinstance(place, Blank):
+            return "_:n" + match_id(self.name, place.label, [text])
+        return str(place)
+
+
+def _places(pattern: TriplePattern) -> Sequence[Place]:
+    return pattern.subject, pattern.predicate, pattern.object  # type: ignore[return-value]
+
+
+_Instant = dict[Occurrence, None]
+_Derived = set[tuple[Fact, int]]
+"""What rules derive at an instant: triples and when they start."""
+
+
+class Rules:
+    """The CONSTRUCT rules of a run, closed at each instant."""
+
+    def __init__(
+        self, plans: Iterable[QueryPlan], facts: Facts, reader: Reader, cap: int, limit: int
+    ) -> None:
+        rules = list(plans)
+        self.grow = all(only_grows(each.root.inputs()[0]) for each in rules)
+        self.queries = [Query(each, facts, cap, replays=not self.grow) for each in rules]
+        self._reader = reader
+        self._limit = limit
+
+    def close(
+        self, end: int, occurrences: dict[Occurrence, None]
+    ) -> tuple[dict[Occurrence, None], list[Match]]:
+        """All occurrences of an instant with what the rules derive, and the rules' matches."""
+        if not self.queries:
+            return occurrences, []
+        closed, answers = (self._grown if self.grow else self._settled)(end, occurrences)
+        found = [match for query in self.queries for match in query.matches(answers[query.name])]
+        return closed, found
+
+    def _grown(self, end: int, occurrences: _Instant) -> tuple[_Instant, dict[str, dict[str, Row]]]:
+        """Rules that never take anything back derive from what is new, until nothing is."""
+        everything = dict(occurrences)
+        answers: dict[str, dict[str, Row]] = {each.name: {} for each in self.queries}
+        known: _Derived = set()
+        counts: Counter[str] = Counter()
+        coming = list(occurrences)
+        while coming:
+            batch, new = Batch(end, coming), set[tuple[Fact, int]]()
+            for rule in self.queries:
+                fresh = {t: row for t, row in rule.step(batch).items() if t not in answers[rule.name]}
+                answers[rule.name].update(fresh)
+                found = _derived(rule, fresh) - known
+                known |= found
+                new |= found
+                counts[rule.name] += len(found)
+            self._refuse_runaway(counts, end)
+            coming = [each for each in self._read(new, end) if each not in everything]
+            everything.update(dict.fromkeys(coming))
+        return everything, answers
+
+    def _settled(self, end: int, occurrences: _Instant) -> tuple[_Instant, dict[str, dict[str, Row]]]:
+        """Each round derives everything anew from the instant and what the round before derived."""
+        derived: dict[str, _Derived] = {each.name: set() for each in self.queries}
+        tried: set[frozenset[tuple[str, tuple[Fact, int]]]] = set()
+        while True:
+            everything = dict(occurrences)
+            everything.update(dict.fromkeys(self._read(set().union(*derived.values()), end)))
+            for each in self.queries:
+                for keeper in each.context.keepers:
+                    keeper.undo()
+            batch = Batch(end, list(everything))
+            answers = {rule.name: rule.step(batch) for rule in self.queries}
+            again = {rule.name: _derived(rule, answers[rule.name]) for rule in self.queries}
+            if again == derived:
+                return everything, answers
+            self._refuse_runaway({name: len(found) for name, found in again.items()}, end)
+            state = frozenset((name, each) for name, found in again.items() for each in found)
+            if state in tried or len(tried) > self._limit:
+                changing = sorted(name for name in again if again[name] != derived[name])
+                raise Failure(
+                    f"the CONSTRUCT rule {changing[0]} never settles: it takes back what it derives; "
+                    f"rules that change each other's conditions at one instant have no answer"
+                )
+            tried.add(state)
+            derived = again
+
+    def _read(self, derived: _Derived, end: int) -> dict[Occurrence, None]:
+        read = self._reader.read_derived
+        return {(*each, start, end): None for fact, start in derived for each in read(fact)}
+
+    def _refuse_runaway(self, counts: Mapping[str, int], end: int) -> None:
+        if sum(counts.values()) > self._limit:
+            rule = max(sorted(counts), key=lambda name: counts[name])
+            raise Failure(
+                f"the CONSTRUCT rule {rule} runs away: more than {self._limit:,} triples are derived "
+                f"at {format_time(end)}; bound it with a FILTER, or let it read earlier triples only (SEQ)"
+            )
+
+
+def _derived(rule: Query, answers: Mapping[str, Row]) -> _Derived:
+    return {(fact, row[0]) for text, row in answers.items() for fact in rule.construct(text, row)}

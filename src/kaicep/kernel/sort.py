@@ -1,0 +1,212 @@
+"""The sort stage: events in the order of arrival enter, events in the order of a query leave (semantics 1).
+
+`Parts` is what is known of the sources, shared by all queries: the latest time and position of every part,
+and with it which events are late. A `Sorter` holds the events of some streams until none that is still to
+come can stand before them: a part that has reached `max_ts` will send nothing below
+(max_ts - lateness, place of its stream, part, next position).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+from typing import Any
+
+from kaicep.kernel.codec import read_event, write_event
+from kaicep.plan.events import Event
+
+__all__ = ["Parts", "Sorter"]
+
+Place = tuple[float, int, str, int, float]
+"""The place of an event in the order: its time, the place of its stream, its id, part and position."""
+
+
+class _Part:
+    """A part of a source: the largest time so far, the next position, and whether it is silent."""
+
+    __slots__ = ("idle", "max_ts", "next_seq")
+
+    def __init__(self) -> None:
+        self.max_ts: float = -math.inf
+        self.next_seq = 0
+        self.idle = False
+
+
+class Parts:
+    """How far each part of each source has come. Without `lateness` only the end settles anything."""
+
+    def __init__(self, lateness: int | None, expected: Iterable[tuple[str, int]] = ()) -> None:
+        self.lateness = lateness
+        self.finished = False
+        self._parts: dict[tuple[str, int], _Part] = {}
+        self._derived: dict[str, float] = {}
+        for stream, part in expected:
+            self.expect(stream, part)
+
+    def expect(self, stream: str, part: int = 0) -> None:
+        """A part that will send events: until it does, or is idle, nothing is settled without it."""
+        self._parts.setdefault((stream, part), _Part())
+
+    def derive(self, stream: str, promise: float = -math.inf) -> None:
+        """A stream that a query makes, and the time below which it will send no event."""
+        self._derived[stream] = promise
+
+    def drop(self, stream: str) -> None:
+        """Forgets a stream that a query made."""
+        self._derived.pop(stream, None)
+
+    def arrive(self, event: Event) -> Event:
+        """Takes note of an event; it is returned with its mark if it is late.
+
+        >>> parts = Parts(lateness=10)
+        >>> [parts.arrive(Event("s", 0, seq, ts)).late for seq, ts in enumerate((20, 10, 9))]
+        [False, False, True]
+        """
+        key = event.stream, event.part
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = _Part()
+        part.idle = False
+        part.next_seq = max(part.next_seq, event.seq + 1)
+        if event.ts >= part.max_ts:
+            part.max_ts = event.ts
+        elif self.lateness is not None and event.ts < part.max_ts - self.lateness and not event.late:
+            return replace(event, late=True)
+        return event
+
+    def idle(self, stream: str, part: int = 0) -> None:
+        """A part has been silent for so long that it holds nobody back."""
+        self.expect(stream, part)
+        self._parts[stream, part].idle = True
+
+    def bound(self, places: dict[str, int]) -> Place:
+        """The smallest place at which an event of these streams may still come."""
+        least: Place = (math.inf, 0, "", 0, 0)
+        for stream, ts in self._derived.items():
+            if stream in places:
+                least = min(least, (ts, places[stream], "", 0, 0))
+        if self.finished:
+            return least
+        for (stream, number), part in self._parts.items():
+            if stream in places and not part.idle:
+                ts = -math.inf if self.lateness is None else part.max_ts - self.lateness
+                least = min(least, (ts, places[stream], "", number, part.next_seq))
+        return least
+
+    def document(self) -> list[Any]:
+        """The state, for a snapshot."""
+        parts = [
+            [stream, number, _finite(part.max_ts), part.next_seq, part.idle]
+            for (stream, number), part in sorted(self._parts.items())
+        ]
+        derived = [[stream, _finite(ts)] for stream, ts in sorted(self._derived.items())]
+        return [parts, derived]
+
+    def load(self, document: list[Any]) -> None:
+        """Goes on from a state."""
+        parts, derived = document
+        self._parts.clear()
+        for stream, number, max_ts, next_seq, idle in parts:
+            part = self._parts[stream, number] = _Part()
+            part.max_ts, part.next_seq, part.idle = _number(max_ts), next_seq, idle
+        self._derived = {stream: _number(ts) for stream, ts in derived}
+
+
+class Sorter:
+    """The events of some streams, in an order that depends on the place of each."""
+
+    def __init__(self, streams: Sequence[str], parts: Parts) -> None:
+        self.streams = tuple(streams)
+        self.places = {name: index for index, name in enumerate(self.streams)}
+        self.parts = parts
+        self._passed: Place = (-math.inf, 0, "", 0, 0)
+        self._held: list[tuple[Place, Event]] = []
+        self._sorted = True
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def watermark(self) -> float:
+        """No event that is released later is earlier than this."""
+        return self._passed[0]
+
+    def has_passed(self, event: Event) -> bool:
+        """Whether events were released, or time moved on, as if this one would not come.
+
+        That happens only where its part was idle, or nobody had heard of it.
+        """
+        return event.ts <= self._passed[0] and self._place_of(event) < self._passed
+
+    def _place_of(self, event: Event) -> Place:
+        return event.ts, self.places[event.stream], event.id or "", event.part, event.seq
+
+    def offer(self, events: Sequence[Event]) -> None:
+        """Takes events in the order of arrival; they are of its streams, and none is late."""
+        held = self._held
+        few = len(events) * 8 < len(held)
+        for event in events:
+            place = self._place_of(event)
+            if few:
+                heappush(held, (place, event))
+            else:
+                held.append((place, event))
+        if few:
+            self._sorted = False
+        elif events:
+            held.sort(key=_place)  # a sorted list is a heap too
+            self._sorted = True
+
+    def release(self) -> list[Event]:
+        """The events that nothing to come can stand before, in order; moves the watermark.
+
+        >>> parts = Parts(lateness=0)
+        >>> sorter = Sorter(["s"], parts)
+        >>> sorter.offer([parts.arrive(Event("s", 0, 0, 7))])
+        >>> [event.ts for event in sorter.release()], sorter.watermark
+        ([7], 7)
+        """
+        bound = self._passed = max(self._passed, self.parts.bound(self.places))
+        held = self._held
+        if not held or held[0][0] >= bound:
+            return []
+        if self._sorted or bound[0] == math.inf:
+            if not self._sorted:
+                held.sort(key=_place)
+                self._sorted = True
+            cut = bisect_left(held, bound, key=_place)
+            out = [event for _, event in held[:cut]]
+            del held[:cut]
+            return out
+        out = []
+        while held and held[0][0] < bound:
+            out.append(heappop(held)[1])
+        return out
+
+    def document(self) -> list[Any]:
+        """The state, for a snapshot."""
+        passed = [_finite(self._passed[0]), *self._passed[1:]]
+        return [passed, [write_event(each) for _, each in sorted(self._held, key=_place)]]
+
+    def load(self, document: list[Any]) -> None:
+        """Goes on from a state."""
+        first, *others = document[0]
+        self._passed = (_number(first), *others)
+        self._held = []
+        self.offer([read_event(each) for each in document[1]])
+
+
+def _place(entry: tuple[Place, Event]) -> Place:
+    return entry[0]
+
+
+def _finite(ts: float) -> float | str:
+    """A time as JSON holds it."""
+    return str(ts) if math.isinf(ts) else ts
+
+
+def _number(ts: float | str) -> float:
+    return float(ts) if isinstance(ts, str) else ts

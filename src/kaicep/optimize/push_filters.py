@@ -1,0 +1,61 @@
+"""Filter push-down: the parts of a condition that one event decides go to that event.
+
+`JOIN (?a.x > 5 && ?b.x > ?a.x)` says two things, and the first of them can be said as soon as there is
+an ?a. A condition is taken apart only where all its variables are bound, once, in every match: one that
+mentions an event which was left out does not apply as a whole, one about a loop holds for every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kaicep.optimize.rule import Context, certain_variables, with_conditions, with_source
+from kaicep.plan.chi import Element, Loop, Together
+from kaicep.plan.expressions import Call, Expr, variables_of
+from kaicep.plan.nodes import Node, Pattern, QueryPlan
+from kaicep.plan.text import resolved_text
+
+__all__ = ["push_filters"]
+
+
+def push_filters(plan: QueryPlan, context: Context) -> QueryPlan:
+    """Takes conjunctions apart and gives single events what concerns them alone."""
+
+    def pushed(node: Node) -> Node:
+        if not isinstance(node, Pattern):
+            return node
+        once = certain_variables(node) - set(_loops(node.sequence))
+        kept: list[Expr] = []
+        single: dict[str, list[Expr]] = {}
+        for each in node.conditions:
+            if not variables_of(each) <= once:
+                kept.append(each)
+                continue
+            for part in _conjuncts(each):
+                names = variables_of(part)
+                if len(names) == 1:
+                    single.setdefault(next(iter(names)), []).append(part)
+                    context.note("push_filters", f"{resolved_text(part)} concerns one event alone")
+                else:
+                    kept.append(part)
+        chains = tuple(with_conditions(chain, single) for chain in node.chains)
+        return replace(node, chains=chains, conditions=tuple(kept))
+
+    return with_source(plan, pushed)
+
+
+def _conjuncts(expr: Expr) -> Iterator[Expr]:
+    if isinstance(expr, Call) and expr.op == "and":
+        for each in expr.args:
+            yield from _conjuncts(each)
+    else:
+        yield expr
+
+
+def _loops(sequence: tuple[Element, ...]) -> Iterator[str]:
+    for each in sequence:
+        if isinstance(each, Loop):
+            yield each.variable
+        elif isinstance(each, Together):
+            yield from _loops(each.members)
