@@ -101,7 +101,16 @@ def _on_reference(run: Run) -> list[Match]:
     return found
 
 
-HOSTS: Mapping[str, Callable[[Run], list[Match]]] = {"reference": _on_reference}
+def _in_process(run: Run) -> list[Match]:
+    from kaicep.hosts.inprocess import run_inprocess
+
+    return run_inprocess(run)
+
+
+HOSTS: Mapping[str, Callable[[Run], list[Match]]] = {
+    "inprocess": _in_process,
+    "reference": _on_reference,
+}
 """Where a plan can run."""
 
 

@@ -19,9 +19,12 @@ ANNOTATION = {
     "stream": "s",
     "class": ":Report",
     "prefixes": {"": "urn:kaicep:"},
-    "types": {"sensor": "string", "n": "int64"},
+    "types": {"sensor": "string", "tag": "int64", "n": "int64"},
     "attributes": {"n": ":size"},
-    "entities": {"sensor": {"property": ":from", "iri": ":{value}"}},
+    "entities": {
+        "sensor": {"property": ":from", "iri": ":{value}"},
+        "tag": {"property": ":by", "lookup": ":tag"},
+    },
 }
 SCHEMA = """
     @prefix : <urn:kaicep:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
@@ -34,14 +37,21 @@ FACTS = [
     *(f":r{r} :near :r{q} ." for r in range(3) for q in range(3)),
     *(f":r{r} :size {n} ." for r in range(3) for n in ("2", "3", "3.0")),
 ]
+# What a property that the PATH does not mention may say of the event, or of its entity.
+AXIOMS = [
+    ":by rdfs:range :Lab .",
+    ":size rdfs:domain :Sized .",
+    ":by <http://www.w3.org/2002/07/owl#inverseOf> :named .",
+]
 EVENTS = """
-    ts  | sensor | n
-    0   | s0     | 2
-    5   | s1     | 3
-    10  | s2     |
-    15  | s9     | 3
-    20  | s0     | 3
-    25  | s1     | 2
+    ts  | sensor | n | tag
+    0   | s0     | 2 |
+    5   | s1     | 3 | 1
+    10  | s2     |   | 9
+    15  | s9     | 3 | 2
+    20  | s0     | 3 | 1
+    25  | s1     | 2 | 2
+    26  | s0     |   |
 """
 PATHS = [
     "?e :from ?s . ?s :in ?r . ?r a :Office .",
@@ -56,6 +66,9 @@ PATHS = [
     "?e :from :s1 . :s1 :in ?r .",
     "?e :from ?s . ?s :in ?r . ?x :size ?y . ?x a :Report .",
     "?e :from ?s . ?s :in ?r . ?s ^:from ?x . ?x :size ?n .",
+    "?e :from ?s . ?s :in ?r . ?s a :Lab .",
+    "?e :from ?s . ?s :in ?r . ?e a :Sized .",
+    "?e :from ?s . ?s :in ?r . ?s :named ?x . ?x a :Report .",
 ]
 QUIET = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 CHANGES = st.lists(
@@ -72,9 +85,10 @@ def turtle(facts: list[str]) -> str:
     return "@prefix : <urn:kaicep:> .\n" + "\n".join(facts)
 
 
-def prepared(path: str, facts: list[str], selected: str = "?r"):
+def prepared(path: str, facts: list[str], selected: str = "?r", reasoning: str = "rdfs"):
     query = f"SELECT ?e.sensor, {selected} FROM (?e, s) PATH {{ {path} }}"
-    return testing.prepare(query, EVENTS, knowledge=SCHEMA + "\n".join(facts), annotations=[ANNOTATION])
+    knowledge = SCHEMA + "\n".join(facts)
+    return testing.prepare(query, EVENTS, knowledge=knowledge, reasoning=reasoning, annotations=[ANNOTATION])
 
 
 def judged(run, plan, semantics) -> list[str]:
@@ -96,9 +110,15 @@ def test_tables_follow_every_change(path, facts, changes):
 
 @pytest.mark.parametrize("cache", [0, 1, 100])
 @QUIET
-@given(st.sampled_from(PATHS), st.lists(st.sampled_from(FACTS), max_size=12, unique=True), CHANGES)
-def test_events_that_are_evaluated_together(cache, path, facts, changes):
-    run = prepared(path, facts, "?e.n")
+@given(
+    st.sampled_from(PATHS),
+    st.lists(st.sampled_from(FACTS), max_size=12, unique=True),
+    st.lists(st.sampled_from(AXIOMS), unique=True),
+    st.sampled_from(["rdfs", "owl-rl"]),
+    CHANGES,
+)
+def test_events_that_are_evaluated_together(cache, path, facts, axioms, reasoning, changes):
+    run = prepared(path, facts + axioms, "?e.n", reasoning)
     (query,) = run.program.queries
     relations = Relations(run.catalog, run.knowledge, settings=Settings(cache, buffer=True))
     filters = [node for node in query.root.walk() if isinstance(node, SemanticFilter)]
@@ -115,7 +135,7 @@ def test_a_buffer_asks_once():
     (query,) = run.program.queries
     runtime = Relations(run.catalog, run.knowledge, settings=Settings(0, buffer=True)).runtime
     (condition,) = next(node for node in query.root.walk() if isinstance(node, SemanticFilter)).conditions
-    known = [event for event in run.batches[0] if event.values["sensor"] in ("s0", "s1")]
+    known = [event for event in run.batches[0] if event.values["sensor"] in ("s0", "s1")][:4]
     runtime.buffer(condition, known)
     assert runtime.counters.evaluations == 1
     assert [bool(runtime.solutions(condition, {"e": each})) for each in known] == [True, False, True, False]

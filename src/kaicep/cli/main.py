@@ -11,6 +11,7 @@ from kaicep.cli.check import check
 from kaicep.cli.doctor import doctor
 from kaicep.cli.explain import explain
 from kaicep.cli.guard import guarded
+from kaicep.cli.knowledge import knowledge
 from kaicep.cli.match import match
 
 __all__ = ["app", "main"]
@@ -48,6 +49,8 @@ def greet(
 
 for command in (match, check, explain, doctor):
     app.command()(guarded(command))
+
+app.add_typer(knowledge)
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""The incremental operators: compiled per query, over columns, with state that can be saved and restored.
+"""The incremental operators: a plan and events in order enter, matches leave, the state can be saved.
 
-A plan and batches of events in order enter; matches and a state leave. Empty so far: `reference` does
-the work, slowly.
+`operator` is what all of them can do. `sort` brings events into order, `pattern` and `windows` find what a
+query asks for, `project` makes matches of it. They are interpreted, in plain Python.
 """

@@ -24,7 +24,7 @@ class Moments(NamedTuple):
     The sums are `first / 2**shift` and `second / 4**shift`; `floats` of the numbers are float64.
     """
 
-    count: int = 0
+    numbers: int = 0
     floats: int = 0
     shift: int = 0
     first: int = 0
@@ -75,7 +75,7 @@ def _quotient(above: int, below: int) -> float | None:
 
 def total_of(held: Moments) -> Value:
     """SUM."""
-    if held.count == 0:
+    if held.numbers == 0:
         return None
     if held.floats == 0:
         whole = held.first >> held.shift
@@ -84,16 +84,16 @@ def total_of(held: Moments) -> Value:
 
 
 def _average_of(held: Moments) -> Value:
-    if held.count == 0:
+    if held.numbers == 0:
         return None
     if held.floats == 0:
-        return (held.first >> held.shift) / held.count
+        return (held.first >> held.shift) / held.numbers
     total = _quotient(held.first, 1 << held.shift)
-    return None if total is None else total / held.count
+    return None if total is None else total / held.numbers
 
 
 def _deviation_of(held: Moments) -> Value:
-    n = held.count
+    n = held.numbers
     if n < 2:
         return None
     spread = n * held.second - held.first * held.first
@@ -101,7 +101,7 @@ def _deviation_of(held: Moments) -> Value:
     return None if variance is None else math.sqrt(variance)
 
 
-# --- over values that only come -----------------------------------------------------------------------------
+# --- over values that only come --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ FOLDS: dict[str, Fold] = {
 """By name; `EVENTS` is COUNT of events, `DISTINCT` is COUNT of different values."""
 
 
-# --- over a window, where the oldest goes first -------------------------------------------------------------
+# --- over a window, where the oldest goes first ----------------------------------------------------------
 
 
 class Window:

@@ -16,8 +16,17 @@ from typing import Any
 
 from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, Together
 
-__all__ = ["Residual", "Steps", "certain", "may_end", "open_variables", "read_rest", "steps", "variables_in",
-           "write_rest"]
+__all__ = [
+    "Residual",
+    "Steps",
+    "certain",
+    "may_end",
+    "open_variables",
+    "read_rest",
+    "steps",
+    "variables_in",
+    "write_rest",
+]
 
 Residual = tuple[Element, ...]
 """What is left of a pattern."""
@@ -127,14 +136,14 @@ def certain(rest: Residual) -> frozenset[str]:
     return frozenset(names)
 
 
-# --- in a saved state ----------------------------------------------------------------------------------------
+# --- in a saved state ------------------------------------------------------------------------------------
 
 
 def write_rest(rest: Residual) -> list[Any]:
     """What is left of a pattern, as JSON holds it.
 
-    >>> read_rest(write_rest((Loop("b", 0, None), Absent(Place("n"))))) == (Loop("b", 0, None), Absent(Place("n")))
-    True
+    >>> write_rest((Loop("b", 0, None), Absent(Place("n"))))
+    [['loop', 'b', 0, None], ['absent', 'n']]
     """
     return [_write(each) for each in rest]
 

@@ -80,8 +80,13 @@ def read_event(row: list[Any]) -> Event:
 def encode_rows(rows: Iterable[tuple[tuple[str, ...], Iterable[tuple[Term | None, ...]]]]) -> list[Any]:
     """What PATHs selected, as JSON holds it; solutions in the order of their text."""
     return [
-        [list(names), sorted([[None if each is None else _write_term(each) for each in row] for row in found],
-                             key=json.dumps)]
+        [
+            list(names),
+            sorted(
+                [[None if each is None else _write_term(each) for each in row] for row in found],
+                key=json.dumps,
+            ),
+        ]
         for names, found in rows
     ]
 
@@ -89,7 +94,10 @@ def encode_rows(rows: Iterable[tuple[tuple[str, ...], Iterable[tuple[Term | None
 def decode_rows(rows: list[Any]) -> tuple[tuple[tuple[str, ...], tuple[tuple[Term | None, ...], ...]], ...]:
     """What `encode_rows` wrote."""
     return tuple(
-        (tuple(names), tuple(tuple(None if each is None else _read_term(each) for each in row) for row in found))
+        (
+            tuple(names),
+            tuple(tuple(None if each is None else _read_term(each) for each in row) for row in found),
+        )
         for names, found in rows
     )
 

@@ -23,7 +23,17 @@ from kaicep.plan.expressions import Aggregate, Call, Expr, Field, Previous, vari
 from kaicep.plan.nodes import Semantic
 from kaicep.plan.types import Value
 
-__all__ = ["Conditions", "Due", "Equality", "Heads", "Requirement", "Round", "Test", "fold_of", "requirement_of"]
+__all__ = [
+    "Conditions",
+    "Due",
+    "Equality",
+    "Heads",
+    "Requirement",
+    "Round",
+    "Test",
+    "fold_of",
+    "requirement_of",
+]
 
 
 class Round:
@@ -130,7 +140,11 @@ class Conditions:
         self.aggregates: dict[str, list[Aggregate]] = {name: [] for name in self.loops}
         for each in conditions:
             for node in walk(each):
-                if isinstance(node, Aggregate) and node.variable and node not in self.aggregates[node.variable]:
+                if (
+                    isinstance(node, Aggregate)
+                    and node.variable
+                    and node not in self.aggregates[node.variable]
+                ):
                     self.aggregates[node.variable].append(node)
         self._folds = {
             name: [(fold_of(each), value_function(each.of, streams) if each.of else None) for each in found]
@@ -170,7 +184,9 @@ class Conditions:
 
     def compile_equality(self, sides: Sequence[tuple[Expr, Expr]], variable: str) -> Equality:
         """Equations as keys; a key that is None, or has a None in it, equals nothing."""
-        return Equality(self._key([own for own, _ in sides], variable), self._key([far for _, far in sides], None))
+        return Equality(
+            self._key([own for own, _ in sides], variable), self._key([far for _, far in sides], None)
+        )
 
     def _key(self, exprs: list[Expr], variable: str | None) -> Callable[..., Any]:
         writer = Writer(self.streams)
@@ -237,9 +253,8 @@ class Conditions:
                     continue
                 events = [each.event if isinstance(each, Round) else each for each in chosen]
                 covered = [
-                    at.get(each.variable) or (round if each.variable == variable else None)  # type: ignore[arg-type]
-                    or heads[self.places[each.variable]]  # type: ignore[index]
-                    for each in aggregates
+                    at.get(name) or (round if name == variable else None) or heads[self.places[name]]
+                    for name in map(_over, aggregates)
                 ]
                 values = [self.aggregate(each, held) for each, held in zip(aggregates, covered, strict=True)]
                 if not holds(*events, *(each.event for each in before), *values):
@@ -266,6 +281,11 @@ class Conditions:
         writer.require(of, names)
         writer.lines.append("return True")
         return writer.function(", ".join(names.parameters))
+
+
+def _over(expr: Aggregate) -> str:
+    assert expr.variable is not None
+    return expr.variable
 
 
 def _aggregates(expr: Expr) -> Iterator[Aggregate]:

@@ -148,7 +148,9 @@ class Writer:
         if limit is _any_range:
             self.lines.append(f"{made} = {self.refer(_any_range)}({made})")
         elif isinstance(limit, tuple):
-            self.lines.append(f"if {made} is not None and not {limit[0]} <= {made} <= {limit[1]}: {made} = None")
+            self.lines.append(
+                f"if {made} is not None and not {limit[0]} <= {made} <= {limit[1]}: {made} = None"
+            )
         return made
 
     def _applied(self, call: Call, args: list[str]) -> str:
@@ -185,7 +187,8 @@ def value_function(expr: Expr, streams: Collection[str]) -> Callable[[Event], Va
     """The expression as a function of the one event that it is about.
 
     >>> x = Field("e", "x", (("s", ("x",)),), Type.FLOAT64)
-    >>> value_function(Call("/", (x, Const(2.0, Type.FLOAT64)), Type.FLOAT64), ["s"])(Event("s", 0, 0, 0, {"x": 5}))
+    >>> half = value_function(Call("/", (x, Const(2.0, Type.FLOAT64)), Type.FLOAT64), ["s"])
+    >>> half(Event("s", 0, 0, 0, {"x": 5}))
     2.5
     """
     writer = Writer(streams)
@@ -214,7 +217,7 @@ def _first(event: Event, sources: Mapping[str, tuple[str, ...]]) -> Value:
     return None
 
 
-# --- what a type can hold ----------------------------------------------------------------------------------
+# --- what a type can hold --------------------------------------------------------------------------------
 
 _LIMITS = {
     Type.FLOAT64: (repr(-sys.float_info.max), repr(sys.float_info.max)),  # a NaN is in no range
@@ -238,7 +241,7 @@ def _limit(call: Call) -> object:
     return _any_range if call.type is None else _LIMITS[call.type]
 
 
-# --- logic: nulls have a say of their own ------------------------------------------------------------------
+# --- logic: nulls have a say of their own ----------------------------------------------------------------
 
 
 def _and(*args: Value) -> Value:
@@ -278,7 +281,7 @@ _WITH_NULLS: dict[str, Callable[..., Value]] = {
 }
 
 
-# --- everything else: a null makes null --------------------------------------------------------------------
+# --- everything else: a null makes null ------------------------------------------------------------------
 
 
 def _divide(left: float, right: float) -> Value:

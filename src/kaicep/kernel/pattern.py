@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any
@@ -177,6 +177,10 @@ class PatternOperator:
         widths = [each.width for each in pattern.windows]
         self._grain = max(1, min(widths) // _SWEEPS_PER_WINDOW) if widths else 1
         self._crossing = lru_cache(maxsize=None)(self.compiled.crossing)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets everything."""
         self.parts: dict[Key, Part] = {}
         self.now: float = -math.inf
         self.position = 0
@@ -212,7 +216,9 @@ class PatternOperator:
         """The smallest end of any match that is still to be found."""
         ends = [watermark]
         deadline = self.pattern.deadline
-        for part in self.parts.values() if deadline is not None else ():
+        if deadline is None or watermark == math.inf:
+            return watermark
+        for part in self.parts.values():
             # A match may be completed after its deadline, and what skipping holds back has ended.
             ends += [part.starts[0].ts + deadline] if part.starts else []
             if part.skipping is not None:
@@ -317,7 +323,9 @@ class PatternOperator:
                 self._wipe(part)
         for place in places:
             for opening in self._initial[place]:
-                round = self.compiled.conditions.round(opening.variable, event, None) if opening.is_loop else None
+                round = (
+                    self.compiled.conditions.round(opening.variable, event, None) if opening.is_loop else None
+                )
                 if all(test(self._nothing, event, round) for test in opening.tests):
                     fits.append((None, opening, round))
         if fits:
@@ -327,7 +335,9 @@ class PatternOperator:
         if part is not None and (part.count == 0 or taken or self._strict):
             self._forget(part)
 
-    def _judge(self, event: Event, route: Sequence[tuple[int, Chain, Interval | None]]) -> tuple[list[int], bool]:
+    def _judge(
+        self, event: Event, route: Sequence[tuple[int, Chain, Interval | None]]
+    ) -> tuple[list[int], bool]:
         """The variables that the event may be of, and whether it counts for contiguity."""
         places: list[int] = []
         counts = False
@@ -355,7 +365,7 @@ class PatternOperator:
         taken: list[tuple[Item, Cell]],
     ) -> None:
         """Finds the partial matches that the event fits as the variable at this place."""
-        ts = event.ts
+        ts, skips = event.ts, part.skipping is not None
         for opening in self.compiled.openings[place]:
             index = part.waiting.get(opening)
             if not index:
@@ -363,22 +373,22 @@ class PatternOperator:
             cell = index.get(None if opening.key is None else opening.key.of_event(event))
             if cell is None:
                 continue
-            gone = False
+            gone, tests, is_loop, after_last = False, opening.tests, opening.is_loop, opening.after_last
             for item in cell.items:
                 if not item.live:
                     gone = True
                     continue
                 partial = item.partial
-                if ts > item.until or self._is_ruled_out(part, partial.start):
+                if ts > item.until or (skips and self._is_ruled_out(part, partial.start)):
                     self._drop(part, item)
                     gone = True
                     continue
-                if not _is_later(partial, opening, ts):
+                if ts <= partial.event.ts and (after_last or not _is_later(partial, opening, ts)):
                     continue
                 round = None
-                if opening.is_loop:
+                if is_loop:
                     round = self.compiled.conditions.round(opening.variable, event, partial.heads[place])
-                for test in opening.tests:
+                for test in tests:
                     if not test(partial.heads, event, round):
                         break
                 else:
@@ -454,8 +464,8 @@ class PatternOperator:
         return made
 
     def _event_of(self, partial: Partial, variable: str) -> Event:
-        head = partial.heads[self.compiled.places[variable]]
-        return head.event if isinstance(head, Round) else head  # type: ignore[no-any-return]
+        head: Any = partial.heads[self.compiled.places[variable]]
+        return head.event if isinstance(head, Round) else head
 
     def bound(
         self,
@@ -532,12 +542,7 @@ class PatternOperator:
         """Remembers an event that must be absent, for the matches it may fall into."""
         if not all(test(self._nothing, event, None) for test in self._may_be[name]):
             return
-        key = self.compiled.absent_keys[name]
-        value = None if key is None else key.of_event(event)
-        if key is not None and value is None:
-            return  # null equals nothing
-        part.absences.setdefault(name, Absences()).add(self.position, value, event)
-        self._buffered += 1
+        self.keep_absent(part, name, self.position, event)
         if part.skipping is not None and part.awaited:
             # What it decides against may hold others back.
             for each in [each for each in part.awaited if name in each.match.absent]:
@@ -545,9 +550,15 @@ class PatternOperator:
                     each.valid = False
                     self._settle(part, found)
 
-    def _occurs(
-        self, part: Part, partial: Partial, name: str, left: int, right: float, until: float
-    ) -> bool:
+    def keep_absent(self, part: Part, name: str, position: int, event: Event) -> None:
+        """Keeps an event that must be absent, by what a match must agree with it in."""
+        key = self.compiled.absent_keys[name]
+        value = None if key is None else key.of_event(event)
+        if key is None or value is not None:  # null equals nothing
+            part.absences.setdefault(name, Absences()).add(position, value, event)
+            self._buffered += 1
+
+    def _occurs(self, part: Part, partial: Partial, name: str, left: int, right: float, until: float) -> bool:
         """Whether an event that must be absent lies between two places of the order, up to a time."""
         kept = part.absences.get(name)
         if kept is None:
@@ -561,9 +572,9 @@ class PatternOperator:
         for position, event in reversed(kept.by_key.get(key, ())):
             if position <= left:
                 return False
-            if position < right and event.ts <= until:
-                if all(test(partial.heads, event, None) for test in watch.tests):
-                    return True
+            inside = position < right and event.ts <= until
+            if inside and all(test(partial.heads, event, None) for test in watch.tests):
+                return True
         return False
 
     def _stands(self, part: Part, match: Complete) -> bool:
@@ -601,7 +612,7 @@ class PatternOperator:
             if skipping is None and match.deadline is None:
                 found.append(self._found(part, match))
                 continue
-            candidate = self._candidate(match)
+            candidate = self.candidate(match)
             candidates.append(candidate)
             if match.deadline is None:
                 candidate.valid = True
@@ -615,7 +626,8 @@ class PatternOperator:
             skipping.add(candidates)
             self._settle(part, found)
 
-    def _candidate(self, match: Complete) -> Candidate:
+    def candidate(self, match: Complete) -> Candidate:
+        """The match, as skipping looks at it."""
         path = match.partial.path()
         positions = tuple(each.position for each in path)
         return Candidate(match, positions, match.partial.start, self._resume(path))
@@ -669,6 +681,22 @@ class PatternOperator:
         return Found(part.key, rounds, partial.start.ts, self._end(match), partial.rows, match.version)
 
     # --- saved state ---
+
+    def items(self, part: Part) -> Iterator[Item]:
+        """What waits in a partition and may still be gone on with; at several openings, several times."""
+        for index in part.waiting.values():
+            for cell in index.values():
+                for item in cell.items:
+                    over = item.until < self.now or self._is_ruled_out(part, item.partial.start)
+                    if item.live and not over:
+                        yield item
+
+    def candidates(self, part: Part) -> list[Candidate]:
+        """The complete matches of a partition that are not settled, in the order of their events."""
+        if part.skipping is not None:
+            return [each for group in part.skipping.groups for each in group.members]
+        mine = [each for _, _, owner, each in self._deadlines if owner is part]
+        return sorted(mine, key=lambda each: [(p.position, p.place) for p in each.match.partial.path()])
 
     def snapshot(self) -> bytes:
         """The state."""

@@ -66,8 +66,14 @@ class Projection:
             made = identified_by_events(plan, found.partition, rounds)
             shown = events_shown(plan.variables, self._loops, rounds)
             yield answer(
-                plan, self.columns, made, (found.start, found.end), terms, shown,
-                partial(self._value, rounds), found.version if self.versioned else None,
+                plan,
+                self.columns,
+                made,
+                (found.start, found.end),
+                terms,
+                shown,
+                partial(self._value, rounds),
+                found.version if self.versioned else None,
             )
 
     def _window(self, found: Windowed) -> Iterator[Answer]:
@@ -82,8 +88,14 @@ class Projection:
                 made.event(found.edges[0]).event(found.edges[1])
             shown = found.event.identity if sliding else batch_shown(found.first, found.last, found.count)
             yield answer(
-                plan, self.columns, made, (found.start, found.end), terms, {window.variable: shown},
-                partial(self._value, found), found.version if self.versioned else None,
+                plan,
+                self.columns,
+                made,
+                (found.start, found.end),
+                terms,
+                {window.variable: shown},
+                partial(self._value, found),
+                found.version if self.versioned else None,
             )
 
     def _value(self, found: Any, column: OutputColumn) -> Any:
@@ -100,7 +112,7 @@ class Projection:
             yield empty | dict(zip(names, (term for row in combination for term in row), strict=True))
 
 
-# --- columns of a pattern ------------------------------------------------------------------------------------
+# --- columns of a pattern --------------------------------------------------------------------------------
 
 
 def _in_pattern(column: OutputColumn, streams: Sequence[str]) -> Callable[..., Any]:
@@ -116,7 +128,7 @@ def _in_pattern(column: OutputColumn, streams: Sequence[str]) -> Callable[..., A
 
 
 class _Rounds:
-    """Names in a column: an event is the first of its variable's, and its attributes null where it has none."""
+    """Names in a column: an event is the first of its variable's; null is all where there is none."""
 
     def __init__(self, writer: Writer, streams: Sequence[str]) -> None:
         self.writer = writer
@@ -157,7 +169,7 @@ class _Nobody:
         return
 
 
-# --- columns of a window -------------------------------------------------------------------------------------
+# --- columns of a window ---------------------------------------------------------------------------------
 
 
 def window_aggregates(node: WindowAggregate, columns: Iterable[OutputColumn]) -> tuple[Aggregate, ...]:

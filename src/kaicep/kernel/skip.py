@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["Candidate", "Skipping", "Start"]
+__all__ = ["Candidate", "Group", "Skipping", "Start"]
 
 
 class Start:
@@ -44,7 +44,7 @@ class Candidate:
         self.emitted = False
 
 
-class _Group:
+class Group:
     """Matches of the same events, which stand or fall together."""
 
     __slots__ = ("members", "taken")
@@ -55,10 +55,12 @@ class _Group:
 
     @property
     def first(self) -> int:
+        """The place in the order of the first event."""
         return self.members[0].positions[0]
 
     @property
     def open(self) -> bool:
+        """Whether any of them still awaits a deadline."""
         return any(each.valid is None for each in self.members)
 
     def resume(self) -> int:
@@ -73,8 +75,9 @@ class Skipping:
         self.mode = mode
         self.resume = -1
         """No match found from now on may begin before this place in the order."""
-        self._settled = -1
-        self.groups: list[_Group] = []
+        self.settled = -1
+        """The same, as far as those matches say that no undecided one stands before."""
+        self.groups: list[Group] = []
 
     def add(self, found: Iterable[Candidate]) -> None:
         """The matches that one event completed."""
@@ -82,14 +85,14 @@ class Skipping:
         for each in found:
             same.setdefault(each.positions, []).append(each)
         for at in sorted(same, key=lambda at: (at[-1], at[0], -len(at), at)):
-            self.groups.append(_Group(same[at]))
+            self.groups.append(Group(same[at]))
 
     def settle(self) -> Iterator[Candidate]:
         """The matches that are certain by now."""
-        resume = self._settled
+        resume = self.settled
         used: set[int] = set()
-        threats: list[_Group] = []
-        kept: list[_Group] = []
+        threats: list[Group] = []
+        kept: list[Group] = []
         for group in self.groups:
             ruled_out = group.first < resume or (self.mode == "next" and self._is_used(group, used))
             if ruled_out or not any(each.valid is not False for each in group.members):
@@ -113,11 +116,11 @@ class Skipping:
             if threats:
                 kept.append(group)  # it stays to be counted after those before it
             else:
-                self._settled = resume
+                self.settled = resume
         self.groups = kept
         self.resume = max(self.resume, resume)
 
-    def _is_used(self, group: _Group, used: set[int]) -> bool:
+    def _is_used(self, group: Group, used: set[int]) -> bool:
         """Whether its first event is that of a match taken before it."""
         if group.first in used:
             return True
@@ -126,12 +129,12 @@ class Skipping:
         behind = any(each.taken and each.first == group.first for each in self.groups)
         return marked and not behind
 
-    def _may_rule_out(self, threat: _Group, group: _Group) -> bool:
+    def _may_rule_out(self, threat: Group, group: Group) -> bool:
         if self.mode == "next":
             return threat.first == group.first
         return group.first < threat.resume()
 
-    def _emit(self, group: _Group) -> Iterator[Candidate]:
+    def _emit(self, group: Group) -> Iterator[Candidate]:
         for each in group.members:
             if each.valid and not each.emitted:
                 each.emitted = True

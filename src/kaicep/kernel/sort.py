@@ -41,6 +41,7 @@ class Parts:
     def __init__(self, lateness: int | None, expected: Iterable[tuple[str, int]] = ()) -> None:
         self.lateness = lateness
         self.finished = False
+        self._reached: float = -math.inf
         self._parts: dict[tuple[str, int], _Part] = {}
         self._derived: dict[str, float] = {}
         for stream, part in expected:
@@ -82,6 +83,10 @@ class Parts:
         self.expect(stream, part)
         self._parts[stream, part].idle = True
 
+    def reach(self, ts: int) -> None:
+        """No part will send anything below this time."""
+        self._reached = max(self._reached, ts)
+
     def bound(self, places: dict[str, int]) -> Place:
         """The smallest place at which an event of these streams may still come."""
         least: Place = (math.inf, 0, "", 0, 0)
@@ -93,7 +98,10 @@ class Parts:
         for (stream, number), part in self._parts.items():
             if stream in places and not part.idle:
                 ts = -math.inf if self.lateness is None else part.max_ts - self.lateness
-                least = min(least, (ts, places[stream], "", number, part.next_seq))
+                if ts < self._reached:
+                    least = min(least, (self._reached, 0, "", 0, 0))
+                else:
+                    least = min(least, (ts, places[stream], "", number, part.next_seq))
         return least
 
     def document(self) -> list[Any]:
@@ -103,11 +111,12 @@ class Parts:
             for (stream, number), part in sorted(self._parts.items())
         ]
         derived = [[stream, _finite(ts)] for stream, ts in sorted(self._derived.items())]
-        return [parts, derived]
+        return [parts, derived, _finite(self._reached)]
 
     def load(self, document: list[Any]) -> None:
         """Goes on from a state."""
-        parts, derived = document
+        parts, derived, reached = document
+        self._reached = _number(reached)
         self._parts.clear()
         for stream, number, max_ts, next_seq, idle in parts:
             part = self._parts[stream, number] = _Part()

@@ -57,6 +57,8 @@ class Opening:
             for name in sorted(state.bound)
             if pattern.element[name] < element or name == variable
         )
+        self.after_last = len(self.after) == len(state.bound)
+        """Whether the event must be later than whatever was bound last."""
         coming = certain(rest) | {variable}
         self.windows = tuple(
             (index, window.width)
@@ -141,7 +143,8 @@ class Compiled:
         self.absences = {
             index: each.variable for index, each in enumerate(pattern.sequence) if isinstance(each, Absent)
         }
-        every = [requirement_of(each) for each in (*pattern.conditions, *pattern.semantics)]
+        every = [requirement_of(each) for each in pattern.conditions]
+        every += [requirement_of(each) for each in pattern.semantics]
         absent = frozenset(self.absences.values())
         self.requirements = [each for each in every if absent.isdisjoint(each.bare)]
         self.of_absent = {
@@ -207,9 +210,7 @@ class Compiled:
     def is_settled(self, absent: str, state: State) -> bool:
         """Whether all that the absence mentions is as it will be at the end of the match."""
         still = open_variables(state.rest)
-        return all(
-            still.isdisjoint(each.aggregated.union(each.bare)) for each in self.of_absent[absent]
-        )
+        return all(still.isdisjoint(each.aggregated.union(each.bare)) for each in self.of_absent[absent])
 
     def watch(self, absent: str, bound: frozenset[str]) -> Watch:
         """How to tell that an event is one that must be absent from a match with these variables."""

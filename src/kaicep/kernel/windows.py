@@ -155,7 +155,9 @@ class WindowOperator:
         return self._made(event, rows, self.version)
 
     def _made(self, event: Event, rows: Rows, version: int) -> _Entry:
-        return _Entry(event, self._group_of(event), tuple(value(event) for value in self._values), rows, version)
+        return _Entry(
+            event, self._group_of(event), tuple(value(event) for value in self._values), rows, version
+        )
 
     def _take(self, entry: _Entry, found: list[Windowed]) -> None:
         key = self._partition_of(entry.event)
@@ -219,8 +221,18 @@ class WindowOperator:
             first, last = group.first.event, group.last.event
             found.append(
                 Windowed(
-                    part.key, entry.group, values, entry.event, first, last, edges, group.count, start, end,
-                    entry.rows, part.inside[-1].version,
+                    part.key,
+                    entry.group,
+                    values,
+                    entry.event,
+                    first,
+                    last,
+                    edges,
+                    group.count,
+                    start,
+                    end,
+                    entry.rows,
+                    part.inside[-1].version,
                 )
             )
 

@@ -98,7 +98,7 @@ class _Step:
     """A pattern by numbers; a variable is its name."""
 
     subject: int | str
-    property: int
+    predicate: int
     object: int | str
 
     @property
@@ -124,13 +124,13 @@ def _growth(step: _Step, at: dict[int | str, int], facts: Graph | Layer) -> int:
     if step.subject in at:
         return 0 if step.object in at else _FORWARD
     if isinstance(step.object, int):
-        return len(facts.subjects(step.property, step.object))
+        return len(facts.subjects(step.predicate, step.object))
     return _BACKWARD if step.object in at else _ANYWHERE
 
 
 def _joined(rows: Iterable[Row], at: dict[int | str, int], step: _Step, facts: Graph | Layer) -> list[Row]:
     """The rows with what the pattern adds to them; new variables get their places."""
-    p, s, o = step.property, at.get(step.subject), at.get(step.object)
+    p, s, o = step.predicate, at.get(step.subject), at.get(step.object)
     if s is not None and o is not None:
         return [row for row in rows if facts.has(row[s], p, row[o])]
     if s is not None:

@@ -14,16 +14,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kaicep.knowledge.event_graph import EventGraph, UnknownEntities, evaluates, event_triples, goes_back
+from kaicep.knowledge.event_graph import (
+    HAS_TIME,
+    EventGraph,
+    UnknownEntities,
+    evaluates,
+    event_triples,
+    goes_back,
+)
 from kaicep.knowledge.queries import Row, closed_store
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.algebra import element_variables, substitute
+from kaicep.plan.algebra import element_variables, substitute, triple_patterns
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Exists, walk
 from kaicep.plan.nodes import Semantic
-from kaicep.plan.sparql import Filter, Group, TriplePattern, Triples, Values, may_be_empty
-from kaicep.plan.terms import Iri, Term, Triple, Variable
+from kaicep.plan.sparql import (
+    Element,
+    Filter,
+    Group,
+    Minus,
+    Operation,
+    Optional,
+    SubSelect,
+    Triples,
+    Values,
+    may_be_empty,
+)
+from kaicep.plan.terms import OWL, RDF, Blank, Iri, Term, Triple, Variable
 
 __all__ = ["Counters", "RuntimePath", "Settings"]
 
@@ -62,8 +80,8 @@ class _Asked:
     """What is remembered of one condition.
 
     `together` is whether many events may be asked for in one query, `evaluated` are the answers that a
-    buffer has made ready, `looked_at` tells whether the condition evaluates a property of a variable. The
-    cache has answers by query root properties; of these, the least recently used goes first.
+    buffer has made ready, `attributes` those that the answer depends on, by variable and stream. The cache
+    has answers by query root properties; of these, the least recently used goes first.
     """
 
     def __init__(self, condition: Semantic, size: int, counters: Counters) -> None:
@@ -74,7 +92,7 @@ class _Asked:
         self.size = size
         self.counters = counters
         self.evaluated: dict[tuple[Event, ...], frozenset[Row]] = {}
-        self.looked_at: dict[tuple[str, Term], bool] = {}
+        self.attributes: dict[tuple[str, str], tuple[str, ...]] = {}
         self._entries: OrderedDict[object, frozenset[Row]] = OrderedDict()
 
     def get(self, key: object) -> frozenset[Row] | None:
@@ -96,6 +114,13 @@ class _Asked:
         if len(self._entries) > self.size:
             self._entries.popitem(last=False)
             self.counters.evictions += 1
+
+    def remember(self, key: object, events: Iterable[Event], rows: frozenset[Row]) -> None:
+        """Keeps the answer for these events, and for others of their kind where that has a key."""
+        for event in events:
+            self.evaluated[event,] = rows
+        if key is not None:
+            self.put(key, rows)
 
 
 class RuntimePath:
@@ -119,12 +144,12 @@ class RuntimePath:
         ready = asked.evaluated.get(events)
         if ready is not None:
             return ready
-        graphs = self._annotated(condition, events)
-        key, found = self._remembered(asked, graphs, events)
+        key, found = self._remembered(asked, events)
         if found is None:
+            graphs = self._annotated(condition, events)
             with self.counters.timing("evaluate"):
                 found = self._evaluate(condition, graphs, self._at(events))
-            if not _names_events(found, graphs):
+            if _is_anybodys(found, graphs):
                 asked.put(key, found)
         return found
 
@@ -137,20 +162,20 @@ class RuntimePath:
         asked.evaluated.clear()
         if not self.settings.buffer or not asked.together:
             return
-        waiting: dict[object, list[tuple[Event, EventGraph]]] = {}
+        waiting: dict[object, list[Event]] = {}
         for event in events:
-            graphs = self._annotated(condition, (event,))
-            key, found = self._remembered(asked, graphs, (event,))
+            key, found = self._remembered(asked, (event,))
             if found is not None:
                 asked.evaluated[event,] = found
             else:
-                waiting.setdefault(key, []).append((event, graphs[condition.variables[0]]))
+                waiting.setdefault(key, []).append(event)
+        graphs = [self._annotated(condition, found[:1])[condition.variables[0]] for found in waiting.values()]
         with self.counters.timing("evaluate"):
-            self._evaluate_together(asked, waiting)
+            self._evaluate_together(asked, waiting, graphs)
 
     # --- one event, or a few that belong together ---
 
-    def _annotated(self, condition: Semantic, events: tuple[Event, ...]) -> dict[str, EventGraph]:
+    def _annotated(self, condition: Semantic, events: Sequence[Event]) -> dict[str, EventGraph]:
         with self.counters.timing("annotate"):
             knowledge = self._at(events)
             return {
@@ -164,70 +189,82 @@ class RuntimePath:
     def _evaluate(
         self, condition: Semantic, graphs: Mapping[str, EventGraph], knowledge: Knowledge
     ) -> frozenset[Row]:
+        groups = [each for each in condition.alternatives if _is_known(each, graphs, knowledge)]
+        if not groups:
+            return _NOTHING
         self.counters.evaluations += 1
         triples = [triple for graph in graphs.values() for triple in graph.triples]
         nodes: dict[str, Term] = {name: graph.node for name, graph in graphs.items()}
-        rows: set[Row] = set()
         with closed_store(knowledge).besides(knowledge.entails_with(triples)) as store:
-            for group in condition.alternatives:
-                if _is_known(group, graphs, knowledge):
-                    rows.update(store.select(substitute(group, nodes), condition.selected))
-        return frozenset(rows)
-
-    def _remembered(
-        self, asked: _Asked, graphs: Mapping[str, EventGraph], events: tuple[Event, ...]
-    ) -> tuple[object, frozenset[Row] | None]:
-        """What the answer depends on: the query root properties, and when; and the answer, if it is known."""
-        with self.counters.timing("cache"):
-            epoch = self.knowledge.epoch(max((event.ts for event in events), default=0))
-            key = (
-                epoch,
-                *(
-                    (
-                        name,
-                        frozenset(
-                            [
-                                (prop, value)
-                                for _, prop, value in graph.triples
-                                if self._evaluates(asked, name, prop)
-                            ]
-                        ),
-                        graph.unknown,
-                    )
-                    for name, graph in graphs.items()
-                ),
+            return frozenset(
+                row for group in groups for row in store.select(substitute(group, nodes), condition.selected)
             )
-            return key, asked.get(key)
 
-    def _evaluates(self, asked: _Asked, name: str, property: Term) -> bool:
-        """Whether a condition looks at that property of that event."""
-        known = asked.looked_at.get((name, property))
+    def _remembered(self, asked: _Asked, events: Sequence[Event]) -> tuple[object, frozenset[Row] | None]:
+        """What the answer depends on, and the answer, if it is known.
+
+        That is the time, and the query root properties: the attributes from which they are made tell them
+        before the event is annotated.
+        """
+        started = time.perf_counter()
+        key: list[object] = [self.knowledge.epoch(max((event.ts for event in events), default=0))]
+        for name, event in zip(asked.condition.variables, events, strict=True):
+            key.append(event.stream)
+            for attribute in self._attributes(asked, name, event.stream):
+                value = event.value(attribute)
+                # Values that compare equal may be different literals.
+                key.append(value if type(value) is str else (type(value), repr(value)))
+        made = tuple(key)
+        found = asked.get(made)
+        self.counters.seconds["cache"] += time.perf_counter() - started
+        return made, found
+
+    def _attributes(self, asked: _Asked, name: str, stream: str) -> tuple[str, ...]:
+        """The attributes from which the query root properties of such an event are made."""
+        known = asked.attributes.get((name, stream))
         if known is None:
-            known = asked.looked_at[name, property] = isinstance(property, Iri) and any(
-                evaluates(group, name, property, self.knowledge) for group in asked.condition.alternatives
+            of = self.catalog.streams[stream]
+            made = [(attribute, concept) for attribute, concept in of.concepts]
+            made += [(attribute, entity.property) for attribute, entity in of.entities]
+            known = asked.attributes[name, stream] = tuple(
+                attribute for attribute, each in (*made, ("ts", HAS_TIME)) if self._matters(asked, name, each)
             )
         return known
+
+    def _matters(self, asked: _Asked, name: str, property: Iri) -> bool:
+        """Whether the answer depends on a property of an event: on itself, or on what follows from it."""
+        if self.knowledge.reasoning == "owl-rl" and (property != HAS_TIME or _is_spoken_of(self.knowledge)):
+            return True  # what several properties give together cannot be told from each of them
+        event = Iri("urn:kaicep:event:any")
+        follows = self.knowledge.entails_with([(event, property, Blank("any value"))])
+        return any(
+            subject != event
+            or any(
+                isinstance(each, Iri) and evaluates(group, variable, each, self.knowledge)
+                for group in asked.condition.alternatives
+                for variable in (name, *_other_names(group))
+            )
+            for subject, each, _ in follows
+        )
 
     # --- many events at a time ---
 
     def _evaluate_together(
-        self, asked: _Asked, waiting: Mapping[object, list[tuple[Event, EventGraph]]]
+        self, asked: _Asked, waiting: Mapping[object, list[Event]], graphs: Sequence[EventGraph]
     ) -> None:
         """One query for one event of each kind; what an event says of other things keeps it out."""
         condition = asked.condition
         (variable,) = condition.variables
         together: dict[Term, object] = {}
         triples: set[Triple] = set()
-        epochs = {self.knowledge.epoch(found[0][0].ts) for found in waiting.values()}
-        for key, found in waiting.items():
-            event, graph = found[0]
-            added = self._at((event,)).entails_with(graph.triples)
-            alone = graph.unknown or len(epochs) > 1 or any(each[0] != graph.node for each in added)
-            if alone:
-                rows = self._evaluate(condition, {variable: graph}, self._at((event,)))
-                if not _names_events(rows, {variable: graph}):
-                    _remember(asked, found, rows)
-                    asked.put(key, rows)
+        epochs = {self.knowledge.epoch(found[0].ts) for found in waiting.values()}
+        for (key, found), graph in zip(waiting.items(), graphs, strict=True):
+            knowledge = self._at(found[:1])
+            added = knowledge.entails_with(graph.triples)
+            if graph.unknown or len(epochs) > 1 or any(each[0] != graph.node for each in added):
+                rows = self._evaluate(condition, {variable: graph}, knowledge)
+                shared = _is_anybodys(rows, {variable: graph})
+                asked.remember(key if shared else None, found if shared else found[:1], rows)
             else:
                 together[graph.node] = key
                 triples |= added
@@ -243,11 +280,9 @@ class RuntimePath:
                     if row[0] is not None:
                         answers[row[0]].add(row[1:])
         for node, key in together.items():
-            rows = frozenset(answers[node])
-            if any(node in row for row in rows):
-                continue  # it speaks of this very event: others of its kind ask for themselves
-            _remember(asked, waiting[key], rows)
-            asked.put(key, rows)
+            shared = not any(node in row for row in answers[node])
+            found = waiting[key] if shared else waiting[key][:1]
+            asked.remember(key if shared else None, found, frozenset(answers[node]))
 
     def _about(self, condition: Semantic) -> _Asked:
         """What is remembered of the condition. It is found by identity: to hash a PATH takes long."""
@@ -263,43 +298,76 @@ class RuntimePath:
 def _may_be_asked_together(group: Group, event: str) -> bool:
     """Whether events that lie beside each other in the store cannot be mistaken for one another.
 
-    The event must stand at the beginning of patterns only, where a variable will do for its name. No other
-    pattern may be met by the graph of an event: its subject must be something that a pattern leads to,
-    and nothing leads to an event but a way that is read backwards. Nested groups are not looked into.
+    The event must stand at the beginning of patterns only, where a variable will do for its name, and no
+    other variable may stand for an event. Nested groups are not looked into.
     """
-    patterns: list[TriplePattern] = []
     for element in group.elements:
         if isinstance(element, Triples):
-            patterns += element.patterns
+            if any(goes_back(each.predicate) or each.object == Variable(event) for each in element.patterns):
+                return False
         elif (
             not isinstance(element, Filter | Values) or event in element_variables(element) or _nests(element)
         ):
             return False
+    return not _other_names(group) - {event}
+
+
+def _other_names(group: Group) -> frozenset[str]:
+    """The variables of the group that may stand for an event: subjects that no pattern leads to.
+
+    For nothing leads to an event but a way of no steps, or one that is read backwards. What a pattern
+    inside a subquery leads to is nothing to the patterns outside, nor the other way round.
+    """
+    everywhere = tuple(triple_patterns(group))
+    top = [each for element in group.elements if isinstance(element, Triples) for each in element.patterns]
     led_to = {
-        each.object.name
-        for each in patterns
-        if isinstance(each.object, Variable) and not may_be_empty(each.predicate)
+        each.object
+        for each in (() if _has_subquery(group) else top)
+        if isinstance(each.object, Variable)
+        and not may_be_empty(each.predicate)
+        and not goes_back(each.predicate)
     }
-    return event not in led_to and all(
-        not goes_back(each.predicate)
-        and (not isinstance(each.subject, Variable) or each.subject.name in {event, *led_to})
-        for each in patterns
-    )
+    ends = {each.object for each in everywhere if goes_back(each.predicate)}
+    names = {each.subject for each in everywhere} | ends
+    return frozenset(each.name for each in names - led_to if isinstance(each, Variable))
+
+
+def _has_subquery(element: Element) -> bool:
+    match element:
+        case Group(elements):
+            return any(map(_has_subquery, elements))
+        case Optional(group) | Minus(group):
+            return _has_subquery(group)
+        case Operation(_, left, right):
+            return _has_subquery(left) or _has_subquery(right)
+        case Filter(condition):
+            return any(
+                isinstance(each, Exists) and isinstance(each.group, Group) and _has_subquery(each.group)
+                for each in walk(condition)
+            )
+    return isinstance(element, SubSelect)
 
 
 def _nests(element: Filter | Values) -> bool:
     return isinstance(element, Filter) and any(isinstance(each, Exists) for each in walk(element.condition))
 
 
-def _remember(asked: _Asked, found: Iterable[tuple[Event, EventGraph]], rows: frozenset[Row]) -> None:
-    for event, _ in found:
-        asked.evaluated[event,] = rows
+def _is_anybodys(rows: frozenset[Row], graphs: Mapping[str, EventGraph]) -> bool:
+    """Whether an answer holds for all events of a kind.
 
-
-def _names_events(rows: frozenset[Row], graphs: Mapping[str, EventGraph]) -> bool:
-    """Whether an answer speaks of the very events it was asked for: then it is nobody else's."""
+    One that speaks of the very events it was asked for does not. An entity that nobody knows is counted
+    for every event that has it, so that each must be looked at.
+    """
     nodes = {graph.node for graph in graphs.values()}
-    return any(term in nodes for row in rows for term in row)
+    named = any(term in nodes for row in rows for term in row)
+    return not named and not any(graph.unknown for graph in graphs.values())
+
+
+def _is_spoken_of(knowledge: Knowledge) -> bool:
+    """Whether the knowledge says something of the time of events from which more could follow."""
+    return knowledge.holds((HAS_TIME, Iri(RDF + "type"), Iri(OWL + "InverseFunctionalProperty"))) or any(
+        subject != HAS_TIME for subject, _, _ in knowledge.match(None, None, HAS_TIME)
+    )
 
 
 def _is_known(group: Group, graphs: Mapping[str, EventGraph], knowledge: Knowledge) -> bool:

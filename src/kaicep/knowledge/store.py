@@ -218,6 +218,11 @@ class Knowledge:
         return len(self._stated())
 
     @property
+    def statements(self) -> int:
+        """How many triples are stated, to hold always or for a time."""
+        return len(self._closure.always) + len(self._closure.sometimes)
+
+    @property
     def closed(self) -> int:
         """How many triples there are with those that follow."""
         return len(self._facts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.knowledge.annotation import Annotation
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 _NARROWER = Iri(RDFS + "subClassOf")
+_RANGE = Iri(RDFS + "range")
 # Words that speak about words; a label is about a thing.
 _STANDARD = (RDF, RDFS, OWL, XSD, KAI)
 _ABOUT_THINGS = frozenset((Iri(RDFS + "label"), Iri(RDFS + "comment"), Iri(RDFS + "seeAlso")))
@@ -61,14 +63,21 @@ class Names:
     """
 
     def __init__(self, knowledge: Knowledge, annotations: Iterable[Annotation] = ()) -> None:
-        own = {name: iri for each in annotations for name, iri in each.prefixes}
+        given = tuple(annotations)
+        own = {name: iri for each in given for name, iri in each.prefixes}
         self.declared: Mapping[str, str] = {**WELL_KNOWN_PREFIXES, **own}
         self.prefixes: Mapping[str, str] = {**knowledge.prefixes, **self.declared}
         self._knowledge = knowledge
+        own_words = {name for each in given for name in (*_carried(each), each.event_class) if name}
+        self._annotated = own_words | {HAS_TIME}
 
     def text(self, name: Iri) -> str:
         """A name as a query writes it."""
         return iri_text(name, self.prefixes)
+
+    def template(self, text: str) -> str:
+        """The IRI template of an entity, shortened like a name."""
+        return self.text(Iri(text.replace("{value}", "VALUE"))).replace("VALUE", "{value}")
 
     def iri(self, text: str) -> Iri:
         """The name that a text stands for: `prefix:name`, `<iri>` or a whole IRI.
@@ -89,21 +98,35 @@ class Names:
             raise Mistake(
                 Diagnostic(f"unknown prefix {prefix}: in {text}", hint=did_you_mean(f"{prefix}:", known))
             )
-        same = sorted(self.text(each) for each in self._all() if each.local.lower() == text.lower())
+        same = sorted(self.text(each) for each in self._all if each.local.lower() == text.lower())
         hint = f"did you mean {' or '.join(same[:3])}?" if same else "write prefix:name, or a whole IRI"
         raise Mistake(Diagnostic(f"{text} is no name of the knowledge", hint=hint))
 
-    def unknown(self, text: str, name: Iri, more: Iterable[str] = ()) -> Mistake:
-        """What to say of a name that is not there; `more` are other choices."""
-        space = name.value[: len(name.value) - len(name.local)]
-        near = [self.text(each) for each in self._all() if each.value.startswith(space)]
-        hint = did_you_mean(text, [*near, *more])
-        return Mistake(Diagnostic(f"the knowledge does not have {text}", hint=hint))
+    def known(self, text: str, others: Iterable[str] = ()) -> Iri:
+        """The name that a text stands for, which must be there; `others` may have been meant as well."""
+        choices = tuple(others)
+        if ":" not in text and (near := did_you_mean(text, choices)) and near.startswith("did you mean"):
+            raise Mistake(Diagnostic(f"{text} is neither a stream nor a name of the knowledge", hint=near))
+        name = self.iri(text)
+        if name not in self._all:
+            space = name.value[: len(name.value) - len(name.local)]
+            near_by = [self.text(each) for each in self._all if each.value.startswith(space)]
+            hint = did_you_mean(text, near_by)
+            raise Mistake(Diagnostic(f"the knowledge does not have {text}", hint=hint))
+        return name
 
-    def _all(self) -> set[Iri]:
+    @cached_property
+    def _all(self) -> frozenset[Iri]:
         terms = self._knowledge.by_number()[1]
         numbers = {number for ids in self._knowledge.ever() for number in ids if number & 3 != LITERAL}
-        return {term for term in map(terms.term, numbers) if isinstance(term, Iri)}
+        found = (term for term in map(terms.term, numbers) if isinstance(term, Iri))
+        return frozenset(found) | self._annotated
+
+
+def _carried(annotation: Annotation) -> Iterator[Iri]:
+    """The properties that the attributes of a stream carry."""
+    yield from (concept for _, concept in annotation.concepts)
+    yield from (entity.property for _, entity in annotation.entities)
 
 
 # --- summary ---------------------------------------------------------------------------------------
@@ -133,7 +156,7 @@ class Summary:
     """What there is. `passing` triples are those of `closed` that hold for a time only."""
 
     reasoning: str
-    stated: int
+    statements: int
     closed: int
     passing: int
     seconds: float
@@ -153,7 +176,7 @@ def summary(knowledge: Knowledge, names: Names) -> Summary:
     closed = len(data.triples)
     return Summary(
         knowledge.reasoning,
-        knowledge.asserted,
+        knowledge.statements,
         closed,
         closed - knowledge.closed,
         knowledge.seconds,
@@ -306,11 +329,6 @@ def concepts(knowledge: Knowledge, annotations: Sequence[Annotation]) -> Concept
     )
 
 
-def _carried(annotation: Annotation) -> Iterator[Iri]:
-    yield from (concept for _, concept in annotation.concepts)
-    yield from (entity.property for _, entity in annotation.entities)
-
-
 def _carriers(annotation: Annotation, below: frozenset[Iri]) -> tuple[str, ...]:
     pairs = [*annotation.concepts, *((name, entity.property) for name, entity in annotation.entities)]
     return tuple(attribute for attribute, carried in pairs if carried in below)
@@ -331,7 +349,8 @@ def _silent(knowledge: Knowledge, annotations: Iterable[Annotation], data: _Data
 def entities_of(entity: Entity, knowledge: Knowledge) -> set[int]:
     """The numbers of the things that an attribute may name, as far as the knowledge tells.
 
-    Of those whose IRI fits the template these are the ones that have a class; all of them where none has.
+    Of those whose IRI fits the template, these are the ones in the range of its property; else those that
+    have a class; else all.
     """
     facts, terms = knowledge.by_number()
     if entity.lookup is not None:
@@ -346,8 +365,12 @@ def entities_of(entity: Entity, knowledge: Knowledge) -> set[int]:
         if isinstance(term, Iri) and term not in words and _fits(term.value, before, after):
             fitting.add(number)
     type_ = terms.known(TYPE)
-    typed = {each for each in fitting if type_ is not None and facts.objects(each, type_)}
-    return typed or fitting
+    if type_ is None:
+        return fitting
+    ranges = [kind for _, _, kind in knowledge.match(entity.property, _RANGE, None)]
+    numbers = [number for kind in ranges if (number := terms.known(kind)) is not None]
+    inside = {each for each in fitting if any(facts.has(each, type_, number) for number in numbers)}
+    return inside or {each for each in fitting if facts.objects(each, type_)} or fitting
 
 
 def _fits(value: str, before: str, after: str) -> bool:

@@ -36,6 +36,12 @@ class MatchId:
         self._low = int.from_bytes(seed[:8], "little")
         self._high = int.from_bytes(seed[8:], "little")
 
+    def copy(self) -> MatchId:
+        """Another one that goes on from here: name and text need be hashed only once."""
+        made = MatchId.__new__(MatchId)
+        made._low, made._high = self._low, self._high
+        return made
+
     def word(self, value: int) -> MatchId:
         """Mixes in an integer of 64 bits."""
         value &= _MASK

@@ -23,6 +23,7 @@ RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
 OWL = "http://www.w3.org/2002/07/owl#"
 XSD = "http://www.w3.org/2001/XMLSchema#"
+_STRING = XSD + "string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,10 @@ class Literal:
     language: str | None = None
 
     def __str__(self) -> str:
-        text = f'"{_escape(self.lexical)}"'
+        text = f'"{self.lexical.translate(_ESCAPES)}"'
         if self.language:
             return f"{text}@{self.language}"
-        return text if self.datatype == XSD + "string" else f"{text}^^<{self.datatype}>"
+        return text if self.datatype == _STRING else f"{text}^^<{self.datatype}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +79,7 @@ class Variable:
 Term = Iri | Blank | Literal
 Triple = tuple[Term, Term, Term]
 
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def _escape(text: str) -> str:
-    return "".join(_ESCAPES.get(each, each) for each in text)
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def n_triples(triple: Triple) -> str:

@@ -163,8 +163,7 @@ class _Anew:
                 break
             if operator.step(Batch(instant, list(occurrences))):
                 return True
-            for each in context.keepers:
-                each.commit()
+            context.commit(instant)
         return False
 
     def _fresh(self, given: Mapping[str, str]) -> tuple[Context, Operator]:

@@ -183,7 +183,7 @@ class Grouped(Operator):
         self._context = context
         self._groups: dict[_Key, _Group] = {}
         self._changed: dict[_Key, _Group] = {}
-        context.keepers.append(self)
+        context.keep(self, commits=True)
 
     def reads(self) -> frozenset[str] | None:
         """See `Operator`."""

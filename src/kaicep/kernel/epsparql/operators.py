@@ -131,6 +131,8 @@ class Joined(Operator):
     def step(self, batch: Batch) -> list[Row]:
         """See `Operator`."""
         lefts, rights = self.left.step(batch), self.right.step(batch)
+        if not lefts and not rights:
+            return []
         found: list[Row] = []
         join, oldest = self.pairing.join, batch.end - self._bound if self._bound is not None else None
         for b in rights:

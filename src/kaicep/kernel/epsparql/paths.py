@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Many
 from typing import NamedTuple
 
-from kaicep.kernel.epsparql.state import Graph
+from kaicep.kernel.epsparql.state import Graph, Occurrence
 from kaicep.kernel.epsparql.terms import Facts
 from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Predicate, Repeat, Sequence
 from kaicep.plan.terms import Iri
 
-__all__ = ["View", "Way", "has_empty", "may_be_empty", "predicates", "ways"]
+__all__ = ["View", "Way", "has_empty", "may_be_empty", "new_ways", "predicates", "ways"]
 
 Time = int | None
 Timed = tuple[str, str, str, Time, Time]
@@ -180,3 +181,63 @@ def _closure(view: View, step: Iri | Path, begun: set[Way]) -> set[Way]:
                 found.add(longer)
                 open_ways.append(longer)
     return found
+
+
+# --- what is new -------------------------------------------------------------------------------------
+
+
+def new_ways(view: View, path: Iri | Path, new: Many[Occurrence]) -> Iterator[Way]:
+    """The ways that use one of the new occurrences of the view; of a path no part of which may be empty."""
+    match path:
+        case Iri():
+            for s, p, o, start, end in new:
+                if p == str(path):
+                    yield Way(s, o, start, end)
+        case Inverse(of):
+            for way in new_ways(view, of, new):
+                yield way._replace(first=way.last, last=way.first)
+        case Sequence(parts):
+            for index, part in enumerate(parts):
+                for way in new_ways(view, part, new):
+                    yield from _around(view, parts[:index], way, parts[index + 1 :])
+        case Alternative(parts):
+            for index, part in enumerate(parts):
+                for way in new_ways(view, part, new):
+                    yield way._replace(via=(index, *way.via))
+        case Negated():
+            yield from _new_negated(path, new)
+        case Repeat():
+            steps = {way._replace(via=()) for way in new_ways(view, path.of, new)}
+            yield from _lengthened(view, path, steps) if path.unbounded else steps
+
+
+def _around(
+    view: View, before: tuple[Iri | Path, ...], way: Way, after: tuple[Iri | Path, ...]
+) -> Iterator[Way]:
+    """A way through one part of a sequence, with all that leads to it and on from it."""
+    firsts: Iterable[Way] = [way]
+    if before:
+        firsts = [_joined(each, way) for each in _sequence(view, None, before, way.first)]
+    for first in firsts:
+        if not after:
+            yield first
+        else:
+            yield from (_joined(first, each) for each in _sequence(view, first.last, after, None))
+
+
+def _new_negated(path: Negated, new: Many[Occurrence]) -> Iterator[Way]:
+    refused = [{str(each) for each in side} for side in (path.forward, path.inverse)]
+    for s, p, o, start, end in new:
+        if (path.forward or not path.inverse) and p not in refused[0]:
+            yield Way(s, o, start, end, (p,))
+        if path.inverse and p not in refused[1]:
+            yield Way(o, s, start, end, (p, "^"))
+
+
+def _lengthened(view: View, path: Repeat, steps: set[Way]) -> set[Way]:
+    """New steps with any number of steps before and after them."""
+    begun = set(steps)
+    for step in steps:
+        for before in _repeat(view, None, path, step.first):
+            begun.add(Way(before.first, step.last, *span(before, step.start, step.end)))
+    return _closure(view, path.of, begun)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kaicep.kernel.epsparql.operators import Operator, Restricted
-from kaicep.kernel.epsparql.paths import View, has_empty, may_be_empty, predicates, ways
+from kaicep.kernel.epsparql.paths import View, has_empty, may_be_empty, new_ways, predicates, ways
 from kaicep.kernel.epsparql.state import Batch, Context, Graph, Occurrence, Row, Values
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.sparql import Path, TriplePattern
@@ -122,10 +122,11 @@ class Single(Operator):
         new = batch.all if predicate is None else batch.by_predicate.get(predicate, ())
         found: list[Row] = []
         for each in new:
-            if any(each[i] != text for i, text in self._checks):
+            if self._checks and any(each[i] != text for i, text in self._checks):
                 continue
             if self._picks is not None:
-                found.append((each[3], each[4], tuple([str(each[i]) for i in self._picks])))
+                terms = each[:3]
+                found.append((each[3], each[4], tuple([terms[i] for i in self._picks])))
             elif (values := self._pattern.bind(self._nothing, each[:3])) is not None:
                 found.append((each[3], each[4], values))
         return found
@@ -151,7 +152,7 @@ class Basic(Operator):
         names = _names(patterns)
         super().__init__(names, frozenset(names))
         self._patterns = [_Pattern(each, index, names) for index, each in enumerate(patterns)]
-        self._paths = [each for each in self._patterns if each.path is not None]
+        self._vague = [each for each in self._patterns if each.path is not None and has_empty(each.path)]
         self._context = context
         # Whether a node has occurred at all is asked of empty paths; then nothing may be forgotten.
         greedy = any(each.greedy for each in self._patterns)
@@ -207,21 +208,30 @@ class Basic(Operator):
         return [each for each in candidates if any(_may_meet(one, each) for one in self._patterns)]
 
     def _complete(self, new: list[Occurrence]) -> Iterator[_Partial]:
-        """The solutions that come through new occurrences; through paths, older ones may be among them."""
-        if any(_may_meet(path, each) for path in self._paths for each in new):
+        """The solutions that come through new occurrences.
+
+        A path part of which may be empty has no new step to begin with: then all solutions are found.
+        """
+        if any(_may_meet(path, each) for path in self._vague for each in new):
             yield from self._extended([self._nothing], self._order(-1, self._nothing.values), self._view)
             return
         for pattern in self._patterns:
-            if pattern.path is not None:
-                continue
-            begun = [
-                _Partial(values, each[3], each[4])
-                for each in new
-                if (values := pattern.bind(self._nothing.values, each[:3])) is not None
-            ]
+            begun = list(self._begun(pattern, new))
             if begun:
                 order = self._order(pattern.index, begun[0].values)
                 yield from self._extended(begun, order, self._view)
+
+    def _begun(self, pattern: _Pattern, new: list[Occurrence]) -> Iterator[_Partial]:
+        """What the new occurrences are for one pattern."""
+        nothing = self._nothing.values
+        if pattern.path is None:
+            for s, p, o, start, end in new:
+                if (values := pattern.bind(nothing, (s, p, o))) is not None:
+                    yield _Partial(values, start, end)
+        elif pattern not in self._vague:
+            for way in new_ways(self._view, pattern.path, new):
+                if (values := pattern.bind(nothing, (way.first, way.last))) is not None:
+                    yield _Partial(values, way.start, way.end, ((pattern.index, way.via),))
 
     def _order(self, done: int, values: Values) -> list[_Pattern]:
         """The patterns but one: what is best known first, paths that may be empty last."""

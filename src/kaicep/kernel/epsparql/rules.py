@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
+from functools import lru_cache
 
 from kaicep.errors import Failure
 from kaicep.kernel.epsparql.build import build
@@ -88,12 +88,12 @@ class Query:
             start, end, values = row
             if self._template is None:
                 chosen = ((name, values[self._places[name]]) for name in self._selected)
-                select = {name: sparql_json(term_of(each)) for name, each in chosen if each is not None}
-                found.append(Match(self.name, copy(self._id).text(text).hex(), start, end, select))
+                select = {name: _json(each) for name, each in chosen if each is not None}
+                found.append(Match(self.name, self._id.copy().text(text).hex(), start, end, select))
                 continue
             lines = {f"{s} {p} {o} ." for s, p, o in self.construct(text, row)}
             if lines:
-                made = copy(self._id).text(text).hex()
+                made = self._id.copy().text(text).hex()
                 found.append(Match(self.name, made, start, end, triples=tuple(sorted(lines))))
         return found
 
@@ -119,6 +119,16 @@ class Query:
         if isinstance(place, Blank):
             return "_:n" + match_id(self.name, place.label, [text])
         return str(place)
+
+
+@lru_cache(maxsize=100_000)
+def _items(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sparql_json(term_of(text)).items())
+
+
+def _json(text: str) -> dict[str, str]:
+    """A term as the SPARQL 1.1 JSON results format writes it."""
+    return dict(_items(text))
 
 
 def _places(pattern: TriplePattern) -> Sequence[Place]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any
 
 from kaicep.errors import Failure
@@ -21,6 +22,7 @@ from kaicep.plan.time import format_time
 __all__ = ["EpOperator"]
 
 _HELD = Limits().held
+_ID = attrgetter("id")
 
 
 class EpOperator:
@@ -98,7 +100,7 @@ class EpOperator:
         for each in self._contexts:
             each.commit(self._now)
         self._open = {}
-        return sorted(found, key=lambda match: match.id)
+        return sorted(found, key=_ID) if len(found) > 1 else found
 
     # --- state --------------------------------------------------------------------------------------
 

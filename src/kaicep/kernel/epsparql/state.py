@@ -43,7 +43,10 @@ class Batch:
     def __init__(self, end: int, occurrences: list[Occurrence]) -> None:
         self.end = end
         self.all = occurrences
-        self.by_predicate: dict[str, list[Occurrence]] = {}
+        if len(occurrences) == 1:
+            self.by_predicate = {occurrences[0][1]: occurrences}
+            return
+        self.by_predicate = {}
         for each in occurrences:
             self.by_predicate.setdefault(each[1], []).append(each)
 
@@ -106,7 +109,14 @@ class Context:
         self.cap = cap
         self.replays = replays
         self.keepers: list[Keeper] = []
+        self._committing: list[Keeper] = []
         self._due = math.inf
+
+    def keep(self, keeper: Keeper, commits: bool = False) -> None:
+        """Takes note of something that keeps state; `commits` where it waits for the end of an instant."""
+        self.keepers.append(keeper)
+        if commits or self.replays:
+            self._committing.append(keeper)
 
     @property
     def size(self) -> int:
@@ -115,9 +125,10 @@ class Context:
 
     def commit(self, now: int) -> None:
         """The instant is over."""
-        for each in self.keepers:
+        for each in self._committing:
             each.commit()
-        self.sweep(now)
+        if now >= self._due:
+            self.sweep(now)
 
     def wake(self, due: int) -> None:
         """Something can be forgotten from then on."""
@@ -204,7 +215,7 @@ class Store(_Aging):
         self.witness = witness
         self.rows: dict[Hashable, list[Row]] = {}
         self._added: list[Hashable] = []
-        context.keepers.append(self)
+        context.keep(self)
 
     def add(self, row: Row) -> None:
         """Keeps a solution; it ends no earlier than all that came before."""
@@ -270,7 +281,7 @@ class Store(_Aging):
     def dump(self) -> Any:
         """See `Keeper`."""
         rows = [each for rows in self.rows.values() for each in rows]
-        return sorted(rows, key=_END)
+        return sorted(rows, key=lambda row: (row[1], row[0], [text or "" for text in row[2]]))
 
     def load(self, state: Any) -> None:
         """See `Keeper`."""
@@ -293,7 +304,7 @@ class Graph(_Aging):
         self._all: dict[Occurrence, None] = {}
         self._indexes: dict[_Shape, dict[_Asked, list[Occurrence]]] = {}
         self._added: list[Occurrence] = []
-        context.keepers.append(self)
+        context.keep(self)
 
     def add(self, occurrence: Occurrence) -> None:
         """Keeps an occurrence; it ends no earlier than all that came before."""

@@ -122,15 +122,18 @@ class Paired(_Temporal):
         store = Store(context, op, pairing.left_key, near if near is not None else keep, witness)
         super().__init__(op, left, right, condition, pairing, store)
         self._rights = None if op in _LEFT_FIRST else Store(context, op, pairing.right_key, bound)
+        self._brief = op not in _LEFT_FIRST and op != "PAR"
         # How far back a left side may end; where a partner is optional, an old one is one too.
         self._reach = bound if op != "OPTIONALSEQ" else near
 
     def step(self, batch: Batch) -> list[Row]:
         """See `Operator`."""
         self._condition.step(batch)
-        if self._is_new_instant(batch):
+        if self._brief and self._is_new_instant(batch):
             self._forget_instant()
         lefts, rights = self.left.step(batch), self.right.step(batch)
+        if not lefts and not rights:
+            return []
         found: list[Row] = []
         matched: set[int] = set()
         for b in rights:
@@ -170,7 +173,7 @@ class Paired(_Temporal):
         """Of what was kept for one instant only, nothing is of use in the next."""
         if self.op in _TOGETHER:
             self._lefts.clear()
-        if self._rights is not None and self.op != "PAR":
+        if self._rights is not None:
             self._rights.clear()
 
 
@@ -194,7 +197,7 @@ class Consuming(_Temporal):
         super().__init__(op, left, right, condition, pairing, store)
         self._policy = policy
         self._used: list[Row] = []
-        context.keepers.append(self)
+        context.keep(self, commits=True)
 
     def step(self, batch: Batch) -> list[Row]:
         """See `Operator`."""

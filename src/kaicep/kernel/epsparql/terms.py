@@ -114,7 +114,7 @@ class Reader:
         return found
 
     def _all(self, triple: Triple) -> tuple[Fact, ...]:
-        return tuple((str(s), str(p), str(o)) for s, p, o in self._entails(triple))
+        return tuple([(str(s), str(p), str(o)) for s, p, o in self._entails(triple)])
 
 
 def _with_room(cache: dict[_Key, _Found]) -> dict[_Key, _Found]:

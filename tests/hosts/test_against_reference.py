@@ -1,0 +1,77 @@
+"""The engine against the judge: random queries, arrivals, batches, parts, lateness, crashes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from tests.hosts.random_runs import Drawn, runs
+
+from kaicep.api import Run
+from kaicep.hosts.inprocess import Engine, Settings
+from kaicep.knowledge.event_graph import UnknownEntities
+from kaicep.plan.events import Event, Match
+from kaicep.reference import evaluate
+
+
+def judged(run: Run) -> list[str]:
+    found = evaluate(run.program, run.catalog, run.batches, run.knowledge, UnknownEntities())
+    return [each.to_json() for each in found]
+
+
+def interleaved(events: tuple[Event, ...], chance: random.Random) -> list[Event]:
+    """The events in an order of arrival that keeps that of each part."""
+    queues: dict[tuple[str, int], list[Event]] = {}
+    for each in events:
+        queues.setdefault((each.stream, each.part), []).append(each)
+    order: list[Event] = []
+    while queues:
+        key = chance.choice(list(queues))
+        order.append(queues[key].pop(0))
+        if not queues[key]:
+            del queues[key]
+    return order
+
+
+def engine_for(run: Run, drawn: Drawn) -> Engine:
+    parts: dict[str, list[int]] = {}
+    for each in drawn.events:
+        parts.setdefault(each.stream, [])
+        if each.part not in parts[each.stream]:
+            parts[each.stream].append(each.part)
+    everything = Settings(parts={"s": (), "t": ()} | parts)
+    return Engine(run.program, run.catalog, run.knowledge, lateness=drawn.lateness, settings=everything)
+
+
+def lived(run: Run, drawn: Drawn, chance: random.Random) -> list[str]:
+    """The matches of an engine that is pushed to in batches, and crashes now and then."""
+    engine = engine_for(run, drawn)
+    found: list[Match] = []
+    order = interleaved(drawn.events, chance)
+    while order:
+        size = chance.choice((1, 1, 2, 5, len(order)))
+        found += engine.push(order[:size])
+        del order[:size]
+        if chance.random() < 0.3:
+            saved = engine.snapshot()
+            engine = engine_for(run, drawn)
+            engine.restore(saved)
+            assert engine.snapshot() == saved
+    found += engine.finish()
+    return [each.to_json() for each in sorted(found, key=lambda match: (match.end, match.id))]
+
+
+@pytest.mark.parametrize("effort", [150, pytest.param(5000, marks=pytest.mark.slow)])
+def test_the_engine_gives_what_the_reference_gives(effort: int) -> None:
+    @settings(max_examples=effort, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(runs(), st.integers(0, 2**32))
+    def agree(drawn: Drawn, seed: int) -> None:
+        run = drawn.run()
+        assume(run is not None)
+        assert run is not None
+        wanted = judged(run)
+        assert lived(run, drawn, random.Random(seed)) == wanted
+
+    agree()
