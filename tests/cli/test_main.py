@@ -54,7 +54,8 @@ def test_version(run: Callable[..., Any]) -> None:
 def test_help_names_every_command_and_nothing_is_cut_off(run: Callable[..., Any]) -> None:
     result = run("--help")
     assert result.exit_code == 0
-    assert re.findall(r"^  (\w+)  +\S", result.stdout, re.M) == ["match", "check", "explain", "doctor"]
+    commands = re.findall(r"^  (\w+)  +\S", result.stdout, re.M)
+    assert commands == ["match", "check", "explain", "doctor", "knowledge"]
     assert "..." not in result.stdout.split("Commands:")[1]
 
 

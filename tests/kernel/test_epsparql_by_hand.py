@@ -1,6 +1,6 @@
 """The cases that were worked out by hand, answered by the kernel in the place of the reference."""
 
-# ruff: noqa: F403, F401
+# ruff: noqa: F403
 from __future__ import annotations
 
 from collections.abc import Callable

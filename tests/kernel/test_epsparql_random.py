@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from tests.kernel.epsparql_support import Rows, both
 from tests.reference.epsparql_support import SECOND, term
 
-from kaicep.errors import Failure
 from kaicep.plan.sparql import TEMPORAL_OPERATORS
 
 KNOWN = ":a :p :b . :p rdfs:subPropertyOf :q . :c :r :a . :b :r 2 . :c :s :b ."
 PREDICATES = [":p", ":q", ":r", ":p", ":q", ":p+", ":q*", "(:p/:r)", "^:r", "(:p|:r)", "!:p", "?w"]
+PREDICATES += ["(:p*/:r)", "(:q?/^:r)", "(:p|:r)+"]
 AGGREGATES = ["COUNT(*)", "COUNT(DISTINCT ?y)", "SUM(?y)", "AVG(?y)", "MIN(?y)", "MAX(?z)", "SAMPLE(?y)"]
 AGGREGATES += ["GROUP_CONCAT(STR(?y))", "SUM(DISTINCT ?y)", "COUNT(DISTINCT *)"]
+
+GROWING = ["SEQ", "PAR", "MEETS", "EQUALS", "STARTS"]
 
 
 class Maker:
@@ -108,7 +110,7 @@ class Maker:
         body = pick(
             [
                 f"{{ {triples[0]} {triples[1]} }}",
-                f"{{ {{ {triples[0]} }} {pick(['SEQ', 'PAR', 'MEETS', 'EQUALS', 'STARTS'])} {{ {triples[1]} }} }}",
+                f"{{ {{ {triples[0]} }} {pick(GROWING)} {{ {triples[1]} }} }}",
                 f"{{ {{ {triples[0]} }} UNION {{ {triples[1]} {triples[2]} }} }}",
                 f"{{ {{ SELECT ?x ?y WHERE {{ {triples[0]} FILTER (?x != ?y) }} }} {{ {triples[1]} }} }}",
             ]

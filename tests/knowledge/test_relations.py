@@ -96,9 +96,14 @@ def judged(run, plan, semantics) -> list[str]:
 
 
 @QUIET
-@given(st.sampled_from(PATHS), st.lists(st.sampled_from(FACTS), max_size=12, unique=True), CHANGES)
-def test_tables_follow_every_change(path, facts, changes):
-    run = prepared(path, facts)
+@given(
+    st.sampled_from(PATHS),
+    st.lists(st.sampled_from(FACTS), max_size=12, unique=True),
+    st.lists(st.sampled_from(AXIOMS), unique=True),
+    CHANGES,
+)
+def test_tables_follow_every_change(path, facts, axioms, changes):
+    run = prepared(path, facts + axioms)
     (query,) = run.program.queries
     plan, _ = optimize(query, run.catalog, run.knowledge)
     relations = Relations(run.catalog, run.knowledge)

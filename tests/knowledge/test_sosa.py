@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from kaicep import testing
-
 from tests.optimize.compiled import compiled
+
+from kaicep import testing
 
 GREENHOUSE = """
     @prefix sosa: <http://www.w3.org/ns/sosa/> .

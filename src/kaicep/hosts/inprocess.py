@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
 from kaicep.kernel.codec import decode, encode
+from kaicep.kernel.epsparql import EpOperator
 from kaicep.kernel.operator import Limits, Operator, Semantics
 from kaicep.kernel.pattern import PatternOperator
 from kaicep.kernel.project import Projection
 from kaicep.kernel.sort import Parts, Sorter
 from kaicep.kernel.windows import WindowOperator
-from kaicep.knowledge.event_graph import UnknownEntities
+from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.runtime import Settings as PathSettings
 from kaicep.knowledge.store import Knowledge
@@ -23,6 +24,7 @@ from kaicep.plan.convert import Unfit, convert
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Pattern, Program, Project, QueryPlan, SemanticFilter, WindowAggregate
 from kaicep.plan.results import Answer
+from kaicep.plan.terms import Triple
 from kaicep.plan.types import Type, Value
 
 __all__ = ["Engine", "Settings", "run_inprocess"]
@@ -51,6 +53,36 @@ class _Query:
         self.projection: Projection
         self.version = 0
         self.versioned = _asks_the_knowledge(plan)
+        self.names = (plan.name,)
+        self.text = plan.text
+
+
+class _TripleQueries:
+    """The EP-SPARQL queries of an engine: one operator, and the sort stage that feeds it."""
+
+    def __init__(self, plans: tuple[QueryPlan, ...], sorter: Sorter, knowledge: Knowledge) -> None:
+        self.plans = plans
+        self.sorter = sorter
+        self.names = tuple(each.name for each in plans)
+        self.text = "\n".join(each.text for each in plans)
+        self.version = knowledge.version
+        self.operator = self._made(knowledge)
+
+    def _made(self, knowledge: Knowledge) -> EpOperator:
+        return EpOperator(self.plans, knowledge, lambda triple: knowledge.entails_with((triple,)))
+
+    def answers(self, occurrences: Iterable[tuple[Triple, int, int]]) -> list[Answer]:
+        """The matches that these occurrences and the watermark settle; their columns are texts."""
+        found = [*self.operator.feed(occurrences), *self.operator.advance(self.sorter.watermark)]
+        return [Answer(each, {name: term["value"] for name, term in each.select.items()}) for each in found]
+
+    def renew(self, knowledge: Knowledge) -> None:
+        """Lets a new version of the knowledge be read from here on; what was derived stays."""
+        if self.version != knowledge.version:
+            self.version = knowledge.version
+            state = self.operator.snapshot()
+            self.operator = self._made(knowledge)
+            self.operator.restore(state)
 
 
 class Engine:
@@ -81,10 +113,16 @@ class Engine:
         self._on_match = on_match
         self._parts = Parts(lateness)
         self._relations = Relations(catalog, knowledge, unknown, self.settings.paths)
+        self._unknown = unknown
         self._queries: dict[str, _Query] = {}
+        self._triples: _TripleQueries | None = None
+        self._steps: list[_Query | _TripleQueries] = []
         self._sorters: list[Sorter] = []
         shared: dict[tuple[str, ...], Sorter] = {}
         for plan in program.queries:
+            if plan.language == "EP-SPARQL":
+                self._add_triples(program)
+                continue
             streams = _streams(plan)
             if streams not in shared:
                 shared[streams] = self._sorter(streams)
@@ -97,7 +135,7 @@ class Engine:
 
         `catalog` is the one that it was resolved against, where that knows more streams than before.
         """
-        if plan.name in self._queries:
+        if plan.name in self.queries:
             raise Mistake(Diagnostic(f"a query named {plan.name} is registered already"))
         if catalog is not None:
             self.catalog = self._relations.catalog = self._relations.runtime.catalog = catalog
@@ -105,28 +143,33 @@ class Engine:
 
     def unregister(self, name: str) -> None:
         """Removes a query and what it holds; the others go on untouched."""
+        if self._triples is not None and name in self._triples.names:
+            raise Unsupported(f"{name}: the EP-SPARQL queries of an engine are one, and stay together")
         if name not in self._queries:
             raise Mistake(Diagnostic(f"no query named {name} is registered"))
         readers = [each for each, query in self._queries.items() if name in query.sorter.places]
+        if self._triples is not None and name in self._triples.sorter.places:
+            readers += self._triples.names
         if readers:
             raise Mistake(
                 Diagnostic(f"{name} is read by {', '.join(readers)}", hint=f"remove {readers[0]} first")
             )
         gone = self._queries.pop(name)
+        self._steps.remove(gone)
         self._parts.drop(name)
         if all(query.sorter is not gone.sorter for query in self._queries.values()):
             self._sorters.remove(gone.sorter)
 
     @property
     def queries(self) -> tuple[str, ...]:
-        """The names of the registered queries, each after those that it reads."""
-        return tuple(self._queries)
+        """The names of the registered queries."""
+        return (*self._queries, *(self._triples.names if self._triples is not None else ()))
 
     @property
     def size(self) -> int:
         """How many events and partial matches are held, those that wait for their turn included."""
         waiting = sum(len(each) for each in self._sorters)
-        return waiting + sum(each.operator.size for each in self._queries.values())
+        return waiting + sum(each.operator.size for each in self._steps)
 
     def _sorter(self, streams: tuple[str, ...]) -> Sorter:
         made = Sorter(streams, self._parts)
@@ -141,11 +184,30 @@ class Engine:
         query.operator.version = query.version
         query.projection = Projection(query.optimized, query.versioned)
         self._queries[plan.name] = query
+        self._steps.append(query)
         self._parts.derive(plan.name)
+        self._expect(sorter)
+
+    def _expect(self, sorter: Sorter) -> None:
+        """The parts that the sort stage waits for; what queries derive is not a part of any source."""
         for stream in sorter.streams:
-            if stream not in self._queries:
+            if not self.catalog.streams[stream].derived:
                 for part in self.settings.parts.get(stream, (0,)):
                     self._parts.expect(stream, part)
+
+    def _add_triples(self, program: Program) -> None:
+        """All EP-SPARQL queries at once: what one of them constructs, all of them read."""
+        if self._triples is not None:
+            return
+        plans = tuple(each for each in program.queries if each.language == "EP-SPARQL")
+        read = (each for each in self.catalog.streams.values() if each.rdf or each.annotated)
+        own = {each.name for each in plans}
+        sorter = self._sorter(tuple(each.name for each in read if each.name not in own))
+        self._triples = _TripleQueries(plans, sorter, self.knowledge)
+        self._steps.append(self._triples)
+        for each in plans:
+            self._parts.derive(each.name)
+        self._expect(sorter)
 
     def _operator(self, plan: QueryPlan) -> Operator:
         return operator_of(plan, self._relations, self.settings.limits)
@@ -191,16 +253,19 @@ class Engine:
         self._renew()
         found: list[Match] = []
         released: dict[Sorter, list[Event]] = {}
-        for name, query in self._queries.items():
+        for query in self._steps:
             sorter = query.sorter
             if sorter not in released:
                 released[sorter] = sorter.release()
-            made = [*query.operator.feed(released[sorter]), *query.operator.advance(sorter.watermark)]
-            answers = list(query.projection.answers(made))
-            self._parts.derive(name, query.operator.promise(sorter.watermark))
-            if answers:
-                self._pass_on(name, answers)
-                found.extend(each.match for each in answers)
+            if isinstance(query, _TripleQueries):
+                answers = query.answers(self._occurrences(released[sorter]))
+            else:
+                made = [*query.operator.feed(released[sorter]), *query.operator.advance(sorter.watermark)]
+                answers = list(query.projection.answers(made))
+            for name in query.names:
+                self._parts.derive(name, query.operator.promise(sorter.watermark))
+                self._pass_on(name, [each for each in answers if each.match.query == name])
+            found.extend(each.match for each in answers)
         found.sort(key=lambda match: (match.end, match.id))
         if self._on_match is not None:
             for match in found:
@@ -210,14 +275,27 @@ class Engine:
     def _pass_on(self, name: str, answers: list[Answer]) -> None:
         """Gives the matches of a query to those that read its output."""
         readers = [each for each in self._sorters if name in each.places]
-        if readers:
+        if readers and answers:
             events = [derived_event(each, self.catalog) for each in answers]
             for sorter in readers:
                 sorter.offer(events)
 
+    def _occurrences(self, events: Iterable[Event]) -> Iterator[tuple[Triple, int, int]]:
+        """Events as triples with intervals; a record is its event graph at its time."""
+        for event in events:
+            stream = self.catalog.streams[event.stream]
+            if stream.rdf:
+                start = event.ts if event.start is None else event.start
+                yield from ((triple, start, event.ts) for triple in event.triples)
+            else:
+                graph = event_triples(event, stream, self.knowledge, self._unknown)
+                yield from ((triple, event.ts, event.ts) for triple in graph.triples)
+
     def _renew(self) -> None:
         """Lets a new version of the knowledge judge from here on."""
         version = self.knowledge.version
+        if self._triples is not None:
+            self._triples.renew(self.knowledge)
         for query in self._queries.values():
             if query.version == version:
                 continue
@@ -236,12 +314,14 @@ class Engine:
     def snapshot(self) -> bytes:
         """The state of all queries, and of the sort stages before them."""
         sorters = [
-            [[name for name, query in self._queries.items() if query.sorter is sorter], sorter.document()]
+            [
+                [name for query in self._steps if query.sorter is sorter for name in query.names],
+                sorter.document(),
+            ]
             for sorter in self._sorters
         ]
         queries = {
-            name: [query.plan.text, query.operator.snapshot().decode()]
-            for name, query in self._queries.items()
+            query.names[0]: [query.text, query.operator.snapshot().decode()] for query in self._steps
         }
         return encode(
             "engine",
@@ -257,27 +337,28 @@ class Engine:
         """Goes on from the state of an engine with the same queries."""
         document: dict[str, Any] = decode("engine", state)
         saved = document["queries"]
-        if list(saved) != list(self._queries) or document["lateness"] != self._parts.lateness:
+        steps = {query.names[0]: query for query in self._steps}
+        if list(saved) != list(steps) or document["lateness"] != self._parts.lateness:
             raise Failure(
                 f"the saved state is of the queries {', '.join(saved)} with lateness {document['lateness']}"
             )
         self._parts.load(document["parts"])
         self._sorters = []
         for names, held in document["sorters"]:
-            sorter = self._sorter(self._queries[names[0]].sorter.streams)
+            sorter = self._sorter(steps[names[0]].sorter.streams)
             sorter.load(held)
             for name in names:
-                self._queries[name].sorter = sorter
+                if name in steps:
+                    steps[name].sorter = sorter
         for name, (text, inner) in saved.items():
-            if text != self._queries[name].plan.text:
+            if text != steps[name].text:
                 raise Failure(f"the saved state is of another text of {name}")
-            self._queries[name].operator.restore(inner.encode())
+            steps[name].operator.restore(inner.encode())
 
 
 def operator_of(plan: QueryPlan, semantics: Semantics, limits: Limits) -> Operator:
     """The operator of an optimised plan."""
-    if not isinstance(plan.root, Project):
-        raise Unsupported(f"{plan.name}: EP-SPARQL does not run in process yet; use the host reference")
+    assert isinstance(plan.root, Project)
     source = plan.root.input
     if isinstance(source, Pattern):
         return PatternOperator(source, semantics, limits, plan.name)
@@ -290,7 +371,7 @@ def _streams(plan: QueryPlan) -> tuple[str, ...]:
     source = plan.root.input if isinstance(plan.root, Project) else None
     if isinstance(source, Pattern | WindowAggregate):
         return source.streams
-    raise Unsupported(f"{plan.name}: EP-SPARQL does not run in process yet; use the host reference")
+    raise Unsupported(f"{plan.name}: EP-SPARQL queries are given when an engine is made")
 
 
 def _asks_the_knowledge(plan: QueryPlan) -> bool:

@@ -15,7 +15,7 @@ from kaicep.knowledge.event_graph import HAS_TIME
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Stream
 from kaicep.plan.sparql import TriplePattern
-from kaicep.plan.terms import OWL, RDF, RDFS, Blank, Iri, Triple, Variable
+from kaicep.plan.terms import OWL, RDF, RDFS, Blank, Iri, Term, Triple, Variable
 
 __all__ = ["EventVocabulary", "event_vocabulary"]
 
@@ -38,6 +38,11 @@ class EventVocabulary:
 
     triples: frozenset[Triple]
     plain: bool
+
+    @property
+    def classes_of_values(self) -> frozenset[Term]:
+        """The classes that the ranges of the events' properties give to their values."""
+        return frozenset(target for each, prop, target in self.triples if each == _VALUE and prop == _TYPE)
 
     def may_meet(self, pattern: TriplePattern) -> bool:
         """Whether some event's graph, rather than the knowledge, may meet a triple pattern."""

@@ -12,7 +12,7 @@ values is asked for when it is first met: the run-time path of section 4.2, kept
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from kaicep.knowledge.event_graph import HAS_TIME
@@ -45,9 +45,13 @@ from kaicep.plan.nodes import (
 )
 from kaicep.plan.paths import components
 from kaicep.plan.sparql import (
+    Alternative,
     Element,
     Group,
+    Inverse,
+    Negated,
     Predicate,
+    Repeat,
     Sequence,
     TriplePattern,
     Triples,
@@ -298,33 +302,32 @@ class _Cut:
             for pattern in element.patterns if isinstance(element, Triples) else ():
                 if isinstance(pattern.object, Variable):
                     led_to.add(pattern.object.name)
+        carried = {prop for _, prop, _ in self.words.triples}
         for pattern in (found for element in self.rest for found in triple_patterns(element)):
             subject = pattern.subject
             if isinstance(subject, Variable) and subject.name not in led_to and self.words.may_meet(pattern):
                 self.obstacle = f"?{subject.name} may stand for the event itself"
+            elif _leads_back(pattern.predicate, carried):
+                self.obstacle = "a way that is read backwards may lead to the event itself"
 
     def _drop_what_ranges_give(self) -> None:
         """What the range of a root's property says of the root is true whenever there is an event."""
         given = {each.name: self._ranges(each) for each in self.roots}
-        if not any(given.values()):
-            return
+        # Properties that the PATH does not mention have ranges too.
+        classes = self.words.classes_of_values.union(*given.values())
         kept: list[Element] = []
-        classes = frozenset[Term]().union(*given.values())
         for element in self.rest:
             pattern = element.patterns[0] if isinstance(element, Triples) else None
-            if pattern is None or not isinstance(pattern.predicate, Iri):
-                self.obstacle = self.obstacle or "a range says something of the roots of nested groups"
-                kept.append(element)
-            elif pattern.predicate != _TYPE:
-                kept.append(element)
-            elif isinstance(pattern.subject, Variable) and pattern.object in given.get(
-                pattern.subject.name, ()
+            if (
+                pattern is not None
+                and pattern.predicate == _TYPE
+                and isinstance(pattern.subject, Variable)
+                and pattern.object in given.get(pattern.subject.name, ())
             ):
                 continue
-            elif isinstance(pattern.object, Variable) or pattern.object in classes:
+            if any(_asks_for_class(each, classes) for each in triple_patterns(element)):
                 self.obstacle = "the range of the event's property decides about a class"
-            else:
-                kept.append(element)
+            kept.append(element)
         self.rest = kept
 
     def _ranges(self, root: Root) -> frozenset[Term]:
@@ -335,3 +338,39 @@ class _Cut:
         for each in carried:
             inferred |= self.context.knowledge.entails_with([(event, each, value)])
         return frozenset(o for s, p, o in inferred if s == value and p == _TYPE)
+
+
+def _asks_for_class(pattern: TriplePattern, classes: Set[Term]) -> bool:
+    """Whether it may be one of these classes that the pattern asks for."""
+    if not classes:
+        return False
+    predicate = pattern.predicate
+    if predicate == _TYPE:
+        return isinstance(pattern.object, Variable) or pattern.object in classes
+    return _may_step(predicate, {_TYPE})
+
+
+def _may_step(predicate: Predicate, properties: Set[Term]) -> bool:
+    """Whether a step of the way may be one of these properties, in either direction."""
+    match predicate:
+        case Iri():
+            return predicate in properties
+        case Inverse(of) | Repeat(of):
+            return _may_step(of, properties)
+        case Sequence(parts) | Alternative(parts):
+            return any(_may_step(each, properties) for each in parts)
+    return True
+
+
+def _leads_back(predicate: Predicate, properties: Set[Term]) -> bool:
+    """Whether one of these properties may be read backwards on the way."""
+    match predicate:
+        case Inverse(of):
+            return _may_step(of, properties)
+        case Negated(_, inverse):
+            return bool(inverse)
+        case Repeat(of):
+            return _leads_back(of, properties)
+        case Sequence(parts) | Alternative(parts):
+            return any(_leads_back(each, properties) for each in parts)
+    return False

@@ -1,0 +1,272 @@
+"""The engine: matches as early as they are certain, state that goes, queries and knowledge that change."""
+
+from __future__ import annotations
+
+import pytest
+
+from kaicep.errors import Failure, Mistake
+from kaicep.hosts.inprocess import Settings
+from kaicep.kernel.operator import Limits
+from kaicep.knowledge.store import Knowledge
+from tests.hosts.letters import S, ends, engine, event
+
+PAIR = "SELECT ?a.k FROM (?a, s), (?b, s) JOIN (?a.k = ?b.k) SEQ (?a, ?b) WINDOW (?a, ?b, 5min)"
+SILENT = "SELECT ?a.k FROM (?a, s), (?n, s) JOIN (?a.k = ?n.k) SEQ (?a, !?n) WINDOW (?a, ?n, 10s)"
+
+
+# --- as soon as it is certain ------------------------------------------------------------------------------
+
+
+def test_one_stream_in_order_answers_at_the_moment_of_the_last_event():
+    running = engine(PAIR)
+    assert running.push([event(0, 0, "p")]) == []
+    assert ends(running.push([event(1, 1, "p")])) == [1]
+    assert ends(running.push([event(2, 2, "p")])) == [2, 2]
+
+
+@pytest.mark.parametrize("skip", ["NO SKIP", "SKIP TO NEXT", "SKIP PAST LAST", "SKIP TO LAST ?b"])
+@pytest.mark.parametrize("match", ["any", "next", "strict"])
+def test_no_strategy_and_no_skipping_delays_a_match(match, skip):
+    running = engine(f"{PAIR} MATCH {match} AFTER MATCH {skip}")
+    running.push([event(0, 0, "p")])
+    assert ends(running.push([event(1, 1, "p")])) == [1]
+
+
+def test_a_sliding_window_answers_at_once_and_a_batch_when_its_end_is_reached():
+    running = engine(
+        "SELECT COUNT(?e) AS n WINDOW (?e, sliding, 3s)", "SELECT COUNT(?e) AS n WINDOW (?e, batch, 3s)"
+    )
+    assert ends(running.push([event(0, 1)])) == [1]
+    assert ends(running.push([event(1, 2)])) == [2]
+    assert ends(running.push([event(2, 3)])) == [3, 3]  # what comes at 3 is in the next batch
+
+
+def test_a_trailing_absence_fires_on_a_silent_key_when_time_has_passed_its_deadline():
+    running = engine(SILENT)
+    running.push([event(0, 0, "p")])
+    assert running.push([event(1, 10, "q")]) == []  # the deadline is inside
+    assert ends(running.push([event(2, 10.000001, "q")])) == [10]
+
+
+def test_time_may_be_told_without_an_event():
+    running = engine(SILENT)
+    running.push([event(0, 0, "p")])
+    assert running.advance(10 * S) == []
+    assert ends(running.advance(11 * S)) == [10]
+
+
+def test_what_skipping_holds_back_comes_when_the_match_before_it_falls():
+    # ?a alone waits until 10 for no ?n; if it stands, it rules out ?a with ?b, which has the same ?a
+    running = engine(
+        """SELECT ?a.x, ?b.x AS y FROM (?a, s), (?b, s), (?n, s)
+        FILTER (?a.k = 'a') FILTER (?b.k = 'b') FILTER (?n.k = 'n')
+        SEQ (?a, !?n, ?b?) WINDOW (?a, ?b, ?n, 10s) AFTER MATCH SKIP PAST LAST"""
+    )
+    assert running.push([event(0, 0, "a", 1), event(1, 1, "b", 2)]) == []
+    assert [each.select for each in running.push([event(2, 2, "n")])] == [{"x": 1, "y": 2}]
+    assert running.push([event(3, 20, "a", 3), event(4, 21, "b", 4)]) == []
+    assert [each.select for each in running.finish()] == [{"x": 3, "y": None}]
+
+
+def test_a_match_is_told_once_to_whoever_listens():
+    heard = []
+    running = engine(PAIR, on_match=heard.append)
+    found = running.push([event(0, 0, "p"), event(1, 1, "p")])
+    assert heard == found
+    running.finish()
+    assert heard == found
+
+
+# --- order and lateness ------------------------------------------------------------------------------------
+
+
+def test_a_late_event_is_shown_and_used_by_no_match():
+    running = engine(PAIR, lateness=2 * S)
+    running.push([event(0, 10, "p"), event(1, 7, "p"), event(2, 8, "p")])
+    assert [(each.seq, each.late) for each in running.late] == [(1, True)]
+    assert [each.start for each in running.finish()] == [8 * S]
+
+
+def test_a_part_that_was_idle_is_late_with_what_the_others_went_past():
+    running = engine("SELECT ?e.x", settings=Settings(parts={"s": (0, 1)}))
+    assert running.push([event(0, 5, x=1)]) == []
+    assert ends(running.idle("s", 1)) == [5]
+    assert running.push([event(0, 4, x=2, part=1)]) == []
+    assert [each.part for each in running.late] == [1]
+    assert ends(running.push([event(1, 6, x=3, part=1)])) == []  # part 0 may still send 5
+    assert ends(running.push([event(1, 7, x=4)])) == [6]
+
+
+# --- one query reads another -------------------------------------------------------------------------------
+
+
+def test_the_output_of_a_query_is_read_in_the_same_pass():
+    running = engine(
+        "SELECT ?e.x FROM (?e, s) FILTER (?e.x > 1)", "SELECT ?u.x, ?v.x AS y FROM (?u, q0), (?v, q0) SEQ (?u, ?v)"
+    )
+    running.push([event(0, 1, x=5)])
+    assert [each.query for each in running.push([event(1, 2, x=6)])] == ["q0"]
+    # only now is it certain that no other match of q0 ends at 2 and comes before
+    assert [each.select for each in running.push([event(2, 3, x=0)])] == [{"x": 5, "y": 6}]
+
+
+def test_what_only_a_deadline_found_is_read_too():
+    running = engine(SILENT, "SELECT COUNT(?u) AS n FROM (?u, q0) WINDOW (?u, batch, 20s)")
+    running.push([event(0, 0, "p"), event(1, 1, "q")])
+    found = running.push([event(2, 30, "r")])
+    assert [(each.query, each.end // S) for each in found] == [("q0", 10), ("q0", 11), ("q1", 20)]
+
+
+# --- state -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        PAIR,
+        PAIR.replace("JOIN (?a.k = ?b.k)", "") + " PARTITION BY ?a.k MATCH next",
+        PAIR.replace("JOIN (?a.k = ?b.k)", "") + " PARTITION BY ?a.k MATCH strict AFTER MATCH SKIP PAST LAST",
+        PAIR.replace("?b)", "?b+)").replace("FROM", ", COUNT(?b) AS n FROM"),
+        SILENT,
+        SILENT.replace("JOIN (?a.k = ?n.k)", "") + " PARTITION BY ?a.k AFTER MATCH SKIP TO NEXT",
+        "SELECT ?a.k FROM (?a, s), (?n, s), (?b, s) JOIN (?a.k = ?b.k) JOIN (?a.k = ?n.k)"
+        " FILTER (?n.x > 1) SEQ (?a, !?n, ?b) WINDOW (?a, ?b, 5min)",
+        "SELECT SUM(?e.x) AS n WINDOW (?e, sliding, 5min) PARTITION BY ?e.k",
+        "SELECT SUM(?e.x) AS n WINDOW (?e, batch, 5min) PARTITION BY ?e.k",
+    ],
+)
+def test_ten_thousand_keys_that_come_once_leave_nothing_behind(query):
+    running = engine(query)
+    largest = 0
+    for number in range(10_000):
+        running.push([event(number, number, f"k{number}", 2)])
+        largest = max(largest, running.size)
+    assert 0 < largest < 1000  # 300 s fit into a window
+    running.advance((10_000 + 400) * S)
+    assert running.size == 0
+    (query_state,) = running._queries.values()
+    assert not query_state.operator.parts  # type: ignore[attr-defined]
+
+
+def test_too_much_state_is_refused_with_what_to_write_instead():
+    running = engine(
+        "SELECT ?a.k FROM (?a, s), (?b, s) SEQ (?a, ?b+)", settings=Settings(limits=Limits(held=100))
+    )
+    with pytest.raises(Failure, match=r"q0 .* WINDOW"):
+        running.push([event(number, number) for number in range(50)])
+
+
+def test_saved_state_is_the_same_however_the_events_came_in_batches():
+    texts = PAIR + " MATCH next", SILENT, "SELECT AVG(?e.x) AS mean WINDOW (?e, sliding, 5s) GROUP BY ?e.k"
+    events = [event(number, number / 2, "pqr"[number % 3], number) for number in range(40)]
+    whole, single = engine(*texts), engine(*texts)
+    whole.push(events)
+    for each in events:
+        single.push([each])
+    assert whole.snapshot() == single.snapshot()
+
+
+def test_saved_state_of_something_else_is_refused():
+    saved = engine(PAIR).snapshot()
+    with pytest.raises(Failure, match="another text of q0"):
+        engine(SILENT).restore(saved)
+    with pytest.raises(Failure, match="no saved state"):
+        engine(PAIR).restore(b"\x80\x04nonsense")
+    with pytest.raises(Failure, match="format 99"):
+        engine(PAIR).restore(saved.replace(b"engine 1", b"engine 99", 1))
+
+
+# --- queries come and go -----------------------------------------------------------------------------------
+
+
+def test_a_query_that_is_added_sees_what_comes_and_leaves_the_others_alone():
+    running, other = engine(PAIR), engine("SELECT ?e.x", PAIR)
+    added = other._queries["q0"].plan
+    running.push([event(0, 0, "p")])
+    running.unregister("q0")
+    running.register(other._queries["q1"].plan)
+    running.register(added, other.catalog)
+    assert running.queries == ("q1", "q0")
+    assert [each.query for each in running.push([event(1, 1, "p", 7)])] == ["q0"]
+    assert sorted(each.query for each in running.push([event(2, 2, "p", 8)])) == ["q0", "q1"]
+    with pytest.raises(Mistake, match="registered already"):
+        running.register(added)
+
+
+def test_a_query_that_is_read_stays():
+    running = engine("SELECT ?e.x FROM (?e, s)", "SELECT ?u.x FROM (?u, q0)")
+    with pytest.raises(Mistake, match="read by q1"):
+        running.unregister("q0")
+    running.unregister("q1")
+    running.unregister("q0")
+    assert running.push([event(0, 1)]) == []
+
+
+# --- knowledge changes -------------------------------------------------------------------------------------
+
+CAMPUS = """
+    @prefix : <urn:kaicep:> .
+    :p :in :lab . :q :in :office . :lab a :Lab . :office a :Office . :limit :value 5 .
+"""
+ANNOTATION = {
+    "stream": "s",
+    "class": ":Report",
+    "prefixes": {"": "urn:kaicep:"},
+    "attributes": {"x": ":level"},
+    "entities": {"k": {"property": ":from", "iri": ":{value}"}},
+}
+P = "@prefix : <urn:kaicep:> . "
+
+
+def test_a_sensor_moves_and_a_constant_changes_while_a_query_runs():
+    knowledge = Knowledge.parse(CAMPUS)
+    running = engine(
+        """SELECT ?a.k, ?a.x, ?b.x AS y FROM (?a, s), (?b, s) JOIN (?a.k = ?b.k) SEQ (?a, ?b) MATCH next
+        WINDOW (?a, ?b, 1min)
+        PATH {?a :from ?f . ?f :in ?r . ?r a :Lab . ?a :level ?l . :limit :value ?v . FILTER (?l > ?v)}""",
+        "SELECT ?e.k, ?r PATH {?e :from ?f . ?f :in ?r}",
+        knowledge=knowledge,
+        annotations=[ANNOTATION],
+    )
+
+    def pushed(*events):
+        found = running.push(events)
+        return sorted((each.query, *each.select.values(), each.to_dict().get("knowledge")) for each in found)
+
+    lab, office = "urn:kaicep:lab", "urn:kaicep:office"
+    assert pushed(event(0, 0, "p", 6), event(1, 0, "q", 6)) == [("q1", "p", lab, None), ("q1", "q", office, None)]
+    knowledge.update(add=P + ":p :in :office . :q :in :lab .", remove=P + ":p :in :lab . :q :in :office .")
+    # p was judged in the lab and still is: the match began there, and says under what it ended
+    assert pushed(event(2, 1, "p", 7)) == [("q0", "p", 6, 7, 1), ("q1", "p", office, 1)]
+    # q was not in the lab when it reported 6; now it is
+    assert pushed(event(3, 2, "q", 6)) == [("q1", "q", lab, 1)]
+    assert pushed(event(4, 3, "q", 1)) == [("q0", "q", 6, 1, 1), ("q1", "q", lab, 1)]
+    knowledge.update(add=P + ":limit :value 8 .", remove=P + ":limit :value 5 .")
+    assert pushed(event(5, 4, "q", 7), event(6, 5, "q", 9)) == [("q1", "q", lab, 2), ("q1", "q", lab, 2)]
+    assert pushed(event(7, 6, "q", 0)) == [("q0", "q", 9, 0, 2), ("q1", "q", lab, 2)]
+    # without the constant nothing can be compared; the query goes on, and recovers when it is back
+    knowledge.update(remove=P + ":limit :value 8 .")
+    assert pushed(event(8, 7, "q", 9), event(9, 8, "q", 9)) == [("q1", "q", lab, 3), ("q1", "q", lab, 3)]
+    knowledge.update(add=P + ":limit :value 8 .")
+    assert pushed(event(10, 9, "q", 9), event(11, 10, "q", 0))[-1] == ("q1", "q", lab, 4)
+    assert running.finish() == []
+
+
+def test_partial_matches_live_through_a_change_of_the_plan():
+    knowledge = Knowledge.parse(CAMPUS)
+    texts = [
+        """SELECT SUM(?b.x) AS total FROM (?a, s), (?b, s) SEQ (?a, ?b{2}) WINDOW (?a, ?b, 1min)
+        PATH {?a :level ?l . :limit :value ?v . FILTER (?l > ?v)}""",
+        "SELECT SUM(?e.x) AS total WINDOW (?e, batch, 10s)"
+        " PATH {?e :level ?l . :limit :value ?v . FILTER (?l > ?v)}",
+    ]
+    running = engine(*texts, knowledge=knowledge, annotations=[ANNOTATION])
+    running.push([event(0, 0, "p", 6), event(1, 1, "p", 1)])
+    knowledge.update(add=P + ":limit :value 100 .", remove=P + ":limit :value 5 .")
+    found = running.push([event(2, 2, "p", 50), event(3, 10, "p", 3)])
+    assert sorted((each.query, each.select["total"]) for each in found) == [
+        ("q0", 4),
+        ("q0", 51),
+        ("q0", 53),
+        ("q1", 6),
+    ]
