@@ -133,13 +133,13 @@ def main() -> None:
     plan += [(name, title, ["airflowReport", "roomOccupancy"]) for name, title in OUR_OWN.items()]
     for name, title, streams in plan:
         run = open_query(name, streams)
-        found = run.matches("reference")
+        found = run.matches("inprocess")
         tell(name, title, found, known)
         matches += len(found)
         events = sum(len(each.events) for each in run.streams)
         unknown |= {value for _, value in run.unknown}
     took = time.perf_counter() - began
-    print(f"\n{len(plan)} queries over {events} events: {matches} matches in {took:.1f} s, reference host.")
+    print(f"\n{len(plan)} queries over {events} events: {matches} matches in {took:.1f} s, in this process.")
     for each in sorted(unknown):
         print(f"The knowledge does not know {each}: what asks for its room does not find it.")
     print(COMMANDS)

@@ -70,7 +70,7 @@ class Run:
             made.append(Explanation(query, optimised, shown))
         return made
 
-    def matches(self, host: str = "reference") -> list[Match]:
+    def matches(self, host: str = "inprocess") -> list[Match]:
         """All matches, in the order of their end, then of their id."""
         if host not in HOSTS:
             raise Mistake(Diagnostic(f"no host is named {host}", hint=did_you_mean(host, HOSTS)))

@@ -37,7 +37,9 @@ def engine(
     return Engine(run.program, run.catalog, run.knowledge, lateness=lateness, settings=settings, **options)
 
 
-def event(seq: int, ts: float, k: str | None = None, x: int | None = None, stream: str = "s", part: int = 0) -> Event:
+def event(
+    seq: int, ts: float, k: str | None = None, x: int | None = None, stream: str = "s", part: int = 0
+) -> Event:
     return Event(stream, part, seq, round(ts * S), {"k": k, "x": x})
 
 

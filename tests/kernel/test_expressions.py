@@ -27,7 +27,9 @@ BOOLS = of(Type.BOOL, st.sampled_from((True, False, None)), "b")
 INTS = of(Type.INT64, st.sampled_from((0, 1, -7, INT64_MAX, INT64_MIN, None)), "i")
 FLOATS = of(Type.FLOAT64, st.sampled_from((0.0, -0.0, 2.5, -0.5, 1e308, None)), "f")
 TEXTS = of(Type.STRING, st.sampled_from(("", "Abc", "b", None)), "s")
-TIMES = st.one_of(st.just(field("t")), st.just(Field("e", "ts", (("s", ("ts",)), ("r", ("ts",))), Type.TIMESTAMP)))
+TIMES = st.one_of(
+    st.just(field("t")), st.just(Field("e", "ts", (("s", ("ts",)), ("r", ("ts",))), Type.TIMESTAMP))
+)
 
 
 def call(op: str, type: Type, *args: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
@@ -48,11 +50,17 @@ def numbers(base: st.SearchStrategy[Expr], type: Type) -> st.SearchStrategy[Expr
 
 
 WHOLE = numbers(INTS, Type.INT64)
-REAL = numbers(st.one_of(FLOATS, call("float", Type.FLOAT64, INTS), call("/", Type.FLOAT64, FLOATS, FLOATS)),
-               Type.FLOAT64)
+REAL = numbers(
+    st.one_of(FLOATS, call("float", Type.FLOAT64, INTS), call("/", Type.FLOAT64, FLOATS, FLOATS)),
+    Type.FLOAT64,
+)
 STRINGS = st.one_of(TEXTS, call("lower", Type.STRING, TEXTS), call("upper", Type.STRING, TEXTS))
 COMPARED = st.one_of(
-    *(call(op, Type.BOOL, side, side) for side in (WHOLE, REAL, STRINGS) for op in ("=", "!=", "<", "<=", ">", ">=")),
+    *(
+        call(op, Type.BOOL, side, side)
+        for side in (WHOLE, REAL, STRINGS)
+        for op in ("=", "!=", "<", "<=", ">", ">=")
+    ),
     call("in", Type.BOOL, WHOLE, WHOLE, INTS),
     call("contains", Type.BOOL, STRINGS, STRINGS),
     call("startsWith", Type.BOOL, STRINGS, STRINGS),
@@ -64,7 +72,9 @@ COMPARED = st.one_of(
 LOGIC = st.recursive(
     st.one_of(BOOLS, COMPARED),
     lambda below: st.one_of(
-        call("and", Type.BOOL, below, below), call("or", Type.BOOL, below, below), call("not", Type.BOOL, below)
+        call("and", Type.BOOL, below, below),
+        call("or", Type.BOOL, below, below),
+        call("not", Type.BOOL, below),
     ),
     max_leaves=5,
 )

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.reference.test_chi_second_opinion import Case, NoPaths, cases
 
 from kaicep.kernel.operator import Found
 from kaicep.kernel.pattern import PatternOperator
@@ -16,7 +17,6 @@ from kaicep.plan.chi import Absent
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Pattern
 from kaicep.reference.pattern import pattern_matches
-from tests.reference.test_chi_second_opinion import Case, NoPaths, cases
 
 SKIPS = ("none", "next", "past_last", "first", "last")
 
@@ -26,7 +26,9 @@ def shown(rounds, start: int, end: int) -> tuple[object, ...]:
 
 
 def judged(pattern: Pattern, events: tuple[Event, ...]) -> list[tuple[object, ...]]:
-    return sorted(shown(each.rounds, each.start, each.end) for each in pattern_matches(pattern, events, NoPaths()))
+    return sorted(
+        shown(each.rounds, each.start, each.end) for each in pattern_matches(pattern, events, NoPaths())
+    )
 
 
 def lived(pattern: Pattern, events: tuple[Event, ...], chance: random.Random) -> list[tuple[object, ...]]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["match"]
 
-_HOSTS = ("reference", "inprocess", "spark-batch", "spark-stream")
+_HOSTS = ("inprocess", "reference", "spark-batch", "spark-stream")
 _FORMS = ("jsonl", "table", "csv", "parquet")
 _FEW, _MANY = 3, 20
 
@@ -48,7 +48,7 @@ def match(
     annotation: Annotations = None,
     host: Annotated[
         str, typer.Option("--host", metavar="|".join(_HOSTS), help="Where the queries run.")
-    ] = "reference",
+    ] = "inprocess",
     lateness: Annotated[
         str | None,
         typer.Option(

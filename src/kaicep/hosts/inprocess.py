@@ -320,9 +320,7 @@ class Engine:
             ]
             for sorter in self._sorters
         ]
-        queries = {
-            query.names[0]: [query.text, query.operator.snapshot().decode()] for query in self._steps
-        }
+        queries = {query.names[0]: [query.text, query.operator.snapshot().decode()] for query in self._steps}
         return encode(
             "engine",
             {
