@@ -35,7 +35,7 @@ types: setup  ## mypy, strict
 check: lint types test  ## everything that CI looks at
 
 bench: setup  ## how fast the command line starts
-	@$(PYTHON) benchmarks/startup.py
+	@$(PYTHON) -m kaicep bench startup
 
 clean:  ## back to a fresh clone
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

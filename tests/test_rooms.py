@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "live": {"plan", "kernel", "hosts"},
     "examples": {"kaicep", "api", "testing"},
 }
-TOP = {"endtoend", "server", "cli", "testing", "api", "kaicep", "__main__"}
+TOP = {"endtoend", "server", "cli", "bench", "testing", "api", "kaicep", "__main__"}
 
 
 def room_of(module: Path) -> str:

@@ -49,8 +49,13 @@ def most_kept(query: str, rows: Rows, knowledge: str = "") -> tuple[int, int]:
     ],
 )
 def test_a_bound_of_ten_seconds_keeps_what_ten_seconds_bring(where: str) -> None:
-    most, _ = most_kept(f"SELECT * WHERE {{ {where} {WITHIN} }}", ticks(10_000, 5_000))
+    most, _ = most_kept(f"SELECT * WHERE {{ {where} {WITHIN} }}", ticks(1_500, 750))
     assert most <= 60
+
+
+def test_a_long_stream_of_keys_that_never_come_back_leaves_nothing() -> None:
+    most, _ = most_kept(PAIR, ticks(10_000, 10_000))
+    assert most <= 30
 
 
 def test_without_a_bound_everything_is_kept() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from kaicep import testing
 from kaicep.knowledge.queries import ClosedStore, closed_store
 from kaicep.knowledge.relations import Relations

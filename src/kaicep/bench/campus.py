@@ -74,10 +74,13 @@ def turtle(sensors: int, seed: int = 7) -> str:
     lines = [f"@prefix {name}: <{iri}> ." for name, iri in PREFIXES.items()]
     lines += ["@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .", SCHEMA]
     for number in range(rooms):
-        department = chance.choice(DEPARTMENTS)
-        lines.append(f"bd:R{number} a bd:{chance.choice(ROOMS)} ; bd:belongsTo org:{department}Department .")
+        floor, place = divmod(number, len(DEPARTMENTS))
+        kind, department = ROOMS[floor % len(ROOMS)], DEPARTMENTS[place]
+        lines.append(f"bd:R{number} a bd:{kind} ; bd:belongsTo org:{department}Department .")
     for number in range(sensors):
-        lines.append(f"ee:S{number} a ee:{chance.choice(SENSORS)} ; bd:hasLocation bd:R{chance.randrange(rooms)} .")
+        lines.append(
+            f"ee:S{number} a ee:{chance.choice(SENSORS)} ; bd:hasLocation bd:R{chance.randrange(rooms)} ."
+        )
     return "\n".join(lines)
 
 

@@ -89,7 +89,9 @@ def _plan(query: str, knowledge: Knowledge) -> QueryPlan:
 
 def _condition(plan: QueryPlan) -> tuple[Semantic, Relation]:
     assert isinstance(plan.root, Project)
-    found = [each for node in plan.root.walk() if isinstance(node, SemanticFilter) for each in node.conditions]
+    found = [
+        each for node in plan.root.walk() if isinstance(node, SemanticFilter) for each in node.conditions
+    ]
     found += [each for node in plan.root.walk() if isinstance(node, Pattern) for each in node.semantics]
     condition = max(found, key=lambda each: len(each.selected))
     assert condition.relation is not None

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from kaicep import __version__
+from kaicep.cli.bench import bench
 from kaicep.cli.check import check
 from kaicep.cli.doctor import doctor
 from kaicep.cli.explain import explain
@@ -47,7 +48,7 @@ def greet(
         typer.echo(GREETING)
 
 
-for command in (match, check, explain, doctor):
+for command in (match, check, explain, doctor, bench):
     app.command()(guarded(command))
 
 app.add_typer(knowledge)

@@ -24,7 +24,7 @@ from kaicep.kernel.states import Compiled, Frontier, Opening, State
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Interval, Pattern
 
-__all__ = ["PatternOperator"]
+__all__ = ["PatternOperator", "place_in_order"]
 
 _SWEEPS_PER_WINDOW = 16
 
@@ -696,7 +696,7 @@ class PatternOperator:
         if part.skipping is not None:
             return [each for group in part.skipping.groups for each in group.members]
         mine = [each for _, _, owner, each in self._deadlines if owner is part]
-        return sorted(mine, key=lambda each: [(p.position, p.place) for p in each.match.partial.path()])
+        return sorted(mine, key=lambda each: place_in_order(each.match.partial))
 
     def snapshot(self) -> bytes:
         """The state."""
@@ -719,6 +719,11 @@ def _routes(chains: Sequence[Chain]) -> dict[str, list[tuple[int, Chain, Interva
         for stream in chain.streams:
             found.setdefault(stream, []).append((place, chain, chain.within if bounded else None))
     return found
+
+
+def place_in_order(partial: Partial) -> list[tuple[int, int, str]]:
+    """What partial matches are sorted by where their order must not depend on how they were found."""
+    return [(each.position, each.place, repr(each.state.rest)) for each in partial.path()]
 
 
 def _is_later(partial: Partial, opening: Opening, ts: int) -> bool:

@@ -15,7 +15,7 @@ from kaicep.errors import Failure
 from kaicep.kernel.automaton import read_rest, write_rest
 from kaicep.kernel.codec import EventTable, decode, decode_rows, encode, encode_rows, read_event
 from kaicep.kernel.conditions import Round
-from kaicep.kernel.pattern import Absences, Complete, Part, Partial, PatternOperator
+from kaicep.kernel.pattern import Absences, Complete, Part, Partial, PatternOperator, place_in_order
 from kaicep.kernel.skip import Candidate, Group, Start
 from kaicep.plan.events import Event
 
@@ -97,7 +97,7 @@ def _waiting(operator: PatternOperator, part: Part) -> dict[Partial, list[int]]:
     found: dict[Partial, set[int]] = {}
     for item in operator.items(part):
         found.setdefault(item.partial, set()).add(item.frontier.number)
-    by_path = sorted(found, key=lambda each: [(one.position, one.place) for one in each.path()])
+    by_path = sorted(found, key=place_in_order)
     return {each: sorted(found[each]) for each in by_path}
 
 

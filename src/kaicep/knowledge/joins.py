@@ -6,7 +6,7 @@ the usual relation needs no second copy of the knowledge (`queries` has one for 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -14,7 +14,7 @@ from kaicep.knowledge.graph import Graph, Layer, Terms
 from kaicep.plan.sparql import Group, TriplePattern, Triples, Values
 from kaicep.plan.terms import Iri, Term, Triple, Variable
 
-__all__ = ["Plain", "meeting", "plain", "solve"]
+__all__ = ["Plain", "meeting", "plain", "solve", "solve_numbers"]
 
 Row = tuple[int, ...]
 
@@ -70,10 +70,20 @@ def meeting(pattern: TriplePattern, triple: Triple) -> Values | None:
 
 def solve(asked: Plain, facts: Graph | Layer, known: Terms, names: Sequence[str]) -> list[tuple[Term, ...]]:
     """The distinct values of these variables, each of which must be one of `asked.variables`."""
+    rows, terms = solve_numbers(asked, facts, known, names)
+    if not rows or not names:
+        return [()] * len(rows)
+    return list(zip(*(terms.terms(column) for column in zip(*rows, strict=True)), strict=True))
+
+
+def solve_numbers(
+    asked: Plain, facts: Graph | Layer, known: Terms, names: Sequence[str]
+) -> tuple[Collection[Row], Terms]:
+    """The same by numbers, and the terms that these stand for."""
     # A table of values may have terms that nobody knows.
     terms = Terms(known) if asked.tables else known
     if not all(_is_known(each, terms) for each in asked.patterns):
-        return []
+        return [], terms
     steps = [_step(each, terms) for each in asked.patterns]
     columns = list(dict.fromkeys(place for step in steps for place in step.places if isinstance(place, int)))
     rows: Collection[Row] = [tuple(columns)]
@@ -85,12 +95,10 @@ def solve(asked: Plain, facts: Graph | Layer, known: Terms, names: Sequence[str]
         steps.remove(step)
         rows = _joined(rows, at, step, facts)
         needed = {place for each in steps for place in each.places} | set(names)
-        if not needed.issuperset(at):
-            rows, at = _only(rows, at, [each for each in at if each in needed])
-    if not rows:
-        return []
-    rows, _ = _only(rows, at, names)
-    return list(zip(*(terms.terms(column) for column in zip(*rows, strict=True)), strict=True)) or [()]
+        if steps and not needed.issuperset(at):
+            kept = [each for each in at if each in needed]
+            rows, at = _only(rows, at, kept), {each: index for index, each in enumerate(kept)}
+    return (_only(rows, at, names) if rows else []), terms
 
 
 @dataclass(frozen=True)
@@ -159,13 +167,9 @@ def _with_table(rows: Iterable[Row], at: dict[int | str, int], table: Values, te
                 yield (*row, *(each[index] for index in new))
 
 
-def _only(
-    rows: Iterable[Row], at: dict[int | str, int], wanted: Sequence[int | str]
-) -> tuple[Collection[Row], dict[int | str, int]]:
+def _only(rows: Iterable[Row], at: Mapping[int | str, int], wanted: Sequence[int | str]) -> Collection[Row]:
     """These columns of the rows, and every such row once."""
     places = [at[each] for each in wanted]
     if len(places) > 1:
-        distinct = dict.fromkeys(map(itemgetter(*places), rows))
-    else:
-        distinct = dict.fromkeys(tuple([row[each] for each in places]) for row in rows)
-    return distinct, {each: index for index, each in enumerate(wanted)}
+        return dict.fromkeys(map(itemgetter(*places), rows))
+    return dict.fromkeys(tuple([row[each] for each in places]) for row in rows)

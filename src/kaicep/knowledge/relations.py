@@ -10,14 +10,17 @@ What holds for a time is treated in the same way: a change to what holds always.
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
+from weakref import WeakKeyDictionary
 
 from kaicep.knowledge.event_graph import UnknownEntities, entity_in, literal_in
 from kaicep.knowledge.graph import Graph, Layer
-from kaicep.knowledge.joins import Plain, meeting, plain, solve
+from kaicep.knowledge.joins import Plain, meeting, plain, solve, solve_numbers
 from kaicep.knowledge.queries import Row, select
 from kaicep.knowledge.runtime import RuntimePath, Settings
 from kaicep.knowledge.store import Knowledge
@@ -29,7 +32,7 @@ from kaicep.plan.sparql import Values
 from kaicep.plan.terms import Term, Triple
 from kaicep.plan.types import Value
 
-__all__ = ["Relations", "Table", "make_table", "refreshed"]
+__all__ = ["KeptTable", "Relations", "Table", "kept_table", "make_table", "refreshed"]
 
 Roots = tuple[Term, ...]
 
@@ -37,6 +40,7 @@ _NOTHING: frozenset[Row] = frozenset()
 _YES: frozenset[Row] = frozenset(((),))
 # A change of more triples than this is not followed one by one.
 _MANY = 500
+_MOST_TABLES = 64
 # So many answers are kept by the bare value of an attribute.
 _MOST_VALUES = 1_000_000
 
@@ -66,7 +70,27 @@ def make_table(relation: Relation, selected: tuple[str, ...], knowledge: Knowled
     mentioned = element_variables(relation.rest)
     places = tuple(index for index, root in enumerate(relation.roots) if root.name in mentioned)
     names = [relation.roots[each].name for each in places]
-    return Table(_by_roots(select(knowledge, relation.rest, [*names, *selected]), len(names)), places)
+    asked = plain(relation.rest)
+    with _without_collection():
+        if asked is not None and asked.variables.issuperset(selected):
+            return Table(_joined(asked, names, selected, knowledge), places)
+        return Table(_by_roots(select(knowledge, relation.rest, [*names, *selected]), len(names)), places)
+
+
+def _joined(
+    asked: Plain, names: Sequence[str], selected: Sequence[str], knowledge: Knowledge
+) -> dict[Roots, frozenset[Row]]:
+    """The rows by root values. They are sorted by numbers, since to hash a term takes ten times as long."""
+    found, terms = solve_numbers(asked, *knowledge.by_number(), [*names, *selected])
+    width = len(names)
+    by_number: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for each in found:
+        by_number.setdefault(each[:width], []).append(each[width:])
+    answers = list(map(tuple, by_number.values()))
+    shared = {some: frozenset([tuple(terms.terms(row)) for row in some]) for some in set(answers)}
+    columns = [terms.terms(column) for column in zip(*by_number, strict=True)]
+    roots_of = zip(*columns, strict=True) if columns else [()] * len(by_number)
+    return {roots: shared[some] for roots, some in zip(roots_of, answers, strict=True)}
 
 
 def _by_roots(found: Collection[Row], width: int) -> dict[Roots, frozenset[Row]]:
@@ -75,7 +99,19 @@ def _by_roots(found: Collection[Row], width: int) -> dict[Roots, frozenset[Row]]
         roots = each[:width]
         if None not in roots:
             rows.setdefault(roots, []).append(each[width:])  # type: ignore[arg-type]
-    return {roots: _YES if some == [()] else frozenset(some) for roots, some in rows.items()}
+    return {roots: frozenset(some) for roots, some in rows.items()}
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """A table makes many objects and no garbage; to look for some would mean to walk all the knowledge."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def refreshed(
@@ -99,7 +135,7 @@ def refreshed(
     rows = dict(table.rows)
     for roots in affected:
         rows.pop(roots, None)
-    rows |= _by_roots(solve(again, *knowledge.by_number(), [*names, *selected]), len(names))
+    rows |= _joined(again, names, selected, knowledge)
     return replace(table, rows=rows)
 
 
@@ -127,36 +163,59 @@ def _affected(
     return found
 
 
-class _Kept:
-    """The table of a relation, of what holds always, and of the epochs that were asked for."""
+class KeptTable:
+    """The table of a relation, of what holds always, and of the epochs that were asked for.
 
-    def __init__(self, relation: Relation, selected: tuple[str, ...]) -> None:
+    It follows the versions of its knowledge.
+    """
+
+    def __init__(self, relation: Relation, selected: tuple[str, ...], knowledge: Knowledge) -> None:
         self.relation = relation
         self.selected = selected
-        self._always: Table | None = None
+        self._version = knowledge.version
+        self._always = make_table(relation, selected, knowledge)
         self._passing: dict[int, Table] = {}
+
+    def always(self, knowledge: Knowledge) -> Table:
+        """The table of what holds always, as new as the knowledge."""
+        if self._version != knowledge.version:
+            touched = knowledge.touched_since(self._version)
+            self._version = knowledge.version
+            self._passing.clear()
+            if touched is None:
+                self._always = make_table(self.relation, self.selected, knowledge)
+            else:
+                self._always = refreshed(self._always, self.relation, self.selected, touched, knowledge)
+        return self._always
 
     def table(self, knowledge: Knowledge, epoch: int) -> Table:
         """The table as of an epoch."""
-        if self._always is None:
-            self._always = make_table(self.relation, self.selected, knowledge)
+        always = self.always(knowledge)
         if not knowledge.epochs:
-            return self._always
+            return always
         found = self._passing.get(epoch)
         if found is None:
             then = knowledge.in_epoch(epoch)
-            passing = tuple(then.passing())
-            found = refreshed(self._always, self.relation, self.selected, passing, then)
+            found = refreshed(always, self.relation, self.selected, tuple(then.passing()), then)
             self._passing[epoch] = found
         return found
 
-    def renew(self, touched: Collection[Triple] | None, knowledge: Knowledge) -> None:
-        """Follows a change of the knowledge; None: one that nobody remembers."""
-        self._passing.clear()
-        if touched is None:
-            self._always = None
-        elif self._always is not None:
-            self._always = refreshed(self._always, self.relation, self.selected, touched, knowledge)
+
+_TABLES: WeakKeyDictionary[Knowledge, dict[tuple[Relation, tuple[str, ...]], KeptTable]] = WeakKeyDictionary()
+
+
+def kept_table(relation: Relation, selected: tuple[str, ...], knowledge: Knowledge) -> KeptTable:
+    """The table of a relation over this knowledge, the same for whoever asks.
+
+    The optimiser makes it, an engine looks things up in it. Those that were asked for last are kept.
+    """
+    tables = _TABLES.setdefault(knowledge, {})
+    key = relation, tuple(each for each in selected if each not in {root.name for root in relation.roots})
+    found = tables.pop(key, None) or KeptTable(*key, knowledge)
+    if len(tables) >= _MOST_TABLES:
+        del tables[next(iter(tables))]
+    tables[key] = found
+    return found
 
 
 class _Lookup:
@@ -166,7 +225,7 @@ class _Lookup:
     its bare value and the epoch: then an event costs no more than that.
     """
 
-    def __init__(self, condition: Semantic, relation: Relation, kept: _Kept) -> None:
+    def __init__(self, condition: Semantic, relation: Relation, kept: KeptTable) -> None:
         self.condition = condition
         self.relation = relation
         self.kept = kept
@@ -212,7 +271,7 @@ class Relations:
         self.unknown = unknown
         self.runtime = RuntimePath(catalog, knowledge, unknown, settings or Settings())
         self._lookups: dict[int, _Lookup] = {}
-        self._kept: dict[tuple[Relation, tuple[str, ...]], _Kept] = {}
+        self._kept: dict[tuple[Relation, tuple[str, ...]], KeptTable] = {}
         self._entities: dict[tuple[str, str, Value, int], Term | None] = {}
         self._counted: set[tuple[Event, str]] = set()
         self._version = knowledge.version
@@ -256,20 +315,19 @@ class Relations:
 
     def renew(self) -> None:
         """Follows the changes of the knowledge since it was last looked at."""
-        touched = self.knowledge.touched_since(self._version)
         self._version = self.knowledge.version
         self._epochs = self.knowledge.epochs
         for kept in self._kept.values():
-            kept.renew(touched, self.knowledge)
+            kept.always(self.knowledge)
         for lookup in self._lookups.values():
             lookup.answers.clear()
         self._entities.clear()
 
-    def _kept_table(self, relation: Relation, selected: tuple[str, ...]) -> _Kept:
-        wanted = tuple(each for each in selected if each not in {root.name for root in relation.roots})
-        if (relation, wanted) not in self._kept:
-            self._kept[relation, wanted] = _Kept(relation, wanted)
-        return self._kept[relation, wanted]
+    def _kept_table(self, relation: Relation, selected: tuple[str, ...]) -> KeptTable:
+        found = self._kept.get((relation, selected))
+        if found is None:
+            found = self._kept[relation, selected] = kept_table(relation, selected, self.knowledge)
+        return found
 
     def _looked_up(self, lookup: _Lookup, binding: Mapping[str, Event]) -> frozenset[Row]:
         epoch = bisect_right(self._epochs, max((each.ts for each in binding.values()), default=0))

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from kaicep.knowledge.event_graph import HAS_TIME
-from kaicep.knowledge.relations import make_table
+from kaicep.knowledge.relations import kept_table
 from kaicep.optimize.event_vocabulary import EventVocabulary
 from kaicep.optimize.rule import (
     Context,
@@ -95,7 +95,7 @@ def relate_paths(plan: QueryPlan, context: Context) -> QueryPlan:
         apart = len(condition.variables) == 1 or certain.issuperset(condition.variables)
         for part in _parts(condition, cut, apart):
             assert part.relation is not None
-            rows = make_table(part.relation, part.selected, context.knowledge).rows
+            rows = kept_table(part.relation, part.selected, context.knowledge).always(context.knowledge).rows
             size = "all that is known" if rows is None else f"{len(rows)} entries"
             roots = _roots(part.relation, plan)
             context.note("relate_paths", f"{_about(part)} is a table from {roots}: {size}")

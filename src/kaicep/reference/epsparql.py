@@ -93,28 +93,34 @@ def _closure(rules: Sequence[QueryPlan], stream: _Occurrences, reader: _Reader, 
 
 
 def _settled(rules: Sequence[QueryPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
-    """The closure, each round deriving everything anew from the stream and what the round before derived.
+    """The closure, instant by instant: answers never look into their future.
 
-    Answers never look into their future, so each round settles at least one more occurrence; a run that
-    needs more rounds than it has occurrences turns in a circle.
+    At each instant every round derives everything that ends there anew, from the past and from what the
+    round before derived, until nothing changes; rounds that come back to an earlier one turn in a circle.
     """
-    derived: dict[str, _Occurrences] = {rule.name: set() for rule in rules}
-    rounds = 0
-    while True:
-        graph = Graph(reader.knowledge, reader.read(stream.union(*derived.values())))
-        again = {rule.name: _derived(rule, evaluate(_body(rule), graph)) for rule in rules}
-        if again == derived:
-            return graph
-        counts = {name: _ends(found) for name, found in again.items()}
-        _refuse_runaway(counts, {end for each in counts.values() for end in each}, limit)
-        rounds += 1
-        if rounds > len(stream) + sum(len(each) for each in again.values()) + 2:
-            changing = sorted(name for name in again if again[name] != derived[name])
-            raise Failure(
-                f"the CONSTRUCT rule {changing[0]} never settles: it takes back what it derives; "
-                f"rules that change each other's conditions at one instant have no answer"
-            )
-        derived = again
+    past: _Occurrences = set()
+    for end in sorted({interval[1] for _, interval in stream}):
+        now = {each for each in stream if each[1][1] == end}
+        derived: dict[str, _Occurrences] = {rule.name: set() for rule in rules}
+        seen: list[dict[str, _Occurrences]] = []
+        while True:
+            graph = Graph(reader.knowledge, reader.read((past | now).union(*derived.values())))
+            again = {rule.name: _derived(rule, evaluate(_body(rule), graph)) for rule in rules}
+            again = {name: {each for each in found if each[1][1] == end} for name, found in again.items()}
+            if again == derived:
+                break
+            counts = {name: _ends(found) for name, found in again.items()}
+            _refuse_runaway(counts, {end}, limit)
+            if again in seen:
+                changing = sorted(name for name in again if again[name] != derived[name])
+                raise Failure(
+                    f"the CONSTRUCT rule {changing[0]} never settles: it takes back what it derives; "
+                    f"rules that change each other's conditions at one instant have no answer"
+                )
+            seen.append(again)
+            derived = again
+        past = (past | now).union(*derived.values())
+    return Graph(reader.knowledge, reader.read(past))
 
 
 def _grown(rules: Sequence[QueryPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Repeat, Sequence
+from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Repeat, Sequence, may_be_empty
 from kaicep.plan.terms import Iri, Term
 from kaicep.reference.graph import Graph, Interval
 
@@ -66,6 +66,12 @@ def _sequence(
         for last in ways(graph, None, parts[-1], end):
             for first in _sequence(graph, None, parts[:-1], last.start):
                 yield _after(first, last)
+    elif start is None and may_be_empty(parts[0]) and not may_be_empty(Sequence(parts)):
+        # Begun in the middle, at a part that has a step: an empty part of a longer path has no time.
+        middle = next(i for i, each in enumerate(parts) if not may_be_empty(each))
+        for rest in _sequence(graph, None, parts[middle:], None):
+            for first in _sequence(graph, None, parts[:middle], rest.start):
+                yield _after(first, rest)
     else:
         for first in ways(graph, start, parts[0], None):
             for last in _sequence(graph, first.end, parts[1:], end):

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from kaicep.kernel.epsparql.state import Graph, Occurrence
 from kaicep.kernel.epsparql.terms import Facts
-from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Predicate, Repeat, Sequence
+from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Predicate, Repeat, Sequence, may_be_empty
 from kaicep.plan.terms import Iri
 
-__all__ = ["View", "Way", "has_empty", "may_be_empty", "new_ways", "predicates", "ways"]
+__all__ = ["View", "Way", "has_empty", "new_ways", "predicates", "ways"]
 
 Time = int | None
 Timed = tuple[str, str, str, Time, Time]
@@ -65,21 +65,6 @@ def predicates(path: Predicate) -> frozenset[str] | None:
             return None
 
 
-def may_be_empty(path: Predicate) -> bool:
-    """Whether a path also joins a node with itself by no step at all."""
-    match path:
-        case Repeat(of, least, _):
-            return least == 0 or may_be_empty(of)
-        case Inverse(of):
-            return may_be_empty(of)
-        case Sequence(parts):
-            return all(may_be_empty(each) for each in parts)
-        case Alternative(parts):
-            return any(may_be_empty(each) for each in parts)
-        case _:
-            return False
-
-
 def has_empty(path: Predicate) -> bool:
     """Whether some part of a path may be empty."""
     match path:
@@ -123,6 +108,12 @@ def _sequence(
         for after in ways(view, None, parts[-1], last):
             for before in _sequence(view, None, parts[:-1], after.first):
                 yield _joined(before, after)
+    elif first is None and may_be_empty(parts[0]) and not may_be_empty(Sequence(parts)):
+        # Begun in the middle, at a part that has a step: an empty part of a longer path has no time.
+        middle = next(i for i, each in enumerate(parts) if not may_be_empty(each))
+        for rest in _sequence(view, None, parts[middle:], None):
+            for before in _sequence(view, None, parts[:middle], rest.first):
+                yield _joined(before, rest)
     else:
         for before in ways(view, first, parts[0], None):
             for after in _sequence(view, before.last, parts[1:], last):

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kaicep.kernel.epsparql.operators import Operator, Restricted
-from kaicep.kernel.epsparql.paths import View, has_empty, may_be_empty, new_ways, predicates, ways
+from kaicep.kernel.epsparql.paths import View, has_empty, new_ways, predicates, ways
 from kaicep.kernel.epsparql.state import Batch, Context, Graph, Occurrence, Row, Values
 from kaicep.plan.sparql import Node as Place
-from kaicep.plan.sparql import Path, TriplePattern
+from kaicep.plan.sparql import Path, TriplePattern, may_be_empty
 from kaicep.plan.terms import Iri, Variable
 
 __all__ = ["Basic", "Single", "basic"]

@@ -1,0 +1,38 @@
+"""`kaicep bench`: what kaicep costs on this machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from kaicep.bench import BENCHMARKS
+from kaicep.cli.arguments import choose
+
+__all__ = ["bench"]
+
+
+def bench(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help=f"One of {', '.join(BENCHMARKS)}.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The report as JSON.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Little input: to see that it works.")] = False,
+) -> None:
+    """Measure what kaicep costs on this machine. Without a name, list what can be measured."""
+    if name is None:
+        width = max(map(len, BENCHMARKS))
+        for each, what in BENCHMARKS.items():
+            typer.echo(f"{each:{width}}  {what}")
+        typer.echo("\n`kaicep bench NAME` runs one of them.")
+        return
+    choose("bench", name, BENCHMARKS)
+
+    from kaicep.bench import run
+    from kaicep.bench.table import as_json as for_machines
+    from kaicep.bench.table import as_text
+
+    report = run(name, quick)
+    typer.echo(json.dumps(for_machines(report), indent=2) if as_json else as_text(report))
