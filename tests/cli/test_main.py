@@ -55,7 +55,7 @@ def test_help_names_every_command_and_nothing_is_cut_off(run: Callable[..., Any]
     result = run("--help")
     assert result.exit_code == 0
     commands = re.findall(r"^  (\w+)  +\S", result.stdout, re.M)
-    assert commands == ["match", "check", "explain", "doctor", "knowledge"]
+    assert commands == ["match", "check", "explain", "doctor", "bench", "knowledge"]
     assert "..." not in result.stdout.split("Commands:")[1]
 
 

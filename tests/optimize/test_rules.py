@@ -115,8 +115,11 @@ def test_a_key_is_found_where_joins_tie_all_variables():
     assert isinstance(pattern, Pattern)
     assert [name for name, _ in pattern.key] == ["a", "b"]
     assert said == ["partition_from_equality: all events of a match agree in ?a.sensor = ?b.sensor"]
-    for left_alone in (" MATCH strict", " AFTER MATCH SKIP PAST LAST"):
+    for left_alone in (" MATCH strict", " MATCH next", " AFTER MATCH SKIP PAST LAST"):
         pattern, _, _ = optimised(query + left_alone)
+        assert pattern.key == ()
+    for sequence in ("?a, ?b?", "?a, !?b", "?a, ?b*"):
+        pattern, _, _ = optimised(query.replace("?a, ?b)", sequence + ")", 1))
         assert pattern.key == ()
 
 

@@ -72,7 +72,7 @@ def solve(asked: Plain, facts: Graph | Layer, known: Terms, names: Sequence[str]
     """The distinct values of these variables, each of which must be one of `asked.variables`."""
     rows, terms = solve_numbers(asked, facts, known, names)
     if not rows or not names:
-        return [()] * len(rows)
+        return [()] * bool(rows)
     return list(zip(*(terms.terms(column) for column in zip(*rows, strict=True)), strict=True))
 
 
@@ -152,7 +152,7 @@ def _joined(rows: Iterable[Row], at: dict[int | str, int], step: _Step, facts: G
         return [(*row, each) for row in rows for each in same]
     at[step.object] = len(at)
     pairs = list(facts.pairs(p))
-    return [(*row, *pair) for row in rows for pair in pairs]
+    return pairs if rows == [()] else [(*row, *pair) for row in rows for pair in pairs]  # type: ignore[return-value]
 
 
 def _with_table(rows: Iterable[Row], at: dict[int | str, int], table: Values, terms: Terms) -> Iterator[Row]:
@@ -170,6 +170,8 @@ def _with_table(rows: Iterable[Row], at: dict[int | str, int], table: Values, te
 def _only(rows: Iterable[Row], at: Mapping[int | str, int], wanted: Sequence[int | str]) -> Collection[Row]:
     """These columns of the rows, and every such row once."""
     places = [at[each] for each in wanted]
+    if places == list(range(len(at))):
+        return list(rows)  # all of them in their order: joins make no row twice
     if len(places) > 1:
         return dict.fromkeys(map(itemgetter(*places), rows))
     return dict.fromkeys(tuple([row[each] for each in places]) for row in rows)

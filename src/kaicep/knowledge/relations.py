@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import gc
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from weakref import WeakKeyDictionary
 
 from kaicep.knowledge.event_graph import UnknownEntities, entity_in, literal_in
-from kaicep.knowledge.graph import Graph, Layer
+from kaicep.knowledge.graph import Graph, Layer, Terms
 from kaicep.knowledge.joins import Plain, meeting, plain, solve, solve_numbers
 from kaicep.knowledge.queries import Row, select
 from kaicep.knowledge.runtime import RuntimePath, Settings
@@ -87,10 +87,16 @@ def _joined(
     for each in found:
         by_number.setdefault(each[:width], []).append(each[width:])
     answers = list(map(tuple, by_number.values()))
-    shared = {some: frozenset([tuple(terms.terms(row)) for row in some]) for some in set(answers)}
-    columns = [terms.terms(column) for column in zip(*by_number, strict=True)]
-    roots_of = zip(*columns, strict=True) if columns else [()] * len(by_number)
-    return {roots: shared[some] for roots, some in zip(roots_of, answers, strict=True)}
+    distinct = list({row: None for some in answers for row in some})
+    spelt = dict(zip(distinct, _spelt(distinct, terms), strict=True))
+    shared = {some: frozenset([spelt[row] for row in some]) for some in set(answers)}
+    return dict(zip(_spelt(by_number, terms), map(shared.__getitem__, answers), strict=True))
+
+
+def _spelt(rows: Collection[tuple[int, ...]], terms: Terms) -> Iterable[tuple[Term, ...]]:
+    """The rows with the terms that their numbers stand for."""
+    columns = [terms.terms(column) for column in zip(*rows, strict=True)]
+    return zip(*columns, strict=True) if columns else [()] * len(rows)
 
 
 def _by_roots(found: Collection[Row], width: int) -> dict[Roots, frozenset[Row]]:

@@ -17,7 +17,7 @@ from kaicep.plan.catalog import Stream
 from kaicep.plan.sparql import TriplePattern
 from kaicep.plan.terms import OWL, RDF, RDFS, Blank, Iri, Term, Triple, Variable
 
-__all__ = ["EventVocabulary", "event_vocabulary"]
+__all__ = ["EventVocabulary", "event_vocabulary", "read_as"]
 
 _EVENT, _VALUE, _TYPE = Iri("urn:kaicep:event:any"), Blank("any value"), Iri(RDF + "type")
 _HARMLESS = {Iri(RDFS + name) for name in ("subClassOf", "subPropertyOf", "domain", "range")}
@@ -54,6 +54,15 @@ class EventVocabulary:
             and (prop != _TYPE or isinstance(pattern.object, Variable) or pattern.object == target)
             for subject, prop, target in self.triples
         )
+
+
+def read_as(property: Iri, streams: Iterable[Stream], knowledge: Knowledge) -> frozenset[Iri]:
+    """The properties of events of these streams that are read as that one, under the reasoning there is."""
+    known = tuple(streams)
+    carried = {concept for stream in known for _, concept in stream.concepts}
+    carried |= {entity.property for stream in known for _, entity in stream.entities}
+    wanted = (_EVENT, property, _VALUE)
+    return frozenset(each for each in carried if wanted in knowledge.entails_with([(_EVENT, each, _VALUE)]))
 
 
 def event_vocabulary(streams: Iterable[Stream], knowledge: Knowledge) -> EventVocabulary:

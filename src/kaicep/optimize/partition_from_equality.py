@@ -1,14 +1,16 @@
 """A key from equalities: where JOINs say that all events of a match agree in something.
 
 Events with different keys then never meet, so state is kept, and found, by key. The answer stays as it
-is, except under `strict` and with skipping, where events of other keys count: there it is left alone.
+is where every match binds every variable and may skip whatever it likes. Elsewhere events of other keys
+have a say: under `strict` and with skipping they count; under `next` one of them may be taken before the
+JOIN that tells them apart is tested; and a JOIN with an event that is left out, or absent, ties nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from kaicep.optimize.rule import Context, with_source
+from kaicep.optimize.rule import Context, certain_variables, with_source
 from kaicep.plan.expressions import Call, Expr, Field
 from kaicep.plan.nodes import Node, Pattern, QueryPlan, Scan
 from kaicep.plan.text import resolved_text
@@ -20,10 +22,12 @@ def partition_from_equality(plan: QueryPlan, context: Context) -> QueryPlan:
     """Finds a key for the pattern, if its JOINs tie all variables by one."""
 
     def keyed(node: Node) -> Node:
-        if not isinstance(node, Pattern) or node.match == "strict" or node.skip != "none":
+        if not isinstance(node, Pattern) or node.match != "any" or node.skip != "none":
             return node
         variables = [each.variable for each in node.walk() if isinstance(each, Scan)]
-        key = _key(node.conditions, variables) if len(variables) > 1 else None
+        if len(variables) < 2 or not certain_variables(node).issuperset(variables):
+            return node
+        key = _key(node.conditions, variables)
         if key is None:
             return node
         shown = " = ".join(resolved_text(each) for _, each in key)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from kaicep.knowledge.event_graph import HAS_TIME
 from kaicep.knowledge.relations import kept_table
-from kaicep.optimize.event_vocabulary import EventVocabulary
+from kaicep.optimize.event_vocabulary import EventVocabulary, read_as
 from kaicep.optimize.rule import (
     Context,
     certain_variables,
@@ -254,7 +254,7 @@ class _Cut:
         return None if by_domain else False
 
     def _root(self, variable: str, property: Iri, target: Place) -> None:
-        narrower = self.context.knowledge.properties_below(property)
+        narrower = read_as(property, self.streams[variable], self.context.knowledge)
         literals = tuple(
             (stream.name, tuple(name for name, concept in stream.concepts if concept in narrower))
             for stream in self.streams[variable]
@@ -331,12 +331,9 @@ class _Cut:
         self.rest = kept
 
     def _ranges(self, root: Root) -> frozenset[Term]:
-        """The classes of whatever is the value of the root's property."""
+        """The classes of whatever is the value of the root's property, by whichever attribute."""
         event, value = Iri("urn:kaicep:event:any"), Blank("any value")
         inferred = self.context.knowledge.entails_with([(event, root.property, value)])
-        carried = set(self.context.knowledge.properties_below(root.property)) - {root.property}
-        for each in carried:
-            inferred |= self.context.knowledge.entails_with([(event, each, value)])
         return frozenset(o for s, p, o in inferred if s == value and p == _TYPE)
 
 

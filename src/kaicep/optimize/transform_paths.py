@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
+from kaicep.optimize.event_vocabulary import read_as
 from kaicep.optimize.rule import (
     Context,
     certain_variables,
@@ -129,7 +130,7 @@ def _readings(
 
 def _fields(variable: str, property: Iri, streams: tuple[Stream, ...], context: Context) -> tuple[Field, ...]:
     """One field for each attribute name that carries the property; none if an entity carries it."""
-    narrower = context.knowledge.properties_below(property)
+    narrower = read_as(property, streams, context.knowledge)
     carriers: dict[str, dict[str, Type | None]] = {}
     for stream in streams:
         if any(entity.property in narrower for _, entity in stream.entities):
