@@ -249,7 +249,8 @@ def test_an_annotated_record_is_its_event_graph_at_its_time(check):
     check(
         {
             "q.epsparql": """
-                SELECT ?a ?b WHERE { ?e1 :flow ?a ; :from ?s } SEQ { ?e2 :flow ?b ; :from ?s } FILTER (?b > ?a)
+                SELECT ?a ?b WHERE { ?e1 :flow ?a ; :from ?s } SEQ { ?e2 :flow ?b ; :from ?s }
+                FILTER (?b > ?a)
             """
         },
         events="event | ts | sensor | x\n e1 | 0 | s1 | 1.0\n e2 | 1 | s2 | 5.0\n e3 | 2 | s1 | 2.0",

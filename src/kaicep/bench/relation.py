@@ -43,12 +43,13 @@ class _Rows:
     def time(self, step: str, work: Callable[[], T], goal: float | None = None, turns: int = 1) -> T:
         """Runs it so many times; the median counts, and the longest is told."""
         taken: list[float] = []
+        results: list[T] = []  # all are held, so that none is thrown away on another's time
         for _ in range(turns):
             started = time.perf_counter()
-            result = work()
+            results.append(work())
             taken.append((time.perf_counter() - started) * 1000)
         self.add(step, taken, goal)
-        return result
+        return results[0]
 
     def add(self, step: str, taken: list[float], goal: float | None = None) -> None:
         """A row of these milliseconds."""

@@ -160,7 +160,9 @@ def _with_table(rows: Iterable[Row], at: dict[int | str, int], table: Values, te
     old = [(index, at[name]) for index, name in enumerate(table.variables) if name in at]
     new = [index for index, name in enumerate(table.variables) if name not in at]
     at.update({table.variables[index]: len(at) + place for place, index in enumerate(new)})
-    values = [[terms.number(term) for term in row if term is not None] for row in table.rows]
+    values = dict.fromkeys(
+        tuple(terms.number(term) for term in row if term is not None) for row in table.rows
+    )
     for row in rows:
         for each in values:
             if all(each[index] == row[place] for index, place in old):
