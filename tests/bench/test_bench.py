@@ -46,7 +46,7 @@ def test_json_has_the_machine_and_the_rows(name):
 
 @pytest.mark.slow
 def test_the_ways_of_figure_8():
-    size = semantic.Size(sensors=60, events=2_000, bare=200, judged=50, turns=1)
+    size = semantic.Size(sensors=60, events=2_000, bare=200, judged=50, turns=1, slow_turns=1)
     report = semantic.compare(size)
     rows = {(row["host"], row["way"]): row for row in report.tables[0].rows}
     bare, cached = rows["judge", "query 5, bare"], rows["judge", "query 5, cache 25%"]

@@ -46,8 +46,10 @@ EVENTS = """
         ("?e :from ?s", "e1 e2 e3"),  # s9 is unknown: nothing about it is true
         ("FILTER NOT EXISTS {?e :from ?s}", ""),  # not even that it has no source
         (
-            "?e <http://cei.usc.edu/Event.owl#hasTime> ?t ."
-            " FILTER (?t > '1970-01-01T00:00:01Z'^^xsd:dateTime)",
+            (
+                "?e <http://cei.usc.edu/Event.owl#hasTime> ?t ."
+                " FILTER (?t > '1970-01-01T00:00:01Z'^^xsd:dateTime)"
+            ),
             "e3 e9",
         ),
     ],
