@@ -61,13 +61,18 @@ class Run:
 
     def explanations(self) -> list[Explanation]:
         """What each query means, and what the optimiser makes of it."""
-        from kaicep.optimize import optimize
+        from kaicep.optimize import optimize, share_subplans
 
+        found = [(query, *optimize(query, self.catalog, self.knowledge)) for query in self.program.queries]
+        shared = share_subplans([optimised for _, optimised, _ in found])
         made: list[Explanation] = []
-        for query in self.program.queries:
-            optimised, notes = optimize(query, self.catalog, self.knowledge)
-            shown = tuple((note.rule, note.text + _because(note.depends)) for note in notes)
-            made.append(Explanation(query, optimised, shown))
+        for query, optimised, notes in found:
+            shown = [(note.rule, note.text + _because(note.depends)) for note in notes]
+            if query.name in shared:
+                shown.append(
+                    ("share_subplans", f"it is found together with {shared[query.name]}, in one search")
+                )
+            made.append(Explanation(query, optimised, tuple(shown)))
         return made
 
     def matches(self, host: str = "inprocess") -> list[Match]:

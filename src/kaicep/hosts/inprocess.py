@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
 from kaicep.kernel.codec import decode, encode
 from kaicep.kernel.epsparql import EpOperator
-from kaicep.kernel.operator import Limits, Operator, Semantics
+from kaicep.kernel.operator import Found, Limits, Operator, Semantics, Windowed
 from kaicep.kernel.pattern import PatternOperator
 from kaicep.kernel.project import Projection
 from kaicep.kernel.sort import Parts, Sorter
@@ -18,11 +18,11 @@ from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.runtime import Settings as PathSettings
 from kaicep.knowledge.store import Knowledge
-from kaicep.optimize import optimize
+from kaicep.optimize import optimize, subplan
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.convert import Unfit, convert
 from kaicep.plan.events import Event, Match
-from kaicep.plan.nodes import Pattern, Program, Project, QueryPlan, SemanticFilter, WindowAggregate
+from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, SemanticFilter, WindowAggregate
 from kaicep.plan.results import Answer
 from kaicep.plan.terms import Triple
 from kaicep.plan.types import Type, Value
@@ -169,7 +169,8 @@ class Engine:
     def size(self) -> int:
         """How many events and partial matches are held, those that wait for their turn included."""
         waiting = sum(len(each) for each in self._sorters)
-        return waiting + sum(each.operator.size for each in self._steps)
+        operators = {id(each.operator): each.operator for each in self._steps}
+        return waiting + sum(each.size for each in operators.values())
 
     def _sorter(self, streams: tuple[str, ...]) -> Sorter:
         made = Sorter(streams, self._parts)
@@ -180,7 +181,7 @@ class Engine:
         query = _Query(plan, sorter)
         query.version = self.knowledge.version
         query.optimized, _ = optimize(plan, self.catalog, self.knowledge)
-        query.operator = self._operator(query.optimized)
+        query.operator = self._twin(query) or self._operator(query.optimized)
         query.operator.version = query.version
         query.projection = Projection(query.optimized, query.versioned)
         self._queries[plan.name] = query
@@ -208,6 +209,15 @@ class Engine:
         for each in plans:
             self._parts.derive(each.name)
         self._expect(sorter)
+
+    def _twin(self, query: _Query) -> Operator | None:
+        """The operator of a query with the same subplan, which sees the same events from the same time on."""
+        wanted = subplan(query.optimized)
+        for each in self._queries.values():
+            if each is not query and each.sorter is query.sorter and each.version == query.version:
+                if subplan(each.optimized) == wanted:
+                    return each.operator
+        return None
 
     def _operator(self, plan: QueryPlan) -> Operator:
         return operator_of(plan, self._relations, self.settings.limits)
@@ -253,6 +263,7 @@ class Engine:
         self._renew()
         found: list[Match] = []
         released: dict[Sorter, list[Event]] = {}
+        worked: dict[int, list[Found | Windowed]] = {}
         for query in self._steps:
             sorter = query.sorter
             if sorter not in released:
@@ -260,8 +271,13 @@ class Engine:
             if isinstance(query, _TripleQueries):
                 answers = query.answers(self._occurrences(released[sorter]))
             else:
-                made = [*query.operator.feed(released[sorter]), *query.operator.advance(sorter.watermark)]
-                answers = list(query.projection.answers(made))
+                operator = query.operator
+                if id(operator) not in worked:
+                    worked[id(operator)] = [
+                        *operator.feed(released[sorter]),
+                        *operator.advance(sorter.watermark),
+                    ]
+                answers = list(query.projection.answers(worked[id(operator)]))
             for name in query.names:
                 self._parts.derive(name, query.operator.promise(sorter.watermark))
                 self._pass_on(name, [each for each in answers if each.match.query == name])
@@ -296,15 +312,19 @@ class Engine:
         version = self.knowledge.version
         if self._triples is not None:
             self._triples.renew(self.knowledge)
+        moved: dict[tuple[int, Node], tuple[Operator, Operator]] = {}
         for query in self._queries.values():
             if query.version == version:
                 continue
             query.version = version
             plan, _ = optimize(query.plan, self.catalog, self.knowledge)
             if plan.root != query.optimized.root:
-                state = query.operator.snapshot()
-                query.operator = self._operator(plan)
-                query.operator.restore(state)
+                old = query.operator
+                key = id(old), subplan(plan)  # what was shared stays shared, if it is still the same
+                if key not in moved:
+                    moved[key] = old, self._operator(plan)
+                    moved[key][1].restore(old.snapshot())
+                query.operator = moved[key][1]
                 query.optimized = plan
                 query.projection = Projection(plan, query.versioned)
             query.operator.version = version

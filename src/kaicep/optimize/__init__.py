@@ -17,11 +17,12 @@ from kaicep.optimize.prune_constants import prune_constants
 from kaicep.optimize.push_filters import push_filters
 from kaicep.optimize.relate_paths import relate_paths
 from kaicep.optimize.rule import Context, Note, Rule
+from kaicep.optimize.share_subplans import share_subplans, subplan
 from kaicep.optimize.transform_paths import transform_paths
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.nodes import QueryPlan
 
-__all__ = ["RULES", "Note", "Rule", "optimize"]
+__all__ = ["RULES", "Note", "Rule", "optimize", "share_subplans", "subplan"]
 
 RULES: tuple[Rule, ...] = (
     prune_constants,

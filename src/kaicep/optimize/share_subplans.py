@@ -1,0 +1,31 @@
+"""Equal subplans of different queries are run once.
+
+Two queries that look for the same pattern and differ in what they select need one search. A window keeps
+the aggregates of its columns, so there the columns must be the same too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kaicep.plan.nodes import Node, Pattern, Project, QueryPlan
+
+__all__ = ["share_subplans", "subplan"]
+
+
+def subplan(plan: QueryPlan) -> Node:
+    """What of a plan is the same for all queries that can share it."""
+    root = plan.root
+    return root.input if isinstance(root, Project) and isinstance(root.input, Pattern) else root
+
+
+def share_subplans(plans: Sequence[QueryPlan]) -> dict[str, str]:
+    """The queries that can use the work of another one, which is named first."""
+    first: dict[Node, str] = {}
+    shared: dict[str, str] = {}
+    for plan in plans:
+        if plan.language == "chi-CEP":
+            owner = first.setdefault(subplan(plan), plan.name)
+            if owner != plan.name:
+                shared[plan.name] = owner
+    return shared
