@@ -214,9 +214,9 @@ class Engine:
         """The operator of a query with the same subplan, which sees the same events from the same time on."""
         wanted = subplan(query.optimized)
         for each in self._queries.values():
-            if each is not query and each.sorter is query.sorter and each.version == query.version:
-                if subplan(each.optimized) == wanted:
-                    return each.operator
+            same = each.sorter is query.sorter and each.version == query.version
+            if same and subplan(each.optimized) == wanted:
+                return each.operator
         return None
 
     def _operator(self, plan: QueryPlan) -> Operator:
