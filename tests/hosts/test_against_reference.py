@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -14,6 +15,9 @@ from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.plan.events import Event, Match
 from kaicep.reference import evaluate
+
+EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "500"))
+"""More of them at night."""
 
 
 def judged(run: Run) -> list[str]:
@@ -63,7 +67,7 @@ def lived(run: Run, drawn: Drawn, chance: random.Random) -> list[str]:
     return [each.to_json() for each in sorted(found, key=lambda match: (match.end, match.id))]
 
 
-@pytest.mark.parametrize("effort", [150, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("effort", [EXAMPLES])
 def test_the_engine_gives_what_the_reference_gives(effort: int) -> None:
     @settings(max_examples=effort, deadline=None, suppress_health_check=list(HealthCheck))
     @given(runs(), st.integers(0, 2**32))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.hosts.letters import S, ends, engine, event
 
+from kaicep import testing
 from kaicep.errors import Failure, Mistake
-from kaicep.hosts.inprocess import Settings
+from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.kernel.operator import Limits
 from kaicep.knowledge.store import Knowledge
 
@@ -278,3 +279,18 @@ def test_partial_matches_live_through_a_change_of_the_plan():
         ("q0", 53),
         ("q1", 6),
     ]
+
+
+def test_a_state_without_anything_absent_is_saved_as_it_is_restored():
+    query = (
+        "SELECT ?b.x FROM (?a, s), (?b, s), (?c, s), (?d, s) FILTER (?a.x > 1) FILTER (!(?d.y < 1))"
+        " WINDOW (?a, 0s) SEQ ((?a | ?c), !?d, ?b) PARTITION BY ?a.k AFTER MATCH SKIP TO NEXT"
+    )
+    run = testing.prepare(query, "ts | x | y | k\n 0 | | 5 | p\n 1 | | 5 | p\n 2 | | | p")
+    events = [event for batch in run.batches for event in batch]
+    engine = Engine(run.program, run.catalog, run.knowledge, lateness=0)
+    engine.push(events)
+    saved = engine.snapshot()
+    again = Engine(run.program, run.catalog, run.knowledge, lateness=0)
+    again.restore(saved)
+    assert again.snapshot() == saved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from dataclasses import replace
 
@@ -19,6 +20,9 @@ from kaicep.plan.nodes import Pattern
 from kaicep.reference.pattern import pattern_matches
 
 SKIPS = ("none", "next", "past_last", "first", "last")
+
+EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "500"))
+"""More of them at night."""
 
 
 def shown(rounds, start: int, end: int) -> tuple[object, ...]:
@@ -65,7 +69,7 @@ class PatternCopy:
         return [*self.operator.feed(events), *self.operator.advance(math.inf)]
 
 
-@pytest.mark.parametrize("effort", [150, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("effort", [EXAMPLES])
 @pytest.mark.parametrize("match", ["any", "next", "strict"])
 def test_the_operator_finds_what_the_judge_finds(match: str, effort: int) -> None:
     @settings(max_examples=effort, deadline=None, suppress_health_check=list(HealthCheck))

@@ -7,6 +7,7 @@ is fixed; every way of putting events into the places of a course is tried, and 
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise, permutations, product
@@ -24,6 +25,9 @@ from kaicep.reference.pattern import pattern_matches
 
 OPS = {"<": operator.lt, "<=": operator.le, "=": operator.eq, "!=": operator.ne, ">": operator.gt}
 VARIABLES = ("a", "b", "c", "d")
+
+EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "500"))
+"""More of them at night."""
 
 
 class NoPaths:
@@ -433,7 +437,7 @@ def found(case: Case, match: str) -> set[tuple[tuple[str, int], ...]]:
     return set(bindings)
 
 
-@pytest.mark.parametrize("effort", [60, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("effort", [EXAMPLES])
 def test_any_next_and_strict_are_what_they_are_defined_to_be(effort):
     @settings(max_examples=effort, deadline=None)
     @given(cases())

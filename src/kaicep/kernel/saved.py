@@ -81,11 +81,9 @@ def _save_part(
         "starts": [[each.position, each.ts, each.used] for each in order],
         "partials": rows,
         "absent": [
-            [
-                name,
-                [[position, events.place(event)] for position, event in _absent(kept) if position >= needed],
-            ]
+            [name, held]
             for name, kept in sorted(part.absences.items())
+            if (held := [[at, events.place(event)] for at, event in _absent(kept) if at >= needed])
         ],
         "skipping": _save_skipping(part, partials),
         "awaited": [] if part.skipping else [_save_complete(each.match, partials) for each in candidates],
