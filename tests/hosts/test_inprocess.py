@@ -286,7 +286,7 @@ def test_a_state_without_anything_absent_is_saved_as_it_is_restored():
         "SELECT ?b.x FROM (?a, s), (?b, s), (?c, s), (?d, s) FILTER (?a.x > 1) FILTER (!(?d.y < 1))"
         " WINDOW (?a, 0s) SEQ ((?a | ?c), !?d, ?b) PARTITION BY ?a.k AFTER MATCH SKIP TO NEXT"
     )
-    run = testing.prepare(query, "ts | x | y | k\n 0 | | 5 | p\n 1 | | 5 | p\n 2 | | | p")
+    run = testing.prepare(query, "ts | x | y | k\n 0 | 0 | 5 | p\n 1 | 0 | 5 | p\n 2 | 0 | | p")
     events = [event for batch in run.batches for event in batch]
     engine = Engine(run.program, run.catalog, run.knowledge, lateness=0)
     engine.push(events)
