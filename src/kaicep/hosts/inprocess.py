@@ -20,12 +20,10 @@ from kaicep.knowledge.runtime import Settings as PathSettings
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize, subplan
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.convert import Unfit, convert
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, SemanticFilter, WindowAggregate
-from kaicep.plan.results import Answer
+from kaicep.plan.results import Answer, derived_event, term_answer
 from kaicep.plan.terms import Triple
-from kaicep.plan.types import Type, Value
 
 __all__ = ["Engine", "Settings", "run_inprocess"]
 
@@ -74,7 +72,7 @@ class _TripleQueries:
     def answers(self, occurrences: Iterable[tuple[Triple, int, int]]) -> list[Answer]:
         """The matches that these occurrences and the watermark settle; their columns are texts."""
         found = [*self.operator.feed(occurrences), *self.operator.advance(self.sorter.watermark)]
-        return [Answer(each, {name: term["value"] for name, term in each.select.items()}) for each in found]
+        return [term_answer(each) for each in found]
 
     def renew(self, knowledge: Knowledge) -> None:
         """Lets a new version of the knowledge be read from here on; what was derived stays."""
@@ -402,22 +400,6 @@ def _late(event: Event) -> Event:
     from dataclasses import replace
 
     return replace(event, late=True)
-
-
-def derived_event(answer: Answer, catalog: Catalog) -> Event:
-    """A match as an event of the query's output stream, at the match's end."""
-    match = answer.match
-    types = dict(catalog.streams[match.query].attributes)
-    values = {name: _as_type(value, types[name]) for name, value in answer.values.items() if name in types}
-    return Event(match.query, 0, 0, match.end, values, id=match.id)
-
-
-def _as_type(value: Value, wanted: Type) -> Value:
-    """A value as the type of its attribute; None where it cannot be: a term may be anything."""
-    try:
-        return value if wanted is Type.TIMESTAMP and isinstance(value, int) else convert(value, wanted)
-    except Unfit:
-        return None
 
 
 class _Run(Protocol):

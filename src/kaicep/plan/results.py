@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Choice, Element, Loop, Together
+from kaicep.plan.convert import Unfit, convert
 from kaicep.plan.events import Event, Match
 from kaicep.plan.expressions import VariableRef
 from kaicep.plan.identity import MatchId
@@ -27,10 +29,12 @@ __all__ = [
     "Terms",
     "answer",
     "batch_shown",
+    "derived_event",
     "events_shown",
     "identified",
     "identified_by_events",
     "loops_of",
+    "term_answer",
 ]
 
 Terms = Mapping[str, Term | None]
@@ -46,6 +50,27 @@ class Answer:
 
     match: Match
     values: Mapping[str, Value]
+
+
+def term_answer(match: Match) -> Answer:
+    """A match of EP-SPARQL; its columns are the texts of its terms."""
+    return Answer(match, {name: term["value"] for name, term in match.select.items()})
+
+
+def derived_event(answer: Answer, catalog: Catalog) -> Event:
+    """A match as an event of the query's output stream, at the match's end."""
+    match = answer.match
+    types = dict(catalog.streams[match.query].attributes)
+    values = {name: _as_type(value, types[name]) for name, value in answer.values.items() if name in types}
+    return Event(match.query, 0, 0, match.end, values, id=match.id)
+
+
+def _as_type(value: Value, wanted: Type) -> Value:
+    """A value as the type of its attribute; None where it cannot be: a term may be anything."""
+    try:
+        return value if wanted is Type.TIMESTAMP and isinstance(value, int) else convert(value, wanted)
+    except Unfit:
+        return None
 
 
 # --- ids ---------------------------------------------------------------------------------------------------

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.convert import Unfit, convert
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Program
+from kaicep.plan.results import derived_event, term_answer
 from kaicep.plan.terms import Triple
-from kaicep.plan.types import Type, Value
 from kaicep.reference.chicep import answers
 from kaicep.reference.epsparql import run_epsparql
 from kaicep.reference.semantics import KnowledgeSemantics
@@ -48,12 +47,12 @@ def evaluate(
             events = [event for name in query.reads for event in streams[name]]
             for answer in answers(query, events, semantics):
                 matches.append(answer.match)
-                streams[query.name].append(_derived(query.name, answer.match, answer.values, catalog))
+                streams[query.name].append(derived_event(answer, catalog))
         elif not answered:
             answered = True
             for found in _answer_epsparql(program, streams, catalog, knowledge, unknown):
                 matches.append(found)
-                streams[found.query].append(_derived(found.query, found, _texts(found), catalog))
+                streams[found.query].append(derived_event(term_answer(found), catalog))
     return sorted(matches, key=lambda match: (match.end, match.id))
 
 
@@ -84,22 +83,3 @@ def _occurrences(
             elif stream.annotated:
                 graph = event_triples(event, stream, knowledge, unknown)
                 yield from ((triple, event.ts, event.ts) for triple in graph.triples)
-
-
-def _texts(match: Match) -> dict[str, Value]:
-    return {name: term["value"] for name, term in match.select.items()}
-
-
-def _derived(name: str, match: Match, values: Mapping[str, Value], catalog: Catalog) -> Event:
-    """A match as an event of the query's output stream, at the match's end."""
-    types = dict(catalog.streams[name].attributes)
-    typed = {key: _as_type(value, types[key]) for key, value in values.items() if key in types}
-    return Event(name, 0, 0, match.end, typed, id=match.id)
-
-
-def _as_type(value: Value, wanted: Type) -> Value:
-    """A value as the type of its attribute; None where it cannot be: a term may be anything."""
-    try:
-        return value if wanted is Type.TIMESTAMP and isinstance(value, int) else convert(value, wanted)
-    except Unfit:
-        return None
