@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.reference.epsparql_support import answers, knowledge_of, plan, run, shown, stream
 
 from kaicep.errors import Failure
+from kaicep.plan.algebra import only_grows
 from kaicep.reference.epsparql import _body, _grown, _Reader, _settled
-from kaicep.reference.sparql import only_grows
 
 CLOSURE = "CONSTRUCT { ?x reaches ?y } WHERE { ?x link ?y }"
 STEP = "CONSTRUCT { ?x reaches ?z } WHERE { ?x reaches ?y . ?y link ?z }"

@@ -40,6 +40,7 @@ from kaicep.plan.terms import XSD, Literal, Term, Variable
 __all__ = [
     "element_variables",
     "ep_plan",
+    "only_grows",
     "pattern_variables",
     "substitute",
     "translate",
@@ -287,6 +288,24 @@ def _in_expression(expr: Expr) -> Iterator[TriplePattern]:
 
 
 # --- variables -------------------------------------------------------------------------------------
+
+
+_GROWING = (Bgp, Join, nodes.Union, FilterSolutions, Extend, Table, Solutions)
+
+
+def only_grows(node: Node) -> bool:
+    """Whether more occurrences can never take a solution away, whatever they are."""
+    for each in node.walk():
+        if isinstance(each, nodes.Temporal):
+            if each.consumption != "unrestricted" or each.op in ("OPTIONALSEQ", "EQUALSOPTIONAL", "NOT"):
+                return False
+        elif not isinstance(each, _GROWING):
+            return False
+        expr = each.condition if isinstance(each, FilterSolutions) else None
+        expr = each.expr if isinstance(each, Extend) else expr
+        if expr is not None and any(isinstance(part, Exists) for part in walk(expr)):
+            return False
+    return True
 
 
 def pattern_variables(pattern: TriplePattern) -> tuple[str, ...]:

@@ -123,13 +123,11 @@ class Root:
 class Relation:
     """A PATH with its events cut off: what is left is a question to the knowledge base alone.
 
-    Its answer is a table from the values of the roots to those of the selected variables. Where the
-    table cannot be made at once (`lazy`), each combination of root values is asked for when it is met.
+    Its answer is a table from the values of the roots to those of the selected variables.
     """
 
     roots: tuple[Root, ...]
     rest: Group
-    lazy: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from kaicep.errors import Failure
+from kaicep.plan.algebra import only_grows
 from kaicep.plan.events import Match
 from kaicep.plan.functions import solution_text
 from kaicep.plan.identity import match_id
@@ -22,7 +23,7 @@ from kaicep.plan.sparql import TriplePattern
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable, n_triples, sparql_json
 from kaicep.plan.time import format_time
 from kaicep.reference.graph import Graph, Interval, Occurrence
-from kaicep.reference.sparql import Bindings, Solution, evaluate, new_solutions, only_grows
+from kaicep.reference.sparql import Bindings, Solution, evaluate, new_solutions
 
 __all__ = ["Entailment", "construct", "run_epsparql"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kaicep.errors import Failure
 from kaicep.plan.aggregates import aggregate
 from kaicep.plan.algebra import pattern_variables, translate
-from kaicep.plan.expressions import Aggregate, Exists, Expr, walk
+from kaicep.plan.expressions import Aggregate, Exists, Expr
 from kaicep.plan.functions import Scope, evaluate_expression, holds, solution_text
 from kaicep.plan.nodes import (
     Bgp,
@@ -36,7 +36,7 @@ from kaicep.plan.values import ExpressionError
 from kaicep.reference.graph import Graph, Interval
 from kaicep.reference.paths import Way, span_of, ways
 
-__all__ = ["Bindings", "Solution", "bindings", "evaluate", "exists", "new_solutions", "only_grows"]
+__all__ = ["Bindings", "Solution", "bindings", "evaluate", "exists", "new_solutions"]
 
 Bindings = Mapping[str, Term]
 
@@ -412,23 +412,6 @@ def _consumed(
 
 
 # --- what is new -------------------------------------------------------------------------------------
-
-_GROWING = (Bgp, Join, Union, FilterSolutions, Extend, Table, Solutions)
-
-
-def only_grows(node: Node) -> bool:
-    """Whether more occurrences can never take a solution away, whatever they are."""
-    for each in node.walk():
-        if isinstance(each, Temporal):
-            if each.consumption != "unrestricted" or each.op in ("OPTIONALSEQ", "EQUALSOPTIONAL", "NOT"):
-                return False
-        elif not isinstance(each, _GROWING):
-            return False
-        expr = each.condition if isinstance(each, FilterSolutions) else None
-        expr = each.expr if isinstance(each, Extend) else expr
-        if expr is not None and any(isinstance(part, Exists) for part in walk(expr)):
-            return False
-    return True
 
 
 def new_solutions(node: Node, graph: Graph, new: Graph) -> list[Solution]:

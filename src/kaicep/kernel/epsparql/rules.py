@@ -10,45 +10,20 @@ from kaicep.errors import Failure
 from kaicep.kernel.epsparql.build import build
 from kaicep.kernel.epsparql.state import Batch, Context, Occurrence, Row
 from kaicep.kernel.epsparql.terms import Fact, Facts, Reader, term_of
+from kaicep.plan.algebra import only_grows
 from kaicep.plan.events import Match
-from kaicep.plan.expressions import Exists, walk
 from kaicep.plan.identity import MatchId, match_id
 from kaicep.plan.nodes import (
-    Bgp,
-    Extend,
-    FilterSolutions,
-    Join,
-    Node,
     QueryPlan,
     Solutions,
-    Table,
-    Temporal,
     Triples,
-    Union,
 )
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.sparql import TriplePattern
 from kaicep.plan.terms import Blank, Variable, sparql_json
 from kaicep.plan.time import format_time
 
-__all__ = ["Query", "Rules", "only_grows"]
-
-_GROWING = (Bgp, Join, Union, FilterSolutions, Extend, Table, Solutions)
-
-
-def only_grows(node: Node) -> bool:
-    """Whether more occurrences can never take a solution away, whatever they are."""
-    for each in node.walk():
-        if isinstance(each, Temporal):
-            if each.consumption != "unrestricted" or each.op in ("OPTIONALSEQ", "EQUALSOPTIONAL", "NOT"):
-                return False
-        elif not isinstance(each, _GROWING):
-            return False
-        expr = each.condition if isinstance(each, FilterSolutions) else None
-        expr = each.expr if isinstance(each, Extend) else expr
-        if expr is not None and any(isinstance(part, Exists) for part in walk(expr)):
-            return False
-    return True
+__all__ = ["Query", "Rules"]
 
 
 class Query:
