@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
-from kaicep.kernel.codec import decode, encode
+from kaicep.hosts.columnar import (
+    CompiledQuery,
+    attribute_types,
+    compiled_operator,
+    derived_events,
+    why_interpreted,
+)
+from kaicep.kernel.codec import decode_with, encode_with
 from kaicep.kernel.epsparql import EpOperator
 from kaicep.kernel.operator import Found, Limits, Operator, Semantics, Windowed
 from kaicep.kernel.pattern import PatternOperator
@@ -25,17 +33,30 @@ from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, Semant
 from kaicep.plan.results import Answer, derived_event, term_answer
 from kaicep.plan.terms import Triple
 
-__all__ = ["Engine", "Settings", "run_inprocess"]
+if TYPE_CHECKING:
+    from kaicep.kernel.batches import Batch, ColumnSorter
+    from kaicep.kernel.columns import Matches, Strings
+
+__all__ = ["Engine", "Listed", "Settings", "run_inprocess"]
+
+MANY = 20_000
+"""From so many events on it pays to compile, or to load what was compiled before."""
+
+_LATE_KEPT = 10_000
 
 
 @dataclass(frozen=True)
 class Settings:
     """How an engine works: what its operators may hold, how PATHs are decided at run time.
 
-    `parts` are the parts of sources to wait for, by stream; part 0 of each where nothing is said.
+    `parts` are the parts of sources to wait for, by stream; part 0 of each where nothing is said. `kernel`
+    is "compiled" or "interpreted", the answers being the same; "auto" compiles where `events`, the number
+    of events that are expected, makes it worth while. What cannot be compiled is interpreted.
     """
 
     limits: Limits = Limits()
+    kernel: str = "auto"
+    events: int | None = None
     paths: PathSettings = field(default_factory=PathSettings)
     parts: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
@@ -67,7 +88,7 @@ class _TripleQueries:
         self.operator = self._made(knowledge)
 
     def _made(self, knowledge: Knowledge) -> EpOperator:
-        return EpOperator(self.plans, knowledge, lambda triple: knowledge.entails_with((triple,)))
+        return EpOperator(self.plans, knowledge)
 
     def answers(self, occurrences: Iterable[tuple[Triple, int, int]]) -> list[Answer]:
         """The matches that these occurrences and the watermark settle; their columns are texts."""
@@ -83,14 +104,31 @@ class _TripleQueries:
             self.operator.restore(state)
 
 
+@dataclass(frozen=True)
+class Listed:
+    """Matches of one interpreted query, for whoever takes them in chunks (as `kernel.columns.Matches`)."""
+
+    query: str
+    rows: Sequence[Match]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Match]:
+        return iter(self.rows)
+
+
 class Engine:
     """Runs the queries of a program over events as they come.
 
     `push` takes events in the order of arrival and returns the matches that are certain by then, each
     once; `finish` ends the input. `lateness` is how far behind the newest of its part an event may be
-    (None: any distance, so that only the end settles anything). `on_match` is called for every match,
-    `late` has the events that came too late. Knowledge may be updated between two pushes: events that
-    were judged keep their verdict, and a match shows the version that its last event was judged under.
+    (None: any distance, so that only the end settles anything). `on_match` is called for every match.
+    With `on_matches` they are given in chunks, query by query and as columns where the query is compiled,
+    and nothing is returned; a chunk holds until the call returns. `late` has the newest of the events that
+    came too late, `late_count` says how many there were. Knowledge may be updated between two pushes:
+    events that were judged keep their verdict, and a match shows the version that its last event was
+    judged under.
     """
 
     def __init__(
@@ -101,30 +139,32 @@ class Engine:
         *,
         lateness: int | None = None,
         on_match: Callable[[Match], None] | None = None,
+        on_matches: Callable[[Matches | Listed], None] | None = None,
         settings: Settings | None = None,
         unknown: UnknownEntities | None = None,
     ) -> None:
         self.catalog = catalog
         self.knowledge = knowledge
         self.settings = settings or Settings()
-        self.late: list[Event] = []
+        self.late: deque[Event] = deque(maxlen=_LATE_KEPT)
+        self.late_count = 0
         self._on_match = on_match
+        self._on_matches = on_matches
+        self._strings: Strings | None = None
         self._parts = Parts(lateness)
         self._relations = Relations(catalog, knowledge, unknown, self.settings.paths)
         self._unknown = unknown
-        self._queries: dict[str, _Query] = {}
+        self._queries: dict[str, _Query | CompiledQuery] = {}
         self._triples: _TripleQueries | None = None
-        self._steps: list[_Query | _TripleQueries] = []
-        self._sorters: list[Sorter] = []
+        self._steps: list[_Query | CompiledQuery | _TripleQueries] = []
+        self._sorters: list[Sorter | ColumnSorter] = []
         shared: dict[tuple[str, ...], Sorter] = {}
+        columns: dict[tuple[str, ...], ColumnSorter] = {}
         for plan in program.queries:
             if plan.language == "EP-SPARQL":
                 self._add_triples(program)
-                continue
-            streams = _streams(plan)
-            if streams not in shared:
-                shared[streams] = self._sorter(streams)
-            self._add(plan, shared[streams])
+            else:
+                self._add(plan, shared, columns)
 
     # --- queries come and go ---
 
@@ -137,7 +177,7 @@ class Engine:
             raise Mistake(Diagnostic(f"a query named {plan.name} is registered already"))
         if catalog is not None:
             self.catalog = self._relations.catalog = self._relations.runtime.catalog = catalog
-        self._add(plan, self._sorter(_streams(plan)))
+        self._add(plan, {}, {})
 
     def unregister(self, name: str) -> None:
         """Removes a query and what it holds; the others go on untouched."""
@@ -175,19 +215,72 @@ class Engine:
         self._sorters.append(made)
         return made
 
-    def _add(self, plan: QueryPlan, sorter: Sorter) -> None:
-        query = _Query(plan, sorter)
+    def _add(
+        self,
+        plan: QueryPlan,
+        shared: dict[tuple[str, ...], Sorter],
+        columns: dict[tuple[str, ...], ColumnSorter],
+    ) -> None:
+        """Adds a query; those that begin together may have one sort stage for the same streams."""
+        optimized, _ = optimize(plan, self.catalog, self.knowledge)
+        made = (
+            self._compiled(plan, optimized, columns)
+            if self._is_to_compile(optimized)
+            else self._interpreted(plan, optimized, shared)
+        )
+        self._queries[plan.name] = made
+        self._steps.append(made)
+        self._parts.derive(plan.name)
+        self._expect(made.sorter)
+
+    def _interpreted(
+        self, plan: QueryPlan, optimized: QueryPlan, shared: dict[tuple[str, ...], Sorter]
+    ) -> _Query:
+        streams = _streams(plan)
+        if streams not in shared:
+            shared[streams] = self._sorter(streams)
+        query = _Query(plan, shared[streams])
         query.version = self.knowledge.version
-        query.optimized, _ = optimize(plan, self.catalog, self.knowledge)
+        query.optimized = optimized
         query.operator = self._twin(query) or self._operator(query.optimized)
         query.operator.version = query.version
         query.projection = Projection(query.optimized, query.versioned)
-        self._queries[plan.name] = query
-        self._steps.append(query)
-        self._parts.derive(plan.name)
-        self._expect(sorter)
+        return query
 
-    def _expect(self, sorter: Sorter) -> None:
+    def _is_to_compile(self, plan: QueryPlan) -> bool:
+        wanted = self.settings.kernel
+        if wanted == "auto":
+            wanted = "compiled" if (self.settings.events or 0) >= MANY else "interpreted"
+        return wanted == "compiled" and why_interpreted(plan, self.catalog) is None
+
+    def _compiled(
+        self, plan: QueryPlan, optimized: QueryPlan, columns: dict[tuple[str, ...], ColumnSorter]
+    ) -> CompiledQuery:
+        from kaicep.kernel.batches import ColumnSorter
+
+        versioned = _asks_the_knowledge(plan)
+        operator = compiled_operator(
+            optimized, self.catalog, self._relations, self.strings, self.settings.limits, versioned
+        )
+        operator.version = self.knowledge.version
+        types = attribute_types(operator, optimized, self.catalog)
+        streams = _streams(plan)
+        if streams not in columns:
+            columns[streams] = ColumnSorter(streams, self._parts, {}, self.strings)
+            self._sorters.append(columns[streams])
+        columns[streams].attributes.update(types)
+        return CompiledQuery(plan, optimized, operator, columns[streams], self.knowledge.version, versioned)
+
+    @property
+    def strings(self) -> Strings:
+        """The dictionary of all strings that compiled queries have to do with."""
+        if self._strings is None:
+            from kaicep.kernel.columns import Strings
+
+            self._strings = Strings()
+        return self._strings
+
+    def _expect(self, sorter: Sorter | ColumnSorter) -> None:
         """The parts that the sort stage waits for; what queries derive is not a part of any source."""
         for stream in sorter.streams:
             if not self.catalog.streams[stream].derived:
@@ -212,6 +305,8 @@ class Engine:
         """The operator of a query with the same subplan, which sees the same events from the same time on."""
         wanted = subplan(query.optimized)
         for each in self._queries.values():
+            if isinstance(each, CompiledQuery):
+                continue
             same = each.sorter is query.sorter and each.version == query.version
             if same and subplan(each.optimized) == wanted:
                 return each.operator
@@ -232,14 +327,52 @@ class Engine:
             ):
                 marked = _late(marked)
             if marked.late:
-                self.late.append(marked)
+                self._note_late(marked)
             else:
                 arrived.setdefault(marked.stream, []).append(marked)
+        batches: dict[str, Batch] = {}
         for sorter in self._sorters:
             for stream in sorter.streams:
-                if stream in arrived:
+                if stream not in arrived:
+                    continue
+                if isinstance(sorter, Sorter):
                     sorter.offer(arrived[stream])
+                else:
+                    if stream not in batches:
+                        batches[stream] = self.batch(stream, arrived[stream])
+                    sorter.offer(batches[stream])
         return self._run()
+
+    def batch(self, stream: str, events: Sequence[Event]) -> Batch:
+        """Events of one stream as a batch for this engine."""
+        from kaicep.kernel.batches import batch_of_events
+
+        return batch_of_events(stream, events, dict(self.catalog.streams[stream].attributes), self.strings)
+
+    def push_batch(self, batch: Batch) -> list[Match]:
+        """Takes a batch of events of one stream; returns what is certain by now."""
+        from kaicep.kernel.batches import late_in
+
+        late = late_in(batch, self._parts)
+        readers = [each for each in self._sorters if batch.stream in each.places]
+        for sorter in readers:
+            passed = sorter.passed(batch)
+            if passed is not None:
+                late = passed if late is None else late | passed
+        if late is not None:
+            for event in batch.take(late).events:
+                self._note_late(_late(event))
+            batch = batch.take(~late)
+        for sorter in readers:
+            if isinstance(sorter, Sorter):
+                sorter.offer(batch.events)
+            else:
+                sorter.offer(batch)
+        return self._run()
+
+    def _note_late(self, event: Event) -> None:
+        self.late.append(event)
+        self.late_count += 1
 
     def idle(self, stream: str, part: int = 0) -> list[Match]:
         """A part has been silent for so long that it holds nobody back; returns what that settles."""
@@ -260,39 +393,60 @@ class Engine:
         """Lets what is in order go through all queries, each after those that it reads."""
         self._renew()
         found: list[Match] = []
-        released: dict[Sorter, list[Event]] = {}
+        released: dict[int, Any] = {}
         worked: dict[int, list[Found | Windowed]] = {}
         for query in self._steps:
             sorter = query.sorter
-            if sorter not in released:
-                released[sorter] = sorter.release()
-            if isinstance(query, _TripleQueries):
-                answers = query.answers(self._occurrences(released[sorter]))
+            if id(sorter) not in released:
+                released[id(sorter)] = sorter.release()
+            events = released[id(sorter)]
+            if isinstance(query, CompiledQuery):
+                for matches in query.answers(events):
+                    self._deliver(matches, found)
+                    if self._readers(query.plan.name):
+                        self._pass_on(query.plan.name, derived_events(matches, self.catalog))
             else:
-                operator = query.operator
-                if id(operator) not in worked:
-                    worked[id(operator)] = [
-                        *operator.feed(released[sorter]),
-                        *operator.advance(sorter.watermark),
-                    ]
-                answers = list(query.projection.answers(worked[id(operator)]))
+                answers = self._answers(query, events, worked)
+                for name in query.names:
+                    own = [each for each in answers if each.match.query == name]
+                    if own:
+                        self._deliver(Listed(name, [each.match for each in own]), found)
+                        if self._readers(name):
+                            self._pass_on(name, [derived_event(each, self.catalog) for each in own])
             for name in query.names:
                 self._parts.derive(name, query.operator.promise(sorter.watermark))
-                self._pass_on(name, [each for each in answers if each.match.query == name])
-            found.extend(each.match for each in answers)
         found.sort(key=lambda match: (match.end, match.id))
         if self._on_match is not None:
             for match in found:
                 self._on_match(match)
         return found
 
-    def _pass_on(self, name: str, answers: list[Answer]) -> None:
+    def _answers(
+        self, query: _Query | _TripleQueries, events: list[Event], worked: dict[int, list[Found | Windowed]]
+    ) -> list[Answer]:
+        """What an interpreted query makes of events; an operator that several share works once."""
+        if isinstance(query, _TripleQueries):
+            return query.answers(self._occurrences(events))
+        operator = query.operator
+        if id(operator) not in worked:
+            worked[id(operator)] = [*operator.feed(events), *operator.advance(query.sorter.watermark)]
+        return list(query.projection.answers(worked[id(operator)]))
+
+    def _deliver(self, matches: Matches | Listed, found: list[Match]) -> None:
+        if self._on_matches is not None:
+            self._on_matches(matches)
+        else:
+            found.extend(matches)
+
+    def _readers(self, name: str) -> list[Sorter | ColumnSorter]:
+        """The sort stages that take what a query derives."""
+        return [each for each in self._sorters if name in each.places]
+
+    def _pass_on(self, name: str, events: list[Event]) -> None:
         """Gives the matches of a query to those that read its output."""
-        readers = [each for each in self._sorters if name in each.places]
-        if readers and answers:
-            events = [derived_event(each, self.catalog) for each in answers]
-            for sorter in readers:
-                sorter.offer(events)
+        for sorter in self._readers(name):
+            assert isinstance(sorter, Sorter)  # what queries derive is read by interpreted ones
+            sorter.offer(events)
 
     def _occurrences(self, events: Iterable[Event]) -> Iterator[tuple[Triple, int, int]]:
         """Events as triples with intervals; a record is its event graph at its time."""
@@ -314,6 +468,9 @@ class Engine:
         for query in self._queries.values():
             if query.version == version:
                 continue
+            if isinstance(query, CompiledQuery):
+                self._renew_compiled(query)
+                continue
             query.version = version
             plan, _ = optimize(query.plan, self.catalog, self.knowledge)
             if plan.root != query.optimized.root:
@@ -327,6 +484,22 @@ class Engine:
                 query.projection = Projection(plan, query.versioned)
             query.operator.version = version
 
+    def _renew_compiled(self, query: CompiledQuery) -> None:
+        """A new operator with the old state: what it knows by the codes of strings is asked anew."""
+        query.version = self.knowledge.version
+        query.optimized, _ = optimize(query.plan, self.catalog, self.knowledge)
+        state = query.operator.snapshot()
+        query.operator = compiled_operator(
+            query.optimized,
+            self.catalog,
+            self._relations,
+            self.strings,
+            self.settings.limits,
+            query.versioned,
+        )
+        query.operator.version = query.version
+        query.operator.restore(state)
+
     # --- saved state ---
 
     def snapshot(self) -> bytes:
@@ -338,8 +511,12 @@ class Engine:
             ]
             for sorter in self._sorters
         ]
-        queries = {query.names[0]: [query.text, query.operator.snapshot().decode()] for query in self._steps}
-        return encode(
+        states = [query.operator.snapshot() for query in self._steps]
+        queries = {
+            query.names[0]: [query.text, isinstance(query, CompiledQuery), len(state)]
+            for query, state in zip(self._steps, states, strict=True)
+        }
+        return encode_with(
             "engine",
             {
                 "lateness": self._parts.lateness,
@@ -347,29 +524,58 @@ class Engine:
                 "sorters": sorters,
                 "queries": queries,
             },
+            b"".join(states),
         )
 
     def restore(self, state: bytes) -> None:
         """Goes on from the state of an engine with the same queries."""
-        document: dict[str, Any] = decode("engine", state)
+        document, states = decode_with("engine", state)
         saved = document["queries"]
         steps = {query.names[0]: query for query in self._steps}
         if list(saved) != list(steps) or document["lateness"] != self._parts.lateness:
             raise Failure(
                 f"the saved state is of the queries {', '.join(saved)} with lateness {document['lateness']}"
             )
+        held = dict(zip(saved, _states(saved, states), strict=True))
+        for name, (text, compiled, _) in held.items():
+            if text != steps[name].text:
+                raise Failure(f"the saved state is of another text of {name}")
+            if compiled != isinstance(steps[name], CompiledQuery):
+                how = "compiled" if compiled else "interpreted"
+                raise Failure(f"in the saved state {name} is {how}: an engine with that kernel can go on")
         self._parts.load(document["parts"])
         self._sorters = []
-        for names, held in document["sorters"]:
-            sorter = self._sorter(steps[names[0]].sorter.streams)
-            sorter.load(held)
+        for names, waiting in document["sorters"]:
+            sorter = self._like(steps[names[0]])
+            sorter.load(waiting)
             for name in names:
                 if name in steps:
                     steps[name].sorter = sorter
-        for name, (text, inner) in saved.items():
-            if text != steps[name].text:
-                raise Failure(f"the saved state is of another text of {name}")
-            steps[name].operator.restore(inner.encode())
+        for name, (_, _, inner) in held.items():
+            steps[name].operator.restore(inner)
+
+    def _like(self, query: _Query | CompiledQuery | _TripleQueries) -> Sorter | ColumnSorter:
+        """A new sort stage like that of a query."""
+        if not isinstance(query, CompiledQuery):
+            return self._sorter(query.sorter.streams)
+        from kaicep.kernel.batches import ColumnSorter
+
+        old = query.sorter
+        made = ColumnSorter(old.streams, self._parts, old.attributes, self.strings)
+        self._sorters.append(made)
+        return made
+
+
+def _states(saved: Mapping[str, list[Any]], data: bytes) -> Iterator[tuple[str, bool, bytes]]:
+    """Of each saved query its text, whether it was compiled, and its state."""
+    at = 0
+    for text, *rest in saved.values():
+        if len(rest) == 1:  # as format 1 had it: all queries interpreted, their states as texts
+            yield text, False, rest[0].encode()
+        else:
+            compiled, length = rest
+            yield text, compiled, data[at : at + length]
+            at += length
 
 
 def operator_of(plan: QueryPlan, semantics: Semantics, limits: Limits) -> Operator:
@@ -415,7 +621,8 @@ class _Run(Protocol):
 def run_inprocess(run: _Run) -> list[Match]:
     """All matches of a run over a finite input, in the order of their end, then of their id."""
     unknown = UnknownEntities()
-    engine = Engine(run.program, run.catalog, run.knowledge, unknown=unknown)
+    settings = Settings(events=sum(map(len, run.batches)))
+    engine = Engine(run.program, run.catalog, run.knowledge, settings=settings, unknown=unknown)
     found: list[Match] = []
     for batch in run.batches:
         found += engine.push(batch)

@@ -14,7 +14,17 @@ from kaicep.errors import Failure
 from kaicep.plan.events import Event
 from kaicep.plan.terms import Blank, Iri, Literal, Term
 
-__all__ = ["EventTable", "decode", "decode_rows", "encode", "encode_rows", "read_event", "write_event"]
+__all__ = [
+    "EventTable",
+    "decode",
+    "decode_rows",
+    "decode_with",
+    "encode",
+    "encode_rows",
+    "encode_with",
+    "read_event",
+    "write_event",
+]
 
 FORMAT = 1
 
@@ -38,6 +48,26 @@ def decode(kind: str, state: bytes) -> Any:
     if words[2] != str(FORMAT):
         raise Failure(f"the saved state has format {words[2]}, and this version reads {FORMAT}")
     return json.loads(text)
+
+
+def encode_with(kind: str, document: object, data: bytes) -> bytes:
+    """The document of some kind of state, and bytes that belong to it.
+
+    >>> decode_with("engine", encode_with("engine", {"a": 1}, b"two"))
+    ({'a': 1}, b'two')
+    """
+    head, _, text = encode(kind, document).partition(b"\n")
+    return head + f"+{len(data)}\n".encode() + text + data
+
+
+def decode_with(kind: str, state: bytes) -> tuple[Any, bytes]:
+    """What `encode_with` wrote."""
+    head, _, rest = state.partition(b"\n")
+    first, plus, length = head.rpartition(b"+")
+    if not plus or not length.isdigit():
+        return decode(kind, state), b""
+    cut = len(rest) - int(length)
+    return decode(kind, first + b"\n" + rest[:cut]), rest[cut:]
 
 
 class EventTable:

@@ -13,12 +13,16 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kaicep.kernel.codec import read_event, write_event
 from kaicep.plan.events import Event
 
-__all__ = ["Parts", "Sorter"]
+if TYPE_CHECKING:
+    from kaicep.kernel.batches import Batch
+    from kaicep.kernel.columns import Array
+
+__all__ = ["Parts", "Place", "Sorter", "read_place", "written_place"]
 
 Place = tuple[float, int, str, int, float]
 """The place of an event in the order: its time, the place of its stream, its id, part and position."""
@@ -49,7 +53,7 @@ class Parts:
 
     def expect(self, stream: str, part: int = 0) -> None:
         """A part that will send events: until it does, or is idle, nothing is settled without it."""
-        self._parts.setdefault((stream, part), _Part())
+        self.part(stream, part)
 
     def derive(self, stream: str, promise: float = -math.inf) -> None:
         """A stream that a query makes, and the time below which it will send no event."""
@@ -66,10 +70,7 @@ class Parts:
         >>> [parts.arrive(Event("s", 0, seq, ts)).late for seq, ts in enumerate((20, 10, 9))]
         [False, False, True]
         """
-        key = event.stream, event.part
-        part = self._parts.get(key)
-        if part is None:
-            part = self._parts[key] = _Part()
+        part = self.part(event.stream, event.part)
         part.idle = False
         part.next_seq = max(part.next_seq, event.seq + 1)
         if event.ts >= part.max_ts:
@@ -78,10 +79,16 @@ class Parts:
             return replace(event, late=True)
         return event
 
+    def part(self, stream: str, number: int) -> _Part:
+        """What is known of a part."""
+        found = self._parts.get((stream, number))
+        if found is None:
+            found = self._parts[stream, number] = _Part()
+        return found
+
     def idle(self, stream: str, part: int = 0) -> None:
         """A part has been silent for so long that it holds nobody back."""
-        self.expect(stream, part)
-        self._parts[stream, part].idle = True
+        self.part(stream, part).idle = True
 
     def reach(self, ts: int) -> None:
         """No part will send anything below this time."""
@@ -150,6 +157,15 @@ class Sorter:
         """
         return event.ts <= self._passed[0] and self._place_of(event) < self._passed
 
+    def passed(self, batch: Batch) -> Array | None:
+        """Which events of a batch it has passed; None: none."""
+        if not len(batch) or batch.ts.min() > self._passed[0]:
+            return None
+        import numpy as np
+
+        found = np.array([self.has_passed(event) for event in batch.events], np.bool_)
+        return found if found.any() else None
+
     def _place_of(self, event: Event) -> Place:
         return event.ts, self.places[event.stream], event.id or "", event.part, event.seq
 
@@ -197,19 +213,31 @@ class Sorter:
 
     def document(self) -> list[Any]:
         """The state, for a snapshot."""
-        passed = [_finite(self._passed[0]), *self._passed[1:]]
-        return [passed, [write_event(each) for _, each in sorted(self._held, key=_place)]]
+        return [
+            written_place(self._passed),
+            [write_event(each) for _, each in sorted(self._held, key=_place)],
+        ]
 
     def load(self, document: list[Any]) -> None:
         """Goes on from a state."""
-        first, *others = document[0]
-        self._passed = (_number(first), *others)
+        self._passed = read_place(document[0])
         self._held = []
         self.offer([read_event(each) for each in document[1]])
 
 
 def _place(entry: tuple[Place, Event]) -> Place:
     return entry[0]
+
+
+def written_place(place: Place) -> list[Any]:
+    """A place in the order, as JSON holds it."""
+    return [_finite(place[0]), *place[1:]]
+
+
+def read_place(row: list[Any]) -> Place:
+    """What `written_place` wrote."""
+    first, *others = row
+    return (_number(first), *others)
 
 
 def _finite(ts: float) -> float | str:

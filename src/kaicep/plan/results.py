@@ -6,7 +6,6 @@ here, once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +79,7 @@ def identified(plan: QueryPlan, values: Iterable[Value]) -> MatchId:
     """The beginning of an id: the query and the values that its events have in common."""
     made = MatchId(plan.name, plan.text)
     for value in values:
-        made.text(json.dumps(value, ensure_ascii=False))
+        made.value(value)
     return made
 
 

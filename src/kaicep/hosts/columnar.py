@@ -1,0 +1,148 @@
+"""Queries that run compiled: which can, and what one is while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from kaicep.kernel.operator import Limits, Semantics
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.events import Event
+from kaicep.plan.nodes import Pattern, Project, QueryPlan, WindowAggregate
+from kaicep.plan.results import Answer, derived_event
+from kaicep.plan.types import Type, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kaicep.kernel.batches import ColumnSorter
+    from kaicep.kernel.columns import Matches, Strings, Table
+
+__all__ = ["CompiledOperator", "CompiledQuery", "compiled_operator", "derived_events", "why_interpreted"]
+
+
+class CompiledOperator(Protocol):
+    """An operator over columns; see `kernel.operator` for the contract, which is the same."""
+
+    attributes: tuple[str, ...]
+    version: int | None
+
+    def feed(self, table: Table) -> Iterable[Matches]:
+        """What is found by these events; an answer holds until the next one is asked for."""
+        ...
+
+    def advance(self, watermark: float) -> Iterable[Matches]:
+        """What is found by knowing that no event below the watermark will come."""
+        ...
+
+    def promise(self, watermark: float) -> float:
+        """The smallest end of any match that is still to be found."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """The state."""
+        ...
+
+    def restore(self, state: bytes) -> None:
+        """Goes on from a state."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many events and partial matches are held."""
+        ...
+
+
+def why_interpreted(plan: QueryPlan, catalog: Catalog) -> str | None:
+    """Why an optimised plan cannot run compiled; None where it can."""
+    source = plan.root.input if isinstance(plan.root, Project) else None
+    if not isinstance(source, Pattern | WindowAggregate):
+        return "it is EP-SPARQL"
+    for name in source.streams:
+        stream = catalog.streams[name]
+        if stream.derived:
+            return f"it reads the output of the query {name}"
+        if stream.rdf:
+            return f"{name} is a stream of triples"
+        if stream.open:
+            return f"the attributes of {name} are not all known"
+    if isinstance(source, Pattern):
+        from kaicep.kernel.compiled.pattern import compilable
+    else:
+        from kaicep.kernel.compiled.windows import compilable
+    return compilable(plan, catalog)
+
+
+def compiled_operator(
+    plan: QueryPlan,
+    catalog: Catalog,
+    semantics: Semantics,
+    strings: Strings,
+    limits: Limits,
+    versioned: bool,
+) -> CompiledOperator:
+    """The compiled operator of an optimised plan."""
+    assert isinstance(plan.root, Project)
+    if isinstance(plan.root.input, Pattern):
+        from kaicep.kernel.compiled.operator import CompiledPattern
+
+        return CompiledPattern(plan, catalog, semantics, strings, limits, versioned)
+    from kaicep.kernel.compiled.windows import CompiledWindow
+
+    return CompiledWindow(plan, catalog, semantics, strings, limits, versioned)
+
+
+class CompiledQuery:
+    """A registered query that runs compiled: its plan, its operator, the sort stage that feeds it."""
+
+    def __init__(
+        self,
+        plan: QueryPlan,
+        optimized: QueryPlan,
+        operator: CompiledOperator,
+        sorter: ColumnSorter,
+        version: int,
+        versioned: bool,
+    ) -> None:
+        self.plan = plan
+        self.optimized = optimized
+        self.operator = operator
+        self.sorter = sorter
+        self.version = version
+        self.versioned = versioned
+        self.names = (plan.name,)
+        self.text = plan.text
+
+    def answers(self, table: Table | None) -> Iterator[Matches]:
+        """The matches that these events and the watermark settle, chunk by chunk."""
+        if table is not None and len(table):
+            yield from self.operator.feed(table)
+        yield from self.operator.advance(self.sorter.watermark)
+
+
+def attribute_types(operator: CompiledOperator, plan: QueryPlan, catalog: Catalog) -> dict[str, Type]:
+    """The types of the columns that an operator reads; streams that have one agree about its type."""
+    source = plan.root.input if isinstance(plan.root, Project) else None
+    assert isinstance(source, Pattern | WindowAggregate)
+    known: dict[str, Type] = {}
+    for name in reversed(source.streams):
+        known.update(catalog.streams[name].attributes)
+    return {name: known[name] for name in operator.attributes}
+
+
+def derived_events(matches: Matches, catalog: Catalog) -> list[Event]:
+    """Matches as events of the query's output stream."""
+    from kaicep.kernel.columns import Column
+
+    columns: dict[str, Sequence[Value]] = {}
+    for name in matches.names:
+        column = matches.select.get(name)
+        if isinstance(column, Column):
+            columns[name] = column.values(matches.strings)
+        elif name in matches.terms:
+            columns[name] = matches.terms[name]
+    rows = zip(*columns.values(), strict=True) if columns else iter([()] * len(matches))
+    return [
+        derived_event(Answer(match, dict(zip(columns, row, strict=True))), catalog)
+        for match, row in zip(matches, rows, strict=True)
+    ]

@@ -1,0 +1,213 @@
+"""Between Arrow and the kernel's columns: no value passes through Python on the way.
+
+Strings are the exception, and only the different ones: a column of strings is dictionary-coded by Arrow,
+and each entry of the dictionary is looked up once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.kernel.batches import Batch
+from kaicep.kernel.columns import NO_TIME, Array, Column, Lists, Matches, Refs, Strings
+from kaicep.plan.types import Type
+
+__all__ = ["arrow_of", "batch_of_arrow", "type_of_arrow"]
+
+_MICROSECONDS = pa.timestamp("us", tz="UTC")
+
+
+def type_of_arrow(type: pa.DataType) -> Type | None:
+    """The type of a column's values; None where a column can be no attribute.
+
+    >>> type_of_arrow(pa.dictionary(pa.int32(), pa.string())), type_of_arrow(pa.list_(pa.int8()))
+    (Type.STRING, None)
+    """
+    if pa.types.is_dictionary(type):
+        return type_of_arrow(type.value_type)
+    if pa.types.is_boolean(type):
+        return Type.BOOL
+    if pa.types.is_integer(type):
+        return Type.INT64
+    if pa.types.is_floating(type):
+        return Type.FLOAT64
+    if pa.types.is_string(type) or pa.types.is_large_string(type):
+        return Type.STRING
+    if pa.types.is_timestamp(type) or pa.types.is_date(type):
+        return Type.TIMESTAMP
+    return None
+
+
+def batch_of_arrow(
+    records: pa.RecordBatch,
+    stream: str,
+    types: Mapping[str, Type],
+    strings: Strings,
+    time: str = "ts",
+    first: int = 0,
+) -> Batch:
+    """Records as a batch; `first` is the position of the first of them, where they have no `seq`.
+
+    >>> records = pa.record_batch({"ts": pa.array([1, 2], pa.timestamp("us")), "x": ["a", "b"]})
+    >>> batch_of_arrow(records, "s", {"x": Type.STRING}, Strings()).events[1].values
+    {'x': 'b'}
+    """
+    names = records.schema.names
+    if time not in names:
+        raise Mistake(Diagnostic(f"the records of {stream} have no column {time}, which holds their time"))
+    count = records.num_rows
+    ts = _times(records.column(time))
+    if (ts == NO_TIME).any():
+        raise Mistake(Diagnostic(f"a record of {stream} has no time"))
+    part = _integers(records.column("part")) if "part" in names else np.zeros(count, np.int64)
+    seq = _integers(records.column("seq")) if "seq" in names else np.arange(first, first + count)
+
+    def read(name: str) -> Column:
+        return _column(records.column(name), types[name], strings)
+
+    own = {name: type for name, type in types.items() if name in names}
+    return Batch(stream, ts, part, seq, own, read, strings)
+
+
+def _integers(values: pa.Array) -> Array:
+    return values.cast(pa.int64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _times(values: pa.Array) -> Array:
+    """Instants in microseconds; a number counts the seconds since 1970."""
+    if pa.types.is_floating(values.type):
+        seconds = values.to_numpy(zero_copy_only=False)
+        return np.where(np.isfinite(seconds), np.rint(seconds * 1e6), NO_TIME).astype(np.int64)
+    if pa.types.is_integer(values.type):
+        values = pc.multiply(values.cast(pa.int64()), 1_000_000)
+    else:
+        values = values.cast(pa.timestamp("us", tz=getattr(values.type, "tz", None)), safe=False)
+        values = values.cast(pa.int64())
+    return pc.fill_null(values, NO_TIME).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _column(values: pa.Array, type: Type, strings: Strings) -> Column:
+    if type is Type.STRING:
+        return Column(type, _codes(values, strings))
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    match type:
+        case Type.TIMESTAMP:
+            return Column(type, _times(values))
+        case Type.BOOL:
+            return Column(type, pc.fill_null(values.cast(pa.int8()), -1).to_numpy(zero_copy_only=False))
+        case Type.FLOAT64:
+            data = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            if not np.isfinite(data).all():
+                data = np.where(np.isfinite(data), data, np.nan)  # an infinity is null too
+            return Column(type, data)
+    whole = values.cast(pa.int64())
+    if not whole.null_count:
+        return Column(Type.INT64, whole.to_numpy(zero_copy_only=False))
+    valid = whole.is_valid().to_numpy(zero_copy_only=False)
+    return Column(Type.INT64, pc.fill_null(whole, 0).to_numpy(zero_copy_only=False), valid)
+
+
+def _codes(values: pa.Array, strings: Strings) -> Array:
+    if not pa.types.is_dictionary(values.type):
+        values = values.cast(pa.string()).dictionary_encode()
+    own = strings.codes(values.dictionary.to_pylist())
+    places = values.indices
+    if not places.null_count:
+        return own[places.to_numpy(zero_copy_only=False)]  # type: ignore[no-any-return]
+    known = places.is_valid().to_numpy(zero_copy_only=False)
+    found = np.full(len(known), -1, np.int32)
+    found[known] = own[pc.drop_null(places).to_numpy(zero_copy_only=False)]
+    return found
+
+
+# --- matches ---------------------------------------------------------------------------------------------
+
+
+def arrow_of(matches: Matches) -> pa.RecordBatch:
+    """Matches as Arrow: query, id (16 bytes), start, end, the selected columns, the events by variable."""
+    count = len(matches)
+    ids = np.empty((count, 2), ">u8")
+    ids[:, 0], ids[:, 1] = matches.low, matches.high
+    columns: dict[str, Any] = {
+        "query": pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [matches.query]),
+        "id": pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), count, [None, pa.py_buffer(ids.tobytes())]),
+        "start": pa.array(matches.start, pa.int64()).cast(_MICROSECONDS),
+        "end": pa.array(matches.end, pa.int64()).cast(_MICROSECONDS),
+    }
+    selected = {name: _selected(matches, name) for name in matches.names}
+    columns["select"] = _struct(selected, count)
+    columns["events"] = _struct(_events(matches), count)
+    return pa.record_batch(columns)
+
+
+def _struct(columns: Mapping[str, pa.Array], count: int) -> pa.StructArray:
+    if not columns:
+        return pa.array([{}] * count, pa.struct([]))
+    return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _selected(matches: Matches, name: str) -> pa.Array:
+    if name in matches.terms:
+        return pa.array([None if each is None else str(each) for each in matches.terms[name]], pa.string())
+    column = matches.select[name]
+    if isinstance(column, Lists):
+        return pa.ListArray.from_arrays(
+            column.offsets.astype(np.int32), _values(column.flat, matches.strings)
+        )
+    return _values(column, matches.strings)
+
+
+def _values(column: Column, strings: Strings) -> pa.Array:
+    data = column.data
+    match column.type:
+        case Type.FLOAT64:
+            return pa.array(data, from_pandas=True)
+        case Type.STRING:
+            return _texts(data, strings)
+        case Type.BOOL:
+            return pa.array(data == 1, mask=data < 0)
+        case Type.TIMESTAMP:
+            return pa.array(data, pa.int64(), mask=data == NO_TIME).cast(_MICROSECONDS)
+    return pa.array(data, pa.int64(), mask=None if column.valid is None else ~column.valid)
+
+
+def _texts(codes: Array, strings: Strings) -> pa.Array:
+    """Codes as a dictionary of no more than the strings that occur."""
+    occurs = np.zeros(len(strings) + 1, np.bool_)  # the last one stands for null, whose code is -1
+    occurs[codes] = True
+    occurs[-1] = False
+    places = (np.cumsum(occurs) - 1).astype(np.int32)[codes]
+    texts = pa.array([strings.texts[each] for each in np.flatnonzero(occurs)], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(places, mask=codes < 0), texts)
+
+
+def _events(matches: Matches) -> dict[str, pa.Array]:
+    found = {name: _identities(refs, matches.streams) for name, refs in matches.events.items()}
+    for name, (first, last, count) in matches.batch.items():
+        ends = [_identities(each, matches.streams) for each in (first, last)]
+        found[name] = pa.StructArray.from_arrays(
+            [*ends, pa.array(count, pa.int64())], names=["first", "last", "count"]
+        )
+    return found
+
+
+def _identities(refs: Refs, streams: tuple[str, ...]) -> pa.Array:
+    missing = refs.place < 0
+    stream = pa.DictionaryArray.from_arrays(
+        pa.array(np.where(missing, 0, refs.place).astype(np.int32)), pa.array(streams)
+    )
+    flat = pa.StructArray.from_arrays(
+        [stream, pa.array(refs.part, pa.int64()), pa.array(refs.seq, pa.int64())],
+        names=["stream", "part", "seq"],
+        mask=pa.array(missing),
+    )
+    if refs.offsets is None:
+        return flat
+    return pa.ListArray.from_arrays(refs.offsets.astype(np.int32), flat)

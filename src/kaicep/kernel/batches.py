@@ -1,0 +1,289 @@
+"""Events of one stream in the order of arrival, and the sort stage for columns (semantics 1).
+
+A `Batch` is made from whatever the caller has: events, records, Arrow. Compiled operators read its columns,
+interpreted ones its events; each form is made when somebody asks for it. `ColumnSorter` does for batches
+what `kernel.sort.Sorter` does for events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kaicep.kernel.codec import read_event, write_event
+from kaicep.kernel.columns import DTYPES, NULLS, Array, Column, Strings, Table, column_of, concatenated
+from kaicep.kernel.sort import Parts, Place, read_place, written_place
+from kaicep.kernel.words import identities
+from kaicep.plan.events import Event
+from kaicep.plan.types import Type
+
+__all__ = ["Batch", "ColumnSorter", "batch_of_events", "late_in"]
+
+
+class Batch:
+    """Events of one stream, in the order of arrival.
+
+    `columns` are made by `read`, each when it is first asked for.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        ts: Array,
+        part: Array,
+        seq: Array,
+        types: Mapping[str, Type],
+        read: Callable[[str], Column],
+        strings: Strings,
+    ) -> None:
+        self.stream = stream
+        self.ts = ts
+        self.part = part
+        self.seq = seq
+        self.types = types
+        self.strings = strings
+        self._read = read
+        self._columns: dict[str, Column] = {}
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def column(self, name: str) -> Column:
+        """The values of an attribute."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = self._read(name)
+        return found
+
+    def take(self, rows: Array) -> Batch:
+        """Some of the events."""
+        return Batch(
+            self.stream,
+            self.ts[rows],
+            self.part[rows],
+            self.seq[rows],
+            self.types,
+            lambda name: self.column(name).take(rows),
+            self.strings,
+        )
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """The events one by one, with all their attributes."""
+        names = list(self.types)
+        columns = [self.column(name).values(self.strings) for name in names]
+        rows: Iterable[tuple[Any, ...]] = zip(*columns, strict=True) if columns else [()] * len(self)
+        return [
+            Event(self.stream, part, seq, ts, dict(zip(names, row, strict=True)))
+            for ts, part, seq, row in zip(
+                self.ts.tolist(), self.part.tolist(), self.seq.tolist(), rows, strict=True
+            )
+        ]
+
+
+def batch_of_events(
+    stream: str, events: Sequence[Event], types: Mapping[str, Type], strings: Strings
+) -> Batch:
+    """Events of one stream as a batch.
+
+    >>> batch = batch_of_events("s", [Event("s", 0, 0, 7, {"x": "a"})], {"x": Type.STRING}, Strings())
+    >>> batch.column("x").data.tolist(), batch.events[0].value("x")
+    ([0], 'a')
+    """
+
+    def read(name: str) -> Column:
+        return column_of(types[name], [each.values.get(name) for each in events], strings)
+
+    made = Batch(
+        stream,
+        np.array([each.ts for each in events], np.int64),
+        np.array([each.part for each in events], np.int64),
+        np.array([each.seq for each in events], np.int64),
+        types,
+        read,
+        strings,
+    )
+    made.__dict__["events"] = list(events)
+    return made
+
+
+def late_in(batch: Batch, parts: Parts) -> Array | None:
+    """Takes note of the events of a batch; tells those that are late, or None where none is.
+
+    >>> batch = batch_of_events("s", [Event("s", 0, i, t) for i, t in enumerate((20, 10, 9))], {}, Strings())
+    >>> late_in(batch, Parts(lateness=10)).tolist()
+    [False, False, True]
+    """
+    late = None
+    numbers = np.unique(batch.part) if len(batch) and (batch.part != batch.part[0]).any() else batch.part[:1]
+    for number in numbers.tolist():
+        part = parts.part(batch.stream, number)
+        rows = None if len(numbers) == 1 else np.flatnonzero(batch.part == number)
+        ts, seq = (batch.ts, batch.seq) if rows is None else (batch.ts[rows], batch.seq[rows])
+        reached = np.maximum.accumulate(ts)
+        if parts.lateness is not None:
+            before = np.empty(len(ts))
+            before[0], before[1:] = part.max_ts, np.maximum(reached[:-1], part.max_ts)
+            behind = ts < before - parts.lateness
+            if behind.any():
+                late = np.zeros(len(batch), np.bool_) if late is None else late
+                late[slice(None) if rows is None else rows] = behind
+        part.idle = False
+        part.max_ts = max(part.max_ts, int(reached[-1]))
+        part.next_seq = max(part.next_seq, int(seq.max()) + 1)
+    return late
+
+
+class ColumnSorter:
+    """The events of some streams as tables, in an order that depends on the place of each stream.
+
+    `attributes` are what the tables need to have.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[str],
+        parts: Parts,
+        attributes: Mapping[str, Type],
+        strings: Strings,
+    ) -> None:
+        self.streams = tuple(streams)
+        self.places = {name: index for index, name in enumerate(self.streams)}
+        self.parts = parts
+        self.attributes = dict(attributes)
+        self.strings = strings
+        self._passed: Place = (-math.inf, 0, "", 0, 0)
+        self._held: list[Table] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held))
+
+    @property
+    def watermark(self) -> float:
+        """No event that is released later is earlier than this."""
+        return self._passed[0]
+
+    def has_passed(self, event: Event) -> bool:
+        """Whether events were released, or time moved on, as if this one would not come."""
+        place = event.ts, self.places[event.stream], event.id or "", event.part, event.seq
+        return event.ts <= self._passed[0] and place < self._passed
+
+    def passed(self, batch: Batch) -> Array | None:
+        """The events that come after they could be released, because their part was idle; None: no such."""
+        if not len(batch) or batch.ts.min() > self._passed[0]:
+            return None
+        place = np.full(len(batch), self.places[batch.stream], np.int16)
+        found = _before(batch.ts, place, batch.part, batch.seq, self._passed)
+        return found if found.any() else None
+
+    def offer(self, batch: Batch) -> None:
+        """Takes events in the order of arrival; they are of its streams, and none is late."""
+        if len(batch):
+            self._held.append(self._table(batch))
+
+    def release(self) -> Table | None:
+        """The events that nothing to come can stand before, in order; moves the watermark."""
+        bound = self._passed = max(self._passed, self.parts.bound(self.places))
+        if not self._held:
+            return None
+        held = self._held[0] if len(self._held) == 1 else _joined(self._held)
+        held = _in_order(held)
+        if bound[0] == math.inf:
+            cut = len(held)
+        else:
+            early = _before(held.ts, held.place, held.part, held.seq, bound)
+            cut = int(np.count_nonzero(early))  # they are in order: those before the bound come first
+        self._held = [held.take(slice(cut, None))] if cut < len(held) else []
+        return held.take(slice(0, cut)) if cut < len(held) else held
+
+    def _table(self, batch: Batch) -> Table:
+        count = len(batch)
+        low, high = identities(batch.stream, batch.part, batch.seq)
+        columns = {
+            name: batch.column(name) if name in batch.types else _nulls(type, count)
+            for name, type in self.attributes.items()
+        }
+        place = np.full(count, self.places[batch.stream], np.int16)
+        return Table(self.streams, batch.ts, place, batch.part, batch.seq, low, high, columns, batch.strings)
+
+    def document(self) -> list[Any]:
+        """The state, for a snapshot: as that of a `Sorter` that holds these attributes only."""
+        return [written_place(self._passed), [write_event(each) for each in self._waiting()]]
+
+    def _waiting(self) -> list[Event]:
+        if not self._held:
+            return []
+        held = _in_order(_joined(self._held))
+        names = list(held.columns)
+        columns = [held.columns[name].values(self.strings) for name in names]
+        rows: Iterable[tuple[Any, ...]] = zip(*columns, strict=True) if columns else [()] * len(held)
+        return [
+            Event(self.streams[place], part, seq, ts, dict(zip(names, row, strict=True)))
+            for place, ts, part, seq, row in zip(
+                held.place.tolist(),
+                held.ts.tolist(),
+                held.part.tolist(),
+                held.seq.tolist(),
+                rows,
+                strict=True,
+            )
+        ]
+
+    def load(self, document: list[Any]) -> None:
+        """Goes on from a state."""
+        self._passed = read_place(document[0])
+        self._held = []
+        events = [read_event(each) for each in document[1]]
+        for stream in self.streams:
+            own = [each for each in events if each.stream == stream]
+            self.offer(batch_of_events(stream, own, self.attributes, self.strings))
+
+
+def _nulls(type: Type, count: int) -> Column:
+    valid = np.zeros(count, np.bool_) if type is Type.INT64 else None
+    return Column(type, np.full(count, NULLS[type], DTYPES[type]), valid)
+
+
+def _before(ts: Array, place: Array, part: Array, seq: Array, bound: Place) -> Array:
+    """Which events stand before a place in the order."""
+    limit, at, _, number, position = bound
+    if math.isinf(limit):
+        return np.full(len(ts), limit > 0)
+    same = ts == limit
+    early = ts < limit
+    if same.any():
+        inside = (part < number) | ((part == number) & (seq < position))
+        early |= same & ((place < at) | ((place == at) & inside))
+    return early
+
+
+def _joined(tables: Sequence[Table]) -> Table:
+    def column(name: str) -> Array:
+        return np.concatenate([getattr(each, name) for each in tables])
+
+    first = tables[0]
+    return Table(
+        first.streams,
+        column("ts"),
+        column("place"),
+        column("part"),
+        column("seq"),
+        column("low"),
+        column("high"),
+        {name: concatenated([each.columns[name] for each in tables]) for name in first.columns},
+        first.strings,
+    )
+
+
+def _in_order(table: Table) -> Table:
+    ts = table.ts
+    if len(ts) < 2 or (ts[1:] > ts[:-1]).all():
+        return table
+    order = np.lexsort((table.seq, table.part, table.place, ts))
+    if (order[1:] > order[:-1]).all():
+        return table
+    return table.take(order)

@@ -1,0 +1,312 @@
+"""Events and matches as columns: what compiled operators read and write.
+
+A value travels as a number. float64 is itself, with NaN for null; int64 has a mask beside it; a timestamp
+is an int64 with `NO_TIME` for null; a bool is an int8 with -1 for null; a string is its code in `Strings`,
+with -1 for null. An event is known by its stream, part and seq, and by the two words of its identity
+(`plan.identity`), which its matches' ids are made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kaicep.plan.events import Match
+from kaicep.plan.identity import text_word
+from kaicep.plan.time import format_time
+from kaicep.plan.types import INT64_MIN, Type, Value
+
+__all__ = [
+    "DTYPES",
+    "NO_TIME",
+    "NULLS",
+    "Array",
+    "Column",
+    "Lists",
+    "Matches",
+    "Refs",
+    "Strings",
+    "Table",
+    "column_of",
+    "concatenated",
+]
+
+Array = NDArray[Any]
+
+NO_TIME = INT64_MIN
+"""The timestamp that is null; no instant is so early."""
+
+DTYPES: Mapping[Type, type] = {
+    Type.BOOL: np.int8,
+    Type.INT64: np.int64,
+    Type.FLOAT64: np.float64,
+    Type.STRING: np.int32,
+    Type.TIMESTAMP: np.int64,
+}
+NULLS: Mapping[Type, Any] = {
+    Type.BOOL: -1,
+    Type.INT64: 0,
+    Type.FLOAT64: np.nan,
+    Type.STRING: -1,
+    Type.TIMESTAMP: NO_TIME,
+}
+
+
+class Strings:
+    """A dictionary of strings: every different one has a code, and the word that stands for it in ids.
+
+    >>> strings = Strings()
+    >>> strings.code("a"), strings.code("b"), strings.code("a"), strings.texts[1]
+    (0, 1, 0, 'b')
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._codes: dict[str, int] = {}
+        self._words: Array = np.zeros(0, np.uint64)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def code(self, text: str) -> int:
+        """The code of a string."""
+        found = self._codes.get(text)
+        if found is None:
+            found = self._codes[text] = len(self.texts)
+            self.texts.append(text)
+        return found
+
+    def codes(self, texts: Iterable[str | None]) -> Array:
+        """The codes of many strings."""
+        code = self.code
+        return np.array([-1 if each is None else code(each) for each in texts], np.int32)
+
+    @property
+    def words(self) -> Array:
+        """By code, the word of the string in ids."""
+        known = len(self._words)
+        if known < len(self.texts):
+            more = np.array([text_word(each) for each in self.texts[known:]], np.uint64)
+            self._words = np.concatenate([self._words, more])
+        return self._words
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """The values of one attribute; `valid` is there for int64 alone, and only if some are null."""
+
+    type: Type
+    data: Array
+    valid: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def take(self, rows: Array | slice) -> Column:
+        """The values of some rows."""
+        return Column(self.type, self.data[rows], None if self.valid is None else self.valid[rows])
+
+    def values(self, strings: Strings) -> list[Value]:
+        """The values as Python has them."""
+        data = self.data.tolist()
+        match self.type:
+            case Type.STRING:
+                texts = strings.texts
+                return [None if each < 0 else texts[each] for each in data]
+            case Type.FLOAT64:
+                return [None if each != each else each for each in data]
+            case Type.BOOL:
+                return [None if each < 0 else bool(each) for each in data]
+            case Type.TIMESTAMP:
+                return [None if each == NO_TIME else each for each in data]
+        if self.valid is None:
+            return data  # type: ignore[no-any-return]
+        return [each if valid else None for each, valid in zip(data, self.valid.tolist(), strict=True)]
+
+
+def column_of(type: Type, values: Sequence[Value], strings: Strings) -> Column:
+    """Python's values as a column.
+
+    >>> column_of(Type.INT64, [1, None], Strings()).values(Strings())
+    [1, None]
+    """
+    if type is Type.STRING:
+        return Column(type, strings.codes(values))  # type: ignore[arg-type]
+    null = NULLS[type]
+    data: Array = np.array([null if each is None else each for each in values], DTYPES[type])
+    valid = None
+    if type is Type.INT64 and None in values:
+        valid = np.array([each is not None for each in values], np.bool_)
+    return Column(type, data, valid)
+
+
+def concatenated(columns: Sequence[Column]) -> Column:
+    """Columns of one type, one after the other."""
+    if len(columns) == 1:
+        return columns[0]
+    valid = None
+    if any(each.valid is not None for each in columns):
+        valid = np.concatenate(
+            [np.ones(len(each), np.bool_) if each.valid is None else each.valid for each in columns]
+        )
+    return Column(columns[0].type, np.concatenate([each.data for each in columns]), valid)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Final events in the order of a query, as an operator is fed with them.
+
+    `place` is the place of an event's stream among `streams`. `columns` has at least the attributes that
+    the operator asked for; where a stream has no such attribute, it is null for its events. `low` and
+    `high` are the words of the identity.
+    """
+
+    streams: tuple[str, ...]
+    ts: Array
+    place: Array
+    part: Array
+    seq: Array
+    low: Array
+    high: Array
+    columns: Mapping[str, Column]
+    strings: Strings
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def take(self, rows: Array | slice) -> Table:
+        """Some of the rows."""
+        return Table(
+            self.streams,
+            self.ts[rows],
+            self.place[rows],
+            self.part[rows],
+            self.seq[rows],
+            self.low[rows],
+            self.high[rows],
+            {name: each.take(rows) for name, each in self.columns.items()},
+            self.strings,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Refs:
+    """The events that matches have for a variable, by identity; `place` is -1 where there is none.
+
+    With `offsets` (one more than there are matches) a match has several: those from its offset to the next.
+    """
+
+    place: Array
+    part: Array
+    seq: Array
+    offsets: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """A column of lists: the values of a loop's rounds, from each match's offset to the next."""
+
+    offsets: Array
+    flat: Column
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """The matches of one query, as columns, in the order of their end.
+
+    `low` and `high` are the words of the ids. `select` has a column for each selected value, `terms` those
+    that are terms of the knowledge base (already as JSON writes them). `batch` is there for the matches of
+    a batch window, which show the first and the last of their events and how many there are.
+    """
+
+    query: str
+    streams: tuple[str, ...]
+    strings: Strings
+    low: Array
+    high: Array
+    start: Array
+    end: Array
+    names: tuple[str, ...]
+    """The selected columns in order, those of `select` and of `terms` together."""
+    select: Mapping[str, Column | Lists]
+    events: Mapping[str, Refs]
+    terms: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    batch: Mapping[str, tuple[Refs, Refs, Array]] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
+    """The loops that count as left out where they have no round."""
+    version: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def __iter__(self) -> Iterator[Match]:
+        return iter(self.rows)
+
+    @cached_property
+    def rows(self) -> list[Match]:
+        """The matches one by one."""
+        shown = [self._shown(name) for name in self.names]
+        select = [dict(zip(self.names, row, strict=True)) for row in zip(*shown, strict=True)]
+        events = self._events()
+        return [
+            Match(self.query, f"{low:016x}{high:016x}", start, end, chosen, seen, version=self.version)
+            for low, high, start, end, chosen, seen in zip(
+                self.low.tolist(),
+                self.high.tolist(),
+                self.start.tolist(),
+                self.end.tolist(),
+                select or [{} for _ in range(len(self))],
+                events,
+                strict=True,
+            )
+        ]
+
+    def _shown(self, name: str) -> Sequence[Any]:
+        if name in self.terms:
+            return self.terms[name]
+        column = self.select[name]
+        if isinstance(column, Lists):
+            flat = self._plain(column.flat)
+            bounds = column.offsets.tolist()
+            return [flat[low:high] for low, high in pairwise(bounds)]
+        return self._plain(column)
+
+    def _plain(self, column: Column) -> list[Any]:
+        values = column.values(self.strings)
+        if column.type is Type.TIMESTAMP:
+            return [None if each is None else format_time(each) for each in values]  # type: ignore[arg-type]
+        return values
+
+    def _events(self) -> list[dict[str, Any]]:
+        shown: list[dict[str, Any]] = [{} for _ in range(len(self))]
+        for variable, refs in self.events.items():
+            identities = self._identities(refs)
+            if refs.offsets is None:
+                for row, each in zip(shown, identities, strict=True):
+                    if each is not None:
+                        row[variable] = each
+                continue
+            bounds = refs.offsets.tolist()
+            for row, (low, high) in zip(shown, pairwise(bounds), strict=True):
+                if high > low or variable not in self.optional:
+                    row[variable] = identities[low:high]
+        for variable, (first, last, count) in self.batch.items():
+            ends = zip(self._identities(first), self._identities(last), count.tolist(), strict=True)
+            for row, (one, other, many) in zip(shown, ends, strict=True):
+                row[variable] = {"first": one, "last": other, "count": many}
+        return shown
+
+    def _identities(self, refs: Refs) -> list[dict[str, Any] | None]:
+        streams = self.streams
+        return [
+            None if place < 0 else {"stream": streams[place], "part": part, "seq": seq}
+            for place, part, seq in zip(
+                refs.place.tolist(), refs.part.tolist(), refs.seq.tolist(), strict=True
+            )
+        ]
