@@ -26,7 +26,20 @@ MAY_IMPORT = {
     "live": {"plan", "kernel", "hosts"},
     "examples": {"kaicep", "api", "testing"},
 }
-TOP = {"endtoend", "server", "cli", "bench", "testing", "api", "kaicep", "__main__"}
+TOP = {
+    "__main__",
+    "api",
+    "bench",
+    "cli",
+    "endtoend",
+    "engine",
+    "kaicep",
+    "queries",
+    "running",
+    "server",
+    "spark",
+    "testing",
+}
 
 
 def room_of(module: Path) -> str:

@@ -1,11 +1,68 @@
 """kaicep: complex event processing that knows what your events are about.
 
-Say "kai-CEP", from the Greek letter chi. `kaicep.testing` is the kit to test queries with; the command
-line is `kaicep`.
+Say "kai-CEP", from the Greek letter chi.
+
+>>> import kaicep as kai
+>>> query = kai.compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
+>>> [match.select for match in kai.run(query, [{"ts": 1, "x": 3}, {"ts": 2, "x": 1}])]
+[{'x': 3.0}]
+
+`kaicep.testing` is the kit to test queries with; the command line is `kaicep`.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from kaicep.errors import Failure, KaicepError, Mistake, Unsupported
 
+if TYPE_CHECKING:
+    from kaicep import spark
+    from kaicep.engine import Engine
+    from kaicep.hosts.inprocess import Settings
+    from kaicep.knowledge.store import Knowledge
+    from kaicep.plan.events import Event, Match
+    from kaicep.queries import Query, compile
+    from kaicep.running import run, run_arrow, run_async
+
 __version__ = "0.1.0"
 
-__all__ = ["Failure", "KaicepError", "Mistake", "Unsupported", "__version__"]
+__all__ = [
+    "Engine",
+    "Event",
+    "Failure",
+    "KaicepError",
+    "Knowledge",
+    "Match",
+    "Mistake",
+    "Query",
+    "Settings",
+    "Unsupported",
+    "__version__",
+    "compile",
+    "run",
+    "run_arrow",
+    "run_async",
+    "spark",
+]
+
+# What is asked for is imported when it is asked for: the command line starts without most of it.
+_HOMES = {
+    "Engine": "engine",
+    "Event": "plan.events",
+    "Knowledge": "knowledge.store",
+    "Match": "plan.events",
+    "Query": "queries",
+    "Settings": "hosts.inprocess",
+    "compile": "queries",
+    "run": "running",
+    "run_arrow": "running",
+    "run_async": "running",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "spark":
+        return import_module("kaicep.spark")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kaicep' has no attribute {name!r}")
+    return getattr(import_module(f"kaicep.{_HOMES[name]}"), name)

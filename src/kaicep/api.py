@@ -25,7 +25,7 @@ from kaicep.plan.terms import Triple, n_triples
 if TYPE_CHECKING:
     from kaicep.knowledge.store import Knowledge
 
-__all__ = ["HOSTS", "Run", "build_run", "open_run", "parse_query"]
+__all__ = ["HOSTS", "Run", "build_run", "open_run", "parse_query", "prefixes_of", "read_query"]
 
 _LANGUAGES: Mapping[str, Callable[..., ChiQuery | EpQuery]] = {".chi": parse_chi, ".epsparql": parse_ep}
 
@@ -112,9 +112,16 @@ def _in_process(run: Run) -> list[Match]:
     return run_inprocess(run)
 
 
+def _on_spark_batch(run: Run) -> list[Match]:
+    from kaicep.hosts.spark.batch import run_batch
+
+    return run_batch(run)
+
+
 HOSTS: Mapping[str, Callable[[Run], list[Match]]] = {
     "inprocess": _in_process,
     "reference": _on_reference,
+    "spark-batch": _on_spark_batch,
 }
 """Where a plan can run."""
 
@@ -131,7 +138,7 @@ def open_run(
     """Reads everything, resolves the queries, and raises `Mistake` with whatever is wrong."""
     known = tuple(each for path in annotations for each in load_annotations(path))
     data = _read_streams(streams, known)
-    parsed = _parse_all(queries, _prefixes(known))
+    parsed = _parse_all(queries, prefixes_of(known))
     taken = {name for name, _ in streams}
     for query in parsed:
         if query.name in taken:
@@ -224,7 +231,8 @@ def _read_streams(streams: Sequence[tuple[str, Path]], annotations: Sequence[Ann
     return data
 
 
-def _prefixes(annotations: Iterable[Annotation]) -> dict[str, str]:
+def prefixes_of(annotations: Iterable[Annotation]) -> dict[str, str]:
+    """The prefixes that annotations declare; they have to agree."""
     prefixes: dict[str, str] = {}
     for annotation in annotations:
         for name, iri in annotation.prefixes:
@@ -251,4 +259,4 @@ def _catalog(
     for annotation in annotations:
         if annotation.stream not in streams and (not data or annotation.stream in queries):
             streams[annotation.stream] = replace(stream_of(annotation, ()), open=True)
-    return Catalog(streams, _prefixes(annotations), knowledge)
+    return Catalog(streams, prefixes_of(annotations), knowledge)

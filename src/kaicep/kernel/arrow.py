@@ -6,7 +6,7 @@ and each entry of the dictionary is looked up once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,22 @@ import pyarrow.compute as pc
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.kernel.batches import Batch
 from kaicep.kernel.columns import NO_TIME, Array, Column, Lists, Matches, Refs, Strings
+from kaicep.plan.convert import json_text
+from kaicep.plan.events import Match
+from kaicep.plan.nodes import Node, OutputColumn, Project, Solutions
+from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 
-__all__ = ["arrow_of", "batch_of_arrow", "type_of_arrow"]
+__all__ = ["arrow_of", "arrow_of_rows", "batch_of_arrow", "type_of_arrow"]
 
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
+_ARROW = {
+    Type.BOOL: pa.bool_(),
+    Type.INT64: pa.int64(),
+    Type.FLOAT64: pa.float64(),
+    Type.STRING: pa.string(),
+    Type.TIMESTAMP: _MICROSECONDS,
+}
 
 
 def type_of_arrow(type: pa.DataType) -> Type | None:
@@ -145,6 +156,46 @@ def arrow_of(matches: Matches) -> pa.RecordBatch:
     columns["select"] = _struct(selected, count)
     columns["events"] = _struct(_events(matches), count)
     return pa.record_batch(columns)
+
+
+def arrow_of_rows(query: str, rows: Sequence[Match], root: Node) -> pa.RecordBatch:
+    """Matches of an interpreted query in the form of `arrow_of`; a term of EP-SPARQL is its text."""
+    count = len(rows)
+    columns: dict[str, Any] = {
+        "query": pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [query]),
+        "id": pa.array([bytes.fromhex(each.id) for each in rows], pa.binary(16)),
+        "start": pa.array([each.start for each in rows], pa.int64()).cast(_MICROSECONDS),
+        "end": pa.array([each.end for each in rows], pa.int64()).cast(_MICROSECONDS),
+    }
+    if isinstance(root, Project):
+        columns["select"] = _struct(
+            {each.name: _plain([row.select[each.name] for row in rows], each) for each in root.columns}, count
+        )
+    elif isinstance(root, Solutions):
+        terms = ([row.select.get(name, {}).get("value") for row in rows] for name in root.names)
+        columns["select"] = _struct(
+            {name: pa.array(each, pa.string()) for name, each in zip(root.names, terms, strict=True)}, count
+        )
+    else:
+        columns["triples"] = pa.array([list(each.triples or ()) for each in rows], pa.list_(pa.string()))
+    if count and rows[0].events is not None:
+        columns["events"] = pa.array([json_text(each.events) for each in rows], pa.string())
+    return pa.record_batch(columns)
+
+
+def _plain(values: list[Any], column: OutputColumn) -> pa.Array:
+    type = pa.string() if column.type is None else _ARROW[column.type]
+    if column.type is Type.TIMESTAMP:
+        flat = [
+            [parse_time(item) for item in each] if column.many else each and parse_time(each)
+            for each in values
+        ]
+        return pa.array(flat, pa.list_(pa.int64()) if column.many else pa.int64()).cast(
+            pa.list_(type) if column.many else type
+        )
+    if column.type is None:
+        values = [None if each is None else str(each) for each in values]
+    return pa.array(values, pa.list_(type) if column.many else type)
 
 
 def _struct(columns: Mapping[str, pa.Array], count: int) -> pa.StructArray:

@@ -1,0 +1,260 @@
+"""The engine as Python sees it: a query, whatever events there are, matches at once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kaicep.connectors.records import Record
+from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.hosts.inprocess import Engine as Host
+from kaicep.hosts.inprocess import Listed, Settings
+from kaicep.plan.events import Event, Match
+from kaicep.plan.time import parse_duration, parse_time
+from kaicep.plan.types import Type
+from kaicep.queries import Query
+
+if TYPE_CHECKING:
+    from kaicep.kernel.columns import Matches
+
+__all__ = ["Engine"]
+
+_log = logging.getLogger("kaicep")
+
+_POSITION = ("part", "seq")
+_CHUNK = 1_000
+_PATIENCE = 0.01
+
+
+class Engine:
+    """Runs queries over events as they come, in this process.
+
+    `push` takes an event or many: dicts, `Event`s, Arrow batches, data frames of pandas or polars; and
+    returns the matches that are certain by then, each once. `lateness` ("5min"; None: any) is how far
+    behind the newest of its part an event may come; events of a source in order need none: "0s".
+    `on_match` is called for every match; with `on_matches` they come in chunks, as columns where the
+    query runs compiled. Records that are no events go to `on_dead`.
+
+    >>> import kaicep as kai
+    >>> query = kai.compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
+    >>> engine = kai.Engine(query, lateness="0s")
+    >>> [match.select for match in engine.push({"ts": 1, "x": 3})], engine.push({"ts": 2, "x": 1})
+    ([{'x': 3.0}], [])
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        *,
+        lateness: str | int | None = None,
+        on_match: Callable[[Match], None] | None = None,
+        on_matches: Callable[[Matches | Listed], None] | None = None,
+        on_dead: Callable[[DeadLetter], None] | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.query = query
+        self._host = Host(
+            query.program,
+            query.catalog,
+            query.knowledge,
+            lateness=_microseconds(lateness),
+            on_match=on_match,
+            on_matches=on_matches,
+            settings=settings,
+        )
+        self.dead_count = 0
+        self._on_dead = on_dead
+        self._shapers: dict[str, Shaper] = {}
+        self._next: dict[str, int] = {}
+
+    # --- events ---
+
+    def push(self, events: Any, stream: str | None = None) -> list[Match]:
+        """Takes an event or many, in the order of arrival; returns what is certain by now.
+
+        `stream` is the one they are of, where the query reads several. Records are numbered in the order
+        in which they come, unless they have a `part` and a `seq` of their own (Arrow columns).
+        """
+        if isinstance(events, Event):
+            return self._host.push((events,))
+        if isinstance(events, Mapping):
+            return self._push_records((events,), self.stream(stream))
+        found: list[Match] = []
+        for each in self.chunks(events, stream):
+            found += each
+        return found
+
+    def chunks(self, events: Any, stream: str | None = None) -> Iterator[list[Match]]:
+        """As `push`, but lazily: the matches of one chunk of events after the other."""
+        arrow = _arrow(events)
+        if arrow is not None:
+            for records in arrow:
+                yield self._push_arrow(records, self.stream(stream))
+            return
+        waiting: list[Any] = []
+        since = time.monotonic()
+        for each in events:
+            inner = None if isinstance(each, Event | Mapping) else _arrow(each)
+            if inner is not None:
+                for records in inner:
+                    yield self._push_arrow(records, self.stream(stream))
+                continue
+            waiting.append(each)
+            # An iterator that is slow is waited for with nothing in hand; one that is fast fills a chunk.
+            if len(waiting) >= _CHUNK or time.monotonic() - since > _PATIENCE:
+                yield self._push_some(waiting, stream)
+                waiting = []
+                since = time.monotonic()
+        if waiting:
+            yield self._push_some(waiting, stream)
+
+    def _push_some(self, events: Sequence[Any], stream: str | None) -> list[Match]:
+        if all(isinstance(each, Event) for each in events):
+            return self._host.push(events)
+        return self._push_records(events, self.stream(stream))
+
+    def _push_records(self, records: Sequence[Mapping[str, Any]], stream: str) -> list[Match]:
+        first = self._next.get(stream, 0)
+        self._next[stream] = first + len(records)
+        numbered = (
+            Record(0, seq, seq + 1, stream, fields) for seq, fields in enumerate(records, start=first)
+        )
+        shaper = self._shapers.get(stream)
+        if shaper is None:
+            shaper = self._shapers[stream] = self._shaper(stream, records)
+        events, dead = shaper.shape(numbered)
+        if dead and not self.dead_count:
+            _log.warning("a record of %s is no event: %s", stream, dead[0].reason)
+        self.dead_count += len(dead)
+        if self._on_dead is not None:
+            for letter in dead:
+                self._on_dead(letter)
+        return self._host.push(events) if events else []
+
+    def _shaper(self, stream: str, records: Sequence[Mapping[str, Any]]) -> Shaper:
+        """What makes events of records: by the declared types, or those that the first records suggest."""
+        known = self.query.catalog.streams[stream]
+        form = Form(stream, known.time, dict(known.attributes))
+        if not known.open:
+            types = {**dict(known.attributes), known.time: Type.TIMESTAMP}
+            return Shaper(form, Schema(tuple(types.items()), known.rdf))
+        made = Shaper(form)
+        for seq, fields in enumerate(records):
+            made.learn(Record(0, seq, seq + 1, stream, fields))
+        made.settle()
+        return made
+
+    def _push_arrow(self, records: Any, stream: str) -> list[Match]:
+        from kaicep.kernel.arrow import batch_of_arrow, type_of_arrow
+
+        known = self.query.catalog.streams[stream]
+        first = self._next.get(stream, 0)
+        self._next[stream] = first + records.num_rows
+        own = {each.name: type_of_arrow(each.type) for each in records.schema}
+        types = {name: type for name, type in own.items() if type is not None and name not in _POSITION}
+        types.update({name: type for name, type in known.attributes if name in own})
+        batch = batch_of_arrow(records, stream, types, self._host.strings, known.time, first)
+        return self._host.push_batch(batch)
+
+    def stream(self, given: str | None = None) -> str:
+        """The stream that is meant: the one that is given, or the only one there is."""
+        streams = self.query.streams
+        if given is None:
+            if len(streams) == 1:
+                return streams[0]
+            hint = f"say which: one of {', '.join(streams)}"
+            raise Mistake(Diagnostic("the query reads several streams", hint=hint))
+        if given not in self.query.catalog.streams:
+            from kaicep.errors import did_you_mean
+
+            known = tuple(self.query.catalog.streams)
+            raise Mistake(Diagnostic(f"no stream is called {given}", hint=did_you_mean(given, known)))
+        return given
+
+    def advance(self, ts: str | int) -> list[Match]:
+        """No event below this time will come; returns what that settles."""
+        return self._host.advance(_instant(ts))
+
+    def idle(self, stream: str, part: int = 0) -> list[Match]:
+        """A part has been silent for so long that it holds nobody back; returns what that settles."""
+        return self._host.idle(stream, part)
+
+    def finish(self) -> list[Match]:
+        """Ends the input; returns the rest of the matches."""
+        return self._host.finish()
+
+    @property
+    def late(self) -> Sequence[Event]:
+        """The newest of the events that came too late."""
+        return tuple(self._host.late)
+
+    @property
+    def late_count(self) -> int:
+        """How many events came too late."""
+        return self._host.late_count
+
+    # --- queries and state ---
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """The names of the queries that are running."""
+        return self._host.queries
+
+    @property
+    def size(self) -> int:
+        """How many events and partial matches are held."""
+        return self._host.size
+
+    def register(self, query: Query) -> None:
+        """Adds queries; they see what is pushed from now on, and the others go on untouched."""
+        for plan in query.program.queries:
+            self._host.register(plan, query.catalog)
+
+    def unregister(self, name: str) -> None:
+        """Removes a query and what it holds; the others go on untouched."""
+        self._host.unregister(name)
+
+    def snapshot(self) -> bytes:
+        """The state of all queries, as bytes that a new engine of the same queries goes on from."""
+        from kaicep.kernel.codec import encode_with
+
+        return encode_with("positions", self._next, self._host.snapshot())
+
+    def restore(self, state: bytes) -> None:
+        """Goes on from a state."""
+        from kaicep.kernel.codec import decode_with
+
+        self._next, inner = decode_with("positions", state)
+        self._host.restore(inner)
+
+
+def _arrow(events: Any) -> Iterable[Any] | None:
+    """Arrow batches of whatever can be read as such; None for everything else."""
+    if hasattr(events, "__arrow_c_stream__"):
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_stream(events)  # type: ignore[no-any-return]
+    if hasattr(events, "__arrow_c_array__"):
+        import pyarrow as pa
+
+        return (events if isinstance(events, pa.RecordBatch) else pa.record_batch(events),)
+    return None
+
+
+def _microseconds(lateness: str | int | None) -> int | None:
+    if not isinstance(lateness, str):
+        return lateness
+    found = parse_duration(lateness)
+    if found is None:
+        raise Mistake(Diagnostic(f"lateness: {lateness} is no duration", hint="such as 5min or 500ms"))
+    return found
+
+
+def _instant(ts: str | int) -> int:
+    found = parse_time(ts) if isinstance(ts, str) else ts
+    if found is None:
+        raise Mistake(Diagnostic(f"{ts} is no time", hint="such as 2012-05-07T09:00"))
+    return found

@@ -1,0 +1,199 @@
+"""Queries from Python: text in, a `Query` out that any host can run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kaicep.api import parse_query, prefixes_of, read_query
+from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
+from kaicep.knowledge.annotation import (
+    Annotation,
+    load_annotations,
+    parse_annotations,
+    plain_stream,
+    stream_of,
+)
+from kaicep.plan.catalog import Catalog, Stream
+from kaicep.plan.chi import ChiQuery
+from kaicep.plan.explain import explain_text
+from kaicep.plan.nodes import Program
+from kaicep.plan.program import build_program
+from kaicep.plan.sparql import EpQuery
+from kaicep.plan.time import parse_time
+from kaicep.plan.types import Type
+
+if TYPE_CHECKING:
+    from kaicep.knowledge.store import Knowledge
+
+__all__ = ["Query", "compile"]
+
+_LANGUAGES = {"chi-CEP": ".chi", "EP-SPARQL": ".epsparql"}
+_COMMENT = re.compile(r"#[^\n]*(?=\n|$)|<[^<>\s]*>|\"[^\"\n]*\"|'[^'\n]*'")
+_OF_CHI = re.compile(r"(?:\bPATH|\?\w+)\s*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query or several, resolved against streams and knowledge: what hosts run.
+
+    It is made by `kaicep.compile`.
+    """
+
+    program: Program
+    catalog: Catalog
+    knowledge: Knowledge
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the queries."""
+        return tuple(each.name for each in self.program.queries)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What gives reason to say something, and stops nothing."""
+        return tuple(each.render() for query in self.program.queries for each in query.warnings)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that events are needed of."""
+        if any(each.language == "EP-SPARQL" for each in self.program.queries):
+            return tuple(each.name for each in self.catalog.streams.values() if not each.derived)
+        read = (name for each in self.program.queries for name in each.reads)
+        return tuple(dict.fromkeys(name for name in read if not self.catalog.streams[name].derived))
+
+    def explain(self) -> str:
+        """What the queries mean, and what the optimiser makes of them."""
+        from kaicep.api import Run
+
+        run = Run(self.program, self.catalog, self.knowledge)
+        return explain_text(run.explanations())
+
+
+def compile(
+    query: str | Path | Sequence[Path] | Mapping[str, str],
+    *,
+    knowledge: Knowledge | None = None,
+    streams: Mapping[str, Any] | None = None,
+    annotations: Iterable[str | Path | Mapping[str, Any]] = (),
+    name: str = "query",
+    language: str | None = None,
+    now: str | int | None = None,
+) -> Query:
+    """A query, ready to run.
+
+    `query` is its text, a file, several files, or texts by name. `streams` has for each stream its
+    attributes and their types (or an Arrow schema); annotations are files or what JSON makes of them.
+    The language of a text is seen from it; `language` says it where it should not be guessed.
+
+    >>> made = compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
+    >>> made.names, made.streams
+    (('query',), ('s',))
+    """
+    known = tuple(_annotation(each) for each in annotations)
+    every = tuple(each for some in known for each in some)
+    parsed = _parsed(query, name, language, prefixes_of(every))
+    if knowledge is None:
+        from kaicep.knowledge.store import Knowledge
+
+        knowledge = Knowledge.parse("")
+    catalog = Catalog(_streams(streams or {}, every), prefixes_of(every), knowledge)
+    program, complete = build_program(parsed, catalog, _instant(now))
+    return Query(program, complete, knowledge)
+
+
+def _parsed(
+    query: str | Path | Sequence[Path] | Mapping[str, str],
+    name: str,
+    language: str | None,
+    prefixes: Mapping[str, str],
+) -> list[ChiQuery | EpQuery]:
+    if isinstance(query, Path):
+        return [read_query(query, prefixes)]
+    if isinstance(query, str):
+        query = {name: query}
+    if not isinstance(query, Mapping):
+        return [read_query(each, prefixes) for each in query]
+    return [
+        parse_query(Source(each + _ending(each, text, language), text), prefixes)
+        for each, text in query.items()
+    ]
+
+
+def _ending(name: str, text: str, language: str | None) -> str:
+    if Path(name).suffix in _LANGUAGES.values():
+        return ""
+    if language is None:
+        language = _language_of(text)
+    if language not in _LANGUAGES:
+        raise Mistake(
+            Diagnostic(f"no language is called {language}", hint=did_you_mean(language, tuple(_LANGUAGES)))
+        )
+    return _LANGUAGES[language]
+
+
+def _language_of(text: str) -> str:
+    """chi-CEP has braces after PATH and in loops only; EP-SPARQL has them around every group.
+
+    >>> _language_of("SELECT ?x WHERE { ?x a :C }"), _language_of("SELECT ?e.x PATH { ?e a :C }")
+    ('EP-SPARQL', 'chi-CEP')
+    """
+    bare = _COMMENT.sub(" ", text)
+    before, brace, _ = bare.partition("{")
+    return "EP-SPARQL" if brace and not _OF_CHI.search(before) else "chi-CEP"
+
+
+def _annotation(given: str | Path | Mapping[str, Any]) -> tuple[Annotation, ...]:
+    return parse_annotations(given) if isinstance(given, Mapping) else load_annotations(given)
+
+
+def _streams(given: Mapping[str, Any], annotations: Sequence[Annotation]) -> dict[str, Stream]:
+    by_stream = {each.stream: each for each in annotations}
+    streams: dict[str, Stream] = {}
+    for name, schema in given.items():
+        rdf = schema == "rdf"
+        attributes = () if rdf else tuple(_types(name, schema).items())
+        found = by_stream.get(name)
+        made = stream_of(found, attributes) if found else plain_stream(name, attributes)
+        streams[name] = replace(made, rdf=rdf)
+    for annotation in annotations:
+        if annotation.stream not in streams:
+            streams[annotation.stream] = replace(stream_of(annotation, ()), open=True)
+    return streams
+
+
+def _types(stream: str, schema: Any) -> dict[str, Type]:
+    """The attributes of a stream, from a mapping of names to types or from an Arrow schema."""
+    if hasattr(schema, "names") and hasattr(schema, "field"):
+        from kaicep.kernel.arrow import type_of_arrow
+
+        found = {each.name: type_of_arrow(each.type) for each in schema}
+        return {name: type for name, type in found.items() if type is not None}
+    types: dict[str, Type] = {}
+    for name, type in schema.items():
+        try:
+            types[name] = Type(str(type))
+        except ValueError:
+            choices = tuple(each.value for each in Type)
+            raise Mistake(
+                Diagnostic(
+                    f"{stream}.{name}: no type is called {type}", hint=did_you_mean(str(type), choices)
+                )
+            ) from None
+    return types
+
+
+def _instant(now: str | int | None) -> int:
+    if isinstance(now, int):
+        return now
+    if now is None:
+        import time
+
+        return time.time_ns() // 1_000
+    found = parse_time(now)
+    if found is None:
+        raise Mistake(Diagnostic(f"now: {now} is no time", hint="such as 2012-05-07T09:00"))
+    return found

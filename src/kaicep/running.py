@@ -1,0 +1,175 @@
+"""One call from events to matches, in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kaicep.connectors.contract import Source as Connector
+from kaicep.connectors.files import read_stream
+from kaicep.engine import Engine
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.hosts.inprocess import MANY, Listed, Settings
+from kaicep.plan.events import Match
+from kaicep.queries import Query
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kaicep.kernel.columns import Matches
+
+__all__ = ["run", "run_arrow", "run_async"]
+
+_LARGE = 1_000
+_POLL = 0.5
+_IDLE = 30.0
+"""Seconds of silence after which a source holds the others back no longer (semantics 1)."""
+
+
+def run(
+    query: Query,
+    events: Any,
+    *,
+    lateness: str | int | None = None,
+    settings: Settings | None = None,
+) -> Iterator[Match]:
+    """The matches of a query over events, each as soon as it is certain, in the order of their end.
+
+    `events` are dicts, `Event`s, Arrow batches, a table or a data frame (pandas, polars), a file, or an
+    opened connector; by stream, as a mapping, where the query reads several. Without `lateness` all of
+    them are sorted first, so that nothing is late and matches come at the end; an endless source needs it.
+
+    >>> import kaicep as kai
+    >>> query = kai.compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
+    >>> [match.select for match in kai.run(query, [{"ts": 1, "x": 3}, {"ts": 2, "x": 1}])]
+    [{'x': 3.0}]
+    """
+    events, count = _counted(events)
+    engine = Engine(query, lateness=lateness, settings=settings or Settings(events=count))
+    for chunk in _chunks(engine, events):
+        yield from chunk
+    yield from engine.finish()
+
+
+def run_arrow(
+    query: Query,
+    events: Any,
+    *,
+    lateness: str | int | None = None,
+    settings: Settings | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """As `run`, with the matches as Arrow batches: query, id, start, end, select and events."""
+    from kaicep.kernel.arrow import arrow_of, arrow_of_rows
+
+    columns = {each.name: each.root for each in query.program.queries}
+    found: list[pa.RecordBatch] = []
+
+    def take(matches: Matches | Listed) -> None:
+        if isinstance(matches, Listed):
+            found.append(arrow_of_rows(matches.query, matches.rows, columns[matches.query]))
+        else:
+            found.append(arrow_of(matches))
+
+    events, count = _counted(events)
+    settings = settings or Settings(events=count)
+    engine = Engine(query, lateness=lateness, on_matches=take, settings=settings)
+    for _ in _chunks(engine, events):
+        yield from found
+        found.clear()
+    engine.finish()
+    yield from found
+
+
+async def run_async(
+    query: Query, events: Any, *, lateness: str | int | None = "0s", stream: str | None = None
+) -> AsyncIterator[Match]:
+    """The matches of a query over an asynchronous iterator of dicts, `Event`s or Arrow batches.
+
+    >>> import asyncio, kaicep as kai
+    >>> query = kai.compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
+    >>> async def readings():
+    ...     for ts in range(3):
+    ...         yield {"ts": ts, "x": ts + 1}
+    >>> async def collect():
+    ...     return [match.select async for match in kai.run_async(query, readings())]
+    >>> asyncio.run(collect())
+    [{'x': 3.0}]
+    """
+    engine = Engine(query, lateness=lateness)
+    async for each in events:
+        for match in engine.push(each, stream):
+            yield match
+    for match in engine.finish():
+        yield match
+
+
+def _counted(events: Any) -> tuple[Any, int]:
+    """The events, and about how many there are; an iterator is known by its first element."""
+    if isinstance(events, Mapping):
+        counted = {stream: _counted(each) for stream, each in events.items()}
+        sources = {stream: each for stream, (each, _) in counted.items()}
+        return sources, sum(count for _, count in counted.values())
+    if isinstance(events, str | Path):
+        path = Path(events)
+        return events, path.stat().st_size // 50 if path.is_file() else 0  # a record has some fifty bytes
+    if hasattr(events, "num_rows"):
+        return events, int(events.num_rows)
+    if hasattr(events, "__len__"):
+        return events, len(events)
+    if hasattr(events, "__arrow_c_stream__"):
+        return events, MANY
+    if not isinstance(events, Iterator):
+        return events, 0
+    first = list(islice(events, 1))
+    large = bool(first) and getattr(first[0], "num_rows", 0) >= _LARGE
+    return chain(first, events), MANY if large else 0
+
+
+def _chunks(engine: Engine, events: Any) -> Iterator[list[Match]]:
+    """Pushes everything; streams take turns, chunk by chunk."""
+    sources = events if isinstance(events, Mapping) else {None: events}
+    missing = [each for each in engine.query.streams if each not in sources] if None not in sources else []
+    if missing:
+        raise Mistake(Diagnostic(f"no events are given for {', '.join(missing)}"))
+    turns = [_source(engine, each, stream) for stream, each in sources.items()]
+    while turns:
+        for turn in list(turns):
+            try:
+                yield next(turn)
+            except StopIteration:
+                turns.remove(turn)
+
+
+def _source(engine: Engine, events: Any, stream: str | None) -> Iterator[list[Match]]:
+    if isinstance(events, Connector):
+        return _connector(engine, events)
+    if isinstance(events, str | Path):
+        return engine.chunks(_file(engine, Path(events), stream), stream)
+    return engine.chunks(events, stream)
+
+
+def _connector(engine: Engine, source: Connector) -> Iterator[list[Match]]:
+    idle_since = time.monotonic()
+    while True:
+        batch = source.next_batch(_POLL)
+        if batch.events:
+            idle_since = time.monotonic()
+            yield engine.push(batch.events)
+        elif time.monotonic() - idle_since > _IDLE:
+            yield engine.idle(source.form.stream)
+        if batch.ended:
+            return
+
+
+def _file(engine: Engine, path: Path, stream: str | None) -> Any:
+    """Parquet as Arrow, row group by row group; other files as their reader gives them."""
+    name = engine.stream(stream)
+    known = engine.query.catalog.streams[name]
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        return pyarrow.parquet.ParquetFile(path).iter_batches()
+    return read_stream(name, path, known.time, dict(known.attributes), explicit_time=True).events

@@ -1,0 +1,212 @@
+"""The Python surface: `kai.compile`, `kai.run`, `kai.Engine`, whatever the events come as."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas
+import polars
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import kaicep as kai
+
+RISE = """
+SELECT ?a.sensor, ?b.flow - ?a.flow AS rise FROM (?a, air), (?b, air)
+JOIN (?a.sensor = ?b.sensor) JOIN (?b.flow - ?a.flow > 50) SEQ (?a, ?b) WINDOW (?a, ?b, 5min)
+"""
+STREAMS = {"air": {"sensor": "string", "flow": "float64"}}
+ROWS: list[dict[str, Any]] = [
+    {"ts": 0, "sensor": "s1", "flow": 500.0},
+    {"ts": 60, "sensor": "s2", "flow": 100.0},
+    {"ts": 120, "sensor": "s1", "flow": 560.0},
+    {"ts": 180, "sensor": "s2", "flow": 120.0},
+    {"ts": 240, "sensor": "s1", "flow": 700.0},
+]
+RISES = [("s1", 60.0), ("s1", 140.0), ("s1", 200.0)]
+
+
+def rises(matches: Any) -> list[tuple[str, float]]:
+    return sorted((each.select["sensor"], each.select["rise"]) for each in matches)
+
+
+def arrow() -> pa.Table:
+    times = pa.array([row["ts"] * 1_000_000 for row in ROWS], pa.timestamp("us", tz="UTC"))
+    others = {name: [row[name] for row in ROWS] for name in ("sensor", "flow")}
+    return pa.table({"ts": times, **others})
+
+
+def query(**given: Any) -> kai.Query:
+    return kai.compile(RISE, streams=STREAMS, **given)
+
+
+def parquet(folder: Path) -> Path:
+    pyarrow.parquet.write_table(arrow(), folder / "air.parquet")
+    return folder / "air.parquet"
+
+
+def csv(folder: Path) -> Path:
+    lines = ["ts,sensor,flow", *(f"{row['ts']},{row['sensor']},{row['flow']}" for row in ROWS)]
+    (folder / "air.csv").write_text("\n".join(lines))
+    return folder / "air.csv"
+
+
+def json_lines(folder: Path) -> Path:
+    (folder / "air.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    return folder / "air.jsonl"
+
+
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "dicts": lambda folder: ROWS,
+    "an iterator of dicts": lambda folder: iter(ROWS),
+    "an Arrow table": lambda folder: arrow(),
+    "Arrow batches": lambda folder: iter(arrow().to_batches(max_chunksize=2)),
+    "an Arrow reader": lambda folder: arrow().to_reader(max_chunksize=2),
+    "a dictionary column": lambda folder: arrow().set_column(
+        1, "sensor", arrow().column("sensor").dictionary_encode()
+    ),
+    "pandas": lambda folder: arrow().to_pandas(),
+    "polars": lambda folder: polars.from_arrow(arrow()),
+    "Parquet": parquet,
+    "CSV": csv,
+    "JSON Lines": json_lines,
+    "events": lambda folder: [
+        kai.Event("air", 0, seq, row["ts"] * 1_000_000, row) for seq, row in enumerate(ROWS)
+    ],
+}
+
+
+@pytest.mark.parametrize("kernel", ["interpreted", "compiled"])
+@pytest.mark.parametrize("form", FORMS)
+def test_events_come_in_any_form_and_the_matches_are_the_same(form: str, kernel: str, tmp_path: Path) -> None:
+    settings = kai.Settings(kernel=kernel)
+    found = list(kai.run(query(), FORMS[form](tmp_path), settings=settings))
+    assert rises(found) == RISES
+    wanted = list(kai.run(query(), ROWS, settings=kai.Settings(kernel="interpreted")))
+    assert [each.id for each in found] == [each.id for each in wanted]
+
+
+def test_pandas_is_what_it_says() -> None:
+    assert isinstance(FORMS["pandas"](Path()), pandas.DataFrame)
+
+
+@pytest.mark.parametrize("kernel", ["interpreted", "compiled"])
+def test_matches_come_out_as_arrow_too(kernel: str) -> None:
+    settings = kai.Settings(kernel=kernel)
+    batches = list(kai.run_arrow(query(), arrow(), settings=settings))
+    rows = [row for each in batches for row in each.to_pylist()]
+    assert sorted((row["select"]["sensor"], row["select"]["rise"]) for row in rows) == RISES
+    wanted = {each.id for each in kai.run(query(), ROWS)}
+    assert {row["id"].hex() for row in rows} == wanted
+
+
+def test_a_match_comes_at_once_where_nothing_can_be_late() -> None:
+    engine = kai.Engine(query(), lateness="0s")
+    assert [rises(engine.push(row)) for row in ROWS] == [[], [], RISES[:1], [], RISES[1:]]
+
+
+def test_what_comes_too_late_is_counted_and_shown() -> None:
+    engine = kai.Engine(query(), lateness="1min")
+    engine.push(ROWS)
+    assert engine.push({"ts": 100, "sensor": "s1", "flow": 0}) == []
+    assert engine.late_count == 1
+    assert [each.seq for each in engine.late] == [5]
+
+
+def test_a_record_that_is_no_event_stops_nothing() -> None:
+    dead: list[Any] = []
+    engine = kai.Engine(query(), lateness="0s", on_dead=dead.append)
+    engine.push([{"ts": 0, "sensor": "s1", "flow": "much"}, {"sensor": "s1"}])
+    assert [each.seq for each in dead] == [0, 1]
+    assert engine.dead_count == 2
+    assert "flow" in dead[0].reason
+
+
+def test_asynchronous_events() -> None:
+    async def readings() -> Any:
+        for row in ROWS:
+            await asyncio.sleep(0)
+            yield row
+
+    async def collect() -> list[kai.Match]:
+        return [match async for match in kai.run_async(query(), readings())]
+
+    assert rises(asyncio.run(collect())) == RISES
+
+
+def test_several_streams_are_given_by_name() -> None:
+    made = kai.compile(
+        "SELECT ?a.x, ?b.y FROM (?a, s), (?b, t) SEQ (?a, ?b) WINDOW (?a, ?b, 1min)",
+        streams={"s": {"x": "int64"}, "t": {"y": "string"}},
+    )
+    events = {"s": [{"ts": 0, "x": 1}], "t": [{"ts": 1, "y": "b"}, {"ts": 99, "y": "c"}]}
+    assert [each.select for each in kai.run(made, events)] == [{"x": 1, "y": "b"}]
+    with pytest.raises(kai.Mistake, match="no events are given for t"):
+        list(kai.run(made, {"s": []}))
+
+
+def test_queries_come_and_go_while_others_run() -> None:
+    engine = kai.Engine(query(), lateness="0s")
+    engine.push(ROWS[:2])
+    engine.register(
+        kai.compile("SELECT ?e.flow FROM (?e, air) FILTER (?e.flow > 600)", name="high", streams=STREAMS)
+    )
+    found = engine.push(ROWS[2:])
+    assert [each.query for each in found].count("high") == 1
+    assert [each.query for each in found].count("query") == 3
+    engine.unregister("query")
+    assert engine.queries == ("high",)
+
+
+@pytest.mark.parametrize("kernel", ["interpreted", "compiled"])
+def test_an_engine_goes_on_from_where_another_stopped(kernel: str) -> None:
+    settings = kai.Settings(kernel=kernel)
+    first = kai.Engine(query(), lateness="0s", settings=settings)
+    before = first.push(ROWS[:3])
+    second = kai.Engine(query(), lateness="0s", settings=settings)
+    second.restore(first.snapshot())
+    assert rises([*before, *second.push(ROWS[3:])]) == RISES
+
+
+def test_the_language_is_seen_from_the_text() -> None:
+    made = kai.compile("SELECT ?c WHERE { { ?c :price ?p } SEQ { ?c :price ?q } }", streams={"s": "rdf"})
+    triples = [{"triple": "<urn:c> <urn:kaicep:price> <urn:low> .", "start": start} for start in (0, 1)]
+    assert len(list(kai.run(made, triples))) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"streams": {"air": {"sensor": "text"}}}, "no type is called text"),
+        ({"language": "SQL"}, "no language is called SQL"),
+        ({"now": "yesterday"}, "yesterday is no time"),
+        ({"streams": {"ait": {}}}, "air"),
+    ],
+)
+def test_a_mistake_names_the_way_out(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(kai.Mistake, match=message):
+        kai.compile(RISE, **{"streams": STREAMS, **given})
+
+
+def test_kaicep_is_imported_without_what_it_does_not_need() -> None:
+    script = (
+        "import kaicep, sys; print([each for each in sys.modules if each in {'numpy', 'pyarrow', 'numba'}])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_everything_that_is_offered_is_there() -> None:
+    def missing() -> Iterator[str]:
+        for name in kai.__all__:
+            if name != "spark" and not hasattr(kai, name):
+                yield name
+
+    assert list(missing()) == []
