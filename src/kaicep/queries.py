@@ -99,7 +99,7 @@ def compile(
     if knowledge is None:
         from kaicep.knowledge.store import Knowledge
 
-        knowledge = Knowledge.parse("")
+        knowledge = Knowledge.empty()
     catalog = Catalog(_streams(streams or {}, every), prefixes_of(every), knowledge)
     program, complete = build_program(parsed, catalog, _instant(now))
     return Query(program, complete, knowledge)

@@ -294,3 +294,29 @@ def test_a_state_without_anything_absent_is_saved_as_it_is_restored():
     again = Engine(run.program, run.catalog, run.knowledge, lateness=0)
     again.restore(saved)
     assert again.snapshot() == saved
+
+
+def test_a_pattern_may_shed_what_is_oldest_instead_of_giving_up() -> None:
+    limits = Limits(held=20, shed=True)
+    running = engine(
+        "SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b) FILTER (?b.k = 'end')",
+        lateness=0,
+        settings=Settings(limits=limits),
+    )
+    for seq in range(100):
+        assert running.push([event(seq, seq, "p", seq)]) == []
+        assert running.size <= 20
+    assert running.shed == {"q0": 100 - running.size}
+    found = running.push([event(100, 100, "end", 0)])
+    newest = {each.select["x"] for each in found}
+    assert newest == set(range(100 - len(newest), 100))
+
+
+def test_bytes_are_a_limit_too() -> None:
+    running = engine(
+        "SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b) FILTER (?b.k = 'end')",
+        lateness=0,
+        settings=Settings(limits=Limits(bytes=10_000)),
+    )
+    with pytest.raises(Failure, match="WINDOW"):
+        running.push([event(seq, seq, "p", seq) for seq in range(100)])

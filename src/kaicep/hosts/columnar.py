@@ -10,7 +10,7 @@ from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Pattern, Project, QueryPlan, WindowAggregate
 from kaicep.plan.results import Answer, derived_event
-from kaicep.plan.types import Type, Value
+from kaicep.plan.types import Type, Value, unify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -121,13 +121,15 @@ class CompiledQuery:
 
 
 def attribute_types(operator: CompiledOperator, plan: QueryPlan, catalog: Catalog) -> dict[str, Type]:
-    """The types of the columns that an operator reads; streams that have one agree about its type."""
+    """The types of the columns that an operator reads; int64 on one stream and float64 on another is that."""
     source = plan.root.input if isinstance(plan.root, Project) else None
     assert isinstance(source, Pattern | WindowAggregate)
-    known: dict[str, Type] = {}
-    for name in reversed(source.streams):
-        known.update(catalog.streams[name].attributes)
-    return {name: known[name] for name in operator.attributes}
+    types: dict[str, Type] = {}
+    for stream in source.streams:
+        for name, type in catalog.streams[stream].attributes:
+            if name in operator.attributes:
+                types[name] = unify(types.get(name, type), type) or type
+    return types
 
 
 def derived_events(matches: Matches, catalog: Catalog) -> list[Event]:

@@ -26,7 +26,7 @@ from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.runtime import Settings as PathSettings
 from kaicep.knowledge.store import Knowledge
-from kaicep.optimize import optimize, subplan
+from kaicep.optimize import RULES, Rule, optimize, subplan
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, SemanticFilter, WindowAggregate
@@ -51,7 +51,8 @@ class Settings:
 
     `parts` are the parts of sources to wait for, by stream; part 0 of each where nothing is said. `kernel`
     is "compiled" or "interpreted", the answers being the same; "auto" compiles where `events`, the number
-    of events that are expected, makes it worth while. What cannot be compiled is interpreted.
+    of events that are expected, makes it worth while. What cannot be compiled is interpreted. `rules` are
+    those of the optimiser.
     """
 
     limits: Limits = Limits()
@@ -59,6 +60,7 @@ class Settings:
     events: int | None = None
     paths: PathSettings = field(default_factory=PathSettings)
     parts: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    rules: Sequence[Rule] = RULES
 
 
 class _Query:
@@ -210,6 +212,12 @@ class Engine:
         operators = {id(each.operator): each.operator for each in self._steps}
         return waiting + sum(each.size for each in operators.values())
 
+    @property
+    def shed(self) -> dict[str, int]:
+        """By query, how many partial matches it let go of because it held too many."""
+        found = ((name, getattr(step.operator, "shed", 0)) for step in self._steps for name in step.names)
+        return {name: count for name, count in found if count}
+
     def _sorter(self, streams: tuple[str, ...]) -> Sorter:
         made = Sorter(streams, self._parts)
         self._sorters.append(made)
@@ -222,7 +230,7 @@ class Engine:
         columns: dict[tuple[str, ...], ColumnSorter],
     ) -> None:
         """Adds a query; those that begin together may have one sort stage for the same streams."""
-        optimized, _ = optimize(plan, self.catalog, self.knowledge)
+        optimized, _ = optimize(plan, self.catalog, self.knowledge, self.settings.rules)
         made = (
             self._compiled(plan, optimized, columns)
             if self._is_to_compile(optimized)
@@ -472,7 +480,7 @@ class Engine:
                 self._renew_compiled(query)
                 continue
             query.version = version
-            plan, _ = optimize(query.plan, self.catalog, self.knowledge)
+            plan, _ = optimize(query.plan, self.catalog, self.knowledge, self.settings.rules)
             if plan.root != query.optimized.root:
                 old = query.operator
                 key = id(old), subplan(plan)  # what was shared stays shared, if it is still the same
@@ -487,7 +495,7 @@ class Engine:
     def _renew_compiled(self, query: CompiledQuery) -> None:
         """A new operator with the old state: what it knows by the codes of strings is asked anew."""
         query.version = self.knowledge.version
-        query.optimized, _ = optimize(query.plan, self.catalog, self.knowledge)
+        query.optimized, _ = optimize(query.plan, self.catalog, self.knowledge, self.settings.rules)
         state = query.operator.snapshot()
         query.operator = compiled_operator(
             query.optimized,

@@ -204,7 +204,7 @@ class ColumnSorter:
         count = len(batch)
         low, high = identities(batch.stream, batch.part, batch.seq)
         columns = {
-            name: batch.column(name) if name in batch.types else _nulls(type, count)
+            name: _as(batch.column(name), type) if name in batch.types else _nulls(type, count)
             for name, type in self.attributes.items()
         }
         place = np.full(count, self.places[batch.stream], np.int16)
@@ -241,6 +241,16 @@ class ColumnSorter:
         for stream in self.streams:
             own = [each for each in events if each.stream == stream]
             self.offer(batch_of_events(stream, own, self.attributes, self.strings))
+
+
+def _as(column: Column, type: Type) -> Column:
+    """The column as a type that holds its values: an int64 may be widened."""
+    if column.type is type:
+        return column
+    data = column.data.astype(np.float64)
+    if column.valid is not None:
+        data[~column.valid] = np.nan
+    return Column(type, data)
 
 
 def _nulls(type: Type, count: int) -> Column:

@@ -13,8 +13,8 @@ The contract, for whoever writes another one:
   with the same answers. Constants of conditions may differ between the two: the state holds events and
   which of them belong together, never what a condition made of them. The format has a version, and is
   the same on every machine (`kernel.codec`).
-- `size` is what is held: events and partial matches. Above `Limits.held` the operator refuses to go on
-  with a `Failure` that says what to write instead.
+- `size` is what is held: events and partial matches. Above its `Limits` the operator refuses to go on
+  with a `Failure` that says what to write instead, or sheds what is oldest.
 """
 
 from __future__ import annotations
@@ -85,12 +85,22 @@ class Windowed:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one operator may hold: events and partial matches together.
+    """How much one operator may hold: events and partial matches together, and bytes.
 
-    A partial match takes about half a kilobyte, so this many fit into one gigabyte.
+    Above that it refuses to go on, or, with `shed`, a pattern lets go of what is oldest and counts it.
     """
 
     held: int = 2_000_000
+    bytes: int = 1 << 30
+    shed: bool = False
+
+    def most(self, bytes_each: int) -> int:
+        """How many may be held if each takes so many bytes.
+
+        >>> Limits(held=100, bytes=1_000).most(20)
+        50
+        """
+        return min(self.held, self.bytes // bytes_each)
 
 
 class Operator(Protocol):

@@ -27,6 +27,7 @@ from kaicep.plan.nodes import Interval, Pattern
 __all__ = ["PatternOperator", "place_in_order"]
 
 _SWEEPS_PER_WINDOW = 16
+_BYTES_EACH = 512  # about what a partial match takes, its event and its places in lists included
 
 
 class Partial:
@@ -160,7 +161,8 @@ class PatternOperator:
         self.name = name
         self.compiled = Compiled(pattern, semantics)
         self._semantics = semantics
-        self._limit = (limits or Limits()).held
+        self._limits = limits or Limits()
+        self._limit = self._limits.most(_BYTES_EACH)
         self._strict = pattern.match == "strict"
         self._next = pattern.match == "next"
         self._routes = _routes(self.compiled.chains)
@@ -187,6 +189,7 @@ class PatternOperator:
         self._held = 0
         self._buffered = 0
         self._serial = 0
+        self.shed = 0
         self._deadlines: list[tuple[int, int, Part, Candidate]] = []
         self._buckets: dict[int, list[Cell]] = {}
         self._bucket_order: list[int] = []
@@ -203,6 +206,8 @@ class PatternOperator:
             if event.ts > self.now:
                 self._move(event.ts, found)
             self._take(event, found)
+            while self._limits.shed and self.size > self._limit and self._held:
+                self._shed()
         return found
 
     def advance(self, watermark: float) -> list[Found]:
@@ -266,6 +271,24 @@ class PatternOperator:
             self._schedule(cell, min(item.until for item in cell.items))
         elif cell.index.get(cell.key) is cell:
             del cell.index[cell.key]
+
+    def _shed(self) -> None:
+        """Lets go of a tenth of the partial matches, those that began first."""
+        waiting = [
+            (item.partial.start.position, part, item)
+            for part in list(self.parts.values())
+            for index in part.waiting.values()
+            for cell in index.values()
+            for item in cell.items
+            if item.live
+        ]
+        waiting.sort(key=lambda each: each[0])
+        for _, part, item in waiting[: max(1, len(waiting) // 10)]:
+            if item.live:  # it waits at each place of its frontier
+                self._drop(part, item)
+                self.shed += 1
+        for part in list(self.parts.values()):
+            self._forget(part)
 
     def _drop(self, part: Part, item: Item) -> None:
         item.live = False
@@ -528,7 +551,7 @@ class PatternOperator:
         start.live += 1
         part.count += 1
         self._held += 1
-        if self._held + self._buffered > self._limit:
+        if self._held + self._buffered > self._limit * (1 + self._limits.shed):
             raise refuse(
                 f"{self.name} (MATCH {self.pattern.match})",
                 self.size,

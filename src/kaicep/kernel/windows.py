@@ -25,6 +25,8 @@ from kaicep.plan.types import Value
 
 __all__ = ["WindowOperator"]
 
+_BYTES_EACH = 512  # about what an event in a window takes
+
 
 class _Entry:
     """An event inside a window: its group, what is aggregated of it, what its PATHs selected."""
@@ -94,7 +96,7 @@ class WindowOperator:
         self.version = 0
         self.name = name
         self._semantics = semantics
-        self._limit = (limits or Limits()).held
+        self._limit = (limits or Limits()).most(_BYTES_EACH)
         self._chain = chain_of(node.input)
         self._streams = frozenset(self._chain.streams)
         self._partition_of = key_function(node.partition, node.streams)

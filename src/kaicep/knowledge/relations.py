@@ -367,6 +367,8 @@ class Relations:
             self._entities[key] = entity_in(event, stream, attribute, self.knowledge.in_epoch(epoch))
         found = self._entities[key]
         if found is None and self.unknown is not None and (event, attribute) not in self._counted:
+            if len(self._counted) >= _MOST_VALUES:
+                self._counted.clear()  # an event that old is asked about no more
             self._counted.add((event, attribute))
             self.unknown.add(event.stream, attribute, str(value))
         return found

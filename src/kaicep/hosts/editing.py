@@ -1,0 +1,149 @@
+"""An edited query: whether it may go on with the state of the old one, and what that keeps.
+
+A query that asks for more than before (a higher threshold, a narrower window, one condition more) finds
+everything that it still needs among the events which the old one holds. They are given to its operator
+again, in order, and what it finds among them is known already. Where the new query asks for less, it would
+have needed events that the old one has let go of: it begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kaicep.plan.chi import Absent
+from kaicep.plan.expressions import Call, Const, Expr
+from kaicep.plan.nodes import (
+    Annotate,
+    Filter,
+    Node,
+    Pattern,
+    Project,
+    QueryPlan,
+    Scan,
+    Semantic,
+    SemanticFilter,
+    WindowAggregate,
+)
+
+__all__ = ["why_anew"]
+
+
+def why_anew(old: QueryPlan, new: QueryPlan) -> str | None:
+    """Why an edited query cannot go on with the state of the old one; None where it can.
+
+    Both plans are optimised.
+    """
+    if not isinstance(old.root, Project) or not isinstance(new.root, Project):
+        return "it is EP-SPARQL"
+    before, after = old.root.input, new.root.input
+    if isinstance(before, Pattern) and isinstance(after, Pattern):
+        return _pattern(before, after)
+    if isinstance(before, WindowAggregate) and isinstance(after, WindowAggregate):
+        return _window(before, after)
+    return "it was a pattern and is a window now, or the other way round"
+
+
+def _pattern(old: Pattern, new: Pattern) -> str | None:
+    same = (
+        (old.sequence == new.sequence, "its SEQ is another"),
+        (old.streams == new.streams, "it reads other streams"),
+        (old.match == new.match, "its MATCH is another"),
+        ((old.skip, old.skip_variable) == (new.skip, new.skip_variable), "its AFTER MATCH is another"),
+        (old.partition == new.partition, "its PARTITION BY is another"),
+    )
+    for holds, reason in same:
+        if not holds:
+            return reason
+    if _asks_as_before(old, new):
+        return None
+    if old.match != "any":
+        return f"under MATCH {old.match} other conditions choose other events from the beginning"
+    if old.skip != "none":
+        return "with AFTER MATCH other conditions rule out other matches from the beginning"
+    if any(isinstance(each, Absent) for each in old.sequence):
+        return "what an absence has ruled out may not be ruled out any more"
+    if not _imply(new.conditions, old.conditions):
+        return "a condition that held is gone or asks for less"
+    if not all(
+        any(
+            set(window.variables) >= set(each.variables) and window.width <= each.width
+            for window in new.windows
+        )
+        for each in old.windows
+    ):
+        return "a WINDOW is gone or wider than before"
+    if not set(old.semantics) <= set(new.semantics):
+        return "its PATH is another"
+    return _chains(old.chains, new.chains)
+
+
+def _asks_as_before(old: Pattern, new: Pattern) -> bool:
+    """Whether only the columns differ."""
+    return (old.conditions, old.windows, old.semantics, old.chains) == (
+        new.conditions,
+        new.windows,
+        new.semantics,
+        new.chains,
+    )
+
+
+def _window(old: WindowAggregate, new: WindowAggregate) -> str | None:
+    if (old.streams, old.partition, old.group_by) != (new.streams, new.partition, new.group_by):
+        return "its streams, its PARTITION BY or its GROUP BY are others"
+    if old.semantics != new.semantics:
+        return "its PATH is another"
+    before, after = old.window, new.window
+    if before.kind != after.kind or before.variable != after.variable:
+        return "its WINDOW is of another kind"
+    if old.input == new.input and before == after:
+        return None
+    if before.width is None or after.width is None:
+        return "its WINDOW counts events, and counts others now"
+    if after.width > before.width or (before.kind == "batch" and after.width != before.width):
+        return "its WINDOW is wider than before, or ends at other times"
+    return _chains((old.input,), (new.input,))
+
+
+def _chains(old: Sequence[Node], new: Sequence[Node]) -> str | None:
+    for before, after in zip(old, new, strict=True):
+        scans, semantics, conditions = zip(_chain(before), _chain(after), strict=True)
+        if scans[0] != scans[1]:
+            return "a variable ranges over other streams, or its WITHIN is another"
+        if not set(semantics[0]) <= set(semantics[1]):
+            return "its PATH is another"
+        if not _imply(conditions[1], conditions[0]):
+            return "a FILTER is gone or lets more events pass"
+    return None
+
+
+def _chain(node: Node) -> tuple[Scan, tuple[Semantic, ...], tuple[Expr, ...]]:
+    semantics: tuple[Semantic, ...] = ()
+    conditions: tuple[Expr, ...] = ()
+    while not isinstance(node, Scan):
+        if isinstance(node, SemanticFilter):
+            semantics += node.conditions
+        elif isinstance(node, Filter):
+            conditions += node.conditions
+        assert isinstance(node, SemanticFilter | Filter | Annotate)
+        node = node.input
+    return node, semantics, conditions
+
+
+def _imply(new: Iterable[Expr], old: Iterable[Expr]) -> bool:
+    """Whether whatever fulfils the new conditions fulfils the old ones."""
+    stronger = tuple(new)
+    return all(any(_implies(each, wanted) for each in stronger) for wanted in old)
+
+
+def _implies(strong: Expr, weak: Expr) -> bool:
+    """Whether one condition implies another; seen where they are the same but for a threshold."""
+    if strong == weak:
+        return True
+    match strong, weak:
+        case Call(op, (left, Const(high, kind))), Call(other, (same, Const(low, likewise))):
+            if op != other or left != same or kind != likewise or not isinstance(high, int | float):
+                return False
+            if not isinstance(low, int | float):
+                return False
+            return (op in (">", ">=") and high >= low) or (op in ("<", "<=") and high <= low)
+    return False
