@@ -213,6 +213,15 @@ class Engine:
         for plan in query.program.queries:
             self._host.register(plan, query.catalog)
 
+    def edit(self, query: Query) -> dict[str, str]:
+        """Replaces queries by others of the same names; the others go on untouched.
+
+        A query that asks for more than before (a higher threshold, a narrower window) goes on with what it
+        holds. Returns, for those that begin anew, the reason.
+        """
+        reasons = {plan.name: self._host.edit(plan, query.catalog) for plan in query.program.queries}
+        return {name: reason for name, reason in reasons.items() if reason is not None}
+
     def unregister(self, name: str) -> None:
         """Removes a query and what it holds; the others go on untouched."""
         self._host.unregister(name)

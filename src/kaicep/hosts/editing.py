@@ -10,7 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kaicep.plan.chi import Absent
+from kaicep.kernel.codec import decode, read_event
+from kaicep.kernel.operator import Operator
+from kaicep.kernel.pattern import PatternOperator
+from kaicep.plan.chi import Absent, SpanWindow
+from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call, Const, Expr
 from kaicep.plan.nodes import (
     Annotate,
@@ -25,11 +29,11 @@ from kaicep.plan.nodes import (
     WindowAggregate,
 )
 
-__all__ = ["why_anew"]
+__all__ = ["asks_as_before", "held_events", "why_anew"]
 
 
 def why_anew(old: QueryPlan, new: QueryPlan) -> str | None:
-    """Why an edited query cannot go on with the state of the old one; None where it can.
+    """Why an edited query cannot go on with what the old one holds; None where it can.
 
     Both plans are optimised.
     """
@@ -54,7 +58,7 @@ def _pattern(old: Pattern, new: Pattern) -> str | None:
     for holds, reason in same:
         if not holds:
             return reason
-    if _asks_as_before(old, new):
+    if asks_as_before(old, new):
         return None
     if old.match != "any":
         return f"under MATCH {old.match} other conditions choose other events from the beginning"
@@ -64,27 +68,35 @@ def _pattern(old: Pattern, new: Pattern) -> str | None:
         return "what an absence has ruled out may not be ruled out any more"
     if not _imply(new.conditions, old.conditions):
         return "a condition that held is gone or asks for less"
-    if not all(
-        any(
-            set(window.variables) >= set(each.variables) and window.width <= each.width
-            for window in new.windows
-        )
-        for each in old.windows
-    ):
+    if not all(any(_inside(window, each) for window in new.windows) for each in old.windows):
         return "a WINDOW is gone or wider than before"
     if not set(old.semantics) <= set(new.semantics):
         return "its PATH is another"
     return _chains(old.chains, new.chains)
 
 
-def _asks_as_before(old: Pattern, new: Pattern) -> bool:
-    """Whether only the columns differ."""
+def _inside(narrow: SpanWindow, wide: SpanWindow) -> bool:
+    return set(narrow.variables) >= set(wide.variables) and narrow.width <= wide.width
+
+
+def asks_as_before(old: Node, new: Node) -> bool:
+    """Whether two patterns differ in nothing that decides what is held."""
+    if not isinstance(old, Pattern) or not isinstance(new, Pattern):
+        return False
     return (old.conditions, old.windows, old.semantics, old.chains) == (
         new.conditions,
         new.windows,
         new.semantics,
         new.chains,
     )
+
+
+def held_events(operator: Operator, streams: Sequence[str]) -> list[Event]:
+    """The events that an interpreted operator holds, in the order of the query."""
+    kind = "pattern" if isinstance(operator, PatternOperator) else "window"
+    found = [read_event(row) for row in decode(kind, operator.snapshot())["events"]]
+    places = {name: index for index, name in enumerate(streams)}
+    return sorted(found, key=lambda each: (each.ts, places[each.stream], each.order_within()))
 
 
 def _window(old: WindowAggregate, new: WindowAggregate) -> str | None:
@@ -106,12 +118,13 @@ def _window(old: WindowAggregate, new: WindowAggregate) -> str | None:
 
 def _chains(old: Sequence[Node], new: Sequence[Node]) -> str | None:
     for before, after in zip(old, new, strict=True):
-        scans, semantics, conditions = zip(_chain(before), _chain(after), strict=True)
-        if scans[0] != scans[1]:
+        scan, semantics, conditions = _chain(before)
+        other, more, stronger = _chain(after)
+        if scan != other:
             return "a variable ranges over other streams, or its WITHIN is another"
-        if not set(semantics[0]) <= set(semantics[1]):
+        if not set(semantics) <= set(more):
             return "its PATH is another"
-        if not _imply(conditions[1], conditions[0]):
+        if not _imply(stronger, conditions):
             return "a FILTER is gone or lets more events pass"
     return None
 

@@ -15,6 +15,7 @@ from kaicep.hosts.columnar import (
     derived_events,
     why_interpreted,
 )
+from kaicep.hosts.editing import asks_as_before, held_events, why_anew
 from kaicep.kernel.codec import decode_with, encode_with
 from kaicep.kernel.epsparql import EpOperator
 from kaicep.kernel.operator import Found, Limits, Operator, Semantics, Windowed
@@ -199,6 +200,53 @@ class Engine:
         self._parts.drop(name)
         if all(query.sorter is not gone.sorter for query in self._queries.values()):
             self._sorters.remove(gone.sorter)
+
+    def edit(self, plan: QueryPlan, catalog: Catalog | None = None) -> str | None:
+        """Replaces a query by another of its name, from the next event on; the others go on untouched.
+
+        It goes on with what the old one holds where that gives the same matches as if it had been there
+        before. Returns None then, and else why it begins anew.
+        """
+        old = self._queries.get(plan.name)
+        if old is None:
+            raise Mistake(Diagnostic(f"no query named {plan.name} is registered"))
+        if catalog is not None:
+            self.catalog = self._relations.catalog = self._relations.runtime.catalog = catalog
+        optimized, _ = optimize(plan, self.catalog, self.knowledge)
+        reason = why_anew(old.optimized, optimized)
+        if reason is None and (isinstance(old, CompiledQuery) or self._is_to_compile(optimized)):
+            reason = "compiled queries begin anew"
+        index = self._steps.index(old)
+        made: _Query | CompiledQuery
+        if reason is not None:
+            self._sorters = [each for each in self._sorters if self._is_used(each, old)]
+            self._add(plan, {}, {})
+            made = self._queries[plan.name]
+            self._steps.remove(made)
+        else:
+            assert isinstance(old, _Query)
+            made = _Query(plan, old.sorter)
+            made.version, made.optimized = old.version, optimized
+            made.projection = Projection(optimized, made.versioned)
+            made.operator = self._operator(optimized)
+            made.operator.version = old.version
+            self._hand_over(old, made)
+        self._steps[index] = self._queries[plan.name] = made
+        return reason
+
+    def _is_used(self, sorter: Sorter | ColumnSorter, old: _Query | CompiledQuery) -> bool:
+        """Whether anybody but this query is fed by the sort stage."""
+        return any(each.sorter is sorter for each in self._steps if each is not old)
+
+    def _hand_over(self, old: _Query, new: _Query) -> None:
+        """Gives the new operator what the old one holds; what it finds in that was found before."""
+        assert isinstance(old.optimized.root, Project)
+        assert isinstance(new.optimized.root, Project)
+        if asks_as_before(old.optimized.root.input, new.optimized.root.input):
+            new.operator.restore(old.operator.snapshot())
+        else:
+            new.operator.feed(held_events(old.operator, old.sorter.streams))
+            new.operator.advance(old.sorter.watermark)
 
     @property
     def queries(self) -> tuple[str, ...]:

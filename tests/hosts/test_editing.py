@@ -1,0 +1,84 @@
+"""An edited query goes on with what it holds where that is sound, and says why where it is not."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.hosts.letters import engine, event
+
+from kaicep.hosts.inprocess import Engine
+from kaicep.plan.events import Event, Match
+from kaicep.plan.nodes import QueryPlan
+
+PAIR = "SELECT ?a.x, ?b.x FROM (?a, s), (?b, s) FILTER (?a.x > {}) JOIN (?a.k = ?b.k) SEQ (?a, ?b)"
+PAIR += " WINDOW (?a, ?b, {})"
+MEAN = "SELECT AVG(?e.x) AS mean FROM (?e, s) FILTER (?e.x > {}) WINDOW (?e, sliding, {})"
+
+
+def plan_of(text: str) -> QueryPlan:
+    (found,) = engine(text)._queries.values()
+    return found.plan
+
+
+def answers(matches: list[Match]) -> list[str]:
+    return sorted(str((each.start, each.end, each.select, each.events)) for each in matches)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (PAIR.format(1, "9s"), PAIR.format(2, "9s")),
+        (PAIR.format(1, "9s"), PAIR.format(1, "4s")),
+        (PAIR.format(1, "9s"), PAIR.format(1, "9s") + " JOIN (?b.x > ?a.x)"),
+        (PAIR.format(1, "9s"), PAIR.format(1, "9s").replace("SELECT ?a.x,", "SELECT")),
+        (PAIR.format(1, "9s") + " MATCH next", PAIR.format(1, "9s").replace("?a.x,", "") + " MATCH next"),
+        (MEAN.format(0, "9s"), MEAN.format(0, "9s") + " HAVING (COUNT(?e) > 2)"),
+        (MEAN.format(0, "9s"), MEAN.format(1, "4s")),
+    ],
+)
+def test_what_asks_for_more_goes_on_as_if_it_had_been_there_before(before: str, after: str) -> None:
+    chance = random.Random(7)
+    events = [event(seq, seq / 2, chance.choice("pq"), chance.randrange(5)) for seq in range(60)]
+    edited, always = engine(before), engine(after)
+    edited.push(events[:30])
+    always.push(events[:30])
+    assert edited.edit(plan_of(after)) is None
+    wanted = answers(always.push(events[30:]))
+    assert len(wanted) > 5
+    assert answers(edited.push(events[30:])) == wanted
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (PAIR.format(2, "9s"), PAIR.format(1, "9s"), "lets more events pass"),
+        (PAIR.format(1, "4s"), PAIR.format(1, "9s"), "wider than before"),
+        (PAIR.format(1, "9s"), PAIR.format(1, "9s") + " MATCH next", "MATCH is another"),
+        (PAIR.format(1, "9s") + " MATCH next", PAIR.format(2, "9s") + " MATCH next", "under MATCH next"),
+        (PAIR.format(1, "9s"), MEAN.format(1, "9s"), "was a pattern"),
+        (MEAN.format(1, "4"), MEAN.format(2, "4"), "counts"),
+        (MEAN.format(1, "4s"), MEAN.format(1, "9s"), "wider"),
+    ],
+)
+def test_what_asks_for_less_begins_anew_and_says_why(before: str, after: str, reason: str) -> None:
+    running = engine(before)
+    running.push([event(seq, seq, "p", 3) for seq in range(5)])
+    assert reason in (running.edit(plan_of(after)) or "")
+    assert running.size == 0
+    later = [event(seq, 100 + seq, "p", 3 + seq) for seq in range(5, 10)]
+    fresh = engine(after)
+    assert answers(running.push(later)) == answers(fresh.push(later))
+
+
+def test_the_others_are_untouched() -> None:
+    running = engine(PAIR.format(1, "9s"), MEAN.format(0, "9s"))
+    alone = engine(PAIR.format(1, "9s"), MEAN.format(0, "9s"))
+    events = [event(seq, seq, "p", seq % 5) for seq in range(20)]
+
+    def of_q1(pushed: Engine, some: list[Event]) -> list[str]:
+        return answers([each for each in pushed.push(some) if each.query == "q1"])
+
+    assert of_q1(running, events[:10]) == of_q1(alone, events[:10])
+    running.edit(plan_of(PAIR.format(3, "9s")))
+    assert of_q1(running, events[10:]) == of_q1(alone, events[10:])
