@@ -39,6 +39,7 @@ TOP = {
     "server",
     "spark",
     "testing",
+    "why",
 }
 
 

@@ -1,0 +1,277 @@
+"""What made a match: its events, its conditions with the numbers filled in, the proofs of its PATHs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.convert import Unfit, convert
+from kaicep.plan.events import Event, Match
+from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous, walk
+from kaicep.plan.literals import native
+from kaicep.plan.nodes import Pattern, Program, Project, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.terms import Term
+from kaicep.plan.text import resolved_text
+from kaicep.plan.types import Type, Value
+from kaicep.reference.chains import chain_of, in_order, partitions
+from kaicep.reference.expressions import Environment, evaluate
+from kaicep.reference.semantics import KnowledgeSemantics
+from kaicep.reference.windows import window_answers
+from kaicep.why.proof import Proof, prove
+
+__all__ = ["Checked", "Reading", "Span", "Why", "filled", "find_match", "why"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An event of a match: the variable that it stands for, the event, the match it was derived from."""
+
+    variable: str
+    event: Event
+    derived: Match | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A condition: as it is written, and with the values of the match in it."""
+
+    text: str
+    filled: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """A WINDOW between events: how far apart they may be and how far they are, in microseconds."""
+
+    variables: tuple[str, ...]
+    width: int
+    spans: int
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A PATH, the event variables that it is about, and the proof that it holds."""
+
+    condition: Semantic
+    proof: Proof
+
+
+@dataclass(frozen=True)
+class Why:
+    """All that made a match."""
+
+    match: Match
+    plan: QueryPlan
+    events: tuple[Reading, ...]
+    conditions: tuple[Checked, ...] = ()
+    windows: tuple[Span, ...] = ()
+    paths: tuple[Shown, ...] = ()
+
+
+def find_match(matches: Iterable[Match], id: str) -> Match:
+    """The match with this id; a part of it from the beginning is enough where it is the only one."""
+    every = list(matches)
+    found = {each.id: each for each in every if each.id.startswith(id.lower())}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise Mistake(
+            Diagnostic(f"{len(found)} matches have an id that begins with {id}", hint="give more of it")
+        )
+    hint = did_you_mean(id, [each.id for each in every]) or "`kaicep match` shows the ids"
+    raise Mistake(Diagnostic(f"no match has the id {id}", hint=hint if every else "there is no match at all"))
+
+
+def why(
+    match: Match,
+    program: Program,
+    catalog: Catalog,
+    knowledge: Knowledge,
+    events: Sequence[Event],
+    matches: Iterable[Match] = (),
+) -> Why:
+    """What made a match. `events` are those of the run, `matches` all that it gave."""
+    plan = next(each for each in program.queries if each.name == match.query)
+    others = {(each.query, each.id): each for each in matches}
+    known: dict[tuple[str, int, int], Event] = {
+        (each.stream, each.part, each.seq): each for each in events if each.id is None
+    }
+
+    def event_of(identity: Mapping[str, object]) -> tuple[Event, Match | None]:
+        if "id" in identity:
+            made = others[str(identity["stream"]), str(identity["id"])]
+            return _derived(made, catalog), made
+        key = str(identity["stream"]), int(str(identity["part"])), int(str(identity["seq"]))
+        if key not in known:
+            raise Mistake(
+                Diagnostic(f"the event {key[2]} of part {key[1]} of {key[0]} is not among those given")
+            )
+        return known[key], None
+
+    source = plan.root.input if isinstance(plan.root, Project) else None
+    if isinstance(source, Pattern):
+        return _of_pattern(match, plan, source, catalog, knowledge, event_of)
+    if isinstance(source, WindowAggregate):
+        everything = [*events, *(_derived(each, catalog) for each in others.values())]
+        return _of_window(match, plan, source, catalog, knowledge, everything)
+    return Why(match, plan, ())
+
+
+def _derived(match: Match, catalog: Catalog) -> Event:
+    types = dict(catalog.streams[match.query].attributes)
+    values: dict[str, Value] = {}
+    for name, value in match.select.items():
+        if name in types:
+            try:
+                values[name] = convert(value, types[name])
+            except Unfit:
+                values[name] = None
+    return Event(match.query, 0, 0, match.end, values, id=match.id)
+
+
+# --- patterns ----------------------------------------------------------------------------------------------
+
+
+def _of_pattern(match, plan, pattern, catalog, knowledge, event_of) -> Why:  # type: ignore[no-untyped-def]
+    rounds: dict[str, list[Event]] = {}
+    readings: list[Reading] = []
+    for variable, shown in (match.events or {}).items():
+        for identity in shown if isinstance(shown, list) else [shown]:
+            event, derived = event_of(identity)
+            rounds.setdefault(variable, []).append(event)
+            readings.append(Reading(variable, event, derived))
+    readings.sort(key=lambda each: each.event.ts)
+    chains = [chain_of(each) for each in pattern.chains]
+    conditions = [each for chain in chains for each in chain.conditions]
+    paths = [each for chain in chains for each in chain.semantics]
+    checked = [made for each in (*conditions, *pattern.conditions) for made in _checked(each, rounds)]
+    windows = tuple(_span(each.variables, each.width, rounds) for each in pattern.windows)
+    shown_paths = tuple(_proofs((*paths, *pattern.semantics), rounds, match, catalog, knowledge))
+    return Why(match, plan, tuple(readings), tuple(checked), windows, shown_paths)
+
+
+def _span(variables: Sequence[str], width: int, rounds: Mapping[str, Sequence[Event]]) -> Span:
+    times = [each.ts for name in variables for each in rounds.get(name, ())]
+    return Span(tuple(variables), width, max(times) - min(times) if times else 0)
+
+
+def _checked(condition: Expr, rounds: Mapping[str, Sequence[Event]]) -> Iterator[Checked]:
+    """The condition with its values, once for each round that it had to hold in."""
+    if any(name not in rounds for name in _bare(condition)):
+        return  # it speaks of an event that was left out, or that had to be absent
+    loop = next((name for name in _bare(condition) if len(rounds[name]) > 1), None)
+    events = {name: found[0] for name, found in rounds.items()}
+    if loop is None:
+        yield _filled_in(condition, Environment(events, rounds=rounds))
+        return
+    for index, event in enumerate(rounds[loop]):
+        before = {loop: rounds[loop][index - 1]} if index else {}
+        if not index and any(isinstance(each, Previous) for each in walk(condition)):
+            continue
+        so_far = {**rounds, loop: rounds[loop][: index + 1]}
+        yield _filled_in(condition, Environment({**events, loop: event}, before, so_far))
+
+
+def _filled_in(condition: Expr, env: Environment) -> Checked:
+    return Checked(resolved_text(condition), filled(condition, env))
+
+
+def _bare(expr: Expr) -> frozenset[str]:
+    """The variables that an expression mentions outside of aggregates."""
+    if isinstance(expr, Aggregate):
+        return frozenset()
+    if isinstance(expr, Field):
+        return frozenset((expr.variable,))
+    return frozenset().union(*map(_bare, expr.children()))
+
+
+def filled(expr: Expr, env: Environment) -> str:
+    """An expression with its values; where it compares something that had to be calculated, that too.
+
+    >>> x = Field("e", "x", (("s", ("x",)),), Type.FLOAT64)
+    >>> rise = Call("-", (x, Const(500.0, Type.FLOAT64)), Type.FLOAT64)
+    >>> env = Environment({"e": Event("s", 0, 0, 0, {"x": 560.0})})
+    >>> filled(Call(">", (rise, Const(50, Type.INT64)), Type.BOOL), env)
+    '560.0 - 500.0 = 60.0 > 50'
+    """
+    match expr:
+        case Call("=" | "!=" | "<" | "<=" | ">" | ">=", (Call() as left, right)):
+            value = Const(evaluate(left, env), left.type)
+            compared = resolved_text(Call(expr.op, (value, _with_values(right, env)), Type.BOOL))
+            return f"{resolved_text(_with_values(left, env))} = {compared}"
+    return resolved_text(_with_values(expr, env))
+
+
+def _with_values(expr: Expr, env: Environment) -> Expr:
+    if isinstance(expr, Field | Previous | Aggregate):
+        return Const(evaluate(expr, env), _type(expr))
+    if isinstance(expr, Call):
+        return Call(expr.op, tuple(_with_values(each, env) for each in expr.args), expr.type)
+    return expr
+
+
+def _type(expr: Expr) -> Type | None:
+    return _type(expr.of) if isinstance(expr, Previous) else getattr(expr, "type", None)
+
+
+def _proofs(
+    conditions: Iterable[Semantic],
+    rounds: Mapping[str, Sequence[Event]],
+    match: Match,
+    catalog: Catalog,
+    knowledge: Knowledge,
+) -> Iterator[Shown]:
+    for condition in conditions:
+        if any(name not in rounds for name in condition.variables):
+            continue
+        binding = {name: rounds[name][0] for name in condition.variables}
+        for wanted in _wanted(condition, binding, match, catalog, knowledge):
+            proof = prove(condition, binding, catalog, knowledge, wanted)
+            if proof is not None:
+                yield Shown(condition, proof)
+                break
+
+
+def _wanted(
+    condition: Semantic, binding: Mapping[str, Event], match: Match, catalog: Catalog, knowledge: Knowledge
+) -> Iterator[dict[str, Term]]:
+    """The selected variables as the match has them; a match shows values, not terms."""
+    if not condition.selected:
+        yield {}
+        return
+    for row in KnowledgeSemantics(catalog, knowledge).solutions(condition, binding):
+        terms = {name: term for name, term in zip(condition.selected, row, strict=True) if term is not None}
+        if all(native(term) in match.select.values() for term in terms.values()):
+            yield terms
+
+
+# --- windows -----------------------------------------------------------------------------------------------
+
+
+def _of_window(
+    match: Match,
+    plan: QueryPlan,
+    node: WindowAggregate,
+    catalog: Catalog,
+    knowledge: Knowledge,
+    events: Sequence[Event],
+) -> Why:
+    semantics = KnowledgeSemantics(catalog, knowledge)
+    ordered = in_order((each for each in events if each.stream in node.streams), node.streams)
+    (variable, shown), *_ = (match.events or {}).items()
+    last = shown.get("last", shown)
+    for inside in partitions(ordered, node.partition).values():
+        for window in window_answers(node, inside, semantics):
+            newest = window.trigger or window.events[-1]
+            if (window.start, window.end) == (match.start, match.end) and newest.identity == last:
+                chain = chain_of(node.input)
+                having = [Checked(resolved_text(e), filled(e, window.environment)) for e in node.having]
+                rounds = {variable: [newest]}
+                conditions = [each for one in chain.conditions for each in _checked(one, rounds)]
+                paths = tuple(_proofs((*chain.semantics, *node.semantics), rounds, match, catalog, knowledge))
+                readings = tuple(Reading(variable, each) for each in window.events)
+                return Why(match, plan, readings, (*conditions, *having), (), paths)
+    return Why(match, plan, ())

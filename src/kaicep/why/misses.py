@@ -1,0 +1,233 @@
+"""Why there is no match near a time: how far events came, and what stopped those that came closest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise, product
+
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.chi import Absent
+from kaicep.plan.events import Event
+from kaicep.plan.expressions import Call, Expr, variables_of
+from kaicep.plan.nodes import Pattern, Project, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.text import group_text, resolved_text
+from kaicep.plan.time import format_duration
+from kaicep.reference.chains import Chain, chain_of, in_order, key_of, partitions
+from kaicep.reference.expressions import Environment, evaluate
+from kaicep.reference.semantics import KnowledgeSemantics
+from kaicep.reference.windows import window_answers
+from kaicep.why.match import filled
+
+__all__ = ["Miss", "Step", "WhyNot", "why_not"]
+
+_MINUTES = 5 * 60 * 1_000_000
+_COMBINATIONS = 200_000
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Step:
+    """A test that events of a variable have to pass, and how many did, of those that came so far."""
+
+    variable: str
+    text: str
+    came: int
+    passed: int
+
+
+@dataclass(frozen=True)
+class Miss:
+    """Events that came close: what stopped them, with its values, and by how much it fell short."""
+
+    events: Mapping[str, Event]
+    condition: str
+    filled: str
+    short: float | None
+
+
+@dataclass(frozen=True)
+class WhyNot:
+    """How far events came near a time, the nearest misses, and what was left out before."""
+
+    query: str
+    low: int
+    high: int
+    steps: tuple[Step, ...]
+    misses: tuple[Miss, ...]
+    late: tuple[Event, ...] = ()
+    complete: int = 0
+    """How many combinations are matches after all."""
+
+
+def why_not(
+    plan: QueryPlan,
+    catalog: Catalog,
+    knowledge: Knowledge,
+    events: Sequence[Event],
+    near: int,
+    key: str | None = None,
+) -> WhyNot:
+    """Why there is no match of a query near a time; `key` keeps to the events that have this value.
+
+    Loops and choices are looked at as if each variable stood for one event.
+    """
+    if not isinstance(plan.root, Project):
+        raise Mistake(Diagnostic(f"{plan.name} is EP-SPARQL, and its misses cannot be told yet"))
+    source = plan.root.input
+    assert isinstance(source, Pattern | WindowAggregate)
+    reach = _reach(source)
+    low, high = near - reach, near + reach
+    around = [
+        each
+        for each in events
+        if each.stream in source.streams
+        and low <= each.ts <= high
+        and (key is None or key in (str(value) for value in each.values.values()))
+    ]
+    seen = in_order((each for each in around if not each.late), source.streams)
+    semantics = KnowledgeSemantics(catalog, knowledge)
+    prefixes = dict(catalog.known_prefixes(plan.prefixes))
+    chains = [chain_of(each) for each in (source.chains if isinstance(source, Pattern) else (source.input,))]
+    steps: list[Step] = []
+    passed: dict[str, list[Event]] = {}
+    misses: list[Miss] = []
+    for chain in chains:
+        passed[chain.variable] = _through(chain, seen, semantics, prefixes, steps, misses)
+    complete = 0
+    if isinstance(source, WindowAggregate):
+        misses += _windows(source, seen, semantics)
+    elif len(chains) > 1:
+        found, complete = _combinations(source, passed, semantics, prefixes)
+        misses = [*found, *misses]
+    late = tuple(
+        each for each in around if each.late and any(_would_pass(one, each, semantics) for one in chains)
+    )
+    return WhyNot(plan.name, low, high, tuple(steps), tuple(_nearest(misses)), late, complete)
+
+
+def _reach(source: Pattern | WindowAggregate) -> int:
+    if isinstance(source, WindowAggregate):
+        return source.window.width or _MINUTES
+    return max((each.width for each in source.windows), default=_MINUTES)
+
+
+def _through(
+    chain: Chain,
+    events: Sequence[Event],
+    semantics: KnowledgeSemantics,
+    prefixes: Mapping[str, str],
+    steps: list[Step],
+    misses: list[Miss],
+) -> list[Event]:
+    """The events that a variable may take, and what stopped the others, test by test."""
+    name = chain.variable
+    left = [each for each in events if chain.sees(each)]
+    steps.append(Step(name, f"of {', '.join(chain.streams)}, inside WITHIN", len(events), len(left)))
+    for path in chain.semantics:
+        before, left = left, [each for each in left if semantics.solutions(path, {name: each})]
+        steps.append(Step(name, _path_text(path, prefixes), len(before), len(left)))
+    for condition in chain.conditions:
+        before, left = left, [each for each in left if evaluate(condition, Environment({name: each})) is True]
+        steps.append(Step(name, resolved_text(condition), len(before), len(left)))
+        stopped = (each for each in before if each not in left)
+        misses += [_miss(condition, {name: each}) for each in stopped]
+    return left
+
+
+def _path_text(path: Semantic, prefixes: Mapping[str, str]) -> str:
+    texts = (" ".join(group_text(each, 0, prefixes).split()) for each in path.alternatives)
+    return "PATH " + " OR ".join(texts)
+
+
+def _would_pass(chain: Chain, event: Event, semantics: KnowledgeSemantics) -> bool:
+    return chain.sees(event) and chain.passes(event) and chain.means(event, semantics)
+
+
+def _miss(condition: Expr, events: Mapping[str, Event], env: Environment | None = None) -> Miss:
+    env = env or Environment(dict(events))
+    return Miss(events, resolved_text(condition), filled(condition, env), _short(condition, env))
+
+
+def _short(condition: Expr, env: Environment) -> float | None:
+    """By how much a comparison of numbers misses, as a part of what it is compared with."""
+    if not isinstance(condition, Call) or condition.op not in ("<", "<=", ">", ">=", "="):
+        return None
+    left, right = (evaluate(each, env) for each in condition.args)
+    if isinstance(left, str) or isinstance(right, str) or left is None or right is None:
+        return None
+    return abs(left - right) / (abs(right) or 1.0)
+
+
+def _nearest(misses: Sequence[Miss]) -> list[Miss]:
+    """Those that came furthest and fell short by least, of each condition not too many."""
+    ranked = sorted(misses, key=lambda each: (-len(each.events), each.short is None, each.short or 0.0))
+    shown: list[Miss] = []
+    for each in ranked:
+        if sum(one.condition == each.condition for one in shown) < _SHOWN:
+            shown.append(each)
+    return shown[: 2 * _SHOWN]
+
+
+# --- several events ----------------------------------------------------------------------------------------
+
+
+def _combinations(
+    pattern: Pattern,
+    passed: Mapping[str, Sequence[Event]],
+    semantics: KnowledgeSemantics,
+    prefixes: Mapping[str, str],
+) -> tuple[list[Miss], int]:
+    """Combinations of events that exactly one thing keeps from being a match."""
+    absent = {each.variable for each in pattern.sequence if isinstance(each, Absent)}
+    names = [name for name in passed if name not in absent]
+    conditions = [each for each in pattern.conditions if absent.isdisjoint(variables_of(each))]
+    misses: list[Miss] = []
+    complete = 0
+    for some in islice(product(*(passed[name] for name in names)), _COMBINATIONS):
+        events = dict(zip(names, some, strict=True))
+        if any(first.ts >= second.ts for first, second in pairwise(some)):
+            continue
+        if len({key_of(pattern.partition, each) for each in some}) > 1:
+            continue
+        stopping = list(islice(_stopping(pattern, conditions, events, semantics, prefixes), 2))
+        if len(stopping) == 1:
+            misses.append(stopping[0])
+        complete += not stopping
+    return misses, complete
+
+
+def _stopping(
+    pattern: Pattern,
+    conditions: Sequence[Expr],
+    events: Mapping[str, Event],
+    semantics: KnowledgeSemantics,
+    prefixes: Mapping[str, str],
+) -> Iterator[Miss]:
+    env = Environment(dict(events), rounds={name: (each,) for name, each in events.items()})
+    for condition in conditions:
+        if evaluate(condition, env) is not True:
+            yield _miss(condition, events, env)
+    for window in pattern.windows:
+        times = [events[name].ts for name in window.variables if name in events]
+        spans = max(times) - min(times) if times else 0
+        if spans > window.width:
+            text = f"WINDOW of {format_duration(window.width)}"
+            yield Miss(events, text, f"they lie within {format_duration(spans)}", spans / window.width - 1)
+    for path in pattern.semantics:
+        if set(path.variables) <= set(events) and not semantics.solutions(path, events):
+            yield Miss(events, _path_text(path, prefixes), "no solution", None)
+
+
+def _windows(node: WindowAggregate, events: Sequence[Event], semantics: KnowledgeSemantics) -> list[Miss]:
+    """The windows for which HAVING did not hold."""
+    misses: list[Miss] = []
+    for inside in partitions(events, node.partition).values():
+        for window in window_answers(replace(node, having=()), inside, semantics):
+            failed = [each for each in node.having if evaluate(each, window.environment) is not True]
+            if failed:
+                newest = window.trigger or window.events[-1]
+                misses.append(_miss(failed[0], {node.window.variable: newest}, window.environment))
+    return misses

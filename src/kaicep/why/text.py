@@ -1,0 +1,187 @@
+"""Reasons as people and machines read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kaicep.plan.events import Event
+from kaicep.plan.terms import Iri, Literal, Term, Triple, n_triples
+from kaicep.plan.text import group_text, iri_text
+from kaicep.plan.time import format_duration, format_time
+from kaicep.why.match import Shown, Why
+from kaicep.why.misses import WhyNot
+from kaicep.why.proof import Statement
+
+__all__ = ["why_json", "why_not_json", "why_not_text", "why_text"]
+
+_MOST_EVENTS = 20
+
+
+def why_text(reason: Why, prefixes: Mapping[str, str]) -> str:
+    """All that made a match, in lines."""
+    return "\n".join(_lines(reason, prefixes))
+
+
+def _lines(reason: Why, prefixes: Mapping[str, str]) -> Iterator[str]:
+    match = reason.match
+    yield f"{match.query} matched from {format_time(match.start)} to {format_time(match.end)}"
+    yield f"  id {match.id}"
+    for name, value in match.select.items():
+        yield f"  {name} = {value['value'] if isinstance(value, dict) else value}"
+    if reason.events:
+        yield ""
+        yield "because of these events"
+    for each in reason.events[-_MOST_EVENTS:]:
+        yield f"  ?{each.variable}  {format_time(each.event.ts)}  {_place(each.event)}"
+        yield f"      {_values(each.event)}"
+    if len(reason.events) > _MOST_EVENTS:
+        yield f"  and {len(reason.events) - _MOST_EVENTS} before them"
+    if reason.conditions or reason.windows:
+        yield ""
+        yield "for which it holds that"
+    for checked in reason.conditions:
+        yield f"  {checked.text}"
+        yield f"      {checked.filled}"
+    for window in reason.windows:
+        names = ", ".join(f"?{name}" for name in window.variables)
+        yield f"  {names} lie within {format_duration(window.width)}"
+        yield f"      they lie within {format_duration(window.spans)}"
+    for shown in reason.paths:
+        yield ""
+        yield from _path_lines(shown, prefixes)
+
+
+def _path_lines(shown: Shown, prefixes: Mapping[str, str]) -> Iterator[str]:
+    yield "and of which it is known that"
+    for line in group_text(shown.condition.alternatives[0], 0, prefixes).splitlines():
+        yield f"  {line}"
+    for name, term in sorted(shown.proof.bindings.items()):
+        if not name.startswith("_:"):
+            yield f"      ?{name} is {_term(term, prefixes)}"
+    for statement in shown.proof.statements:
+        yield from _statement_lines(statement, prefixes, 1)
+
+
+_ORIGINS = {"event": "said by the event", "asserted": "said by the knowledge"}
+
+
+def _statement_lines(statement: Statement, prefixes: Mapping[str, str], depth: int) -> Iterator[str]:
+    origin = _ORIGINS.get(statement.rule, f"by the rule {statement.rule}, since")
+    yield f"{'    ' * depth}- {_triple(statement.triple, prefixes)}  ({origin})"
+    for each in statement.premises:
+        yield from _statement_lines(each, prefixes, depth + 1)
+
+
+def _place(event: Event) -> str:
+    where = f"{event.id}" if event.id is not None else f"part {event.part}, seq {event.seq}"
+    return f"{event.stream} ({where})"
+
+
+def _values(event: Event) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in event.values.items())
+
+
+def _triple(triple: Triple, prefixes: Mapping[str, str]) -> str:
+    return " ".join(_term(each, prefixes) for each in triple)
+
+
+def _term(term: Term, prefixes: Mapping[str, str]) -> str:
+    if isinstance(term, Iri):
+        return iri_text(term, prefixes)
+    return term.lexical if isinstance(term, Literal) else str(term)
+
+
+def why_not_text(reason: WhyNot) -> str:
+    """How far events came near a time, in lines."""
+    return "\n".join(_miss_lines(reason))
+
+
+def _miss_lines(reason: WhyNot) -> Iterator[str]:
+    yield f"{reason.query} between {format_time(reason.low)} and {format_time(reason.high)}"
+    before = None
+    for step in reason.steps:
+        if step.variable != before:
+            yield f"  ?{step.variable}"
+            before = step.variable
+        yield f"      {step.passed:,} of {step.came:,} events: {step.text}"
+    if reason.complete:
+        yield f"  {reason.complete:,} combinations of events fulfil everything: there are matches"
+    if reason.misses:
+        yield ""
+        yield "the nearest misses"
+    for miss in reason.misses:
+        short = "" if miss.short is None else f" (short by {miss.short:.0%})"
+        yield f"  it needs {miss.condition}"
+        yield f"      and there is {miss.filled}{short}"
+        for name, event in miss.events.items():
+            yield f"      ?{name}  {format_time(event.ts)}  {_place(event)}  {_values(event)}"
+    if reason.late:
+        yield ""
+        yield f"{len(reason.late)} events came too late, and would have been looked at:"
+        for event in reason.late[:_MOST_EVENTS]:
+            yield f"  {format_time(event.ts)}  {_place(event)}  {_values(event)}"
+
+
+# --- for machines ------------------------------------------------------------------------------------------
+
+
+def why_json(reason: Why) -> dict[str, Any]:
+    """All that made a match, as JSON holds it."""
+    return {
+        "match": reason.match.to_dict(),
+        "events": [
+            {
+                "variable": each.variable,
+                **each.event.identity,
+                "ts": format_time(each.event.ts),
+                "values": dict(each.event.values),
+            }
+            for each in reason.events
+        ],
+        "conditions": [{"text": each.text, "filled": each.filled} for each in reason.conditions],
+        "windows": [
+            {"variables": list(each.variables), "width_us": each.width, "spans_us": each.spans}
+            for each in reason.windows
+        ],
+        "paths": [
+            {
+                "variables": list(each.condition.variables),
+                "bindings": {name: str(term) for name, term in sorted(each.proof.bindings.items())},
+                "statements": [_statement_json(one) for one in each.proof.statements],
+            }
+            for each in reason.paths
+        ],
+    }
+
+
+def _statement_json(statement: Statement) -> dict[str, Any]:
+    return {
+        "triple": n_triples(statement.triple),
+        "rule": statement.rule,
+        "premises": [_statement_json(each) for each in statement.premises],
+    }
+
+
+def why_not_json(reason: WhyNot) -> dict[str, Any]:
+    """How far events came near a time, as JSON holds it."""
+    return {
+        "query": reason.query,
+        "from": format_time(reason.low),
+        "to": format_time(reason.high),
+        "steps": [
+            {"variable": each.variable, "test": each.text, "came": each.came, "passed": each.passed}
+            for each in reason.steps
+        ],
+        "misses": [
+            {
+                "condition": each.condition,
+                "filled": each.filled,
+                "short": each.short,
+                "events": {name: event.identity for name, event in each.events.items()},
+            }
+            for each in reason.misses
+        ],
+        "late": [each.identity for each in reason.late],
+        "matches": reason.complete,
+    }
