@@ -1,4 +1,5 @@
-"""The archive of past events: append once per source position, snapshot, prune, expire.
+"""The archive: one Delta table for each stream, in a folder; what was, exactly once, and quickly found.
 
-Events with their positions enter; the events of a snapshot and of a stretch of time leave. Empty so far.
+Batches of events with the source positions that they cover enter; snapshots leave: the events up to a
+version or a cut, read by time. `rewrite` turns a plan into one query over all of it.
 """

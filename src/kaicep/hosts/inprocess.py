@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,16 +83,20 @@ class _Query:
 class _TripleQueries:
     """The EP-SPARQL queries of an engine: one operator, and the sort stage that feeds it."""
 
-    def __init__(self, plans: tuple[QueryPlan, ...], sorter: Sorter, knowledge: Knowledge) -> None:
+    def __init__(
+        self, plans: tuple[QueryPlan, ...], sorter: Sorter, knowledge: Knowledge, settings: Settings
+    ) -> None:
         self.plans = plans
         self.sorter = sorter
+        self.settings = settings
         self.names = tuple(each.name for each in plans)
         self.text = "\n".join(each.text for each in plans)
         self.version = knowledge.version
         self.operator = self._made(knowledge)
 
     def _made(self, knowledge: Knowledge) -> EpOperator:
-        return EpOperator(self.plans, knowledge)
+        compiled = None if self.settings.kernel == "auto" else self.settings.kernel == "compiled"
+        return EpOperator(self.plans, knowledge, held=self.settings.limits.held, compiled=compiled)
 
     def answers(self, occurrences: Iterable[tuple[Triple, int, int]]) -> list[Answer]:
         """The matches that these occurrences and the watermark settle; their columns are texts."""
@@ -351,7 +356,7 @@ class Engine:
         read = (each for each in self.catalog.streams.values() if each.rdf or each.annotated)
         own = {each.name for each in plans}
         sorter = self._sorter(tuple(each.name for each in read if each.name not in own))
-        self._triples = _TripleQueries(plans, sorter, self.knowledge)
+        self._triples = _TripleQueries(plans, sorter, self.knowledge, self.settings)
         self._steps.append(self._triples)
         for each in plans:
             self._parts.derive(each.name)
@@ -439,6 +444,21 @@ class Engine:
         """No part will send an event below this time; returns what that settles."""
         self._parts.reach(ts)
         return self._run()
+
+    def stand(self, stream: str, part: int, newest: int, position: int) -> list[Match]:
+        """A part stands at a position, its newest event so far being of this time.
+
+        For an engine that was given the past by other means than the source; returns what that settles.
+        """
+        known = self._parts.part(stream, part)
+        known.max_ts = max(known.max_ts, newest)
+        known.next_seq = max(known.next_seq, position)
+        return self._run()
+
+    @property
+    def watermark(self) -> float:
+        """No event that is still to be looked at is earlier than this."""
+        return min((each.watermark for each in self._sorters), default=math.inf)
 
     def finish(self) -> list[Match]:
         """Ends the input; returns the rest of the matches."""

@@ -1,0 +1,97 @@
+"""An archive: a folder with one table for each stream, and one for the records that could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from kaicep.archive.columns import Shape
+from kaicep.archive.cut import Cut
+from kaicep.archive.dead import DEAD_LETTERS, DeadLetters
+from kaicep.archive.snapshot import Snapshot
+from kaicep.archive.stream import StreamTable
+from kaicep.archive.table import Table
+from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
+
+__all__ = ["Archive"]
+
+
+class Archive:
+    """The archive in a folder; the folder is made when the first stream comes in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def open(cls, folder: Path) -> Archive:
+        """An archive that there is."""
+        if not folder.is_dir():
+            raise Mistake(
+                Diagnostic(
+                    f"there is no archive in {folder}",
+                    hint=f"make one: kaicep ingest --stream NAME=FILE --archive {folder}",
+                )
+            )
+        return cls(folder)
+
+    def streams(self) -> list[str]:
+        """The names of the archived streams."""
+        try:
+            found = sorted(self.folder.iterdir())
+        except FileNotFoundError:
+            return []
+        return [
+            unquote(each.name.replace("~", "%"))
+            for each in found
+            if not each.name.startswith((".", "_")) and Table.exists(each)
+        ]
+
+    def stream(self, name: str, version: int | None = None) -> StreamTable:
+        """The table of a stream, at its newest version or at the one that is wanted."""
+        folder = self._folder(name)
+        if not Table.exists(folder):
+            raise Mistake(
+                Diagnostic(
+                    f"the archive {self.folder} has no stream {name}", hint=did_you_mean(name, self.streams())
+                )
+            )
+        return StreamTable(folder, name, version)
+
+    def made(self, name: str, shape: Shape) -> StreamTable:
+        """The table of a stream, which is made where there is none."""
+        folder = self._folder(name)
+        return StreamTable(folder, name) if Table.exists(folder) else StreamTable.create(folder, name, shape)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """The records that could not be read."""
+        return DeadLetters(self.folder / DEAD_LETTERS)
+
+    def snapshot(self, versions: Mapping[str, int] | None = None, cut: Cut | None = None) -> Snapshot:
+        """The archive as it is now, or at these versions of its tables; with a cut, up to there only."""
+        tables = {name: self.stream(name, (versions or {}).get(name)) for name in self.streams()}
+        held = Snapshot(tables)
+        if cut is None:
+            return held
+        for stream, part, position in cut.beyond(held.cut):
+            has = held.cut.next(stream, part)
+            raise Failure(
+                f"{stream}: the cut is at position {position} of part {part}, and the archive holds up to {has}"
+            )
+        return Snapshot(tables, cut)
+
+    def _folder(self, name: str) -> Path:
+        return self.folder / _quoted(name)
+
+
+def _quoted(name: str) -> str:
+    """A stream's name as that of a folder, in letters that no reader of tables takes for anything else.
+
+    A leading underscore is for tables of the archive itself, a leading dot for nobody.
+
+    >>> _quoted("air flow"), _quoted("_own")
+    ('air~20flow', '~5Fown')
+    """
+    made = quote(name, safe="").replace("~", "%7E").replace("%", "~")
+    return f"~{ord(made[0]):02X}{made[1:]}" if made.startswith((".", "_")) else made

@@ -1,0 +1,182 @@
+"""The columns of a stream's table, and events as rows of it.
+
+Beside the attributes, by their own names, a table has `ts` and the columns of the archive, which begin
+with an underscore. An RDF stream has the start of each record and its triples as N-Triples instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kaicep.archive.triples import read_triple
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.plan.events import Event
+from kaicep.plan.terms import n_triples
+from kaicep.plan.types import Type
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = [
+    "LATE",
+    "PART",
+    "SEQ",
+    "START",
+    "TRIPLES",
+    "TS",
+    "Shape",
+    "arrow_schema",
+    "events_of",
+    "extended",
+    "moments",
+    "rows_of",
+    "shape_of",
+]
+
+TS, PART, SEQ, LATE, START, TRIPLES = "ts", "_part", "_seq", "_late", "_start", "_triples"
+_OWN = (PART, SEQ, LATE, START, TRIPLES)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a table holds: the attributes in order, the one that has the time; or triples (`rdf`)."""
+
+    attributes: tuple[tuple[str, Type], ...] = ()
+    time: str = TS
+    rdf: bool = False
+
+
+def arrow_schema(shape: Shape) -> pyarrow.Schema:
+    """The columns of a table in their order."""
+    import pyarrow
+
+    fields = [(PART, pyarrow.int32()), (SEQ, pyarrow.int64()), (LATE, pyarrow.bool_())]
+    if shape.rdf:
+        fields += [(TS, moments()), (START, moments()), (TRIPLES, pyarrow.list_(pyarrow.string()))]
+        return pyarrow.schema(fields)
+    if TS not in dict(shape.attributes):
+        fields.append((TS, moments()))
+    kinds = _arrow_types()
+    return pyarrow.schema([*fields, *((name, kinds[type]) for name, type in shape.attributes)])
+
+
+def shape_of(schema: pyarrow.Schema, time: str) -> Shape:
+    """What a table with these columns holds."""
+    if TRIPLES in schema.names:
+        return Shape(rdf=True)
+    types = {kind: type for type, kind in _arrow_types().items()}
+    own = _OWN if time == TS else (*_OWN, TS)
+    return Shape(tuple((each.name, types[each.type]) for each in schema if each.name not in own), time)
+
+
+def moments() -> pyarrow.DataType:
+    """The type of every time in the archive: microseconds, UTC."""
+    import pyarrow
+
+    return pyarrow.timestamp("us", tz="UTC")
+
+
+def _arrow_types() -> Mapping[Type, pyarrow.DataType]:
+    import pyarrow
+
+    return {
+        Type.BOOL: pyarrow.bool_(),
+        Type.INT64: pyarrow.int64(),
+        Type.FLOAT64: pyarrow.float64(),
+        Type.STRING: pyarrow.string(),
+        Type.TIMESTAMP: moments(),
+    }
+
+
+def extended(stream: str, held: Shape, wanted: Shape) -> Shape:
+    """What a table holds after more comes in: new attributes are added, none changes its type.
+
+    >>> extended("s", Shape((("x", Type.INT64),)), Shape((("y", Type.STRING),))).attributes
+    (('x', Type.INT64), ('y', Type.STRING))
+    """
+    if held.rdf != wanted.rdf:
+        first, then = ("triples", "records") if held.rdf else ("records", "triples")
+        raise Mistake(Diagnostic(f"stream {stream}: the archive holds {first}, and these are {then}"))
+    if not held.rdf and held.time != wanted.time:
+        raise Mistake(
+            Diagnostic(
+                f"stream {stream}: its time is {held.time} in the archive, and {wanted.time} here",
+                hint="give the annotation that the archive was made with",
+            )
+        )
+    known = dict(held.attributes)
+    for name, type in wanted.attributes:
+        if known.setdefault(name, type) is not type:
+            raise Mistake(
+                Diagnostic(
+                    f"stream {stream}: {name} is {known[name]} in the archive, and {type} here",
+                    hint=f'an archived attribute keeps its type: "types": {{"{name}": "{known[name]}"}} '
+                    "in the annotation, or a new archive",
+                )
+            )
+    return check_names(stream, replace(held, attributes=tuple(known.items())))
+
+
+def check_names(stream: str, shape: Shape) -> Shape:
+    """The shape, if its attributes can be told apart as columns: Delta does not look at their case."""
+    seen: dict[str, str] = {each: each for each in (PART, SEQ, LATE, *(() if shape.time == TS else (TS,)))}
+    for name, _ in shape.attributes:
+        other = seen.setdefault(name.lower(), name)
+        if other != name or name in _OWN:
+            what = "a column of the archive itself" if other in (*_OWN, TS) else f"the attribute {other}"
+            raise Mistake(
+                Diagnostic(
+                    f"stream {stream}: the attribute {name} cannot be told from {what}",
+                    hint="rename it at the source; names that differ in case only are one name in a table",
+                )
+            )
+    return shape
+
+
+def rows_of(events: Sequence[Event], shape: Shape) -> pyarrow.Table:
+    """Events as rows; an attribute that an event does not have is null."""
+    import pyarrow
+
+    schema = arrow_schema(shape)
+    columns: dict[str, list[Any]] = {
+        TS: [each.ts for each in events],
+        PART: [each.part for each in events],
+        SEQ: [each.seq for each in events],
+        LATE: [each.late for each in events],
+    }
+    if shape.rdf:
+        columns[START] = [each.ts if each.start is None else each.start for each in events]
+        columns[TRIPLES] = [[n_triples(triple) for triple in each.triples] for each in events]
+    for name, _ in shape.attributes:
+        if name != TS:
+            columns[name] = [each.values.get(name) for each in events]
+    return pyarrow.Table.from_arrays(
+        [pyarrow.array(columns[each.name], each.type) for each in schema], schema=schema
+    )
+
+
+def events_of(stream: str, rows: pyarrow.RecordBatch | pyarrow.Table, shape: Shape) -> Iterator[Event]:
+    """Rows as events."""
+    columns = {name: _plain(rows.column(name)) for name in rows.column_names}
+    own = (columns[PART], columns[SEQ], columns[TS], columns[LATE])
+    if shape.rdf:
+        for part, seq, ts, late, start, texts in zip(*own, columns[START], columns[TRIPLES], strict=True):
+            triples = tuple(read_triple(each) for each in texts)
+            yield Event(stream, part, seq, ts, {}, late, start=start, triples=triples)
+        return
+    names = [name for name, _ in shape.attributes if name in columns]
+    values = zip(*(columns[name] for name in names), strict=True) if names else ((),) * rows.num_rows
+    for part, seq, ts, late, row in zip(*own, values, strict=True):
+        yield Event(stream, part, seq, ts, dict(zip(names, row, strict=True)), late)
+
+
+def _plain(column: pyarrow.Array | pyarrow.ChunkedArray) -> list[Any]:
+    """A column's values as plan.types has them: a time is a number of microseconds."""
+    import pyarrow
+
+    if pyarrow.types.is_timestamp(column.type):
+        column = column.cast(pyarrow.int64())
+    found: list[Any] = column.to_pylist()
+    return found

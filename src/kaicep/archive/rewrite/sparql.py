@@ -1,0 +1,547 @@
+"""A query as one SPARQL query over the RDF view of the archive (rules 1 to 5 of section 5.2 of the paper).
+
+1. FILTER: a property of the event, and a FILTER on its value. 2. JOIN: the same between events. 3. SEQ:
+FILTERs on their times. 4. WINDOW: a FILTER on the difference of the first and the last time. 5. Order:
+ORDER BY the time of the match. Beyond the paper: PATHs as they are, absence as NOT EXISTS, strict
+contiguity as no event between, and windows with aggregates, where each event is joined with those in
+its window.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kaicep.archive.rewrite.expressions import (
+    constant_text,
+    expression_sparql,
+    fields_in,
+    must_be_there,
+)
+from kaicep.archive.rewrite.logical import (
+    Absence,
+    Applied,
+    Asked,
+    Path,
+    Slot,
+    asked,
+    refusal,
+    window_slot,
+)
+from kaicep.archive.rewrite.view import (
+    ARCHIVE,
+    HAS_TIME,
+    MICROS,
+    ORDER,
+    STREAM,
+    attribute_iri,
+    attribute_namespace,
+    property_of,
+    stream_iri,
+)
+from kaicep.plan.algebra import element_variables, substitute
+from kaicep.plan.catalog import EVENT, Catalog
+from kaicep.plan.expressions import Aggregate, Exists, Expr, Field, walk
+from kaicep.plan.literals import format_xsd_duration
+from kaicep.plan.nodes import Pattern, Project, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.sparql import (
+    Alternative,
+    Filter,
+    Group,
+    Inverse,
+    Negated,
+    Predicate,
+    Repeat,
+    Triples,
+    Values,
+    may_be_empty,
+)
+from kaicep.plan.sparql import Sequence as PathSequence
+from kaicep.plan.terms import XSD, Iri, Variable
+from kaicep.plan.text import group_text, iri_text
+from kaicep.plan.types import Type
+
+__all__ = ["Rewritten", "rewrite_to_sparql", "variable_name"]
+
+_SAFE = re.compile(r"[^A-Za-z0-9_]")
+_AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A query as SPARQL, and what its answer has: a node for each slot, the selected variables of PATHs.
+
+    Of a window, `members` has the places of its events in the order of the view, and `selected` those
+    of the PATHs. `unknown` are PATHs that are not true of an event with an entity that nobody knows.
+    """
+
+    plan: QueryPlan
+    text: str
+    slots: tuple[Slot, ...]
+    selected: tuple[str, ...]
+    asked: Asked | None = None
+
+
+def rewrite_to_sparql(plan: QueryPlan, catalog: Catalog) -> Rewritten:
+    """A resolved chi-CEP query as one SPARQL query; `Unsupported` with the reason where it cannot be."""
+    source = plan.root.input if isinstance(plan.root, Project) else None
+    if isinstance(source, Pattern):
+        return _Writer(plan, catalog).pattern(asked(plan))
+    if isinstance(source, WindowAggregate):
+        return _Writer(plan, catalog).window()
+    raise refusal(plan, "what EP-SPARQL says: intervals are not in the view")
+
+
+@dataclass
+class _Scope:
+    """The lines of one group, and the values that it has bound so far."""
+
+    lines: list[str] = field(default_factory=list)
+    bound: dict[tuple[str, Field], str] = field(default_factory=dict)
+
+    def inner(self) -> _Scope:
+        """A group inside this one, which sees what this one has bound."""
+        return _Scope([], dict(self.bound))
+
+
+class _Writer:
+    """Writes one query."""
+
+    def __init__(self, plan: QueryPlan, catalog: Catalog) -> None:
+        self.plan = plan
+        self.catalog = catalog
+        scans = {name for name in plan.reads if name in catalog.streams}
+        self.prefixes = {
+            **dict(plan.prefixes),
+            **{_prefix(name): attribute_namespace(name) for name in sorted(scans)},
+            "evt": dict(plan.prefixes).get("evt", EVENT),
+            "kai": ARCHIVE,
+            "xsd": XSD,
+        }
+        self._taken = {name for each in plan.root.walk() for name in _path_variables(each)}
+
+    # --- patterns ---
+
+    def pattern(self, question: Asked) -> Rewritten:
+        """Rules 1 to 5, and what goes beyond them."""
+        self._taken |= {each.name for each in question.slots}
+        scope = _Scope()
+        slots = {each.variable: each.name for each in reversed(question.slots)}
+        for slot in question.slots:
+            own = [each for each in question.conditions if self._alone(each) == slot.name]
+            others = [each for each in question.conditions if self._alone(each) is None]
+            self._event(scope, slot, own, self._read(slot.name, others, slots))
+        for each in question.conditions:
+            if self._alone(each) is None:
+                self._condition(scope, each)
+        self._same_partition(scope, question.slots[0].name, [each.name for each in question.slots[1:]])
+        for number, path in enumerate(question.paths):
+            self._path(scope, path, number, question.selected)
+        for first, then in question.earlier:
+            scope.lines.append(f"FILTER ({_time(first)} < {_time(then)})")
+        for one, other in question.apart:
+            scope.lines.append(f"FILTER (?{one} != ?{other})")
+        for first, last, width in question.spans:
+            scope.lines.append(f"FILTER ({_time(last)} - {_time(first)} <= {_duration(width)})")
+        for first, then in question.adjacent:
+            self._nothing_between(scope, question, first, then)
+        for absence in question.absences:
+            self._absence(scope, absence, question)
+        shown = [f"?{each.name}" for each in question.slots]
+        shown += [each for each in dict.fromkeys(scope.bound.values()) if each in self._wanted(scope)]
+        shown += [f"?{variable_name(each)}" for each in question.selected]
+        last = " ".join(_time(each) for each in question.groups[-1])
+        text = self._text(
+            f"SELECT DISTINCT {' '.join(dict.fromkeys(shown))}", scope.lines, f"ORDER BY {last}"
+        )
+        return Rewritten(self.plan, text, question.slots, question.selected, question)
+
+    def _wanted(self, scope: _Scope) -> set[str]:
+        """The variables of selected attributes."""
+        assert isinstance(self.plan.root, Project)
+        fields = {each.expr for each in self.plan.root.columns if isinstance(each.expr, Field)}
+        return {text for (_, found), text in scope.bound.items() if found in fields}
+
+    def _alone(self, applied: Applied) -> str | None:
+        """The slot that a condition is about, where it is one alone."""
+        names = {*applied.slots.values(), *applied.previous.values()}
+        return names.pop() if len(names) == 1 else None
+
+    def _read(self, slot: str, conditions: Iterable[Applied], slots: Mapping[str, str]) -> dict[Field, bool]:
+        """What is read of an event besides its own conditions, each with whether it must be there."""
+        found: dict[Field, bool] = {}
+        for applied in conditions:
+            needed = must_be_there(applied.expr)
+            for each, previous in fields_in(applied.expr):
+                places = applied.previous if previous else applied.slots
+                if places[each.variable] == slot:
+                    found[each] = found.get(each, False) or (each, previous) in needed
+        assert isinstance(self.plan.root, Project)
+        source = self.plan.root.input
+        assert isinstance(source, Pattern)
+        for expr in source.partition:
+            found |= {each: found.get(each, False) for each, _ in fields_in(expr)}
+        for column in self.plan.root.columns:
+            if isinstance(column.expr, Field) and slots.get(column.expr.variable) == slot and not column.many:
+                found.setdefault(column.expr, False)
+        return found
+
+    def _event(
+        self, scope: _Scope, slot: Slot, conditions: Iterable[Applied], read: Mapping[Field, bool]
+    ) -> None:
+        """An event with what is asked of it alone, and what is read of it.
+
+        Where some of that may be missing it is a group of its own, so that it is settled event by event
+        and not for every combination of events.
+        """
+        inner = scope.inner()
+        self._slot(inner, slot)
+        for each in conditions:
+            self._condition(inner, each)
+        for found, required in read.items():
+            self._value(inner, slot.name, found, required)
+        scope.bound |= inner.bound
+        optional = any(line.startswith("OPTIONAL") for line in inner.lines)
+        scope.lines += ["{", *(f"  {line}" for line in inner.lines), "}"] if optional else inner.lines
+
+    def _slot(self, scope: _Scope, slot: Slot, ordered: bool = False) -> None:
+        """An event of its streams, inside its bounds, with its time."""
+        name = f"?{slot.name}"
+        streams = [self._iri(stream_iri(each)) for each in slot.streams]
+        if len(streams) == 1:
+            scope.lines.append(f"{name} {self._iri(STREAM)} {streams[0]} .")
+        else:
+            scope.lines.append(f"{name} {self._iri(STREAM)} {name}_stream .")
+            scope.lines.append(f"FILTER ({name}_stream IN ({', '.join(streams)}))")
+        scope.lines.append(f"{name} {self._iri(HAS_TIME)} {_time(slot.name)} .")
+        if ordered:
+            scope.lines.append(f"{name} {self._iri(ORDER)} {_order(slot.name)} .")
+        within = slot.within
+        if within.low is not None:
+            sign = ">=" if within.low_inclusive else ">"
+            scope.lines.append(
+                f"FILTER ({_time(slot.name)} {sign} {constant_text(within.low, Type.TIMESTAMP)})"
+            )
+        if within.high is not None:
+            sign = "<=" if within.high_inclusive else "<"
+            scope.lines.append(
+                f"FILTER ({_time(slot.name)} {sign} {constant_text(within.high, Type.TIMESTAMP)})"
+            )
+
+    def _ordered(self, scope: _Scope, names: Iterable[str]) -> None:
+        """Binds the places of events in the order, where that is not done yet."""
+        for name in names:
+            line = f"?{name} {self._iri(ORDER)} {_order(name)} ."
+            if line not in scope.lines:
+                scope.lines.append(line)
+
+    # --- conditions ---
+
+    def _condition(self, scope: _Scope, applied: Applied) -> None:
+        for each, previous in sorted(must_be_there(applied.expr), key=lambda found: str(found)):
+            places = applied.previous if previous else applied.slots
+            self._value(scope, places[each.variable], each, required=True)
+        text = self._expression(scope, applied)
+        scope.lines.append(f"FILTER {text if text.startswith('(') else f'({text})'}")
+
+    def _expression(self, scope: _Scope, applied: Applied) -> str:
+        def value(found: Field, previous: bool) -> str:
+            places = applied.previous if previous else applied.slots
+            return self._value(scope, places[found.variable], found, required=False)
+
+        return expression_sparql(applied.expr, value, self.plan.name)
+
+    def _value(self, scope: _Scope, slot: str, found: Field, required: bool) -> str:
+        """The variable that holds a field's value; the patterns that bind it are added where needed."""
+        key = slot, found
+        if key in scope.bound:
+            return scope.bound[key]
+        if all(read == ("ts",) for _, read in found.sources):
+            return scope.bound.setdefault(key, _time(slot))
+        name = self._fresh(f"{slot}_{found.name}")
+        scope.bound[key] = name
+        one = property_of(found, dict(self.catalog.streams), self.catalog.vocabulary)
+        if one is not None:
+            pattern = f"?{slot} {self._iri(one)} {name} ."
+            scope.lines.append(pattern if required else f"OPTIONAL {{ {pattern} }}")
+        else:
+            self._first_of(scope, slot, found, name, required)
+        widened = found.type is Type.FLOAT64 and self._has_integers(found)
+        if widened:
+            scope.bound[key] = f"xsd:double({name})"
+        return scope.bound[key]
+
+    def _has_integers(self, found: Field) -> bool:
+        return any(
+            self.catalog.streams[stream].type_of(each) is Type.INT64
+            for stream, read in found.sources
+            for each in read
+        )
+
+    def _first_of(self, scope: _Scope, slot: str, found: Field, name: str, required: bool) -> None:
+        """Of several attributes the first that is not null; those of other streams are not there."""
+        read = [(stream, each) for stream, names in found.sources for each in names]
+        parts = []
+        for number, (stream, each) in enumerate(read):
+            part = f"{name}_{number}"
+            one = HAS_TIME if each == "ts" else attribute_iri(stream, each)
+            scope.lines.append(f"OPTIONAL {{ ?{slot} {self._iri(one)} {part} . }}")
+            parts.append(part)
+        scope.lines.append(f"BIND (COALESCE({', '.join(parts)}) AS {name})" if parts else f"# {name} is null")
+        if required:
+            scope.lines.append(f"FILTER (BOUND({name}))")
+
+    def _same_partition(self, scope: _Scope, one: str, others: Sequence[str]) -> None:
+        source = self.plan.root.input if isinstance(self.plan.root, Project) else None
+        assert isinstance(source, Pattern | WindowAggregate)
+        for expr in source.partition:
+            mine = self._of_event(scope, expr, one)
+            for other in others:
+                scope.lines.append(f"FILTER {_same(mine, self._of_event(scope, expr, other))}")
+
+    def _of_event(self, scope: _Scope, expr: Expr, slot: str) -> str:
+        """A value of an event by which it is partitioned or grouped, whichever variable is named."""
+
+        def value(found: Field, previous: bool) -> str:
+            return self._value(scope, slot, found, required=False)
+
+        return expression_sparql(expr, value, self.plan.name)
+
+    # --- PATHs ---
+
+    def _path(self, scope: _Scope, path: Path, number: int, selected: Sequence[str]) -> None:
+        """A PATH as it is; its own variables are named apart from those of other PATHs."""
+        groups = [self._group(path, each, number, selected) for each in path.semantic.alternatives]
+        if len(groups) == 1:
+            scope.lines += [
+                line.strip() for line in group_text(groups[0], 0, self.prefixes).split("\n")[1:-1]
+            ]
+            return
+        texts = [group_text(each, 1, self.prefixes) for each in groups]
+        scope.lines += " UNION ".join(texts).split("\n") if texts else ["FILTER (false)"]
+
+    def _group(self, path: Path, group: Group, number: int, selected: Sequence[str]) -> Group:
+        _check_group(self.plan, group, path.semantic)
+        renamed: dict[str, Variable] = {}
+        for name in element_variables(group):
+            if name in path.slots:
+                renamed[name] = Variable(path.slots[name])
+            elif name in selected:
+                renamed[name] = Variable(variable_name(name))
+            else:
+                apart = "" if self._is_only(path) else f"_{number}"
+                renamed[name] = Variable(variable_name(name.removeprefix("_:")) + apart)
+        return substitute(group, renamed)  # type: ignore[arg-type]  # one variable for another
+
+    def _is_only(self, path: Path) -> bool:
+        """Whether the PATH is about each of its variables once, so that its names are its own."""
+        return all(slot == name for name, slot in path.slots.items())
+
+    # --- absence and contiguity ---
+
+    def _absence(self, scope: _Scope, absence: Absence, question: Asked) -> None:
+        self._ordered(scope, (*absence.after, *absence.before))
+        inner = scope.inner()
+        name = absence.slot.name
+        self._slot(inner, absence.slot, ordered=True)
+        for each in absence.conditions:
+            self._condition(inner, each)
+        self._same_partition(inner, question.slots[0].name, [name])
+        for number, path in enumerate(absence.paths):
+            self._path(inner, path, 1000 + number, ())
+        inner.lines += [f"FILTER ({_order(each)} < {_order(name)})" for each in absence.after]
+        inner.lines += [f"FILTER ({_order(name)} < {_order(each)})" for each in absence.before]
+        if absence.width is not None:
+            inner.lines += [
+                f"FILTER ({_time(name)} - {_time(each)} <= {_duration(absence.width)})"
+                for each in absence.first
+            ]
+        self._not_exists(scope, inner)
+
+    def _nothing_between(self, scope: _Scope, question: Asked, first: str, then: str) -> None:
+        self._ordered(scope, (first, then))
+        inner = scope.inner()
+        name = self._fresh("between").removeprefix("?")
+        scan = question.slots[0]
+        self._slot(inner, Slot(name, name, question.pattern.streams, scan.within), ordered=True)
+        self._same_partition(inner, first, [name])
+        inner.lines.append(f"FILTER ({_order(first)} < {_order(name)} && {_order(name)} < {_order(then)})")
+        self._not_exists(scope, inner)
+
+    def _not_exists(self, scope: _Scope, inner: _Scope) -> None:
+        scope.lines += ["FILTER NOT EXISTS {", *(f"  {line}" for line in inner.lines), "}"]
+
+    # --- windows ---
+
+    def window(self) -> Rewritten:
+        """Every event with those in its window; or the events of each batch together."""
+        node, slot, filters, paths = window_slot(self.plan)
+        width = node.window.width
+        assert width is not None
+        self._taken |= {slot.name}
+        scope = _Scope()
+        sliding = node.window.kind == "sliding"
+        selected = tuple(dict.fromkeys(name for each in node.semantics for name in each.selected))
+        self._member(scope, node, slot, filters, (*node.semantics, *paths), 0, selected)
+        if sliding:
+            inside = Slot(self._fresh(f"{slot.name}_in")[1:], slot.variable, slot.streams, slot.within)
+            self._member(scope, node, inside, filters, (*node.semantics, *paths), 1, ())
+            self._same_partition(scope, slot.name, [inside.name])
+            scope.lines.append(f"FILTER ({_order(inside.name)} <= {_order(slot.name)})")
+            scope.lines.append(f"FILTER ({_time(slot.name)} - {_time(inside.name)} < {_duration(width)})")
+            by = [
+                f"?{slot.name}",
+                _time(slot.name),
+                _order(slot.name),
+                *(f"?{variable_name(each)}" for each in selected),
+            ]
+            member, order = inside.name, f"ORDER BY {_time(slot.name)} {_order(slot.name)}"
+        else:
+            keys = [self._of_event(scope, each, slot.name) for each in (*node.partition, *node.group_by)]
+            scope.lines.append(f"?{slot.name} {self._iri(MICROS)} ?{slot.name}_micros .")
+            window = self._fresh("window")
+            scope.lines.append(f"BIND (FLOOR(?{slot.name}_micros / {width}) AS {window})")
+            names = [self._fresh(f"key{number}") for number in range(len(keys))]
+            scope.lines += [f"BIND ({key} AS {name})" for key, name in zip(keys, names, strict=True)]
+            by, member, order = [window, *names], slot.name, f"ORDER BY {window}"
+        # What a sliding window holds of other groups shows in its start only.
+        aggregates = [] if sliding and node.group_by else list(self._aggregates(scope, member))
+        own = dict.fromkeys(
+            (*by, f"?{member}", _order(member), *(value for _, _, value in aggregates if value))
+        )
+        lines = [f"SELECT DISTINCT {' '.join(own)} WHERE {{", *(f"  {line}" for line in scope.lines), "}"]
+        shown = [each for each in by if not each.endswith(("_ts", "_order"))]
+        shown += [f"({op}({value or '*'}) AS {name})" for op, name, value in aggregates]
+        shown.append(f'(GROUP_CONCAT({_order(member)}; separator=" ") AS ?members)')
+        text = self._text(f"SELECT {' '.join(shown)}", lines, f"GROUP BY {' '.join(by)}\n{order}")
+        return Rewritten(self.plan, text, (slot,), selected)
+
+    def _member(
+        self,
+        scope: _Scope,
+        node: WindowAggregate,
+        slot: Slot,
+        filters: Sequence[Expr],
+        paths: Sequence[Semantic],
+        number: int,
+        selected: Sequence[str],
+    ) -> None:
+        """An event that passes the FILTERs and the PATHs of the window."""
+        self._slot(scope, slot, ordered=True)
+        for each in filters:
+            self._condition(scope, Applied(each, {slot.variable: slot.name}, {}))
+        for at, semantic in enumerate(paths):
+            places = dict.fromkeys(semantic.variables, slot.name)
+            self._path(scope, Path(semantic, places), 100 * number + at, selected)
+
+    def _aggregates(self, scope: _Scope, member: str) -> Iterator[tuple[str, str, str | None]]:
+        """The selected aggregates that SPARQL has; those over an expression, or of other kinds, it has not.
+
+        They are for a reader: a match has the exact ones (semantics 1), made from its members.
+        """
+        assert isinstance(self.plan.root, Project)
+        for column in self.plan.root.columns:
+            found = column.expr
+            if not isinstance(found, Aggregate) or found.op not in _AGGREGATES:
+                continue
+            name = self._fresh(column.name)
+            if found.of is None:
+                yield found.op, name, f"?{member}"
+            elif isinstance(found.of, Field):
+                value = self._value(scope, member, found.of, required=False)
+                yield ("COUNT DISTINCT" if found.distinct else found.op), name, value
+
+    # --- text ---
+
+    def _fresh(self, name: str) -> str:
+        made = variable_name(name)
+        while made in self._taken:
+            made += "_"
+        self._taken.add(made)
+        return f"?{made}"
+
+    def _iri(self, iri: Iri) -> str:
+        return iri_text(iri, self.prefixes)
+
+    def _text(self, select: str, lines: Sequence[str], order: str) -> str:
+        body = "\n".join(f"  {line}" for line in lines)
+        text = f"{select}\nWHERE {{\n{body}\n}}\n{order}\n"
+        used = sorted(
+            (name, iri) for name, iri in self.prefixes.items() if re.search(rf"(?<![\w:<]){name}:", text)
+        )
+        return "".join(f"PREFIX {name}: <{iri}>\n" for name, iri in used) + text
+
+
+def _check_group(plan: QueryPlan, group: Group, semantic: Semantic) -> None:
+    """Refuses PATHs that mean something else beside the events of the whole archive."""
+    events = set(semantic.variables)
+    patterns = []
+    for element in group.elements:
+        if isinstance(element, Triples):
+            patterns += element.patterns
+        elif not isinstance(element, Filter | Values) or (
+            isinstance(element, Filter) and any(isinstance(each, Exists) for each in walk(element.condition))
+        ):
+            raise refusal(plan, f"a PATH with {type(element).__name__.upper()} beside all events at once")
+        elif events & element_variables(element):
+            raise refusal(plan, "a PATH that compares the event itself")
+    if any(isinstance(each.predicate, Variable) or _odd(each.predicate) for each in patterns):
+        raise refusal(plan, "a PATH whose way may lead back to events")
+    led_to = {each.object for each in patterns}
+    for each in patterns:
+        if isinstance(each.object, Variable) and each.object.name in events:
+            raise refusal(plan, "a PATH that leads to an event")
+        free = isinstance(each.subject, Variable) and each.subject.name not in events
+        if free and each.subject not in led_to:
+            raise refusal(plan, f"a PATH in which {each.subject} may be any event")
+
+
+def _odd(predicate: Predicate) -> bool:
+    match predicate:
+        case Inverse() | Negated():
+            return True
+        case Repeat(of):
+            return may_be_empty(predicate) or _odd(of)
+        case PathSequence(parts):
+            return may_be_empty(predicate) or any(
+                _odd(each) for each in parts if not isinstance(each, Repeat) or _odd(each.of)
+            )
+        case Alternative(parts):
+            return any(map(_odd, parts))
+    return False
+
+
+def _path_variables(node: object) -> Iterator[str]:
+    for semantic in (*getattr(node, "semantics", ()), *getattr(node, "conditions", ())):
+        if isinstance(semantic, Semantic):
+            for group in semantic.alternatives:
+                yield from (variable_name(each.removeprefix("_:")) for each in element_variables(group))
+
+
+def _prefix(stream: str) -> str:
+    made = _SAFE.sub("_", stream)
+    return made if made[:1].isalpha() else f"s{made}"
+
+
+def variable_name(name: str) -> str:
+    """A name as that of a SPARQL variable."""
+    return _SAFE.sub("_", name)
+
+
+def _time(slot: str) -> str:
+    return f"?{slot}_ts"
+
+
+def _order(slot: str) -> str:
+    return f"?{slot}_order"
+
+
+def _duration(micros: int) -> str:
+    return f'"{format_xsd_duration(micros)}"^^xsd:dayTimeDuration'
+
+
+def _same(one: str, other: str) -> str:
+    """Whether two values are one; null is a value, and is not equal to itself in SPARQL."""
+    there = f"COALESCE({one} = {one}, false) || COALESCE({other} = {other}, false)"
+    return f"(COALESCE({one} = {other}, !({there})))"

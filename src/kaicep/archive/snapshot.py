@@ -1,0 +1,160 @@
+"""A snapshot: the archive at one moment, read by stretch of time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kaicep.archive.columns import LATE, PART, SEQ, TS, Shape, events_of, moments
+from kaicep.archive.cut import Cut
+from kaicep.archive.parquet import DataFile, in_time
+from kaicep.archive.stream import StreamTable
+from kaicep.errors import Failure
+from kaicep.plan.events import Event
+from kaicep.plan.nodes import Interval
+
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.dataset
+
+__all__ = ["Snapshot"]
+
+_BATCH = 65_536
+EVERYTHING = Interval()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Tables at their versions. With `until`, of each part only what lies before that cut."""
+
+    tables: Mapping[str, StreamTable] = field(default_factory=dict)
+    until: Cut | None = None
+
+    @cached_property
+    def cut(self) -> Cut:
+        """The source positions that it holds: all before these, and none after."""
+        held = {name: each.positions for name, each in self.tables.items()}
+        return self.until if self.until is not None else Cut(held)
+
+    @cached_property
+    def versions(self) -> Mapping[str, int]:
+        """The versions of its tables."""
+        return {name: each.table.version for name, each in self.tables.items()}
+
+    def shape(self, stream: str) -> Shape:
+        """What the events of a stream hold."""
+        return self.tables[stream].shape
+
+    def expired(self, stream: str) -> int | None:
+        """The time before which events were removed."""
+        return self.tables[stream].table.state.expired
+
+    def files(self, stream: str, within: Interval = EVERYTHING) -> list[DataFile]:
+        """The files that may hold events inside the bounds, by time; no other is opened."""
+        return [each for each in self.tables[stream].table.files() if each.touches(within)]
+
+    def batches(
+        self,
+        stream: str,
+        within: Interval = EVERYTHING,
+        where: pyarrow.dataset.Expression | None = None,
+        as_seen: bool = False,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """The rows inside the bounds in the order of the stream, as Arrow batches.
+
+        `where` is a condition on the columns besides; `as_seen` leaves late rows out. Files whose times
+        overlap are sorted together in memory: compaction keeps them apart.
+        """
+        table = self.tables[stream].table
+        condition = _all_of(chain(_bounds(within), self._before(stream), () if where is None else (where,)))
+        if as_seen:
+            import pyarrow.compute as pc
+
+            seen = ~pc.field(LATE)
+            condition = seen if condition is None else condition & seen
+        for group in _overlapping(self.files(stream, within)):
+            rows = _read(table.folder, group, table.schema, condition)
+            if rows.num_rows:
+                yield from in_time(rows).to_batches(max_chunksize=_BATCH)
+
+    def events(
+        self,
+        stream: str,
+        within: Interval = EVERYTHING,
+        where: pyarrow.dataset.Expression | None = None,
+        as_seen: bool = False,
+    ) -> Iterator[Event]:
+        """The events inside the bounds, in the order of the stream."""
+        shape = self.shape(stream)
+        for batch in self.batches(stream, within, where, as_seen):
+            yield from events_of(stream, batch, shape)
+
+    def _before(self, stream: str) -> Iterator[pyarrow.dataset.Expression]:
+        """What keeps rows beyond the cut out, where the table holds any."""
+        import pyarrow.compute as pc
+
+        if self.until is None or self.until.positions.get(stream) == self.tables[stream].positions:
+            return
+        wanted = self.until.positions.get(stream, {})
+        inside = [(pc.field(PART) == part) & (pc.field(SEQ) < after) for part, after in wanted.items()]
+        yield _any_of(inside)
+
+
+def _read(folder: Path, files: Iterable[DataFile], schema: pyarrow.Schema, condition: Any) -> pyarrow.Table:
+    """The rows of some files for which a condition holds; a column that a file does not have is null."""
+    import pyarrow
+    import pyarrow.dataset
+
+    paths = [str(folder / each.path) for each in files]
+    try:
+        return pyarrow.dataset.dataset(paths, schema, format="parquet").to_table(filter=condition)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise Failure(f"cannot read {folder}: {error}") from None
+
+
+def _overlapping(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
+    """Files, which come by time, in groups whose times do not overlap those of other groups."""
+    group: list[DataFile] = []
+    reached = -math.inf
+    for each in sorted(files, key=lambda file: -math.inf if file.low is None else file.low):
+        if group and each.low is not None and each.low > reached:
+            yield group
+            group = []
+        group.append(each)
+        reached = max(reached, each.reach)
+    if group:
+        yield group
+
+
+def _bounds(within: Interval) -> Iterator[pyarrow.dataset.Expression]:
+    import pyarrow
+    import pyarrow.compute as pc
+
+    ts = pc.field(TS)
+    if within.low is not None:
+        low = pyarrow.scalar(within.low, moments())
+        yield ts >= low if within.low_inclusive else ts > low
+    if within.high is not None:
+        high = pyarrow.scalar(within.high, moments())
+        yield ts <= high if within.high_inclusive else ts < high
+
+
+def _all_of(conditions: Iterable[pyarrow.dataset.Expression]) -> pyarrow.dataset.Expression | None:
+    made = None
+    for each in conditions:
+        made = each if made is None else made & each
+    return made
+
+
+def _any_of(conditions: Iterable[pyarrow.dataset.Expression]) -> pyarrow.dataset.Expression:
+    import pyarrow.compute as pc
+
+    made = pc.scalar(False)
+    for each in conditions:
+        made = made | each
+    return made

@@ -1,0 +1,267 @@
+"""The table of one stream: batches come in, each source position once (semantics 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kaicep.archive.columns import (
+    LATE,
+    PART,
+    SEQ,
+    TS,
+    Shape,
+    arrow_schema,
+    check_names,
+    extended,
+    rows_of,
+    shape_of,
+)
+from kaicep.archive.parquet import DataFile, discard, in_time, measured, write_files
+from kaicep.archive.state import Ranges, fresh, moved
+from kaicep.archive.table import Table, attempts
+from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.plan.events import Event
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Appended", "StreamTable"]
+
+_TIME = "kaicep.time"
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What an append did: the rows that it added, those of them that are late, the version after it."""
+
+    rows: int
+    late: int
+    version: int
+
+
+class StreamTable:
+    """A stream's table. Two of them on one folder may append at the same time: each row gets in once."""
+
+    def __init__(self, folder: Path, stream: str, version: int | None = None) -> None:
+        self.stream = stream
+        self.table = Table(folder, stream, version)
+
+    @classmethod
+    def create(cls, folder: Path, stream: str, shape: Shape) -> StreamTable:
+        """Makes the table of a stream that was not archived so far."""
+        schema = arrow_schema(check_names(stream, shape))
+        Table.create(folder, stream, schema, {_TIME: shape.time})
+        return cls(folder, stream)
+
+    @property
+    def shape(self) -> Shape:
+        """What it holds."""
+        return shape_of(self.table.schema, self.table.about.get(_TIME, TS))
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next position of each part."""
+        return {int(part): at for part, at in self.table.state.next.items()}
+
+    @property
+    def newest(self) -> dict[int, int]:
+        """The largest `ts` of each part so far, by which the next ones are judged to be late or not."""
+        return {int(part): ts for part, ts in self.table.state.newest.items()}
+
+    # --- rows come in ---
+
+    def append(
+        self,
+        rows: pyarrow.Table | Sequence[Event],
+        ranges: Mapping[int, tuple[int, int]],
+        shape: Shape | None = None,
+        lateness: int | None = None,
+        sources: Mapping[int, str] | None = None,
+    ) -> Appended:
+        """Adds what is not there yet.
+
+        `rows` are events, or rows with the columns of this table, in order of position within each part;
+        `ranges` what they cover of each part, from its first position to the one after the last. `shape`
+        is that of the rows, where they may have attributes that the table does not. `sources` names the
+        source behind each part, which may not change. Rows further than `lateness` behind the newest of
+        their part are marked late; marks that they have stay.
+        """
+        covered, named = _by_text(ranges), _by_text(sources or {})
+
+        def once() -> Appended:
+            self.table.refresh()
+            state = self.table.state
+            new = fresh(self.stream, state, covered)
+            if not new:
+                moved(self.stream, state, {}, {}, named)
+                return Appended(0, 0, self.table.version)
+            if shape is not None:
+                self._widen(shape)
+            made = self._conforming(rows)
+            kept, newest = _marked(_within(made, new), state.newest, lateness)
+            after = moved(self.stream, state, new, newest, named)
+            files = self._written(kept)
+            try:
+                self.table.commit(after, files)
+            except BaseException:
+                discard(self.table.folder, (each.path for each in files))
+                raise
+            late = kept.column(LATE).to_pylist().count(True) if lateness is not None else 0
+            return Appended(kept.num_rows, late, self.table.version)
+
+        return attempts(self.stream, once)
+
+    def commit_files(
+        self,
+        paths: Sequence[Path],
+        ranges: Mapping[int, tuple[int, int]],
+        shape: Shape | None = None,
+        sources: Mapping[int, str] | None = None,
+    ) -> Appended:
+        """Adds Parquet files that somebody else has written into the table's folder, late marks and all.
+
+        They hold every event of the ranges and nothing else. Files cannot be cut: they must begin where
+        the table ends. Where it holds all of them already, they are removed, and nothing is added. A
+        file in order of `ts`, with `ts` as INT64 microseconds, is one that a time range can leave out.
+        """
+        covered, named = _by_text(ranges), _by_text(sources or {})
+        folder = self.table.folder.resolve()
+        names = [each.resolve().relative_to(folder).as_posix() for each in paths]
+
+        def once() -> Appended:
+            self.table.refresh()
+            state = self.table.state
+            new = fresh(self.stream, state, covered)
+            if not new:
+                discard(self.table.folder, names)
+                return Appended(0, 0, self.table.version)
+            for part, (held, _) in new.items():
+                if covered[part][0] != held or new.keys() != covered.keys():
+                    raise Failure(
+                        f"{self.stream}: the archive holds part {part} up to position {held}; files that "
+                        f"begin at {covered[part][0]} hold some of it again, and cannot be cut"
+                    )
+            if shape is not None:
+                self._widen(shape)
+            files = [measured(self.table.folder, each) for each in names]
+            self._check(names)
+            newest, late = self._summary(names)
+            after = moved(self.stream, state, new, newest, named)
+            self.table.commit(after, files)
+            return Appended(sum(each.rows for each in files), late, self.table.version)
+
+        return attempts(self.stream, once)
+
+    def _widen(self, shape: Shape) -> None:
+        """Adds the attributes that the table does not have."""
+        held = self.shape
+        wanted = extended(self.stream, held, shape)
+        if wanted != held:
+            known = {name for name, _ in held.attributes}
+            new = [
+                each for each in arrow_schema(wanted) if each.name not in (*self.table.schema.names, *known)
+            ]
+            self.table.add_columns(new)
+
+    def _conforming(self, rows: pyarrow.Table | Sequence[Event]) -> pyarrow.Table:
+        """The rows with exactly the columns of the table."""
+        import pyarrow
+
+        schema = self.table.schema
+        if not isinstance(rows, pyarrow.Table):
+            return rows_of(rows, self.shape).select(schema.names)
+        unknown = [each for each in rows.column_names if each not in schema.names]
+        if unknown:
+            raise Mistake(Diagnostic(f"{self.stream}: the archive has no column {unknown[0]}"))
+        columns = [
+            rows.column(each.name).cast(each.type)
+            if each.name in rows.column_names
+            else pyarrow.repeat(
+                pyarrow.scalar(False if each.name == LATE else None, each.type), rows.num_rows
+            )
+            for each in schema
+        ]
+        return pyarrow.Table.from_arrays(columns, schema=schema)
+
+    def _written(self, rows: pyarrow.Table) -> list[DataFile]:
+        try:
+            return write_files(self.table.folder, in_time(rows))
+        except OSError as error:
+            raise Failure(f"cannot write to {self.table.folder}: {error}; nothing was appended") from None
+
+    def _check(self, names: Sequence[str]) -> None:
+        """Refuses files whose columns are not those of the table."""
+        import pyarrow.parquet
+
+        schema = self.table.schema
+        for name in names:
+            found = pyarrow.parquet.read_schema(self.table.folder / name)
+            for each in found:
+                at = schema.get_field_index(each.name)
+                if at < 0 or schema.field(at).type != each.type:
+                    wanted = "no such column" if at < 0 else str(schema.field(at).type)
+                    raise Mistake(
+                        Diagnostic(
+                            f"{self.stream}: {name} has {each.name} as {each.type}; the archive: {wanted}"
+                        )
+                    )
+
+    def _summary(self, names: Sequence[str]) -> tuple[dict[str, int], int]:
+        """The largest time of each part in some files, and how many of their rows are late."""
+        import pyarrow
+        import pyarrow.dataset
+
+        if not names:
+            return {}, 0
+        paths = [str(self.table.folder / each) for each in names]
+        rows = pyarrow.dataset.dataset(paths, format="parquet").to_table([TS, PART, LATE])
+        most = rows.group_by(PART).aggregate([(TS, "max")])
+        times = most.column(f"{TS}_max").cast(pyarrow.int64()).to_pylist()
+        late = rows.column(LATE).to_pylist().count(True)
+        return dict(zip(map(str, most.column(PART).to_pylist()), times, strict=True)), late
+
+
+def _by_text(given: Mapping[int, Any]) -> dict[str, Any]:
+    return {str(part): value for part, value in given.items()}
+
+
+def _within(rows: pyarrow.Table, new: Ranges) -> pyarrow.Table:
+    """The rows whose positions are new."""
+    import pyarrow.compute as pc
+
+    mask = None
+    for part, (first, after) in new.items():
+        seq = rows.column(SEQ)
+        here = pc.and_(
+            pc.equal(rows.column(PART), int(part)),
+            pc.and_(pc.greater_equal(seq, first), pc.less(seq, after)),
+        )
+        mask = here if mask is None else pc.or_(mask, here)
+    return rows.filter(mask)
+
+
+def _marked(
+    rows: pyarrow.Table, newest: Mapping[str, int], lateness: int | None
+) -> tuple[pyarrow.Table, dict[str, int]]:
+    """The rows with their late marks, and the largest time of each part."""
+    import numpy
+    import pyarrow
+
+    parts = rows.column(PART).to_numpy()
+    times = rows.column(TS).cast(pyarrow.int64()).to_numpy()
+    late = rows.column(LATE).to_numpy(zero_copy_only=False).astype(bool).copy()
+    largest: dict[str, int] = {}
+    for part in numpy.unique(parts):
+        at = numpy.flatnonzero(parts == part)
+        at = at[numpy.argsort(rows.column(SEQ).to_numpy()[at], kind="stable")]
+        own = times[at]
+        before = newest.get(str(part), int(own[0]))
+        running = numpy.maximum.accumulate(numpy.concatenate(([before], own)))
+        if lateness is not None:
+            late[at] |= own < running[:-1] - lateness
+        largest[str(part)] = int(running[-1])
+    place = rows.schema.get_field_index(LATE)
+    return rows.set_column(place, LATE, pyarrow.array(late)), largest

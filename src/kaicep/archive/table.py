@@ -1,0 +1,219 @@
+"""One Delta table and the state that its commits carry: committed whole, by one writer at a time.
+
+Delta lets two writers append side by side. Here the second must look again first, since what the first
+has added may be the very events that it holds. So a commit is for one version and no other: it fails
+where another writer was quicker, and `attempts` tries again from what is there by then.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kaicep.archive.parquet import DataFile, add_action, listed
+from kaicep.archive.state import State
+from kaicep.errors import Diagnostic, Failure, Mistake
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["ATTEMPTS", "Conflict", "Table", "attempts"]
+
+ATTEMPTS = 20
+"""How often a commit is tried while others are quicker."""
+
+APPLICATION = "kaicep"
+_STATE = "kaicep"
+_CONFIGURATION = {"delta.dataSkippingStatsColumns": "ts"}
+
+T = TypeVar("T")
+
+
+class Conflict(Exception):
+    """Another writer has committed in between; nothing has happened."""
+
+
+def attempts(name: str, what: Callable[[], T]) -> T:
+    """Does something that ends in a commit, again from the start where another writer was quicker."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return what()
+        except Conflict:
+            time.sleep(random.uniform(0, 0.02 * 2 ** min(attempt, 5)))
+    raise Failure(f"{name}: other writers were quicker {ATTEMPTS} times in a row; nothing was changed")
+
+
+class Table:
+    """A Delta table in a folder, at one of its versions."""
+
+    def __init__(self, folder: Path, name: str, version: int | None = None) -> None:
+        self.folder = folder
+        self.name = name
+        self._delta = _opened(folder, version)
+        self._state: State | None = None
+
+    @classmethod
+    def exists(cls, folder: Path) -> bool:
+        """Whether there is a table in a folder."""
+        return (folder / "_delta_log").is_dir() and _delta().DeltaTable.is_deltatable(str(folder))
+
+    @classmethod
+    def create(
+        cls, folder: Path, name: str, schema: pyarrow.Schema, about: Mapping[str, str] | None = None
+    ) -> Table:
+        """Makes a table, or opens it where another writer was quicker."""
+        delta = _delta()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            delta.DeltaTable.create(
+                str(folder),
+                schema,
+                name=name,
+                configuration={**_CONFIGURATION, **(about or {})},
+                commit_properties=delta.CommitProperties(custom_metadata={_STATE: State().text()}),
+                raise_if_key_not_exists=False,
+            )
+        except (delta.exceptions.DeltaError, OSError) as error:
+            if not cls.exists(folder):
+                raise Failure(f"cannot make the table {folder}: {error}") from None
+        return cls(folder, name)
+
+    @property
+    def version(self) -> int:
+        """The version that is looked at."""
+        return int(self._delta.version())
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """Its columns."""
+        import pyarrow
+
+        return pyarrow.schema(self._delta.schema().to_arrow())
+
+    @property
+    def about(self) -> Mapping[str, str]:
+        """What was said of it when it was made."""
+        return dict(self._delta.metadata().configuration)
+
+    @property
+    def state(self) -> State:
+        """What the version knows besides its rows."""
+        if self._state is None:
+            self._state = self._read_state()
+        return self._state
+
+    def _read_state(self) -> State:
+        """From the last commit; those of other tools carry nothing, and change nothing that matters here."""
+        for version in range(self.version, -1, -1):
+            try:
+                lines = (self.folder / "_delta_log" / f"{version:020d}.json").read_text("utf-8").splitlines()
+            except FileNotFoundError:
+                break
+            for line in lines:
+                told = json.loads(line).get("commitInfo", {}).get(_STATE)
+                if told is not None:
+                    return State.parse(told)
+        raise Failure(f"{self.folder} is a Delta table, but not of an archive: no commit tells its positions")
+
+    def refresh(self) -> None:
+        """Looks at the newest version."""
+        before = self.version
+        self._delta.update_incremental()
+        if self.version != before:
+            self._state = None
+
+    def files(self) -> list[DataFile]:
+        """The files of the version, by time."""
+        import pyarrow
+
+        return listed(pyarrow.table(self._delta.get_add_actions(flatten=True)))
+
+    def commit(
+        self,
+        state: State,
+        add: Sequence[DataFile] = (),
+        remove: Sequence[DataFile] = (),
+        data_change: bool = True,
+    ) -> None:
+        """Makes the next version; `Conflict` where there is one already."""
+        from deltalake.transaction import RemoveAction
+
+        now = int(time.time() * 1_000)
+        actions: list[Any] = [add_action(each, data_change) for each in add]
+        actions += [RemoveAction(each.path, data_change, now, each.size, {}) for each in remove]
+        self._committed(
+            lambda properties: self._delta.create_write_transaction(
+                actions, "append", self._delta.schema(), commit_properties=properties
+            ),
+            state,
+        )
+
+    def add_columns(self, fields: Iterable[pyarrow.Field]) -> None:
+        """Adds columns, which are null in all rows that are there."""
+        import pyarrow
+
+        schema = _delta().Schema.from_arrow(pyarrow.schema(list(fields)))
+        self._committed(
+            lambda properties: self._delta.alter.add_columns(schema.fields, commit_properties=properties),
+            self.state,
+        )
+
+    def vacuum(self, hours: int) -> list[str]:
+        """Removes files that no version of the last hours speaks of, also those that no commit ever did."""
+        removed = self._delta.vacuum(
+            hours,
+            dry_run=False,
+            enforce_retention_duration=False,
+            full=True,
+            commit_properties=self._properties(self.state),
+        )
+        self.refresh()
+        return list(removed)
+
+    def _committed(self, commit: Callable[[Any], object], state: State) -> None:
+        delta = _delta()
+        try:
+            commit(self._properties(state))
+        except delta.exceptions.CommitFailedError as error:
+            before = self.version
+            self.refresh()
+            if self.version == before:
+                raise Failure(f"cannot commit to {self.folder}: {error}") from None
+            raise Conflict from None
+        except (delta.exceptions.DeltaError, OSError) as error:
+            raise Failure(f"cannot commit to {self.folder}: {error}") from None
+        self.refresh()
+        self._state = None
+
+    def _properties(self, state: State) -> Any:
+        """What every commit carries; the application's transaction is the version that it makes."""
+        delta = _delta()
+        return delta.CommitProperties(
+            custom_metadata={_STATE: state.text()},
+            max_commit_retries=0,
+            app_transactions=[delta.Transaction(APPLICATION, self.version + 1)],
+        )
+
+
+def _opened(folder: Path, version: int | None) -> Any:
+    delta = _delta()
+    try:
+        return delta.DeltaTable(str(folder), version=version)
+    except (delta.exceptions.DeltaError, OSError) as error:
+        what = f"version {version} of {folder}" if version is not None else str(folder)
+        raise Failure(f"cannot read {what}: {error}") from None
+
+
+def _delta() -> Any:
+    try:
+        import deltalake
+        import deltalake.exceptions
+    except ImportError:
+        raise Mistake(
+            Diagnostic("an archive needs the package deltalake", hint="pip install 'kaicep[archive]'")
+        ) from None
+    return deltalake

@@ -1,0 +1,38 @@
+"""Triples as the archive keeps them: a line of N-Triples each, in the one spelling of its terms."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from kaicep.errors import Failure
+from kaicep.plan.literals import normalise
+from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple
+
+__all__ = ["read_triple"]
+
+
+@lru_cache(maxsize=100_000)
+def read_triple(text: str) -> Triple:
+    """The triple that a line of N-Triples says.
+
+    >>> read_triple('<urn:s> <urn:p> "5"^^<http://www.w3.org/2001/XMLSchema#integer> .')[2].lexical
+    '5'
+    """
+    import pyoxigraph
+
+    try:
+        (quad,) = pyoxigraph.parse(text, format=pyoxigraph.RdfFormat.N_TRIPLES)
+    except (SyntaxError, ValueError):
+        raise Failure(f"the archive holds what is no triple: {text[:80]}") from None
+    return _term(quad.subject), _term(quad.predicate), _term(quad.object)
+
+
+def _term(node: Any) -> Term:
+    import pyoxigraph
+
+    if isinstance(node, pyoxigraph.NamedNode):
+        return Iri(node.value)
+    if isinstance(node, pyoxigraph.BlankNode):
+        return Blank(node.value)
+    return normalise(Literal(node.value, node.datatype.value, node.language))

@@ -1,0 +1,231 @@
+"""Queries over the past: an archive's snapshot in, all matches out, by one of three strategies.
+
+They are those of the SCEPter paper (its section 5), and their answers are the same. *Replay* runs all
+events of the range through the kernel, with PATHs decided at run time. *Rewrite* asks one SPARQL query
+for everything (`endtoend.rewriting`). *Hybrid* leaves out by columns what no variable can take, PATHs
+decided for whole sets of values at a time, and runs the rest through the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kaicep.api import load_knowledge, prefixes_of, read_query
+from kaicep.archive.archive import Archive
+from kaicep.archive.columns import PART, SEQ, events_of
+from kaicep.archive.snapshot import EVERYTHING, Snapshot
+from kaicep.endtoend.prefilter import Prefilter, both, spans
+from kaicep.errors import Diagnostic, Mistake, Unsupported
+from kaicep.hosts.inprocess import Engine, Settings
+from kaicep.knowledge.annotation import Annotation, load_annotations, plain_stream, stream_of
+from kaicep.knowledge.event_graph import UnknownEntities
+from kaicep.knowledge.store import Knowledge
+from kaicep.optimize import RULES, optimize
+from kaicep.optimize.relate_paths import relate_paths
+from kaicep.plan.catalog import Catalog, Stream
+from kaicep.plan.events import Event, Match
+from kaicep.plan.nodes import Interval, Program
+from kaicep.plan.program import build_program
+from kaicep.plan.time import format_time
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from kaicep.plan.chi import ChiQuery
+    from kaicep.plan.sparql import EpQuery
+
+__all__ = ["STRATEGIES", "History", "open_history", "past_matches"]
+
+STRATEGIES = ("replay", "rewrite", "hybrid")
+
+AT_RUN_TIME = tuple(each for each in RULES if each is not relate_paths)
+"""Without semantic relations, what is left of a PATH is decided at run time."""
+
+
+@dataclass(frozen=True)
+class History:
+    """Queries, resolved against what an archive holds."""
+
+    program: Program
+    catalog: Catalog
+    knowledge: Knowledge
+    archive: Archive
+    unknown: UnknownEntities = field(default_factory=UnknownEntities)
+
+    def spans(self) -> dict[str, Interval]:
+        """The streams that the queries read, and the bounds of what they see of each."""
+        return spans(self.program.queries, self.catalog)
+
+    def warnings(self, snapshot: Snapshot) -> Iterator[Diagnostic]:
+        """What the queries, the knowledge and the archive give reason to say."""
+        yield from (*self.knowledge.warnings, *self.knowledge.contradictions)
+        for query in self.program.queries:
+            yield from query.warnings
+        for stream, within in self.spans().items():
+            expired = snapshot.expired(stream)
+            if expired is not None and (within.low is None or within.low < expired):
+                yield Diagnostic(
+                    f"{stream}: events before {format_time(expired)} have been removed from the archive",
+                    severity="warning",
+                )
+
+
+def open_history(
+    queries: Sequence[Path],
+    archive: Archive,
+    knowledge: Sequence[Path] = (),
+    annotations: Sequence[Path] = (),
+    reasoning: str = "rdfs",
+    now: int | None = None,
+) -> History:
+    """Reads and resolves queries against what an archive holds; `Mistake` with whatever is wrong."""
+    known = tuple(each for path in annotations for each in load_annotations(path))
+    prefixes = prefixes_of(known)
+    parsed: list[ChiQuery | EpQuery] = []
+    wrong: list[Diagnostic] = []
+    for path in queries:
+        try:
+            parsed.append(read_query(path, prefixes))
+        except Mistake as mistake:
+            wrong.extend(mistake.diagnostics)
+    if wrong:
+        raise Mistake(wrong)
+    return history_of(parsed, archive, load_knowledge(knowledge, reasoning), known, now)
+
+
+def history_of(
+    queries: Sequence[ChiQuery | EpQuery],
+    archive: Archive,
+    knowledge: Knowledge,
+    annotations: Sequence[Annotation] = (),
+    now: int | None = None,
+) -> History:
+    """Parsed queries, resolved against what an archive holds."""
+    own = {each.name for each in queries}
+    snapshot = archive.snapshot()
+    for name in own & set(snapshot.tables):
+        raise Mistake(
+            Diagnostic(f"the query {name} has the name of an archived stream", hint="rename the query's file")
+        )
+    by_stream = {each.stream: each for each in annotations}
+    streams = {name: _stream(name, snapshot, by_stream.get(name)) for name in snapshot.tables}
+    for annotation in annotations:
+        if annotation.stream in own:
+            streams[annotation.stream] = replace(stream_of(annotation, ()), open=True)
+    catalog = Catalog(streams, prefixes_of(annotations), knowledge)
+    moment = time.time_ns() // 1_000 if now is None else now
+    program, complete = build_program(queries, catalog, moment)
+    return History(program, complete, knowledge, archive)
+
+
+def _stream(name: str, snapshot: Snapshot, annotation: Annotation | None) -> Stream:
+    shape = snapshot.shape(name)
+    made = stream_of(annotation, shape.attributes) if annotation else plain_stream(name, shape.attributes)
+    if annotation is not None and not shape.rdf and annotation.time != shape.time:
+        raise Mistake(
+            Diagnostic(
+                f"the time of {name} is {shape.time} in the archive, and {annotation.time} in its annotation"
+            )
+        )
+    return replace(made, rdf=shape.rdf)
+
+
+def past_matches(
+    history: History, strategy: str = "hybrid", as_seen: bool = False, snapshot: Snapshot | None = None
+) -> list[Match]:
+    """All matches over a snapshot, by default that of now, in the order of their end, then of their id.
+
+    With `as_seen`, events that came too late when they came are left out (semantics 1).
+    """
+    snapshot = history.archive.snapshot() if snapshot is None else snapshot
+    if strategy == "rewrite":
+        from kaicep.endtoend.rewriting import rewritten_matches
+
+        return rewritten_matches(history.program, history.catalog, history.knowledge, snapshot, as_seen)
+    if strategy not in STRATEGIES:
+        raise Unsupported(f"there is no strategy {strategy}; there are {', '.join(STRATEGIES)}")
+    engine = engine_of(history, strategy, snapshot)
+    found = [match for some in replayed(history, engine, snapshot, strategy, as_seen) for match in some]
+    found += engine.finish()
+    return sorted(found, key=lambda match: (match.end, match.id))
+
+
+def engine_of(history: History, strategy: str, snapshot: Snapshot) -> Engine:
+    """The engine that the events of a snapshot are put through."""
+    events = sum(
+        each.rows for stream, within in history.spans().items() for each in snapshot.files(stream, within)
+    )
+    settings = Settings(events=events, rules=AT_RUN_TIME if strategy == "replay" else RULES)
+    return Engine(
+        history.program, history.catalog, history.knowledge, settings=settings, unknown=history.unknown
+    )
+
+
+def replayed(
+    history: History,
+    engine: Engine,
+    snapshot: Snapshot,
+    strategy: str,
+    as_seen: bool,
+    bounds: Interval = EVERYTHING,
+    reach: float = math.inf,
+) -> Iterator[list[Match]]:
+    """Puts the events of a snapshot through an engine in order of time; the matches after each batch.
+
+    Only those inside the `bounds` are; what comes after them may be as early as `reach`. Of several
+    streams, the one that is furthest behind goes next, so that no more is held than it takes.
+    """
+    plans = [optimize(each, history.catalog, history.knowledge)[0] for each in history.program.queries]
+    waiting: dict[str, Iterator[pyarrow.RecordBatch]] = {}
+    filters: dict[str, Prefilter | None] = {}
+    reached: dict[str, float] = {}
+    for stream, within in history.spans().items():
+        hybrid = strategy == "hybrid"
+        made = (
+            Prefilter(stream, plans, history.catalog, history.knowledge, history.unknown) if hybrid else None
+        )
+        where = made.where if made is not None else None
+        waiting[stream] = snapshot.batches(stream, both(within, bounds), where, as_seen)
+        filters[stream], reached[stream] = made, -float("inf")
+    while waiting:
+        stream = min(waiting, key=lambda each: reached[each])
+        rows = next(waiting[stream], None)
+        if rows is None:
+            del waiting[stream], reached[stream]
+        else:
+            reached[stream] = _last_time(rows)
+            prefilter = filters[stream]
+            kept = prefilter.kept(rows) if prefilter is not None else rows
+            yield _pushed(engine, history, snapshot, stream, kept)
+        if reached and (least := min(reached.values())) > -float("inf"):
+            yield engine.advance(int(min(least, reach))) if reach > -math.inf else []
+
+
+def _pushed(
+    engine: Engine, history: History, snapshot: Snapshot, stream: str, rows: pyarrow.RecordBatch
+) -> list[Match]:
+    """Gives rows to the engine, by columns where it takes them so. Their late marks count no more."""
+    names = rows.schema.names
+    if history.catalog.streams[stream].rdf or "part" in names or "seq" in names:
+        return engine.push(_unmarked(each) for each in events_of(stream, rows, snapshot.shape(stream)))
+    from kaicep.kernel.arrow import batch_of_arrow
+
+    named = rows.rename_columns([{PART: "part", SEQ: "seq"}.get(each, each) for each in names])
+    types = dict(snapshot.shape(stream).attributes)
+    return engine.push_batch(batch_of_arrow(named, stream, types, engine.strings))
+
+
+def _unmarked(event: Event) -> Event:
+    return replace(event, late=False) if event.late else event
+
+
+def _last_time(rows: pyarrow.RecordBatch) -> int:
+    import pyarrow
+
+    found: int = rows.column("ts").cast(pyarrow.int64())[-1].as_py()
+    return found

@@ -1,0 +1,298 @@
+"""Which archived events can matter, decided by columns: filters and semantic relations, a batch at a time.
+
+An event that no variable can take is left out before it becomes an event at all, wherever such events have
+no say: under `strict` only those that no PATH holds for. What is let through is judged again by the
+kernel, so a condition that cannot be said in Arrow is simply not asked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from kaicep.archive.columns import moments
+from kaicep.knowledge.event_graph import UnknownEntities
+from kaicep.knowledge.relations import Relations
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.events import Event
+from kaicep.plan.expressions import Call, Const, Expr, Field
+from kaicep.plan.nodes import (
+    Filter,
+    Interval,
+    Node,
+    Pattern,
+    Project,
+    QueryPlan,
+    Scan,
+    Semantic,
+    SemanticFilter,
+    WindowAggregate,
+)
+from kaicep.plan.types import Type
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Prefilter", "both", "spans"]
+
+_MOST_EPOCHS = 32
+
+ColumnOf = Callable[[str], Any]
+"""A column by its name: as an expression that a scan evaluates, or as the values of a batch."""
+
+
+class _NotInArrow(Exception):
+    """A condition that is left to the kernel."""
+
+
+def spans(plans: Iterable[QueryPlan], catalog: Catalog) -> dict[str, Interval]:
+    """For each stream that is read, bounds that hold all events which the queries may use."""
+    found: dict[str, Interval] = {}
+    for plan in plans:
+        if plan.language == "EP-SPARQL":
+            everything = (each.name for each in catalog.streams.values() if each.rdf or each.annotated)
+            found |= dict.fromkeys(everything, Interval())
+            continue
+        for node in plan.root.walk():
+            if isinstance(node, Scan):
+                for name in node.streams:
+                    found[name] = _hull(found[name], node.within) if name in found else node.within
+    return {name: within for name, within in found.items() if not catalog.streams[name].derived}
+
+
+def both(one: Interval, other: Interval) -> Interval:
+    """What lies inside both bounds.
+
+    >>> both(Interval(low=1), Interval(low=3, low_inclusive=False, high=9))
+    Interval(low=3, low_inclusive=False, high=9, high_inclusive=False)
+    """
+    lows = [(each.low, not each.low_inclusive) for each in (one, other) if each.low is not None]
+    highs = [(each.high, each.high_inclusive) for each in (one, other) if each.high is not None]
+    low, excluded = max(lows, default=(None, False))
+    high, included = min(highs, default=(None, False))
+    return Interval(low, not excluded, high, included)
+
+
+def _hull(one: Interval, other: Interval) -> Interval:
+    low = None if one.low is None or other.low is None else min(one.low, other.low)
+    high = None if one.high is None or other.high is None else max(one.high, other.high)
+    return Interval(low, True, high, True)
+
+
+@dataclass(frozen=True)
+class _Alternative:
+    """What must hold of an event for one variable to take it."""
+
+    conditions: tuple[Expr, ...]
+    semantics: tuple[tuple[Semantic, str], ...]
+    """PATHs that hang on one attribute, with it."""
+
+
+class Prefilter:
+    """Leaves out the events of a stream that no query can use."""
+
+    def __init__(
+        self,
+        stream: str,
+        plans: Sequence[QueryPlan],
+        catalog: Catalog,
+        knowledge: Knowledge,
+        unknown: UnknownEntities | None = None,
+    ) -> None:
+        self.stream = stream
+        self._types = dict(catalog.streams[stream].attributes)
+        self._relations = Relations(catalog, knowledge, unknown)
+        self._moments = _one_of_each_epoch(knowledge)
+        self._verdicts: dict[tuple[int, Any], bool] = {}
+        self._alternatives: list[_Alternative] | None = []
+        for plan in plans:
+            self._add(plan)
+
+    def _add(self, plan: QueryPlan) -> None:
+        source = plan.root.input if isinstance(plan.root, Project) else None
+        if not isinstance(source, Pattern | WindowAggregate):
+            self._alternatives = None
+            return
+        strict = isinstance(source, Pattern) and source.match == "strict"
+        for chain in source.chains if isinstance(source, Pattern) else (source.input,):
+            if self.stream in _scan(chain).streams and self._alternatives is not None:
+                made = _Alternative(() if strict else tuple(self._sayable(chain)), tuple(self._asked(chain)))
+                useful = made.conditions or made.semantics
+                self._alternatives = [*self._alternatives, made] if useful else None
+
+    def _sayable(self, chain: Node) -> Iterator[Expr]:
+        """The conditions of a variable that can be said in Arrow, each as much of it as can."""
+        for node in chain.walk():
+            for each in node.conditions if isinstance(node, Filter) else ():
+                for part in _conjuncts(each):
+                    try:
+                        self._said(part, lambda name: _field(name))
+                    except _NotInArrow:
+                        continue
+                    yield part
+
+    def _asked(self, chain: Node) -> Iterator[tuple[Semantic, str]]:
+        """The PATHs of a variable that a table decides by one attribute of text."""
+        for node in chain.walk() if self._moments else ():
+            for each in node.conditions if isinstance(node, SemanticFilter) else ():
+                if each.relation is None or len(each.relation.roots) != 1:
+                    continue
+                (root,) = each.relation.roots
+                read = (
+                    *dict(root.literals).get(self.stream, ()),
+                    *dict(root.entities).get(self.stream, ()),
+                )
+                if len(read) == 1 and self._types.get(read[0]) is Type.STRING:
+                    yield each, read[0]
+
+    # --- what a scan and a batch are asked ---
+
+    @property
+    def where(self) -> Any:
+        """The condition for a scan of the table; None where every row may matter."""
+        if self._alternatives is None or not all(each.conditions for each in self._alternatives):
+            return None
+        return self._any(_field)
+
+    def kept(self, rows: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        """The rows that may matter, of those that the scan let through."""
+        if self._alternatives is None or not any(each.semantics for each in self._alternatives):
+            return rows
+        import pyarrow.compute as pc
+
+        mask = None
+        for each in self._alternatives:
+            tests = [self._said(part, rows.column) for part in each.conditions]
+            tests += [self._known(semantic, rows.column(attribute)) for semantic, attribute in each.semantics]
+            own = reduce(pc.and_kleene, tests)
+            mask = own if mask is None else pc.or_kleene(mask, own)
+        return rows.filter(mask)
+
+    def _any(self, column: ColumnOf) -> Any:
+        import pyarrow.compute as pc
+
+        assert self._alternatives is not None
+        made = [
+            reduce(pc.and_kleene, [self._said(part, column) for part in each.conditions])
+            for each in self._alternatives
+        ]
+        return reduce(pc.or_kleene, made)
+
+    def _known(self, semantic: Semantic, column: pyarrow.Array) -> pyarrow.Array:
+        """Whether the PATH can hold for each value; every different value is asked for once."""
+        import numpy
+        import pyarrow
+
+        coded = column.dictionary_encode()
+        verdicts = numpy.array([self._holds(semantic, each) for each in coded.dictionary.to_pylist()], bool)
+        places = coded.indices.fill_null(len(verdicts)).to_numpy(zero_copy_only=False)
+        return pyarrow.array(numpy.append(verdicts, False)[places])
+
+    def _holds(self, semantic: Semantic, value: str) -> bool:
+        key = id(semantic), value
+        if key not in self._verdicts:
+            (variable,) = semantic.variables
+            assert semantic.relation is not None
+            (root,) = semantic.relation.roots
+            read = {*dict(root.literals).get(self.stream, ()), *dict(root.entities).get(self.stream, ())}
+            events = [Event(self.stream, 0, 0, ts, dict.fromkeys(read, value)) for ts in self._moments]
+            self._verdicts[key] = any(
+                self._relations.solutions(semantic, {variable: each}) for each in events
+            )
+        return self._verdicts[key]
+
+    # --- conditions in Arrow ---
+
+    def _said(self, expr: Expr, column: ColumnOf) -> Any:
+        """A condition over columns that holds wherever the condition does; the kernel asks again."""
+        import pyarrow.compute as pc
+
+        match expr:
+            case Field():
+                return self._field_value(expr, column)
+            case Const(value, type) if value is not None and type is not None:
+                return _constant(value, type)
+            case Call("and" | "or" as op, args):
+                return reduce(
+                    pc.and_kleene if op == "and" else pc.or_kleene,
+                    [self._said(each, column) for each in args],
+                )
+            case Call("in", (first, *choices)):
+                value = self._said(first, column)
+                return reduce(pc.or_kleene, [pc.equal(value, self._said(each, column)) for each in choices])
+            case Call("float", (arg,)):
+                return pc.cast(self._said(arg, column), _float64())
+            case Call("/", args):
+                return pc.divide(*(pc.cast(self._said(each, column), _float64()) for each in args))
+            case Call(op, args) if op in _FUNCTIONS:
+                return getattr(pc, _FUNCTIONS[op])(*(self._said(each, column) for each in args))
+        raise _NotInArrow
+
+    def _field_value(self, field: Field, column: ColumnOf) -> Any:
+        import pyarrow.compute as pc
+
+        read = dict(field.sources).get(self.stream, ())
+        if not read or field.type is None:
+            raise _NotInArrow
+        values = [
+            pc.cast(column(name), _float64())
+            if field.type is Type.FLOAT64 and self._types.get(name) is Type.INT64
+            else column(name)
+            for name in read
+        ]
+        return values[0] if len(values) == 1 else pc.coalesce(*values)
+
+
+_FUNCTIONS: Mapping[str, str] = {
+    "=": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+    "+": "add",
+    "-": "subtract",
+    "*": "multiply",
+}
+
+
+def _conjuncts(expr: Expr) -> Iterator[Expr]:
+    if isinstance(expr, Call) and expr.op == "and":
+        for each in expr.args:
+            yield from _conjuncts(each)
+    else:
+        yield expr
+
+
+def _scan(chain: Node) -> Scan:
+    (found,) = (node for node in chain.walk() if isinstance(node, Scan))
+    return found
+
+
+def _one_of_each_epoch(knowledge: Knowledge) -> tuple[int, ...]:
+    """A moment of each stretch of time in which the same holds; none where there are too many."""
+    epochs = knowledge.epochs
+    if len(epochs) > _MOST_EPOCHS:
+        return ()
+    return (epochs[0] - 1, *epochs) if epochs else (0,)
+
+
+def _field(name: str) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.field(name)
+
+
+def _constant(value: Any, type: Type) -> Any:
+    import pyarrow
+
+    return pyarrow.scalar(value, moments()) if type is Type.TIMESTAMP else pyarrow.scalar(value)
+
+
+def _float64() -> Any:
+    import pyarrow
+
+    return pyarrow.float64()

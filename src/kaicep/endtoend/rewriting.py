@@ -1,0 +1,218 @@
+"""The strategy `rewrite`: one SPARQL query over the archive's RDF view, on a store made for it.
+
+The view is made of the events of the range and of the closed knowledge, so this is for archives that fit
+into memory. SPARQL finds which events belong together; how a match is written down, and the exact value
+of an aggregate, is the same code as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from kaicep.archive.rewrite.sparql import Rewritten, rewrite_to_sparql, variable_name
+from kaicep.archive.rewrite.view import own_properties
+from kaicep.archive.snapshot import Snapshot
+from kaicep.endtoend.prefilter import spans
+from kaicep.errors import Unsupported
+from kaicep.kernel.operator import Found
+from kaicep.kernel.project import Projection
+from kaicep.knowledge.event_graph import evaluates, event_node, event_triples
+from kaicep.knowledge.queries import from_oxigraph, to_oxigraph
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.events import Event, Match
+from kaicep.plan.nodes import OutputColumn, Pattern, Program, Project, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.results import Answer, Terms, answer, batch_shown, identified
+from kaicep.plan.terms import Term, Triple
+from kaicep.reference.chains import in_order, key_of
+from kaicep.reference.expressions import Environment, evaluate
+from kaicep.reference.windows import Windowed
+
+__all__ = ["rewritten_matches"]
+
+
+def rewritten_matches(
+    program: Program, catalog: Catalog, knowledge: Knowledge, snapshot: Snapshot, as_seen: bool = False
+) -> list[Match]:
+    """All matches of all queries, each found by one SPARQL query."""
+    own = {each.name for each in program.queries}
+    found: list[Match] = []
+    for plan in program.queries:
+        if own.intersection(plan.reads):
+            raise Unsupported(f"{plan.name}: it reads the output of a query, which is not in the archive")
+        rewritten = rewrite_to_sparql(plan, catalog)
+        if knowledge.epochs and any(_semantics(plan)):
+            raise Unsupported(
+                f"{plan.name}: the knowledge changes with time, and one query sees one state of it; the "
+                "strategies replay and hybrid judge each event by its own time"
+            )
+        bounds = spans((plan,), catalog)
+        events = [
+            event
+            for stream, within in bounds.items()
+            for event in snapshot.events(stream, within, as_seen=as_seen)
+        ]
+        found += _answers(rewritten, in_order(events, _node(plan).streams), catalog, knowledge)
+    return sorted(found, key=lambda match: (match.end, match.id))
+
+
+def _answers(
+    rewritten: Rewritten, events: Sequence[Event], catalog: Catalog, knowledge: Knowledge
+) -> Iterator[Match]:
+    if not events:
+        return
+    rows: Any = _view(rewritten.plan, events, catalog, knowledge).query(rewritten.text)
+    if rewritten.asked is not None:
+        found = _found(rewritten, rows, {event_node(each).value: each for each in events}, knowledge)
+        for answer in Projection(rewritten.plan, knowledge.version > 0).answers(found):
+            yield answer.match
+        return
+    for window, terms in _windows(rewritten, rows, events):
+        node = _node(rewritten.plan)
+        assert isinstance(node, WindowAggregate)
+        if all(evaluate(each, window.environment) is True for each in node.having):
+            yield _window_answer(rewritten.plan, node, window, terms).match
+
+
+# --- the view ------------------------------------------------------------------------------------------------
+
+
+def _view(plan: QueryPlan, events: Sequence[Event], catalog: Catalog, knowledge: Knowledge) -> Any:
+    """A store with the closed knowledge and all events, each with its place in the order."""
+    import pyoxigraph
+
+    store = pyoxigraph.Store()
+    semantics = list(_semantics(plan))
+    if semantics:
+        store.bulk_extend(_quad(each) for each in knowledge.match(None, None, None))
+    store.bulk_extend(
+        _quad(triple)
+        for order, event in enumerate(events)
+        for triple in _told(event, order, plan, semantics, catalog, knowledge)
+    )
+    return store
+
+
+def _told(
+    event: Event,
+    order: int,
+    plan: QueryPlan,
+    semantics: Sequence[Semantic],
+    catalog: Catalog,
+    knowledge: Knowledge,
+) -> Iterator[Triple]:
+    """What the view says of an event: its graph, closed together with the knowledge, and its attributes."""
+    stream = catalog.streams[event.stream]
+    node = event_node(event)
+    yield from ((node, name, value) for name, value in own_properties(event, stream, order))
+    graph = event_triples(event, stream, knowledge)
+    hidden = {
+        name
+        for name in graph.unknown
+        for each in semantics
+        for group in each.alternatives
+        for variable in each.variables
+        if evaluates(group, variable, name, knowledge)
+    }
+    for triple in knowledge.entails_with(graph.triples) if semantics else graph.triples:
+        if triple[0] != node:
+            if not knowledge.holds(triple):
+                raise Unsupported(
+                    f"{plan.name}: from an event of {event.stream} something follows about {triple[0]}, which "
+                    "other events would see in one query; the strategies replay and hybrid keep them apart"
+                )
+        elif triple[1] not in hidden:
+            yield triple
+
+
+def _quad(triple: Triple) -> Any:
+    import pyoxigraph
+
+    return pyoxigraph.Quad(*(to_oxigraph(term) for term in triple))
+
+
+def _semantics(plan: QueryPlan) -> Iterator[Semantic]:
+    for node in plan.root.walk():
+        for each in (*getattr(node, "semantics", ()), *getattr(node, "conditions", ())):
+            if isinstance(each, Semantic):
+                yield each
+
+
+def _node(plan: QueryPlan) -> Pattern | WindowAggregate:
+    source = plan.root.input if isinstance(plan.root, Project) else None
+    assert isinstance(source, Pattern | WindowAggregate)
+    return source
+
+
+# --- from rows to matches ------------------------------------------------------------------------------------
+
+
+def _found(
+    rewritten: Rewritten, rows: Any, events: dict[str, Event], knowledge: Knowledge
+) -> Iterator[Found]:
+    """A row is a match: its events by slot, and what its PATHs selected."""
+    question = rewritten.asked
+    assert question is not None
+    pattern = question.pattern
+    for row in rows:
+        rounds: dict[str, list[Event]] = {}
+        for slot in rewritten.slots:
+            rounds.setdefault(slot.variable, []).append(events[row[slot.name].value])
+        bound = [event for some in rounds.values() for event in some]
+        start, end = min(each.ts for each in bound), max(each.ts for each in bound)
+        if pattern.deadline is not None:
+            end = start + pattern.deadline
+        partition = key_of(pattern.partition, bound[0])
+        terms = tuple(_term(row, name) for name in rewritten.selected)
+        chosen = ((rewritten.selected, (terms,)),) if rewritten.selected else ()
+        yield Found(partition, rounds, start, end, chosen, knowledge.version)
+
+
+def _term(row: Any, name: str) -> Term | None:
+    found = row[variable_name(name)]
+    return None if found is None else from_oxigraph(found)
+
+
+def _windows(rewritten: Rewritten, rows: Any, events: Sequence[Event]) -> Iterator[tuple[Windowed, Terms]]:
+    """A row is a window: its events by their places in the order, and the one that triggers, if any."""
+    node = _node(rewritten.plan)
+    assert isinstance(node, WindowAggregate) and node.window.width is not None
+    (slot,) = rewritten.slots
+    by_node = {event_node(each).value: each for each in events}
+    for row in rows:
+        inside = tuple(events[at] for at in sorted(map(int, row["members"].value.split())))
+        if node.window.kind == "sliding":
+            trigger = by_node[row[slot.name].value]
+            start, end = inside[0].ts, trigger.ts
+            group = key_of(node.group_by, trigger)
+            members = tuple(each for each in inside if key_of(node.group_by, each) == group)
+            made = Windowed(slot.variable, group, members, trigger, inside[0], trigger, start, end)
+        else:
+            group, start = (
+                key_of(node.group_by, inside[0]),
+                inside[0].ts // node.window.width * node.window.width,
+            )
+            end = start + node.window.width
+            made = Windowed(slot.variable, group, inside, None, inside[0], inside[-1], start, end)
+        yield made, {name: _term(row, name) for name in rewritten.selected}
+
+
+def _window_answer(plan: QueryPlan, node: WindowAggregate, window: Windowed, terms: Terms) -> Answer:
+    assert isinstance(plan.root, Project)
+    partition = key_of(node.partition, window.events[0])
+    made = identified(plan, (*partition, *window.group)).word(window.start).word(window.end)
+    if window.trigger is not None:
+        made.event(window.trigger)
+    whole = window.trigger.identity if window.trigger is not None else _batch(window)
+    span, shown = (window.start, window.end), {window.variable: whole}
+    return answer(plan, plan.root.columns, made, span, terms, shown, partial(_value, window.environment))
+
+
+def _batch(window: Windowed) -> dict[str, Any]:
+    return batch_shown(window.events[0], window.events[-1], len(window.events))
+
+
+def _value(env: Environment, column: OutputColumn) -> Any:
+    return evaluate(column.expr, env)
