@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import tempfile
@@ -19,7 +20,7 @@ from kaicep.archive.columns import Shape
 from kaicep.archive.cut import Cut
 from kaicep.connectors.files import StreamData, mark_late
 from kaicep.endtoend.history import History, history_of
-from kaicep.endtoend.joint import Joint, joined, why_not_concurrent
+from kaicep.endtoend.joint import HandOff, Joint, Mark, joined, why_not_concurrent
 from kaicep.endtoend.seam import Stretch
 from kaicep.errors import Failure, Source
 from kaicep.hosts.inprocess import Settings
@@ -195,3 +196,48 @@ def test_an_event_keeps_its_values_on_both_sides(tmp_path: Path) -> None:
     for stretch in world.stretches(0.5, 1.0):
         found += made.live(stretch)
     assert [each.select for each in found] == [{"a.x": 4, "b.x": 1}]
+
+
+def crashed(world: World, name: str, chance: random.Random) -> list[str]:
+    """The answer of a query whose process is lost now and then; matches and mark are kept in one step."""
+    told: list[Match] = []
+    mark: Mark | None = None
+    saved: tuple[Mark, bytes] | None = None
+    live = 0.0
+    while True:
+        made = HandOff(history(world, name), world.archive.snapshot(), LATENESS, PARTS, mark, saved)
+        for some in made.past():
+            told += some
+        mark = made.mark
+        if saved is None or chance.random() < 0.5:
+            saved = mark, made.engine.snapshot()
+        while live < 1.0 and chance.random() < 0.7:
+            after = min(1.0, live + chance.choice((0.1, 0.3)))
+            world.archive_to(after)  # what is not archived by then is read again
+            found = [match for each in world.stretches(live, after) for match in made.live(each)]
+            live = after
+            if chance.random() < 0.3:
+                break  # lost before it could be told
+            told += found
+            mark = Mark.from_json(json.loads(json.dumps(made.mark.to_json())))
+            if chance.random() < 0.3:
+                saved = mark, made.engine.snapshot()
+        else:
+            if live >= 1.0:
+                told += made.finish()
+                break
+    assert len({each.id for each in told}) == len(told), "a match was told twice"
+    return [each.to_json() for each in sorted(told, key=lambda match: (match.end, match.id))]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_what_is_lost_in_a_crash_is_found_again_and_told_once(name: str) -> None:
+    @settings(max_examples=EFFORT, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.integers(0, 2**32))
+    def agree(seed: int) -> None:
+        chance = random.Random(seed)
+        with tempfile.TemporaryDirectory() as folder:
+            world = World(Path(folder), drawn(chance, 40))
+            assert crashed(world, name, chance) == wanted(world, name)
+
+    agree()

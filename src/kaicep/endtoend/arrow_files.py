@@ -57,7 +57,6 @@ def _fits(kind: pyarrow.DataType, type: Type) -> bool:
             return bool(types.is_string(kind) or types.is_large_string(kind))
         case Type.TIMESTAMP:
             return bool(types.is_timestamp(kind)) and kind.unit != "ns"
-    return False
 
 
 def _small_unsigned() -> tuple[pyarrow.DataType, ...]:

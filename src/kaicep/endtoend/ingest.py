@@ -13,7 +13,7 @@ from kaicep.connectors.files import parts_of
 from kaicep.connectors.options import Count
 from kaicep.connectors.shape import DeadLetter, Form, Schema
 from kaicep.connectors.sources.files import FileOptions, FileSource
-from kaicep.endtoend.arrow_files import arrow_tables, are_direct
+from kaicep.endtoend.arrow_files import are_direct, arrow_tables
 from kaicep.plan.events import Event
 
 __all__ = ["Ingested", "ingest"]

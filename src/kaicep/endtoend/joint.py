@@ -9,10 +9,11 @@ either side of it. Late events are left out, as they would have been had the que
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from kaicep.archive.cut import Cut
 from kaicep.archive.snapshot import Snapshot
@@ -25,7 +26,7 @@ from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Interval, Node, Pattern, Program, Project, QueryPlan, Scan, WindowAggregate
 from kaicep.plan.results import loops_of
 
-__all__ = ["Concurrent", "HandOff", "Joint", "joined", "reach_of", "why_not_concurrent"]
+__all__ = ["Concurrent", "HandOff", "Joint", "Mark", "joined", "reach_of", "why_not_concurrent"]
 
 
 class Joint(Protocol):
@@ -74,17 +75,55 @@ def joined(
     return HandOff(history, snapshot, lateness, settings)
 
 
+@dataclass(frozen=True)
+class Mark:
+    """Where an answer stands: the source positions that it is made from, and how far the sources had come.
+
+    What was certain then has been told. It is kept beside what was told, in one step.
+    """
+
+    cut: Cut
+    standing: list[Any]
+    watermark: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The mark as JSON holds it."""
+        return {
+            "cut": json.loads(self.cut.text()),
+            "standing": self.standing,
+            "watermark": str(self.watermark),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Mark:
+        """The mark that `to_json` wrote."""
+        return cls(Cut.parse(json.dumps(data["cut"])), data["standing"], float(data["watermark"]))
+
+
 class HandOff:
-    """One engine: first the archive up to the cut, then the live source from there."""
+    """One engine: first the archive up to the cut, then the live source from there.
+
+    With a `mark`, it goes on where another one stood when it was lost: what was certain then is not told
+    again. Of a windowed query that takes the last window before the mark, once more and in silence; of
+    any other, a `saved` state of its engine from before the mark, and what came since then.
+    """
 
     def __init__(
-        self, history: History, snapshot: Snapshot, lateness: int | None, settings: Settings | None = None
+        self,
+        history: History,
+        snapshot: Snapshot,
+        lateness: int | None,
+        settings: Settings | None = None,
+        mark: Mark | None = None,
+        saved: tuple[Mark, bytes] | None = None,
     ) -> None:
         self.history = history
         self.snapshot = snapshot
         self.lateness = lateness
         self.engine = _engine(history, snapshot, lateness, settings)
-        self._seam = Seam(snapshot.cut)
+        self._mark = mark
+        self._saved = saved
+        self._seam = Seam(snapshot.cut if mark is None else mark.cut)
         self._done = False
 
     @property
@@ -92,13 +131,47 @@ class HandOff:
         """The source positions that the answers so far are made from."""
         return self._seam.cut
 
+    @property
+    def mark(self) -> Mark:
+        """Where the answer stands."""
+        return Mark(self.cut, self.engine.standing, self.engine.watermark)
+
     def past(self) -> Iterator[list[Match]]:
         """Works through the archive; when it is done, the engine stands where the source stood then."""
-        settled = _settled(self.snapshot, self.lateness)
-        yield from replayed(self.history, self.engine, self.snapshot, "hybrid", True, reach=settled)
-        yield _stand(self.engine, self.snapshot)
+        if self._mark is None:
+            settled = _settled(self.snapshot, self.lateness)
+            yield from replayed(self.history, self.engine, self.snapshot, "hybrid", True, reach=settled)
+            yield _stand(self.engine, self.snapshot)
+        else:
+            for _ in self._recover(self._mark):
+                yield []
+            self._seam.reach(self.snapshot)
         self._done = True
         yield self._go_on()
+
+    def _recover(self, mark: Mark) -> Iterator[list[Match]]:
+        """Brings the engine to where it stood at the mark; what it finds on the way has been told."""
+        reach = reach_of(self.history.program)
+        if reach < math.inf:
+            low = mark.watermark - reach
+            bounds = Interval(low=int(low)) if low > -math.inf else Interval()
+            before = Snapshot(self.snapshot.tables, mark.cut)
+            yield from replayed(self.history, self.engine, before, "hybrid", True, bounds, -math.inf)
+            yield self.engine.settle(mark.standing)
+        elif self._saved is not None:
+            then, state = self._saved
+            self.engine.restore(state)
+            between = Seam(then.cut)
+            between.reach(Snapshot(self.snapshot.tables, mark.cut))
+            yield self.engine.push(between.take())
+            yield self.engine.settle(mark.standing)
+        else:
+            raise Failure(
+                f"{', '.join(self._names())}: no WINDOW bounds what it needs, and no state was saved"
+            )
+
+    def _names(self) -> list[str]:
+        return [each.name for each in self.history.program.queries]
 
     def live(self, stretch: Stretch) -> list[Match]:
         """Takes what the live source has; nothing is answered before the past is."""
@@ -109,6 +182,10 @@ class HandOff:
         """Looks whether the archive has what the live source skipped."""
         self._seam.fill(snapshot)
         return self._go_on() if self._done else []
+
+    def idle(self, stream: str, part: int) -> list[Match]:
+        """A part has been silent for so long that it holds nobody back."""
+        return self.engine.idle(stream, part) if self._done else []
 
     def finish(self) -> list[Match]:
         """The source has ended; the rest of the matches."""
@@ -271,7 +348,8 @@ def reach_of(program: Program) -> float:
         elif isinstance(source, Pattern) and len(source.chains) + len(loops_of(source.sequence)) > 1:
             every = set(map(_variable, source.chains))
             widths = [each.width for each in source.windows if every <= {*each.variables, *_absent(source)}]
-            reach = max(reach, min(widths, default=math.inf))
+            forgets = source.skip == "none"  # what was skipped depends on all before
+            reach = max(reach, min(widths, default=math.inf), source.deadline or 0) if forgets else math.inf
         elif source is None:
             return math.inf
     return reach

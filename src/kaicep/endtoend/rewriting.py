@@ -76,7 +76,7 @@ def _answers(
             yield _window_answer(rewritten.plan, node, window, terms).match
 
 
-# --- the view ------------------------------------------------------------------------------------------------
+# --- the view --------------------------------------------------------------------------------------------
 
 
 def _view(plan: QueryPlan, events: Sequence[Event], catalog: Catalog, knowledge: Knowledge) -> Any:
@@ -106,7 +106,8 @@ def _told(
     """What the view says of an event: its graph, closed together with the knowledge, and its attributes."""
     stream = catalog.streams[event.stream]
     node = event_node(event)
-    yield from ((node, name, value) for name, value in own_properties(event, stream, order))
+    key = key_of(_node(plan).partition, event)
+    yield from ((node, name, value) for name, value in own_properties(event, stream, order, key))
     graph = event_triples(event, stream, knowledge)
     hidden = {
         name
@@ -146,7 +147,7 @@ def _node(plan: QueryPlan) -> Pattern | WindowAggregate:
     return source
 
 
-# --- from rows to matches ------------------------------------------------------------------------------------
+# --- from rows to matches --------------------------------------------------------------------------------
 
 
 def _found(
@@ -178,7 +179,8 @@ def _term(row: Any, name: str) -> Term | None:
 def _windows(rewritten: Rewritten, rows: Any, events: Sequence[Event]) -> Iterator[tuple[Windowed, Terms]]:
     """A row is a window: its events by their places in the order, and the one that triggers, if any."""
     node = _node(rewritten.plan)
-    assert isinstance(node, WindowAggregate) and node.window.width is not None
+    assert isinstance(node, WindowAggregate)
+    assert node.window.width is not None
     (slot,) = rewritten.slots
     by_node = {event_node(each).value: each for each in events}
     for row in rows:

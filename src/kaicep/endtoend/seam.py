@@ -87,6 +87,14 @@ class Seam:
             if waiting[0].low > at:
                 yield stream, part, at, waiting[0].low
 
+    def reach(self, snapshot: Snapshot) -> None:
+        """Takes from the archive everything that comes after the seam."""
+        for stream in snapshot.tables:
+            for part, high in snapshot.cut.positions.get(stream, {}).items():
+                low = self._next.get((stream, part), 0)
+                if high > low:
+                    self.offer(Stretch(stream, part, low, high, archived(snapshot, stream, part, low, high)))
+
     def fill(self, snapshot: Snapshot) -> None:
         """Takes from the archive what is missing, as far as it holds that."""
         for stream, part, low, high in list(self.missing()):

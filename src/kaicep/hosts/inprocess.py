@@ -380,17 +380,28 @@ class Engine:
 
     def push(self, events: Iterable[Event]) -> list[Match]:
         """Takes events in the order of arrival; returns what is certain by now."""
-        arrived: dict[str, list[Event]] = {}
+        return self.take(self.mark(events))
+
+    def mark(self, events: Iterable[Event]) -> list[Event]:
+        """Takes note that events have come, in the order of arrival; those that are late are marked."""
+        marked: list[Event] = []
         for event in events:
-            marked = self._parts.arrive(event)
-            if not marked.late and any(
+            seen = self._parts.arrive(event)
+            if not seen.late and any(
                 event.stream in each.places and each.has_passed(event) for each in self._sorters
             ):
-                marked = _late(marked)
-            if marked.late:
-                self._note_late(marked)
+                seen = _late(seen)
+            marked.append(seen)
+        return marked
+
+    def take(self, marked: Iterable[Event]) -> list[Match]:
+        """Takes events that were marked; returns what is certain by now."""
+        arrived: dict[str, list[Event]] = {}
+        for event in marked:
+            if event.late:
+                self._note_late(event)
             else:
-                arrived.setdefault(marked.stream, []).append(marked)
+                arrived.setdefault(event.stream, []).append(event)
         batches: dict[str, Batch] = {}
         for sorter in self._sorters:
             for stream in sorter.streams:
@@ -453,6 +464,16 @@ class Engine:
         known = self._parts.part(stream, part)
         known.max_ts = max(known.max_ts, newest)
         known.next_seq = max(known.next_seq, position)
+        return self._run()
+
+    @property
+    def standing(self) -> list[Any]:
+        """How far each part of each source has come, as JSON holds it; `settle` takes it back."""
+        return self._parts.document()
+
+    def settle(self, standing: list[Any]) -> list[Match]:
+        """The sources stand where they stood before; returns what that settles."""
+        self._parts.load(standing)
         return self._run()
 
     @property
