@@ -21,6 +21,7 @@ from kaicep.endtoend.history import History, replayed
 from kaicep.endtoend.seam import Seam, Stretch
 from kaicep.errors import Failure
 from kaicep.hosts.inprocess import Engine, Settings
+from kaicep.kernel.sort import Lateness, allowed_lateness
 from kaicep.plan.chi import Absent
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Interval, Node, Pattern, Program, Project, QueryPlan, Scan, WindowAggregate
@@ -57,7 +58,7 @@ class Joint(Protocol):
 def joined(
     history: History,
     snapshot: Snapshot,
-    lateness: int | None,
+    lateness: Lateness,
     plan: str = "auto",
     settings: Settings | None = None,
 ) -> Joint:
@@ -112,7 +113,7 @@ class HandOff:
         self,
         history: History,
         snapshot: Snapshot,
-        lateness: int | None,
+        lateness: Lateness,
         settings: Settings | None = None,
         mark: Mark | None = None,
         saved: tuple[Mark, bytes] | None = None,
@@ -204,7 +205,7 @@ class Concurrent:
     """
 
     def __init__(
-        self, history: History, snapshot: Snapshot, lateness: int | None, settings: Settings | None = None
+        self, history: History, snapshot: Snapshot, lateness: Lateness, settings: Settings | None = None
     ) -> None:
         self.history = history
         self.snapshot = snapshot
@@ -311,7 +312,7 @@ def _stand(engine: Engine, snapshot: Snapshot) -> list[Match]:
     ]
 
 
-def _engine(history: History, snapshot: Snapshot, lateness: int | None, settings: Settings | None) -> Engine:
+def _engine(history: History, snapshot: Snapshot, lateness: Lateness, settings: Settings | None) -> Engine:
     chosen = settings or Settings()
     parts = {
         stream: sorted({*table.positions, *chosen.parts.get(stream, ())}) or (0,)
@@ -327,10 +328,14 @@ def _engine(history: History, snapshot: Snapshot, lateness: int | None, settings
     )
 
 
-def _settled(snapshot: Snapshot, lateness: int | None) -> float:
+def _settled(snapshot: Snapshot, lateness: Lateness) -> float:
     """The time below which the source sends nothing after the cut but what is late."""
-    newest = [ts for table in snapshot.tables.values() for ts in table.newest.values()]
-    return min(newest) - lateness if newest and lateness is not None else -math.inf
+    settled = math.inf
+    for stream, table in snapshot.tables.items():
+        allowed = allowed_lateness(lateness, stream)
+        for newest in table.newest.values():
+            settled = min(settled, newest - allowed if allowed is not None else -math.inf)
+    return settled if settled < math.inf else -math.inf
 
 
 def _source(plan: QueryPlan) -> Pattern | WindowAggregate | None:
@@ -363,7 +368,7 @@ def _variable(chain: Node) -> str:
     return next(each.variable for each in chain.walk() if isinstance(each, Scan))
 
 
-def why_not_concurrent(program: Program, lateness: int | None) -> str | None:
+def why_not_concurrent(program: Program, lateness: Lateness) -> str | None:
     """Why queries cannot be answered by three engines; None where they can."""
     if len(program.queries) > 1 and any(
         each in {query.name for query in program.queries} for plan in program.queries for each in plan.reads
@@ -379,7 +384,7 @@ def why_not_concurrent(program: Program, lateness: int | None) -> str | None:
             return f"{plan.name} waits for an absence at its end"
         if isinstance(source, WindowAggregate) and source.window.width is None:
             return f"{plan.name} counts events, so that a window depends on all before it"
-    if lateness is None:
+    if any(allowed_lateness(lateness, name) is None for plan in program.queries for name in plan.reads):
         return "nothing is ever certain without a bound on lateness"
     if reach_of(program) == math.inf:
         return "no WINDOW says how far back a match can reach"

@@ -22,7 +22,7 @@ from kaicep.kernel.epsparql import EpOperator
 from kaicep.kernel.operator import Found, Limits, Operator, Semantics, Windowed
 from kaicep.kernel.pattern import PatternOperator
 from kaicep.kernel.project import Projection
-from kaicep.kernel.sort import Parts, Sorter
+from kaicep.kernel.sort import Lateness, Parts, Sorter
 from kaicep.kernel.windows import WindowOperator
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.knowledge.relations import Relations
@@ -130,13 +130,13 @@ class Engine:
     """Runs the queries of a program over events as they come.
 
     `push` takes events in the order of arrival and returns the matches that are certain by then, each
-    once; `finish` ends the input. `lateness` is how far behind the newest of its part an event may be
-    (None: any distance, so that only the end settles anything). `on_match` is called for every match.
-    With `on_matches` they are given in chunks, query by query and as columns where the query is compiled,
-    and nothing is returned; a chunk holds until the call returns. `late` has the newest of the events that
-    came too late, `late_count` says how many there were. Knowledge may be updated between two pushes:
-    events that were judged keep their verdict, and a match shows the version that its last event was
-    judged under.
+    once; `finish` ends the input. `lateness` is how far behind the newest of its part an event may be, for
+    all streams or by stream (None: any distance, so that only the end settles anything). `on_match` is
+    called for every match. With `on_matches` they are given in chunks, query by query and as columns where
+    the query is compiled, and nothing is returned; a chunk holds until the call returns. `late` has the
+    newest of the events that came too late, `late_count` says how many there were. Knowledge may be updated
+    between two pushes: events that were judged keep their verdict, and a match shows the version that its
+    last event was judged under.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Engine:
         catalog: Catalog,
         knowledge: Knowledge,
         *,
-        lateness: int | None = None,
+        lateness: Lateness = None,
         on_match: Callable[[Match], None] | None = None,
         on_matches: Callable[[Matches | Listed], None] | None = None,
         settings: Settings | None = None,
@@ -616,7 +616,7 @@ class Engine:
         return encode_with(
             "engine",
             {
-                "lateness": self._parts.lateness,
+                "lateness": _plain(self._parts.lateness),
                 "parts": self._parts.document(),
                 "sorters": sorters,
                 "queries": queries,
@@ -629,7 +629,7 @@ class Engine:
         document, states = decode_with("engine", state)
         saved = document["queries"]
         steps = {query.names[0]: query for query in self._steps}
-        if list(saved) != list(steps) or document["lateness"] != self._parts.lateness:
+        if list(saved) != list(steps) or document["lateness"] != _plain(self._parts.lateness):
             raise Failure(
                 f"the saved state is of the queries {', '.join(saved)} with lateness {document['lateness']}"
             )
@@ -661,6 +661,11 @@ class Engine:
         made = ColumnSorter(old.streams, self._parts, old.attributes, self.strings)
         self._sorters.append(made)
         return made
+
+
+def _plain(lateness: Lateness) -> Any:
+    """The lateness as JSON holds it."""
+    return dict(sorted(lateness.items())) if isinstance(lateness, Mapping) else lateness
 
 
 def _states(saved: Mapping[str, list[Any]], data: bytes) -> Iterator[tuple[str, bool, bytes]]:

@@ -125,10 +125,11 @@ def late_in(batch: Batch, parts: Parts) -> Array | None:
         rows = None if len(numbers) == 1 else np.flatnonzero(batch.part == number)
         ts, seq = (batch.ts, batch.seq) if rows is None else (batch.ts[rows], batch.seq[rows])
         reached = np.maximum.accumulate(ts)
-        if parts.lateness is not None:
+        allowed = parts.allowed(batch.stream)
+        if allowed is not None:
             before = np.empty(len(ts))
             before[0], before[1:] = part.max_ts, np.maximum(reached[:-1], part.max_ts)
-            behind = ts < before - parts.lateness
+            behind = ts < before - allowed
             if behind.any():
                 late = np.zeros(len(batch), np.bool_) if late is None else late
                 late[slice(None) if rows is None else rows] = behind

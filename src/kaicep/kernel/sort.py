@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,23 @@ if TYPE_CHECKING:
     from kaicep.kernel.batches import Batch
     from kaicep.kernel.columns import Array
 
-__all__ = ["Parts", "Place", "Sorter", "read_place", "written_place"]
+__all__ = ["Lateness", "Parts", "Place", "Sorter", "allowed_lateness", "read_place", "written_place"]
 
 Place = tuple[float, int, str, int, float]
 """The place of an event in the order: its time, the place of its stream, its id, part and position."""
+
+
+Lateness = int | Mapping[str, int | None] | None
+"""How far behind the newest of its part an event may come, for all streams or by stream; None: any."""
+
+
+def allowed_lateness(lateness: Lateness, stream: str) -> int | None:
+    """The lateness of a stream.
+
+    >>> allowed_lateness({"s": 5}, "s"), allowed_lateness({"s": 5}, "t"), allowed_lateness(7, "t")
+    (5, None, 7)
+    """
+    return lateness.get(stream) if isinstance(lateness, Mapping) else lateness
 
 
 class _Part:
@@ -40,9 +53,12 @@ class _Part:
 
 
 class Parts:
-    """How far each part of each source has come. Without `lateness` only the end settles anything."""
+    """How far each part of each source has come.
 
-    def __init__(self, lateness: int | None, expected: Iterable[tuple[str, int]] = ()) -> None:
+    `lateness` is one for all streams, or by stream. Without any, only the end settles anything.
+    """
+
+    def __init__(self, lateness: Lateness, expected: Iterable[tuple[str, int]] = ()) -> None:
         self.lateness = lateness
         self.finished = False
         self._reached: float = -math.inf
@@ -75,9 +91,15 @@ class Parts:
         part.next_seq = max(part.next_seq, event.seq + 1)
         if event.ts >= part.max_ts:
             part.max_ts = event.ts
-        elif self.lateness is not None and event.ts < part.max_ts - self.lateness and not event.late:
-            return replace(event, late=True)
+        elif not event.late:
+            allowed = self.allowed(event.stream)
+            if allowed is not None and event.ts < part.max_ts - allowed:
+                return replace(event, late=True)
         return event
+
+    def allowed(self, stream: str) -> int | None:
+        """How far behind the newest of its part an event of a stream may come."""
+        return allowed_lateness(self.lateness, stream)
 
     def part(self, stream: str, number: int) -> _Part:
         """What is known of a part."""
@@ -104,7 +126,8 @@ class Parts:
             return least
         for (stream, number), part in self._parts.items():
             if stream in places and not part.idle:
-                ts = -math.inf if self.lateness is None else part.max_ts - self.lateness
+                allowed = self.allowed(stream)
+                ts = -math.inf if allowed is None else part.max_ts - allowed
                 if ts < self._reached:
                     least = min(least, (self._reached, 0, "", 0, 0))
                 else:
