@@ -67,7 +67,7 @@ def why_interpreted(plan: QueryPlan, catalog: Catalog) -> str | None:
         if stream.open:
             return f"the attributes of {name} are not all known"
     if isinstance(source, Pattern):
-        from kaicep.kernel.compiled.pattern import compilable
+        from kaicep.kernel.compiled.operator import compilable
     else:
         from kaicep.kernel.compiled.windows import compilable
     return compilable(plan, catalog)

@@ -142,15 +142,18 @@ def _codes(values: pa.Array, strings: Strings) -> Array:
 
 
 def arrow_of(matches: Matches) -> pa.RecordBatch:
-    """Matches as Arrow: query, id (16 bytes), start, end, the selected columns, the events by variable."""
+    """Matches as Arrow: query, id (16 bytes), start, end, the selected columns, the events by variable.
+
+    It holds copies: the arrays of `matches` are soon overwritten, and Arrow shares memory where it can.
+    """
     count = len(matches)
     ids = np.empty((count, 2), ">u8")
     ids[:, 0], ids[:, 1] = matches.low, matches.high
     columns: dict[str, Any] = {
         "query": pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [matches.query]),
         "id": pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), count, [None, pa.py_buffer(ids.tobytes())]),
-        "start": pa.array(matches.start, pa.int64()).cast(_MICROSECONDS),
-        "end": pa.array(matches.end, pa.int64()).cast(_MICROSECONDS),
+        "start": pa.array(matches.start.copy(), pa.int64()).cast(_MICROSECONDS),
+        "end": pa.array(matches.end.copy(), pa.int64()).cast(_MICROSECONDS),
     }
     selected = {name: _selected(matches, name) for name in matches.names}
     columns["select"] = _struct(selected, count)
@@ -216,7 +219,7 @@ def _selected(matches: Matches, name: str) -> pa.Array:
 
 
 def _values(column: Column, strings: Strings) -> pa.Array:
-    data = column.data
+    data = column.data.copy()
     match column.type:
         case Type.FLOAT64:
             return pa.array(data, from_pandas=True)
@@ -244,7 +247,7 @@ def _events(matches: Matches) -> dict[str, pa.Array]:
     for name, (first, last, count) in matches.batch.items():
         ends = [_identities(each, matches.streams) for each in (first, last)]
         found[name] = pa.StructArray.from_arrays(
-            [*ends, pa.array(count, pa.int64())], names=["first", "last", "count"]
+            [*ends, pa.array(count.copy(), pa.int64())], names=["first", "last", "count"]
         )
     return found
 
@@ -255,7 +258,7 @@ def _identities(refs: Refs, streams: tuple[str, ...]) -> pa.Array:
         pa.array(np.where(missing, 0, refs.place).astype(np.int32)), pa.array(streams)
     )
     flat = pa.StructArray.from_arrays(
-        [stream, pa.array(refs.part, pa.int64()), pa.array(refs.seq, pa.int64())],
+        [stream, pa.array(refs.part.copy(), pa.int64()), pa.array(refs.seq.copy(), pa.int64())],
         names=["stream", "part", "seq"],
         mask=pa.array(missing),
     )
