@@ -3,9 +3,31 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from hypothesis import settings
+
+pytest_plugins = ["tests.servers"]
 
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The one Spark session of all tests; whoever asks for it is marked `spark`."""
+    pytest.importorskip("pyspark", reason="the Spark hosts need PySpark: pip install 'kaicep[spark]'")
+    if shutil.which("java") is None:
+        pytest.skip("the Spark hosts need Java 17 or later")
+    from kaicep.hosts.spark.session import own_session
+
+    # Workers are processes of their own, and find the package as this one does.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    session = own_session()
+    yield session
+    session.stop()

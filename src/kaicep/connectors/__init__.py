@@ -1,5 +1,6 @@
-"""Where events come from: files now; brokers and sockets later.
+"""Where events come from and where matches go: files, brokers, web addresses.
 
-A place (a file, a folder) enters; events with their identity leave, in order of arrival, and beside
-them every record that could not be read, with the reason.
+Records enter; events with their identity leave, in order of arrival, and beside them a dead letter for
+every record that is none. Matches enter a sink, and stay there when they are committed. `contract` says
+what every source and sink promises, `registry` makes them from tables of options.
 """

@@ -64,15 +64,19 @@ def _parquet_type(type: pyarrow.DataType) -> Type | None:
     return Type.STRING
 
 
-def read_parquet(name: str, part: int, path: Path) -> Iterator[Record]:
-    """The rows of a file."""
+def read_parquet(name: str, part: int, path: Path, start: int = 0) -> Iterator[Record]:
+    """The rows of a file, from row `start` on. Row groups before it are not touched."""
     columns = [each for each, _ in parquet_columns(name, path)]
     size = path.stat().st_size
     with _parquet(name, path) as file:
-        seq = 0
-        for batch in file.iter_batches():
+        seq, groups = 0, list(range(file.num_row_groups))
+        while groups and seq + file.metadata.row_group(groups[0]).num_rows <= start:
+            seq += file.metadata.row_group(groups.pop(0)).num_rows
+        for batch in file.iter_batches(row_groups=groups):
             tell(path, size * seq // max(1, file.metadata.num_rows))
-            for row in zip(*(_parquet_values(each) for each in batch.columns), strict=True):
+            first = min(max(0, start - seq), batch.num_rows)
+            seq += first
+            for row in zip(*(_parquet_values(each) for each in batch[first:].columns), strict=True):
                 yield Record(part, seq, seq + 1, str(path), dict(zip(columns, row, strict=True)))
                 seq += 1
 

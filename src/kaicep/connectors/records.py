@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
@@ -20,7 +21,17 @@ from kaicep.plan.convert import guess_text
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 
-__all__ = ["Record", "Watcher", "read_csv", "read_json_lines", "tell", "watching"]
+__all__ = [
+    "Cursor",
+    "Record",
+    "Watcher",
+    "json_object",
+    "read_csv",
+    "read_json_lines",
+    "skip_json_lines",
+    "tell",
+    "watching",
+]
 
 _BOM = b"\xef\xbb\xbf"
 _TICK = 1_000
@@ -37,6 +48,19 @@ class Record:
     fields: Mapping[str, object] | None
     text: str | None = None
     reason: str = ""
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far a text file was read: the byte, the number and the line of the *next* record.
+
+    A reader that gets one starts there and moves it along with every record it gives.
+    """
+
+    offset: int = 0
+    seq: int = 0
+    line: int = 1
+    header: list[str] | None = None
 
 
 Watcher = Callable[[Path, int], None]
@@ -59,26 +83,56 @@ def tell(path: Path, position: int) -> None:
         watcher(path, position)
 
 
-def read_json_lines(part: int, path: Path) -> Iterator[Record]:
-    """The lines of a file that are not blank; a blank one uses up its number all the same."""
-    decode = json.JSONDecoder(parse_constant=lambda _: None).decode
+def read_json_lines(
+    part: int, path: Path, cursor: Cursor | None = None, growing: bool = False
+) -> Iterator[Record]:
+    """The lines of a file that are not blank; a blank one uses up its number all the same.
+
+    Of a `growing` file, a last line without its end is left for later: it may be half of one.
+    """
+    cursor = cursor or Cursor()
     with path.open("rb") as file:
-        for seq, raw in enumerate(file):
+        file.seek(cursor.offset)
+        for seq, raw in enumerate(file, cursor.seq):
+            if growing and not raw.endswith(b"\n"):
+                return
+            cursor.offset += len(raw)
+            cursor.seq = seq + 1
             if seq == 0:
                 raw = raw.removeprefix(_BOM)
             if seq % _TICK == 0:
-                tell(path, file.tell())
+                tell(path, cursor.offset)
             if raw.isspace() or not raw:
                 continue
-            fields, reason = _json_object(raw, decode)
+            fields, reason = json_object(raw)
             text = raw.decode(errors="replace").rstrip("\r\n")
             yield Record(part, seq, seq + 1, str(path), fields, text, reason)
 
 
-def _json_object(raw: bytes, decode: Callable[[str], object]) -> tuple[dict[str, object] | None, str]:
-    """The object that a line holds, or the reason why it holds none."""
+def skip_json_lines(path: Path, seq: int) -> Cursor:
+    """The cursor at a line, found without reading what is in those before it.
+
+    Where the file is shorter than that, the cursor stands at its end.
+    """
+    cursor = Cursor()
+    with path.open("rb") as file:
+        for raw in islice(file, seq):
+            cursor.offset += len(raw)
+            cursor.seq += 1
+    return cursor
+
+
+_decode = json.JSONDecoder(parse_constant=lambda _: None).decode
+
+
+def json_object(raw: bytes) -> tuple[dict[str, object] | None, str]:
+    """The object that a line of JSON holds, or the reason why it holds none.
+
+    >>> json_object(b'{"a": 1}'), json_object(b"[1]")
+    (({'a': 1}, ''), (None, 'not a JSON object but a list'))
+    """
     try:
-        value = decode(raw.decode().rstrip("\r\n"))
+        value = _decode(raw.decode().rstrip("\r\n"))
         if b"\\u" in raw:
             # Half of a surrogate pair is no character: nothing that holds one can be written down.
             json.dumps(value, ensure_ascii=False).encode()
@@ -103,37 +157,65 @@ class _Lines:
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
-        self.row: list[str] = []
+        self._row: list[str] = []
+        self.ended = False
 
     def __iter__(self) -> _Lines:
         return self
 
     def __next__(self) -> str:
-        line = next(self._file)
-        self.row.append(line)
+        try:
+            line = next(self._file)
+        except StopIteration:
+            self.ended = True
+            raise
+        self._row.append(line)
         return line
 
-    def text(self) -> str:
-        """The lines since the last call."""
-        text = "".join(self.row).rstrip("\r\n")
-        self.row.clear()
-        return text
+    @property
+    def whole(self) -> bool:
+        """Whether the current row has its end: nothing that is still to be written could belong to it."""
+        return not self.ended and self._row[-1].endswith("\n")
+
+    def take(self) -> bytes:
+        """The lines since the last call, as they stand in the file."""
+        row = "".join(self._row).encode(errors="surrogateescape")
+        self._row.clear()
+        return row
 
 
 def read_csv(
-    part: int, path: Path, time: str, columns: Callable[[list[str]], None] = lambda header: None
+    part: int,
+    path: Path,
+    time: str,
+    columns: Callable[[list[str]], None] = lambda header: None,
+    cursor: Cursor | None = None,
+    growing: bool = False,
 ) -> Iterator[Record]:
-    """The rows of a file below its header, which `columns` gets to see; an empty cell is None."""
+    """The rows of a file below its header, which `columns` gets to see; an empty cell is None.
+
+    Of a `growing` file, a last row without its end is left for later: it may be half of one.
+    """
+    cursor = cursor or Cursor()
     with path.open("rb") as file:
-        lines = _Lines(TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline=""))
+        file.seek(cursor.offset)
+        encoding = "utf-8" if cursor.offset else "utf-8-sig"
+        lines = _Lines(TextIOWrapper(file, encoding, "surrogateescape", newline=""))
         rows = csv.reader(lines, strict=True)
-        header = _csv_header(path, rows, time)
-        columns(header)
-        lines.text()
-        seq = -1
+        if cursor.header is None:
+            try:
+                names = next((row for row in rows if row), [])
+            except csv.Error as error:
+                raise Mistake(f"{path}: the first row is not CSV: {error}") from None
+            if growing and not lines.whole:
+                return
+            cursor.header = _csv_header(path, names, time)
+            columns(cursor.header)
+            cursor.offset = len(lines.take()) + _bom_length(path)
+            cursor.line = rows.line_num + 1
+        before = cursor.line - rows.line_num
         while True:
-            seq += 1
-            line = rows.line_num + 1
+            seq, line = cursor.seq, cursor.line
             if seq % _TICK == 0:
                 tell(path, file.tell())
             fields: dict[str, object] | None = None
@@ -145,21 +227,25 @@ def read_csv(
             except csv.Error as error:
                 reason = f"not CSV: {error}"
             else:
-                if not cells:
-                    lines.text()
-                    continue
-                fields, reason = _csv_fields(header, cells)
-            text = lines.text().encode(errors="surrogateescape").decode(errors="replace")
-            yield Record(part, seq, line, str(path), fields, text, reason)
+                fields, reason = _csv_fields(cursor.header, cells)
+            if growing and not lines.whole:
+                return
+            raw = lines.take()
+            cursor.offset += len(raw)
+            cursor.seq, cursor.line = seq + 1, before + rows.line_num
+            if fields or reason:
+                text = raw.decode(errors="replace").rstrip("\r\n")
+                yield Record(part, seq, line, str(path), fields, text, reason)
 
 
-def _csv_header(path: Path, rows: Iterator[list[str]], time: str) -> list[str]:
+def _bom_length(path: Path) -> int:
+    with path.open("rb") as file:
+        return len(_BOM) if file.read(len(_BOM)) == _BOM else 0
+
+
+def _csv_header(path: Path, names: list[str], time: str) -> list[str]:
     """The names in the first row; a mistake where they cannot name columns."""
-    try:
-        header = next((row for row in rows if row), [])
-    except csv.Error as error:
-        raise Mistake(f"{path}: the first row is not CSV: {error}") from None
-    header = [each.strip() for each in header]
+    header = [each.strip() for each in names]
     for place, each in enumerate(header):
         problem = hint = None
         if not each:

@@ -128,7 +128,7 @@ def _column(values: pa.Array, type: Type, strings: Strings) -> Column:
 def _codes(values: pa.Array, strings: Strings) -> Array:
     if not pa.types.is_dictionary(values.type):
         values = values.cast(pa.string()).dictionary_encode()
-    own = strings.codes(values.dictionary.to_pylist())
+    own = _dictionary(values.dictionary, strings)
     places = values.indices
     if not places.null_count:
         return own[places.to_numpy(zero_copy_only=False)]  # type: ignore[no-any-return]
@@ -136,6 +136,24 @@ def _codes(values: pa.Array, strings: Strings) -> Array:
     found = np.full(len(known), -1, np.int32)
     found[known] = own[pc.drop_null(places).to_numpy(zero_copy_only=False)]
     return found
+
+
+def _dictionary(texts: pa.Array, strings: Strings) -> Array:
+    """The codes of a dictionary's entries; batches of one source often share theirs."""
+    for known, codes in strings.dictionaries:
+        if _same(known, texts):
+            return codes
+    made = strings.codes(texts.to_pylist())
+    strings.dictionaries.appendleft((texts, made))
+    return made
+
+
+def _same(one: pa.Array, other: pa.Array) -> bool:
+    """Whether two arrays lie at one place; the one that is kept keeps the place from being used again."""
+    if len(one) != len(other) or one.offset != other.offset or one.type != other.type:
+        return False
+    places = ([each and each.address for each in some.buffers()] for some in (one, other))
+    return next(places) == next(places)
 
 
 # --- matches ---------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ with -1 for null. An event is known by its stream, part and seq, and by the two 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -58,6 +59,9 @@ NULLS: Mapping[Type, Any] = {
 }
 
 
+_DICTIONARIES = 8
+
+
 class Strings:
     """A dictionary of strings: every different one has a code, and the word that stands for it in ids.
 
@@ -70,6 +74,8 @@ class Strings:
         self.texts: list[str] = []
         self._codes: dict[str, int] = {}
         self._words: Array = np.zeros(0, np.uint64)
+        self.dictionaries: deque[tuple[Any, Array]] = deque(maxlen=_DICTIONARIES)
+        """Dictionaries of Arrow columns whose codes were looked up last, and these codes."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -84,8 +90,11 @@ class Strings:
 
     def codes(self, texts: Iterable[str | None]) -> Array:
         """The codes of many strings."""
-        code = self.code
-        return np.array([-1 if each is None else code(each) for each in texts], np.int32)
+        every = list(texts)
+        found: list[int | None] = [self._codes.get(each) for each in every]  # type: ignore[arg-type]
+        if None in found:
+            found = [-1 if each is None else self.code(each) for each in every]
+        return np.array(found, np.int32)
 
     @property
     def words(self) -> Array:

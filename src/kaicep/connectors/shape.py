@@ -1,0 +1,299 @@
+"""What the records of a stream are: its attributes and their types, and how a record becomes an event.
+
+Records enter as their readers found them; events leave, and a dead letter for every record that is none.
+The types are the declared ones; of what is not declared they are inferred from the first records
+(semantics 1). They can be given back later, so that a source which goes on where it stopped reads the
+rest as it read the beginning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from kaicep.connectors.records import Record
+from kaicep.errors import Mistake
+from kaicep.plan.convert import Unfit, convert, guess, guess_text, json_text, widen
+from kaicep.plan.events import Event
+from kaicep.plan.literals import normalise
+from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple
+from kaicep.plan.time import format_time
+from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
+
+__all__ = ["SAMPLE", "DeadLetter", "Form", "Schema", "Shaper"]
+
+SAMPLE = 1_000
+"""How many records are looked at to infer the types (semantics 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that could not be read: where it stands, why, and its text. `line` counts from 1."""
+
+    stream: str
+    part: int
+    seq: int
+    line: int
+    file: str
+    reason: str
+    record_text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The dead letter as the command line writes it down."""
+        return {
+            "stream": self.stream,
+            "part": self.part,
+            "seq": self.seq,
+            "line": self.line,
+            "file": self.file,
+            "reason": self.reason,
+            "record": self.record_text,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A stream as somebody described it: its name, the attribute that holds the time, declared types.
+
+    With `explicit_time`, somebody said which attribute is the time, so that the stream is one of records
+    even if they look like triples.
+    """
+
+    stream: str
+    time: str = "ts"
+    types: Mapping[str, Type] = field(default_factory=dict)
+    explicit_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A stream as it was found: its attributes in order of first appearance. An RDF stream has none.
+
+    >>> Schema.from_json(Schema((("ts", Type.TIMESTAMP), ("kW", Type.FLOAT64))).to_json())
+    Schema(attributes=(('ts', Type.TIMESTAMP), ('kW', Type.FLOAT64)), rdf=False)
+    """
+
+    attributes: tuple[tuple[str, Type], ...] = ()
+    rdf: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The schema as JSON holds it, to be kept beside a position."""
+        return {"attributes": {name: str(type) for name, type in self.attributes}, "rdf": self.rdf}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Schema:
+        """The schema that `to_json` wrote down."""
+        try:
+            attributes = tuple((str(name), Type(type)) for name, type in data["attributes"].items())
+            return cls(attributes, bool(data["rdf"]))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise Mistake(f"this is no schema of a stream: {json_text(data)}") from None
+
+
+class Shaper:
+    """Makes events of records: first it learns what their attributes are, then, settled, it converts.
+
+    >>> shaper = Shaper(Form("meter"))
+    >>> records = [Record(0, 0, 1, "m.jsonl", {"ts": 1, "kW": 2}), Record(0, 1, 2, "m.jsonl", {"kW": 2})]
+    >>> [shaper.learn(each) for each in records]
+    [1, 2]
+    >>> shaper.settle()
+    >>> events, dead = shaper.shape(records)
+    >>> events[0].values, dead[0].reason
+    ({'ts': 1000000, 'kW': 2}, 'no time: it has no attribute ts, and no annotation names another')
+    """
+
+    def __init__(self, form: Form, schema: Schema | None = None) -> None:
+        self.form = form
+        self.schema = schema
+        self._seen: dict[str, Type | None] = {}
+        self._records = self._timed = self._triples = 0
+        self._build: _Build | None = None
+        if schema is not None:
+            self._build = _builder(form, schema)
+
+    def columns(self, columns: Iterable[tuple[str, Type | None]]) -> None:
+        """Takes note of the columns that a file declares, whatever is in them."""
+        if self.schema is None:
+            for name, suggested in columns:
+                self._seen[name] = widen(self._seen.get(name), suggested)
+
+    def header(self, names: list[str]) -> None:
+        """Takes note of columns that a file names without saying what is in them."""
+        self.columns((each, None) for each in names)
+
+    def learn(self, record: Record) -> int:
+        """Takes note of a record; says how many good ones there were so far."""
+        if record.fields is None:
+            return self._records
+        csv = record.file.lower().endswith(".csv")
+        suggest: Callable[[Any], Type | None] = guess_text if csv else guess
+        for name, value in record.fields.items():
+            known = self._seen.get(name)
+            if known is not Type.STRING or name not in self._seen:
+                self._seen[name] = widen(known, suggest(value))
+        if record.fields.get(self.form.time) is not None:
+            self._timed += 1
+        elif "triple" in record.fields or "triples" in record.fields:
+            self._triples += 1
+        self._records += 1
+        return self._records
+
+    def settle(self) -> None:
+        """From here on the types stand."""
+        if self.schema is None:
+            rdf = not self.form.explicit_time and self._triples > self._timed
+            self.schema = Schema(() if rdf else self._attributes(), rdf)
+            self._build = _builder(self.form, self.schema)
+
+    def _attributes(self) -> tuple[tuple[str, Type], ...]:
+        """The attributes with their types: those that appear in the data, then those only declared.
+
+        An attribute `ts` beside another that holds the time is out of reach, since `?e.ts` is always the
+        event time.
+        """
+        time, declared = self.form.time, self.form.types
+        names = list(dict.fromkeys((*self._seen, *declared)))
+        if time not in names:
+            names.insert(0, time)
+        types = {each: declared.get(each) or self._seen.get(each) or Type.STRING for each in names}
+        types[time] = Type.TIMESTAMP
+        if time != "ts":
+            types.pop("ts", None)
+        return tuple(types.items())
+
+    def shape(self, records: Iterable[Record]) -> tuple[list[Event], list[DeadLetter]]:
+        """The events of the records, and the dead letters of those that are none."""
+        events: list[Event] = []
+        dead: list[DeadLetter] = []
+        for record in records:
+            try:
+                if record.fields is None:
+                    raise Unfit(record.reason)
+                assert self._build is not None, "settle comes before the first good record"
+                events.append(self._build(record, record.fields))
+            except Unfit as unfit:
+                text = json_text(record.fields) if record.text is None else record.text
+                place = (self.form.stream, record.part, record.seq, record.line, record.file)
+                dead.append(DeadLetter(*place, str(unfit), text))
+        return events, dead
+
+
+# --- from records to events -------------------------------------------------------------------------
+
+
+_Build = Callable[[Record, Mapping[str, object]], Event]
+
+
+def _builder(form: Form, schema: Schema) -> _Build:
+    return _triple_event(form.stream) if schema.rdf else _record_event(form, schema)
+
+
+def _record_event(form: Form, schema: Schema) -> _Build:
+    """How a record becomes an event of a stream with attributes."""
+    stream, time = form.stream, form.time
+    converters = {name: _converter(name, type) for name, type in schema.attributes}
+    missing = f"no time: it has no attribute {time}"
+    if not form.explicit_time:
+        missing += ", and no annotation names another"
+
+    def build(record: Record, fields: Mapping[str, object]) -> Event:
+        if time not in fields:
+            raise Unfit(missing)
+        values: dict[str, Value] = {}
+        for name, raw in fields.items():
+            if (convert := converters.get(name)) is not None:
+                values[name] = convert(raw)
+        ts = values[time]
+        if ts is None:
+            raise Unfit(f"no time: {time} is null")
+        assert isinstance(ts, int)
+        return Event(stream, record.part, record.seq, ts, values)
+
+    return build
+
+
+def _converter(name: str, type: Type) -> Callable[[Any], Value]:
+    """What `convert` does for an attribute; values that are what they should be take a short way."""
+
+    def slowly(raw: object) -> Value:
+        return _convert(name, raw, type)
+
+    if type is Type.STRING:
+        return lambda raw: raw if raw.__class__ is str else slowly(raw)
+    if type is Type.FLOAT64:
+        return lambda raw: raw if raw.__class__ is float and isfinite(raw) else slowly(raw)
+    if type is Type.INT64:
+        return lambda raw: raw if raw.__class__ is int and INT64_MIN <= raw <= INT64_MAX else slowly(raw)
+    if type is Type.TIMESTAMP:
+        # Whole seconds of the years 1970 to 2286 need no exact arithmetic.
+        return lambda raw: raw * 1_000_000 if raw.__class__ is int and 0 <= raw < 10**10 else slowly(raw)
+    return slowly
+
+
+def _convert(name: str, raw: object, type: Type) -> Value:
+    try:
+        return convert(raw, type)
+    except Unfit as unfit:
+        raise Unfit(f"{name}: {unfit}") from None
+
+
+def _triple_event(stream: str) -> _Build:
+    """How a record becomes an event of an RDF stream: triples that hold from start to end."""
+
+    def build(record: Record, fields: Mapping[str, object]) -> Event:
+        start = _convert("start", fields.get("start"), Type.TIMESTAMP)
+        if not isinstance(start, int):
+            raise Unfit("no time: it has no start")
+        end = _convert("end", fields.get("end"), Type.TIMESTAMP)
+        end = end if isinstance(end, int) else start
+        if end < start:
+            raise Unfit(f"it ends at {format_time(end)}, before it starts at {format_time(start)}")
+        triples = tuple(each for text in _triple_texts(fields) for each in _triples(stream, text))
+        if not triples:
+            raise Unfit("it has no triple")
+        return Event(stream, record.part, record.seq, end, start=start, triples=triples)
+
+    return build
+
+
+def _triple_texts(fields: Mapping[str, object]) -> Iterator[str]:
+    for name in ("triple", "triples"):
+        value = fields.get(name)
+        for text in value if isinstance(value, list) else () if value is None else (value,):
+            if not isinstance(text, str):
+                raise Unfit(f"{name}: {json_text(text)} is no text")
+            yield text
+
+
+def _triples(stream: str, text: str) -> Iterator[Triple]:
+    """The triples of a text of N-Triples."""
+    import pyoxigraph
+
+    def term(node: object) -> Term:
+        if isinstance(node, pyoxigraph.NamedNode):
+            return Iri(node.value)
+        if isinstance(node, pyoxigraph.BlankNode):
+            return Blank(_blank_label(stream, node.value))
+        if isinstance(node, pyoxigraph.Literal):
+            return normalise(Literal(node.value, node.datatype.value, node.language))
+        raise Unfit(f"triple: a triple inside a triple is not known here: {text.strip()}")
+
+    try:
+        for quad in pyoxigraph.parse(text, format=pyoxigraph.RdfFormat.N_TRIPLES):
+            yield (term(quad.subject), term(quad.predicate), term(quad.object))
+    except SyntaxError as error:
+        raise Unfit(f"triple: {error.msg}") from None
+
+
+def _blank_label(stream: str, label: str) -> str:
+    """A blank node is one node within its stream; the stream's name keeps it apart from all others.
+
+    >>> _blank_label("trucks 1", "b0")
+    'trucks_20_1.b0'
+    """
+    safe = re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", stream)
+    return f"{safe}.{label}"

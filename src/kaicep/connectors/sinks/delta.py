@@ -1,0 +1,193 @@
+"""A Delta table as a sink, exactly once: matches, mark and the number of the commit in one transaction.
+
+The number stands under the sink's own name (an application transaction, in the words of Delta), so that
+several sinks may write to one table. Every Delta reader can read it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kaicep.connectors.contract import Guarantee, Mark, Sink
+from kaicep.errors import Failure, Mistake
+from kaicep.plan.events import Match
+from kaicep.plan.time import format_time
+
+if TYPE_CHECKING:
+    import pyarrow
+    from deltalake import DeltaTable
+
+__all__ = ["DeltaOptions", "DeltaSink"]
+
+_MARK, _SINK, _TRY = "kaicep.mark", "kaicep.sink", "kaicep.try"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaOptions:
+    """The folder of the table."""
+
+    path: Path
+
+
+class DeltaSink(Sink):
+    """Appends matches to a Delta table: query, id, start, end, and as JSON what was selected, and events."""
+
+    guarantee = Guarantee.EXACTLY_ONCE
+
+    def __init__(self, name: str, options: DeltaOptions) -> None:
+        self._name = f"kaicep/{name}"
+        self._where = f"sink {name}"
+        self._path = options.path
+        self._table: DeltaTable | None = None
+        self._version: int | None = None
+        self._waiting: list[Match] = []
+        self._unanswered: tuple[str, int] | None = None  # the name of a try, and how many matches it had
+
+    def open(self) -> Mark | None:
+        """Opens the table, or makes it; gives the mark of this sink's last commit."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        self._waiting = []
+        try:
+            if DeltaTable.is_deltatable(str(self._path)):
+                table = DeltaTable(self._path)
+            else:
+                table = DeltaTable.create(self._path, _schema(), mode="ignore")
+        except (DeltaError, OSError) as error:
+            raise Mistake(f"{self._where}: {self._path} cannot be opened as a Delta table: {error}") from None
+        missing = set(_schema().names) - {each.name for each in table.schema().fields}
+        if missing:
+            raise Mistake(f"{self._where}: {self._path} is no table of matches: it lacks {min(missing)}")
+        self._table = table
+        self._version = table.transaction_version(self._name)
+        return None if self._version is None else self._last_mark(table)
+
+    def _last_mark(self, table: DeltaTable) -> Mark:
+        for commit in table.history():
+            if commit.get(_SINK) == self._name:
+                mark: Mark = json.loads(commit[_MARK])
+                return mark
+        raise Failure(
+            f"{self._where}: {self._path} has commit {self._version} of this sink, but its history no longer "
+            "tells with which mark"
+        )
+
+    def write(self, matches: Sequence[Match]) -> None:
+        """Takes matches; they go to the table with the next commit."""
+        self._waiting += matches
+
+    def commit(self, mark: Mark) -> None:
+        """Adds the matches to the table. Without any there is nothing to commit: the last mark still holds.
+
+        Going on from an older mark would only find again that nothing matched.
+        """
+        from deltalake.exceptions import DeltaError
+
+        assert self._table is not None, "open comes first"
+        try:
+            self._table.update_incremental()
+            self._settle(self._table)
+            if self._waiting:
+                self._append(self._table, mark)
+        except (DeltaError, OSError) as error:
+            raise Failure(f"{self._where}: {self._path} did not take a commit: {error}") from None
+
+    def _settle(self, table: DeltaTable) -> None:
+        """Finds out whether a try that got no answer came through; and that nobody else uses our name."""
+        found = table.transaction_version(self._name)
+        if found == self._version:
+            return
+        if self._unanswered is not None and found == self._next:
+            name, count = self._unanswered
+            if any(commit.get(_TRY) == name for commit in table.history()):
+                self._done(count)
+                return
+        raise Failure(
+            f"{self._where}: somebody else writes {self._path} under this name: its commit {found} came "
+            f"after {self._version}, our own; give each sink of a table its own name"
+        )
+
+    def _append(self, table: DeltaTable, mark: Mark) -> None:
+        from deltalake import CommitProperties, Transaction, write_deltalake
+
+        name, count = uuid.uuid4().hex, len(self._waiting)
+        self._unanswered = (name, count)
+        write_deltalake(
+            table,
+            _rows(self._waiting),
+            mode="append",
+            commit_properties=CommitProperties(
+                custom_metadata={_SINK: self._name, _MARK: json.dumps(dict(mark)), _TRY: name},
+                app_transactions=[Transaction(self._name, self._next)],
+            ),
+        )
+        self._done(count)
+
+    @property
+    def _next(self) -> int:
+        return 0 if self._version is None else self._version + 1
+
+    def _done(self, count: int) -> None:
+        self._version = self._next
+        del self._waiting[:count]
+        self._unanswered = None
+
+    def close(self) -> None:
+        """Lets go of the table."""
+        self._table = None
+        self._waiting = []
+
+
+def _schema() -> pyarrow.Schema:
+    import pyarrow
+
+    text, time = pyarrow.string(), pyarrow.timestamp("us", "UTC")
+    return pyarrow.schema(
+        [
+            ("query", text),
+            ("id", text),
+            ("start", time),
+            ("end", time),
+            ("select", text),
+            ("events", text),
+            ("triples", pyarrow.list_(text)),
+            ("knowledge", pyarrow.int64()),
+        ]
+    )
+
+
+def _rows(matches: Sequence[Match]) -> pyarrow.Table:
+    import pyarrow
+    import pyarrow.json
+
+    # By way of JSON, since arrays made of Python lists would import pandas, which takes a second.
+    rows = b"".join(_json(_row(each)).encode() + b"\n" for each in matches)
+    return pyarrow.json.read_json(
+        io.BytesIO(rows),
+        pyarrow.json.ReadOptions(block_size=len(rows) + 1),
+        pyarrow.json.ParseOptions(explicit_schema=_schema(), unexpected_field_behavior="error"),
+    )
+
+
+def _row(match: Match) -> dict[str, Any]:
+    return {
+        "query": match.query,
+        "id": match.id,
+        "start": format_time(match.start),
+        "end": format_time(match.end),
+        "select": None if match.triples is not None else _json(match.select),
+        "events": None if match.events is None else _json(match.events),
+        "triples": None if match.triples is None else list(match.triples),
+        "knowledge": match.version,
+    }
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

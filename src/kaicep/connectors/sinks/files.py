@@ -1,0 +1,143 @@
+"""A file as a sink: JSON Lines, exactly once.
+
+Beside `matches.jsonl` lies `.matches.jsonl.commit`, which says how many bytes of it are committed, and
+with which mark. It is replaced in one step, after the matches are on the disk. Whatever stands after
+those bytes was never committed: opening the sink cuts it off.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kaicep.connectors.contract import Guarantee, Mark, Sink
+from kaicep.connectors.disk import replace_file, sync_folder, write_all
+from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.plan.events import Match
+
+__all__ = ["FileOptions", "FileSink"]
+
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """The file to write, one JSON object a line."""
+
+    path: Path
+
+
+class FileSink(Sink):
+    """Appends matches to a file, and commits them together with the mark.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> options = FileOptions(Path(folder.name) / "matches.jsonl")
+    >>> with FileSink("out", options) as sink:
+    ...     sink.open()
+    ...     sink.write([Match("hot", "f3", 0, 0)])
+    ...     sink.commit({"meter": {"0": 12}})
+    >>> with FileSink("out", options) as sink:
+    ...     sink.open()
+    {'meter': {'0': 12}}
+    >>> folder.cleanup()
+    """
+
+    guarantee = Guarantee.EXACTLY_ONCE
+
+    def __init__(self, name: str, options: FileOptions) -> None:
+        self._where = f"sink {name}"
+        self._path = options.path
+        self._commit = options.path.with_name(f".{options.path.name}.commit")
+        self._file: int | None = None
+        self._buffer = bytearray()
+        self._end = 0
+
+    def open(self) -> Mark | None:
+        """Cuts off what was not committed; gives the mark of what was."""
+        try:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            hint = f"there is no folder {self._path.parent}" if isinstance(error, FileNotFoundError) else None
+            raise Mistake(
+                Diagnostic(f"{self._where}: cannot write {self._path}: {error.strerror}", hint=hint)
+            ) from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return self._recover(self._file)
+        except BlockingIOError:
+            self.close()
+            raise Mistake(f"{self._where}: another process writes {self._path}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _recover(self, file: int) -> Mark | None:
+        size = os.fstat(file).st_size
+        committed: dict[str, object] = {"bytes": 0, "mark": None}
+        try:
+            committed = json.loads(self._commit.read_bytes())
+        except ValueError:
+            raise Failure(f"{self._where}: {self._commit} is damaged: it is no JSON") from None
+        except FileNotFoundError:
+            if size:
+                raise Mistake(
+                    Diagnostic(
+                        f"{self._where}: {self._path} is there already, and no sink wrote it",
+                        hint="name another file, or move this one away",
+                    )
+                ) from None
+            # Before any match is written, so that a crash before the first commit is told from that case.
+            replace_file(self._commit, json.dumps(committed).encode())
+        end, mark = committed["bytes"], committed["mark"]
+        assert isinstance(end, int)
+        assert mark is None or isinstance(mark, dict)
+        if size < end:
+            raise Failure(
+                f"{self._where}: {self._path} has {size} bytes, but {end} were committed: it was cut short, "
+                f"or removed without {self._commit.name}, which lies beside it"
+            )
+        os.ftruncate(file, end)
+        sync_folder(self._path.parent)
+        self._end = end
+        self._buffer.clear()
+        return mark
+
+    def write(self, matches: Sequence[Match]) -> None:
+        """Takes matches; from time to time they go to the file, where they are not final yet."""
+        for each in matches:
+            self._buffer += each.to_json().encode() + b"\n"
+        if len(self._buffer) > _BUFFER:
+            self._flush()
+
+    def commit(self, mark: Mark) -> None:
+        """Makes final what was written, and the mark with it."""
+        assert self._file is not None, "open comes first"
+        self._flush()
+        try:
+            os.fsync(self._file)
+            replace_file(self._commit, json.dumps({"bytes": self._end, "mark": dict(mark)}).encode())
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _flush(self) -> None:
+        assert self._file is not None, "open comes first"
+        try:
+            write_all(self._file, self._buffer, self._end)
+        except OSError as error:
+            raise self._failure(error) from None
+        self._end += len(self._buffer)
+        self._buffer.clear()
+
+    def _failure(self, error: OSError) -> Failure:
+        return Failure(f"{self._where}: cannot write {self._path}: {error.strerror}")

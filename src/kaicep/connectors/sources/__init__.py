@@ -1,0 +1,1 @@
+"""Sources: one file for each kind, all under the contract of `kaicep.connectors.contract`."""

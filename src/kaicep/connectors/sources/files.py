@@ -1,0 +1,279 @@
+"""Files as a source: a file or a folder of JSON Lines, CSV or Parquet, read to its end or followed.
+
+Followed means: lines that are appended and files that are added are picked up. A last line without its
+end waits for it, a Parquet file without its footer too. Which file is which part is kept in the folder
+(`kaicep.connectors.parts`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
+from kaicep.connectors.files import SUFFIXES, parts_of
+from kaicep.connectors.options import Count
+from kaicep.connectors.parquet import parquet_columns, read_parquet
+from kaicep.connectors.parts import remember
+from kaicep.connectors.records import Cursor, Record, read_csv, read_json_lines, skip_json_lines
+from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Schema, Shaper
+from kaicep.errors import Failure, Mistake
+
+__all__ = ["FileOptions", "FileSource"]
+
+_POLL = 0.05
+_MAGIC = b"PAR1"
+_UNFINISHED = (".tmp", ".part")
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """Where the files are, whether to follow them, and how many records make a batch at most."""
+
+    path: Path
+    follow: bool = False
+    batch: Count = Count(10_000)
+
+
+class FileSource(Source):
+    """A file, or a folder of files, as a stream: `part` is the place of the file, `seq` the line or row.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "a.jsonl").write_text('{"ts": 1}' + chr(10) + '{"ts": 2}' + chr(10))
+    ...     with FileSource(Form("s"), FileOptions(Path(folder), batch=Count(1))) as source:
+    ...         source.open({0: 1})
+    ...         batch = source.next_batch(0)
+    >>> [each.seq for each in batch.events], batch.position
+    ([1], {0: 2})
+    """
+
+    guarantee = Guarantee.REPLAYABLE
+
+    def __init__(self, form: Form, options: FileOptions) -> None:
+        super().__init__(form)
+        self._options = options
+        self._shaper = Shaper(form)
+        self._parts: dict[int, _File] = {}
+        self._start: dict[int, int] = {}
+        self._refused: set[str] = set()
+        self._letters: list[DeadLetter] = []
+
+    @property
+    def finite(self) -> bool:
+        """Whether it ends with the last file."""
+        return not self._options.follow
+
+    @property
+    def schema(self) -> Schema | None:
+        """The attributes, inferred from the first records of the files, wherever the source was opened."""
+        return self._shaper.schema
+
+    @property
+    def position(self) -> dict[int, int]:
+        """One past the last line or row given, in every file."""
+        return {**self._start, **{part: each.seq for part, each in self._parts.items()}}
+
+    def open(self, position: Position | None = None, schema: Schema | None = None) -> None:
+        """Finds the files, and in each the line or row to begin with."""
+        self._start = read_position(position)
+        self._shaper = Shaper(self.form, schema)
+        self._look()
+        known = 1 + max(self._parts, default=-1)
+        ahead = sorted(part for part, seq in self._start.items() if part >= known and seq)
+        if ahead and not self._options.follow:
+            raise Failure(
+                f"stream {self.form.stream}: the position speaks of part {ahead[0]}, but "
+                f"{self._options.path} has only {known} file(s): some are gone, or it is of another stream"
+            )
+        if self.finite and schema is None:
+            self._learn()
+            self._shaper.settle()
+
+    def next_batch(self, timeout: float) -> Batch:
+        """The next lines and rows, file by file."""
+        deadline = time.monotonic() + timeout
+        while True:
+            records = self._read()
+            if records and self.schema is None and any(each.fields is not None for each in records):
+                self._learn()
+                self._shaper.settle()
+            events, dead = self._shaper.shape(records)
+            letters, self._letters = self._letters, []
+            ended = self.finite and all(each.done for each in self._parts.values())
+            if events or dead or letters or ended or time.monotonic() >= deadline:
+                return Batch(self.position, events, [*letters, *dead], ended=ended)
+            time.sleep(max(0.0, min(_POLL, deadline - time.monotonic())))
+            self._look()
+
+    def close(self) -> None:
+        """Closes what is open."""
+        for each in self._parts.values():
+            each.close()
+
+    def _look(self) -> None:
+        """Takes note of the files that are there now."""
+        path, follow = self._options.path, self._options.follow
+        if follow and path.is_dir():
+            names = self._names()
+            if {each.path.name for each in self._parts.values()}.issuperset(names):
+                return
+            found = {part: path / name for part, name in remember(path, names).items()}
+        elif self._parts:
+            return
+        else:
+            found = parts_of(self.form.stream, path)
+        for part, file in found.items():
+            if part not in self._parts:
+                self._parts[part] = _File(self.form, part, file, follow, self._start.get(part, 0))
+
+    def _names(self) -> list[str]:
+        """The files of a followed folder that can be read; a dead letter for each that cannot, once."""
+        names = []
+        for each in os.scandir(self._options.path):
+            suffix = Path(each.name).suffix.lower()
+            if each.name.startswith((".", "_")) or suffix in _UNFINISHED or each.name in self._refused:
+                continue
+            if suffix in SUFFIXES and each.is_file():
+                names.append(each.name)
+                continue
+            self._refused.add(each.name)
+            reason = (
+                "a folder inside the stream's folder"
+                if each.is_dir()
+                else "neither .jsonl, .csv nor .parquet"
+            )
+            self._letters.append(_letter(self.form.stream, -1, each.path, f"not read: it is {reason}"))
+        return names
+
+    def _read(self) -> list[Record]:
+        """Up to a batch of records; what is wrong with a whole file of a followed folder is a dead letter."""
+        records: list[Record] = []
+        for part in sorted(self._parts):
+            file = self._parts[part]
+            try:
+                records += islice(file.read(), self._options.batch - len(records))
+            except Mistake as mistake:
+                if not self._options.follow:
+                    raise
+                file.give_up()
+                reason = "; ".join(each.message for each in mistake.diagnostics)
+                self._letters.append(_letter(self.form.stream, part, str(file.path), reason))
+            if len(records) >= self._options.batch:
+                break
+        return records
+
+    def _learn(self) -> None:
+        """Looks at the first records of the files, as if the source had been opened at their beginning."""
+        for part in sorted(self._parts):
+            path, follow = self._parts[part].path, self._options.follow
+            file = _File(self.form, part, path, follow, 0, self._shaper)
+            try:
+                if path.suffix.lower() == ".parquet" and file.ready:
+                    self._shaper.columns(parquet_columns(self.form.stream, path))
+                if any(self._shaper.learn(each) >= SAMPLE for each in file.read()):
+                    return
+            except Mistake:
+                if not follow:
+                    raise
+            finally:
+                file.close()
+
+
+class _File:
+    """A file of the stream and how far it was read."""
+
+    def __init__(
+        self, form: Form, part: int, path: Path, growing: bool, seq: int, shaper: Shaper | None = None
+    ) -> None:
+        self._form, self._part, self.path, self._growing = form, part, path, growing
+        self._header = shaper.header if shaper else lambda names: None
+        self._kind = path.suffix.lower()
+        self._cursor = Cursor()
+        self._size_given_up: int | None = None
+        self._rows: Iterator[Record] | None = None
+        self.done = False
+        if self._kind == ".parquet":
+            self._cursor.seq = seq
+        elif seq:
+            self._skip(seq)
+
+    @property
+    def seq(self) -> int:
+        """The number of the next record."""
+        return self._cursor.seq
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to read: of a Parquet file, all of it."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            return False
+        if self._size_given_up is not None and size == self._size_given_up:
+            return False
+        if self._kind != ".parquet":
+            if size < self._cursor.offset:
+                raise Failure(
+                    f"stream {self._form.stream}: {self.path} has become shorter: {self._cursor.seq} records "
+                    f"({self._cursor.offset} bytes) of it were read, and now it has {size} bytes; "
+                    "lines may be appended to a file, not taken from it"
+                )
+            return not self._growing or size > self._cursor.offset
+        if self._growing and not self.done:
+            with self.path.open("rb") as file:
+                file.seek(max(0, size - len(_MAGIC)))
+                return file.read() == _MAGIC
+        return True
+
+    def read(self) -> Iterator[Record]:
+        """The records from the next one on, as many as are taken."""
+        if self.done or not self.ready:
+            return
+        try:
+            if self._kind == ".parquet":
+                self._rows = self._rows or read_parquet(self._form.stream, self._part, self.path, self.seq)
+                for record in self._rows:
+                    self._cursor.seq = record.seq + 1
+                    yield record
+                self.done = True
+            elif self._kind == ".csv":
+                time = self._form.time
+                yield from read_csv(self._part, self.path, time, self._header, self._cursor, self._growing)
+            else:
+                yield from read_json_lines(self._part, self.path, self._cursor, self._growing)
+        except OSError as error:
+            raise Failure(f"stream {self._form.stream}: cannot read {self.path}: {error.strerror}") from None
+        self.done = self.done or not self._growing
+
+    def _skip(self, seq: int) -> None:
+        """Moves to a record; a failure where the file does not reach that far."""
+        if self._kind == ".csv":
+            for _ in read_csv(self._part, self.path, self._form.time, cursor=self._cursor):
+                if self.seq >= seq:
+                    break
+        else:
+            self._cursor = skip_json_lines(self.path, seq)
+        if self.seq < seq:
+            raise Failure(
+                f"stream {self._form.stream}: the position is record {seq} of {self.path}, but the file "
+                f"has only {self.seq}: it was cut short, or it is another one"
+            )
+
+    def give_up(self) -> None:
+        """Reads the file no more, unless it changes."""
+        self._size_given_up = self.path.stat().st_size
+        self._rows = None
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._rows = None
+
+
+def _letter(stream: str, part: int, file: str, reason: str) -> DeadLetter:
+    """A dead letter for a whole file."""
+    return DeadLetter(stream, part, 0, 0, file, reason, "")

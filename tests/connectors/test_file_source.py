@@ -1,0 +1,307 @@
+"""Files as a source: positions, resuming, following, parts that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kaicep.connectors.contract import Batch, Position
+from kaicep.connectors.files import parts_of, read_stream
+from kaicep.connectors.options import Count
+from kaicep.connectors.parts import NOTE
+from kaicep.connectors.shape import Form, Schema
+from kaicep.connectors.sources.files import FileOptions, FileSource
+from kaicep.errors import Failure, Mistake
+from kaicep.plan.types import Type
+
+
+def append(path: Path, *lines: str, end: str = "\n") -> Path:
+    with path.open("a") as file:
+        file.write("".join(each + end for each in lines))
+    return path
+
+
+def row(second: int) -> str:
+    return f'{{"ts": {second}, "x": {second}}}'
+
+
+@contextmanager
+def source(
+    path: Path,
+    position: Position | None = None,
+    *,
+    follow: bool = False,
+    batch: int = 10_000,
+    schema: Schema | None = None,
+) -> Iterator[FileSource]:
+    with FileSource(Form("s"), FileOptions(path, follow, Count(batch))) as opened:
+        opened.open(position, schema)
+        yield opened
+
+
+def drain(opened: FileSource) -> list[Batch]:
+    batches = [opened.next_batch(0)]
+    while not batches[-1].ended:
+        batches.append(opened.next_batch(0))
+    return batches
+
+
+def ids(*batches: Batch) -> list[tuple[int, int]]:
+    return [(each.part, each.seq) for batch in batches for each in batch.events]
+
+
+def parquet(path: Path, seconds: range, group: int = 2) -> Path:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"ts": pa.array(list(seconds), pa.timestamp("s", "UTC")), "x": list(seconds)})
+    pq.write_table(table, path, row_group_size=group)
+    return path
+
+
+def three_kinds(folder: Path) -> Path:
+    append(folder / "a.jsonl", row(0), "", "oops", row(3))
+    append(folder / "b.csv", "ts,x,note", "10,1,", '11,2,"two\nlines"', "", "12,3,", "no time,4,")
+    parquet(folder / "c.parquet", range(20, 25))
+    return folder
+
+
+# --- finite -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 100])
+def test_batches_of_any_size_hold_what_reading_it_whole_gives(tmp_path: Path, batch: int) -> None:
+    whole = read_stream("s", three_kinds(tmp_path))
+    with source(tmp_path, batch=batch) as opened:
+        batches = drain(opened)
+    assert [each for one in batches for each in one.events] == list(whole.events)
+    assert [dict(each.values) for one in batches for each in one.events] == [
+        dict(each.values) for each in whole.events
+    ]
+    assert [each for one in batches for each in one.dead] == list(whole.dead)
+    assert opened.schema is not None
+    assert opened.schema.attributes == whole.attributes
+    assert batches[-1].position == {0: 4, 1: 5, 2: 5}
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_opened_at_a_position_it_gives_the_record_there_first(tmp_path: Path, batch: int) -> None:
+    """Wherever it stopped, what comes before and what comes after make the whole, each record once."""
+    with source(three_kinds(tmp_path), batch=batch) as opened:
+        batches = drain(opened)
+    for cut in range(len(batches)):
+        with source(tmp_path, batches[cut].position) as again:
+            rest = drain(again)
+        assert ids(*batches[: cut + 1], *rest) == ids(*batches)
+        assert [each for one in (*batches[: cut + 1], *rest) for each in one.dead] == [
+            each for one in batches for each in one.dead
+        ]
+
+
+def test_a_position_names_the_next_record_not_the_last(tmp_path: Path) -> None:
+    file = append(tmp_path / "s.jsonl", row(0), row(1), row(2))
+    with source(file, {0: 2}) as opened:
+        batch = opened.next_batch(0)
+    assert ids(batch) == [(0, 2)]
+    assert batch.position == {0: 3}
+
+
+def test_the_position_comes_back_from_json_with_texts_for_keys(tmp_path: Path) -> None:
+    file = append(tmp_path / "s.jsonl", row(0), row(1))
+    with source(file, {"0": 1}) as opened:  # type: ignore[dict-item]
+        assert ids(opened.next_batch(0)) == [(0, 1)]
+
+
+def test_types_are_those_of_the_beginning_wherever_it_is_opened(tmp_path: Path) -> None:
+    file = append(tmp_path / "s.jsonl", '{"ts": 0, "x": 1.5}', '{"ts": 1, "x": 2}')
+    with source(file, {0: 1}) as opened:
+        [event] = opened.next_batch(0).events
+    assert repr(event.values["x"]) == "2.0"
+
+
+def test_a_file_that_was_cut_short_is_said(tmp_path: Path) -> None:
+    file = append(tmp_path / "s.jsonl", row(0))
+    with pytest.raises(Failure, match=r"the position is record 5 of .*, but the file has only 1"):
+        FileSource(Form("s"), FileOptions(file)).open({0: 5})
+
+
+def test_a_position_of_more_files_than_there_are_is_said(tmp_path: Path) -> None:
+    file = append(tmp_path / "s.jsonl", row(0))
+    with pytest.raises(Failure, match=r"speaks of part 3, but .* has only 1 file"):
+        FileSource(Form("s"), FileOptions(file)).open({3: 5})
+
+
+def test_row_groups_before_the_position_are_skipped(tmp_path: Path) -> None:
+    file = parquet(tmp_path / "s.parquet", range(10), group=3)
+    for start in range(11):
+        with source(file, {0: start}) as opened:
+            assert ids(*drain(opened)) == [(0, seq) for seq in range(start, 10)]
+
+
+def test_a_corrupt_parquet_file_is_a_mistake_that_names_it(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "s.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(Mistake, match=r"s\.parquet"), source(tmp_path / "s.parquet") as opened:
+        drain(opened)
+
+
+# --- followed ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "half", "other_half"),
+    [
+        ("s.jsonl", row(0) + "\n", '{"ts": 1, "x"', ": 1}\n"),
+        ("s.jsonl", row(0) + "\n", row(1), "\n"),
+        ("s.csv", "ts,x\n0,0\n", "1,", "1\n"),
+        ("s.csv", "ts,x\n0,0\n", "1,1", "\n"),
+        ("s.csv", "ts,x\n0,a\n", '1,"a\n', 'b"\n'),
+        ("s.csv", "ts,x\n0,a\n", '1,"a\nb\n', '"\n'),
+    ],
+)
+def test_half_a_line_waits_for_its_other_half(
+    tmp_path: Path, name: str, before: str, half: str, other_half: str
+) -> None:
+    file = append(tmp_path / name, before + half, end="")
+    with source(file, follow=True) as opened:
+        assert ids(opened.next_batch(0)) == [(0, 0)]
+        assert not opened.next_batch(0)
+        append(file, other_half, end="")
+        batch = opened.next_batch(0)
+        assert ids(batch) == [(0, 1)]
+        assert batch.position == {0: 2}
+        assert not batch.dead
+
+
+def test_half_a_header_waits_too(tmp_path: Path) -> None:
+    file = append(tmp_path / "s.csv", "ts,", end="")
+    with source(file, follow=True) as opened:
+        assert not opened.next_batch(0)
+        append(file, "x\n1,2\n", end="")
+        [event] = opened.next_batch(0).events
+    assert event.values == {"ts": 1_000_000, "x": 2}
+
+
+def test_new_files_get_the_next_part(tmp_path: Path) -> None:
+    append(tmp_path / "2024.jsonl", row(0))
+    with source(tmp_path, follow=True) as opened:
+        assert ids(opened.next_batch(0)) == [(0, 0)]
+        append(tmp_path / "2025.jsonl", row(1))
+        append(tmp_path / "2024.jsonl", row(2))
+        assert sorted(ids(opened.next_batch(1), opened.next_batch(0.1))) == [(0, 1), (1, 0)]
+
+
+def test_a_file_that_sorts_first_takes_nobodys_part(tmp_path: Path) -> None:
+    """Neither now, nor after a restart, nor for somebody who reads the folder as a finite stream."""
+    append(tmp_path / "b.jsonl", row(0))
+    with source(tmp_path, follow=True) as opened:
+        first = opened.next_batch(0)
+        append(tmp_path / "a.jsonl", row(1))
+        second = opened.next_batch(1)
+    assert ids(first, second) == [(0, 0), (1, 0)]
+    with source(tmp_path, second.position, follow=True) as again:
+        append(tmp_path / "b.jsonl", row(2))
+        assert ids(again.next_batch(1)) == [(0, 1)]
+    assert [each.name for each in parts_of("s", tmp_path).values()] == ["b.jsonl", "a.jsonl"]
+    assert [(each.part, each.seq) for each in read_stream("s", tmp_path).events] == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_a_file_that_is_removed_leaves_the_parts_of_the_others(tmp_path: Path) -> None:
+    append(tmp_path / "a.jsonl", row(0))
+    append(tmp_path / "b.jsonl", row(1))
+    with source(tmp_path, follow=True) as opened:
+        position = opened.next_batch(0).position
+    (tmp_path / "a.jsonl").unlink()
+    append(tmp_path / "b.jsonl", row(2))
+    with source(tmp_path, position, follow=True) as again:
+        batch = again.next_batch(1)
+    assert ids(batch) == [(1, 1)]
+    assert batch.position == {0: 1, 1: 2}
+    assert [each.part for each in read_stream("s", tmp_path).events] == [1, 1]
+
+
+def test_half_a_line_in_the_note_of_parts_is_written_anew(tmp_path: Path) -> None:
+    append(tmp_path / "b.jsonl", row(0))
+    (tmp_path / NOTE).write_text('"b.jsonl"\n"a.js')
+    append(tmp_path / "a.jsonl", row(1))
+    with source(tmp_path, follow=True) as opened:
+        assert ids(opened.next_batch(0)) == [(0, 0), (1, 0)]
+    assert (tmp_path / NOTE).read_text() == '"b.jsonl"\n"a.jsonl"\n'
+
+
+def test_a_note_of_parts_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
+    append(tmp_path / "a.jsonl", row(0))
+    (tmp_path / NOTE).write_text("a.jsonl\n")
+    with pytest.raises(Mistake, match="cannot be read"):
+        read_stream("s", tmp_path)
+
+
+def test_an_empty_folder_can_be_followed(tmp_path: Path) -> None:
+    with source(tmp_path, follow=True) as opened:
+        assert not opened.next_batch(0)
+        assert opened.schema is None
+        append(tmp_path / "s.jsonl", "oops")
+        assert [each.reason for each in opened.next_batch(1).dead] == [
+            "not JSON: expecting value at column 1"
+        ]
+        assert opened.schema is None
+        append(tmp_path / "s.jsonl", row(1))
+        assert ids(opened.next_batch(1)) == [(0, 1)]
+        assert opened.schema == Schema((("ts", Type.TIMESTAMP), ("x", Type.INT64)))
+
+
+def test_a_schema_that_is_given_back_stands(tmp_path: Path) -> None:
+    """What was inferred on the first day holds on the second, whatever came in between."""
+    file = append(tmp_path / "s.jsonl", row(0))
+    with source(file, follow=True) as opened:
+        position = opened.next_batch(0).position
+        schema = opened.schema
+    append(file, '{"ts": 1, "x": 2.5}', '{"ts": 2, "x": 3, "y": 1}')
+    with source(file, position, follow=True, schema=schema) as again:
+        batch = again.next_batch(0)
+    assert [each.reason for each in batch.dead] == ["x: 2.5 is no int64: it has a fraction"]
+    assert [dict(each.values) for each in batch.events] == [{"ts": 2_000_000, "x": 3}]
+
+
+def test_a_parquet_file_without_its_footer_waits(tmp_path: Path) -> None:
+    whole = parquet(tmp_path / "whole", range(3)).read_bytes()
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "s.parquet").write_bytes(whole[:-20])
+    with source(folder, follow=True) as opened:
+        assert not opened.next_batch(0)
+        (folder / "s.parquet").write_bytes(whole)
+        assert ids(opened.next_batch(1)) == [(0, 0), (0, 1), (0, 2)]
+        assert not opened.next_batch(0)
+
+
+def test_a_bad_file_stops_nobody_else(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 no footer here PAR1")
+    append(tmp_path / "b.csv", "ts,ts", "1,1")
+    append(tmp_path / "c.jsonl", row(0))
+    append(tmp_path / "d.txt", "what")
+    append(tmp_path / "e.jsonl.tmp", "not finished")
+    with source(tmp_path, follow=True) as opened:
+        batch = opened.next_batch(0)
+        assert ids(batch) == [(2, 0)]
+        assert sorted(Path(each.file).name for each in batch.dead) == ["a.parquet", "b.csv", "d.txt"]
+        assert not opened.next_batch(0.1), "each is said once"
+        (tmp_path / "b.csv").write_text("ts,x\n1,1\n")
+        assert ids(opened.next_batch(1)) == [(1, 0)]
+
+
+def test_a_followed_file_that_becomes_shorter_is_said(tmp_path: Path) -> None:
+    file = append(tmp_path / "s.jsonl", row(0), row(1))
+    with source(file, follow=True) as opened:
+        opened.next_batch(0)
+        file.write_text(row(0) + "\n")
+        with pytest.raises(Failure, match="has become shorter: 2 records"):
+            opened.next_batch(0)
+
+
+def test_a_missing_folder_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(Mistake, match="No such file"):
+        FileSource(Form("s"), FileOptions(tmp_path / "none", follow=True)).open()

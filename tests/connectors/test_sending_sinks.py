@@ -1,0 +1,336 @@
+"""Kafka, MQTT and webhook sinks against real servers: nothing is lost, and what comes twice can be told."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from tests.connectors.matches import matches
+from tests.servers import Broker, Mosquitto, free_port, need
+
+from kaicep.connectors.contract import Sink
+from kaicep.connectors.registry import make_sink
+from kaicep.errors import Failure, Mistake
+
+need("confluent_kafka")
+need("paho.mqtt")
+
+SECONDS = 30.0
+
+
+@contextmanager
+def opened(**options: object) -> Iterator[Sink]:
+    with make_sink("out", options) as sink:
+        assert sink.open() is None, "whoever drives such a sink keeps the mark"
+        yield sink
+
+
+def in_background(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def wait(done: Callable[[], bool], why: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not done():
+        assert time.monotonic() < deadline, why()
+        time.sleep(0.01)
+
+
+def send_with_a_crash_before_the_mark_is_saved(**options: object) -> None:
+    """Matches 0 to 4 are delivered, the process dies, the next one goes on from an older mark, at 2."""
+    with opened(**options) as sink:
+        sink.write(matches(*range(5)))
+        sink.commit({"n": 5})
+    with opened(**options) as sink:
+        sink.write(matches(*range(2, 7)))
+        sink.commit({"n": 7})
+
+
+def check_that_a_consumer_can_deduplicate(received: list[str]) -> None:
+    """By the id alone: each match once, and a second delivery is the same bytes."""
+    by_id = {json.loads(each)["id"]: each for each in received}
+    assert len(received) > len(by_id), "the test would show nothing if none came twice"
+    assert sorted(by_id) == [f"{number:05}" for number in range(7)]
+    assert set(received) == set(by_id.values())
+
+
+# --- Kafka ------------------------------------------------------------------------------------------
+
+
+def make_topic(servers: str) -> str:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    for each in admin.create_topics([NewTopic(name, 1, 1)]).values():
+        each.result(SECONDS)
+    return name
+
+
+def consume(servers: str, topic: str, count: int) -> list[tuple[str, str]]:
+    """The keys and values of so many messages."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "test", "log_level": 0})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[tuple[str, str]] = []
+    deadline = time.monotonic() + SECONDS
+    while len(found) < count:
+        assert time.monotonic() < deadline, found
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append((message.key().decode(), message.value().decode()))
+    consumer.close()
+    return found
+
+
+@pytest.mark.servers
+def test_kafka_consumers_deduplicate_by_key(kafka: str) -> None:
+    topic = make_topic(kafka)
+    send_with_a_crash_before_the_mark_is_saved(kind="kafka", servers=kafka, topic=topic)
+    received = consume(kafka, topic, 10)
+    assert all(key == json.loads(value)["id"] for key, value in received)
+    check_that_a_consumer_can_deduplicate([value for _, value in received])
+
+
+@pytest.mark.servers
+def test_kafka_takes_more_than_its_client_holds(kafka: str) -> None:
+    topic = make_topic(kafka)
+    settings = {"queue.buffering.max.messages": 50}
+    with opened(kind="kafka", servers=kafka, topic=topic, settings=settings) as sink:
+        sink.write(matches(*range(500)))
+        sink.commit({})
+    assert [key for key, _ in consume(kafka, topic, 500)] == [f"{number:05}" for number in range(500)]
+
+
+@pytest.mark.servers
+def test_a_match_that_kafka_refuses_is_said_and_kept(kafka: str) -> None:
+    topic = make_topic(kafka)
+    with opened(kind="kafka", servers=kafka, topic=f"no-{topic}", patience="1s") as sink:
+        sink.write(matches(0))
+        for _ in range(2):
+            with pytest.raises(Failure, match="sink out: topic no-"):
+                sink.commit({})
+
+
+@pytest.mark.servers
+@pytest.mark.slow
+def test_a_kafka_broker_that_is_down_is_waited_for(own_broker: Broker) -> None:
+    own_broker.start()
+    topic = make_topic(own_broker.address)
+    own_broker.stop()
+    with opened(kind="kafka", servers=own_broker.address, topic=topic, patience="1s") as sink:
+        sink.write(matches(0, 1))
+        with pytest.raises(Failure, match="2 matches could not be sent"):
+            sink.commit({})
+        own_broker.start()
+        sink.write(matches(2))
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            try:
+                sink.commit({})
+                break
+            except Failure:
+                continue
+    assert [key for key, _ in consume(own_broker.address, topic, 3)] == ["00000", "00001", "00002"]
+
+
+# --- MQTT -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def subscriber(server: str, topic: str) -> Iterator[list[str]]:
+    """What arrives at a topic."""
+    from paho.mqtt.client import Client
+    from paho.mqtt.enums import CallbackAPIVersion
+
+    received: list[str] = []
+    ready = threading.Event()
+    client = Client(CallbackAPIVersion.VERSION2)
+    client.on_subscribe = lambda *_: ready.set()
+    client.on_message = lambda _client, _data, message: received.append(message.payload.decode())
+    host, _, port = server.partition(":")
+    client.connect(host, int(port))
+    client.subscribe(topic, qos=1)
+    client.loop_start()
+    try:
+        assert ready.wait(SECONDS)
+        yield received
+    finally:
+        client.disconnect()
+        client.loop_stop()
+
+
+@pytest.mark.servers
+def test_mqtt_subscribers_deduplicate_by_id(mosquitto: str) -> None:
+    topic = f"t{uuid.uuid4().hex[:8]}"
+    with subscriber(mosquitto, topic) as received:
+        send_with_a_crash_before_the_mark_is_saved(kind="mqtt", server=mosquitto, topic=topic)
+        wait(lambda: len(received) >= 10, lambda: received)
+        check_that_a_consumer_can_deduplicate(received)
+
+
+@pytest.mark.servers
+def test_mqtt_takes_more_than_it_has_under_way(mosquitto: str) -> None:
+    topic = f"t{uuid.uuid4().hex[:8]}"
+    with (
+        subscriber(mosquitto, topic) as received,
+        opened(kind="mqtt", server=mosquitto, topic=topic) as sink,
+    ):
+        sink.write(matches(*range(2_500)))
+        sink.commit({})
+        wait(lambda: len(received) >= 2_500, lambda: len(received))
+    assert [json.loads(each)["id"] for each in received] == [f"{number:05}" for number in range(2_500)]
+
+
+@pytest.mark.servers
+def test_an_mqtt_broker_that_is_down_is_waited_for(own_mosquitto: Mosquitto) -> None:
+    address = own_mosquitto.address
+    with opened(kind="mqtt", server=address, topic="t", patience="30s") as sink:
+        sink.write(matches(0, 1))
+        committing = in_background(lambda: sink.commit({}))
+        assert sink.trouble == f"{address} has not answered yet"
+        own_mosquitto.start()
+        committing.join(SECONDS)
+        assert not committing.is_alive()
+        assert sink.trouble is None
+        own_mosquitto.stop()
+        sink.write(matches(2))
+        committing = in_background(lambda: sink.commit({}))
+        own_mosquitto.start()
+        committing.join(SECONDS)
+        assert not committing.is_alive()
+
+
+@pytest.mark.servers
+def test_an_mqtt_sink_says_when_its_patience_is_over() -> None:
+    with opened(kind="mqtt", server=f"127.0.0.1:{free_port()}", topic="t", patience="100ms") as sink:
+        sink.write(matches(0))
+        with pytest.raises(Failure, match="1 matches could not be sent"):
+            sink.commit({})
+
+
+# --- webhook ----------------------------------------------------------------------------------------
+
+
+class Receiver:
+    """A web server that answers as it is told, and remembers what it took in."""
+
+    def __init__(self, port: int = 0) -> None:
+        receiver = self
+        self.answers: list[tuple[int, dict[str, str]]] = []
+        self.received: list[str] = []
+        self.requests: list[tuple[str, dict[str, str], int]] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                lines = self.rfile.read(int(self.headers["Content-Length"])).decode().splitlines()
+                receiver.requests.append((self.path, dict(self.headers), len(lines)))
+                status, headers = receiver.answers.pop(0) if receiver.answers else (204, {})
+                if 200 <= status < 300:
+                    receiver.received += lines
+                if status == 0:  # took it in, and hangs up before it answers
+                    receiver.received += lines
+                    self.close_connection = True
+                    return
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/hook?a=b"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    server = Receiver()
+    yield server
+    server.close()
+
+
+def test_webhook_receivers_deduplicate_by_id(receiver: Receiver) -> None:
+    send_with_a_crash_before_the_mark_is_saved(kind="webhook", url=receiver.url, batch=2)
+    check_that_a_consumer_can_deduplicate(receiver.received)
+    assert [(path, lines) for path, _, lines in receiver.requests] == [
+        ("/hook?a=b", lines) for lines in (2, 2, 1, 2, 2, 1)
+    ]
+
+
+def test_a_webhook_that_may_recover_is_tried_again(receiver: Receiver) -> None:
+    receiver.answers = [(503, {"Retry-After": "0"}), (429, {}), (500, {}), (0, {}), (204, {})]
+    with opened(kind="webhook", url=receiver.url) as sink:
+        sink.write(matches(0))
+        sink.commit({})
+    assert receiver.received == [matches(0)[0].to_json()] * 2, "the one whose answer got lost, and the last"
+    assert len(receiver.requests) == 5
+
+
+def test_a_webhook_that_refuses_is_a_failure_and_the_matches_are_kept(receiver: Receiver) -> None:
+    receiver.answers = [(404, {})]
+    with opened(kind="webhook", url=receiver.url) as sink:
+        sink.write(matches(0))
+        with pytest.raises(Failure, match=r"it answered 404 Not Found; 1 matches are kept"):
+            sink.commit({})
+        sink.commit({})
+    assert len(receiver.received) == 1
+
+
+def test_a_webhook_that_is_down_is_waited_for() -> None:
+    port = free_port()
+    with opened(kind="webhook", url=f"http://127.0.0.1:{port}/", patience="30s") as sink:
+        sink.write(matches(0))
+        committing = in_background(lambda: sink.commit({}))
+        wait(lambda: "no connection" in str(sink.trouble), lambda: sink.trouble)
+        receiver = Receiver(port)
+        committing.join(SECONDS)
+        receiver.close()
+    assert len(receiver.received) == 1
+    assert sink.trouble is None
+
+
+def test_a_webhook_says_when_its_patience_is_over() -> None:
+    with opened(kind="webhook", url=f"http://127.0.0.1:{free_port()}/", patience="1ms") as sink:
+        sink.write(matches(0))
+        with pytest.raises(Failure, match=r"1 matches could not be sent: .* no connection"):
+            sink.commit({})
+
+
+def test_a_webhook_gets_its_token_from_the_environment(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK", "tell nobody")
+    with opened(kind="webhook", url=receiver.url, token="HOOK") as sink:
+        sink.write(matches(0))
+        sink.commit({})
+    assert receiver.requests[0][1]["Authorization"] == "Bearer tell nobody"
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [("example.org/x", "is no web address"), ("https://me:pass@example.org/", "no password belongs into")],
+)
+def test_an_address_that_is_none_is_a_mistake(url: str, message: str) -> None:
+    with pytest.raises(Mistake, match=message) as caught:
+        make_sink("out", {"kind": "webhook", "url": url})
+    assert "me:pass" not in str(caught.value)
