@@ -19,7 +19,7 @@ test: setup  ## all tests, and the examples in the docstrings
 	@$(PYTHON) -m pytest -n $(JOBS)
 
 fast: setup  ## the tests that take seconds
-	@$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not spark"
+	@$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not spark and not servers"
 
 lint: setup  ## ruff: rules and layout
 	@$(PYTHON) -m ruff check .

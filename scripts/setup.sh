@@ -23,7 +23,7 @@ find_python() {
 }
 
 # The folder is part of the key: a virtual environment does not survive being moved.
-key() { { pwd && cat pyproject.toml constraints.txt scripts/setup.sh; } | cksum; }
+key() { { pwd && cat pyproject.toml constraints.txt scripts/*.sh; } | cksum; }
 
 stamp=.venv/.kaicep-setup
 if [[ -x .venv/bin/kaicep && -f $stamp && $(<"$stamp") == "$(key)" ]] && suitable .venv/bin/python; then
@@ -58,6 +58,7 @@ else
         --constraint constraints.txt --editable '.[dev]'
 fi
 
-bash scripts/java.sh || true # only Spark needs it; everything else runs without
+bash scripts/java.sh || true    # only Spark and Kafka need it; everything else runs without
+bash scripts/servers.sh || true # only some tests need them
 key >"$stamp"
 say "setup: done; .venv/bin/kaicep is there"
