@@ -16,9 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["BENCHMARKS", "run"]
 
 BENCHMARKS: Mapping[str, str] = {
+    "epsparql": "a SEQ b on a key; sums over time and count windows; a class with 40,080 below it",
     "semantic": "a query with knowledge against its syntactic twin: compiled, and by the run-time path",
     "relation": "50,000 sensors: loading, the table of a relation, and its refresh when a sensor moves",
+    "pattern": "queries 1, 2 and 3, a loop and an absence, on three data sets of up to two million events",
+    "peers": "the same beside Esper, Siddhi and Flink CEP, with equal matches (needs Java and Maven)",
+    "latency": "one event at a time, from push to match, with 20,000 live sensors",
+    "queries": "1 to 1,000 standing queries at once, and ten shapes mixed",
+    "scaling": "the cost of an event against events, sensors, window and knowledge, with plots",
+    "spark": "the Spark hosts: history by scan, filter, shuffle and kernel; streams by rate and delay",
     "startup": "how long the command line takes to start, as a multiple of a bare Python",
+    "live": "the event service under load: priorities, sharing and shedding, a query above spectra",
 }
 """The benchmarks by name, and what each measures."""
 

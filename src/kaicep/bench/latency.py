@@ -1,0 +1,127 @@
+"""One event at a time: from `push` to the last match that it makes, with query 3 and 20,000 live sensors.
+
+Query 7 of the SCEPter paper (its section 3.2.6) asks the same of sensors in meeting rooms; here all are, so
+that it has the matches of query 3 and costs what knowledge costs. Where Maven is at hand, Esper and Siddhi
+are measured on the same events, and must have the same matches.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import kaicep as kai
+from kaicep.bench import jvm
+from kaicep.bench.campus import ANNOTATION, turtle
+from kaicep.bench.data import SETS, STREAM, Columns, make, write
+from kaicep.bench.engine import SETTINGS, Tally, compiled
+from kaicep.bench.pattern import query3
+from kaicep.bench.table import Cell, Report, Table
+from kaicep.errors import Failure
+from kaicep.hosts.inprocess import Listed
+from kaicep.plan.events import Match
+
+__all__ = ["measure"]
+
+EVENTS, QUICK = 600_000, 6_000
+GOALS = {"p50 us": 10.0, "p99 us": 40.0}
+
+PATH = """PATH {?e1 evt:hasSource ?src1 . ?src1 rdf:type ee:AirflowSensor . ?src1 bd:hasLocation ?loc1 .
+  ?loc1 rdf:type bd:MeetingRoom .
+  ?e2 evt:hasSource ?src2 . ?src2 rdf:type ee:AirflowSensor . ?src2 bd:hasLocation ?loc2 .
+  ?loc2 rdf:type bd:MeetingRoom}"""
+
+
+def query7(names: list[str]) -> kai.Query:
+    """Query 7, with knowledge that has every one of these sensors in a meeting room."""
+    places = "\n".join(f"ee:{name} a ee:VavAirflowSensor ; bd:hasLocation bd:M1 ." for name in names)
+    knowledge = kai.Knowledge.parse(f"{turtle(20)}\nbd:M1 a bd:MeetingRoom .\n{places}")
+    annotation = {**ANNOTATION, "stream": STREAM, "time": "ts"}
+    return compiled(query3() + "\n" + PATH, knowledge=knowledge, annotations=[annotation])
+
+
+def measure(quick: bool = False) -> Report:
+    """Measures kaicep, and the peers if they can be built."""
+    data = make(SETS["A"]).first(QUICK if quick else EVENTS)
+    rows = [_own("query 3", compiled(query3()), data), _own("query 7", query7(data.names()), data)]
+    reason = jvm.missing()
+    if reason is None:
+        rows += _peers(data, quick)
+    if len({(row["matches"], row["checksum"]) for row in rows}) > 1:
+        raise Failure("the engines have different matches")
+    return Report(
+        "latency",
+        [Table("microseconds from an event to its last match", rows)],
+        [
+            f"{len(data):,} events of A, one by one; of the second half, the events with a match count",
+            "goals for query 3: " + ", ".join(f"{name} at most {goal:g}" for name, goal in GOALS.items()),
+            *([] if reason is None else [f"without peers: {reason}"]),
+        ],
+    )
+
+
+def _own(name: str, query: kai.Query, data: Columns) -> dict[str, Cell]:
+    tally = Tally(data)
+    found: list[Match] = []
+    when = 0
+
+    def take(match: Match) -> None:
+        nonlocal when
+        found.append(match)
+        when = time.perf_counter_ns()
+
+    engine = kai.Engine(query, lateness=0, on_match=take, settings=SETTINGS)
+    names = data.names()
+    records = [
+        {"ts": ts / 1e6, "sensorID": names[sensor], "flowrate": flowrate}
+        for ts, sensor, flowrate in zip(
+            data.ts.tolist(), data.sensor.tolist(), data.flowrate.tolist(), strict=True
+        )
+    ]
+    taken: list[int] = []
+    for number, record in enumerate(records):
+        before = len(found)
+        started = time.perf_counter_ns()
+        engine.push(record)
+        if len(found) > before and number >= len(records) // 2:
+            taken.append(when - started)
+    engine.finish()
+    tally.take(Listed(name, found))
+    taken.sort()
+    return _row("kaicep", name, tally.matches, tally.checksum, len(taken), _at(taken, 0.5), _at(taken, 0.99))
+
+
+def _peers(data: Columns, quick: bool) -> list[dict[str, Cell]]:
+    jvm.build()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "columns"
+        write(data, file)
+        taken = [
+            each
+            for peer in (jvm.ESPER, jvm.SIDDHI)
+            for each in jvm.run(peer, "latency", file, len(data), quick=quick)
+        ]
+    return [
+        _row(each.engine, "query 3", each.matches, each.checksum, each.samples, each.p50, each.p99)
+        for each in taken
+    ]
+
+
+def _row(
+    engine: str, query: str, matches: int, checksum: int, samples: int, p50: float, p99: float
+) -> dict[str, Cell]:
+    return {
+        "engine": engine,
+        "query": query,
+        "matches": matches,
+        "checksum": f"{checksum:016x}",
+        "samples": samples,
+        "p50 us": round(p50, 2),
+        "p99 us": round(p99, 2),
+    }
+
+
+def _at(ordered: list[int], share: float) -> float:
+    """The microseconds that so large a share of them stays below."""
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] / 1_000 if ordered else 0.0
