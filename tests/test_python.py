@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -210,3 +212,52 @@ def test_everything_that_is_offered_is_there() -> None:
                 yield name
 
     assert list(missing()) == []
+
+
+def test_single_events_take_a_short_way_with_the_same_answers() -> None:
+    chance = random.Random(11)
+    rows: list[dict[str, Any]] = []
+    for number in range(400):
+        row: dict[str, Any] = {"ts": number * 20, "sensor": chance.choice(("s1", "s2", None)), "flow": 0.0}
+        row["flow"] = chance.choice((chance.randrange(900), 450.5, None, math.inf, "much", True))
+        if chance.random() < 0.1:
+            row["ts"] = chance.choice((None, "1970-01-01T01:00:00Z", number * 20 - 30, number * 20 + 0.5))
+        rows.append(row)
+    by_one = kai.Engine(query(), lateness="0s", settings=kai.Settings(kernel="compiled"))
+    at_once = kai.Engine(query(), lateness="0s", settings=kai.Settings(kernel="interpreted"))
+    short = 0
+    found = []
+    for row in rows:
+        before = by_one._host._lane
+        found += by_one.push(row)
+        short += before is not None and by_one._host._lane is before
+    wanted = at_once.push(rows)
+    assert short > 300
+    assert [each.to_json() for each in found] == [each.to_json() for each in wanted]
+    assert len(found) > 50
+    assert (by_one.dead_count, by_one.late_count) == (at_once.dead_count, at_once.late_count)
+    assert by_one.late_count > 5
+    assert by_one.dead_count > 50
+
+
+def test_the_short_way_follows_the_knowledge_and_the_queries() -> None:
+    knowledge = kai.Knowledge.parse("@prefix : <urn:k:> . :s1 a :Loud .")
+    annotation = {
+        "stream": "air",
+        "prefixes": {"k": "urn:k:"},
+        "class": "k:Report",
+        "entities": {"sensor": {"property": "k:from", "iri": "k:{value}"}},
+    }
+    loud = kai.compile(
+        "SELECT ?e.flow FROM (?e, air) PATH {?e k:from ?s . ?s a k:Loud}",
+        streams=STREAMS,
+        annotations=[annotation],
+        knowledge=knowledge,
+    )
+    engine = kai.Engine(loud, lateness="0s", settings=kai.Settings(kernel="compiled"))
+    knowledge.update(add="@prefix : <urn:k:> . :s2 a :Quiet .")
+    assert [len(engine.push({"ts": ts, "sensor": "s2", "flow": 1})) for ts in (0, 1)] == [0, 0]
+    knowledge.update(add="@prefix : <urn:k:> . :s2 a :Loud .")
+    assert len(engine.push({"ts": 2, "sensor": "s2", "flow": 1})) == 1
+    engine.register(kai.compile("SELECT ?e.flow FROM (?e, air)", name="all", streams=STREAMS))
+    assert len(engine.push({"ts": 3, "sensor": "s2", "flow": 1})) == 2

@@ -56,6 +56,7 @@ class Engine:
         settings: Settings | None = None,
     ) -> None:
         self.query = query
+        self._streams = query.streams
         self._host = Host(
             query.program,
             query.catalog,
@@ -81,7 +82,13 @@ class Engine:
         if isinstance(events, Event):
             return self._host.push((events,))
         if isinstance(events, Mapping):
-            return self._push_records((events,), self.stream(stream))
+            name = self.stream(stream)
+            seq = self._next.get(name, 0)
+            at_once = self._host.push_record(name, events, seq)
+            if at_once is None:
+                return self._push_records((events,), name)
+            self._next[name] = seq + 1
+            return at_once
         found: list[Match] = []
         for each in self.chunks(events, stream):
             found += each
@@ -161,7 +168,7 @@ class Engine:
 
     def stream(self, given: str | None = None) -> str:
         """The stream that is meant: the one that is given, or the only one there is."""
-        streams = self.query.streams
+        streams = self._streams
         if given is None:
             if len(streams) == 1:
                 return streams[0]

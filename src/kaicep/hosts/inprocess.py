@@ -36,6 +36,7 @@ from kaicep.plan.results import Answer, derived_event, term_answer
 from kaicep.plan.terms import Triple
 
 if TYPE_CHECKING:
+    from kaicep.hosts.lane import Lane
     from kaicep.kernel.batches import Batch, ColumnSorter
     from kaicep.kernel.columns import Matches, Strings
 
@@ -159,6 +160,8 @@ class Engine:
         self._on_match = on_match
         self._on_matches = on_matches
         self._strings: Strings | None = None
+        self._lane: Lane | None = None
+        self._version = -1
         self._parts = Parts(lateness)
         self._relations = Relations(catalog, knowledge, unknown, self.settings.paths)
         self._unknown = unknown
@@ -201,6 +204,7 @@ class Engine:
                 Diagnostic(f"{name} is read by {', '.join(readers)}", hint=f"remove {readers[0]} first")
             )
         gone = self._queries.pop(name)
+        self._lane = None
         self._steps.remove(gone)
         self._parts.drop(name)
         if all(query.sorter is not gone.sorter for query in self._queries.values()):
@@ -291,6 +295,7 @@ class Engine:
         )
         self._queries[plan.name] = made
         self._steps.append(made)
+        self._lane = None
         self._parts.derive(plan.name)
         self._expect(made.sorter)
 
@@ -387,12 +392,12 @@ class Engine:
         marked: list[Event] = []
         for event in events:
             seen = self._parts.arrive(event)
-            if not seen.late and any(
-                event.stream in each.places and each.has_passed(event) for each in self._sorters
-            ):
-                seen = _late(seen)
-            marked.append(seen)
+            marked.append(_late(seen) if not seen.late and self.has_passed(event) else seen)
         return marked
+
+    def has_passed(self, event: Event) -> bool:
+        """Whether a query went on as if this event would not come, so that it is late by now."""
+        return any(event.stream in each.places and each.has_passed(event) for each in self._sorters)
 
     def take(self, marked: Iterable[Event]) -> list[Match]:
         """Takes events that were marked; returns what is certain by now."""
@@ -441,6 +446,51 @@ class Engine:
             else:
                 sorter.offer(batch)
         return self._run()
+
+    def push_record(self, stream: str, record: Mapping[str, Any], seq: int) -> list[Match] | None:
+        """Takes one record the short way (`hosts.lane`); None, and nothing is done, where that is closed."""
+        lane = self._lane
+        if lane is None or lane.stream != stream or self._version != self.knowledge.version:
+            self._version = self.knowledge.version
+            lane = self._lane = self._new_lane(stream)
+            if lane is None:
+                return None
+        ts = lane.instant(record)
+        part, sorter = self._parts.part(stream, lane.part), lane.sorter
+        if ts is None or ts < part.max_ts or seq < part.next_seq or len(sorter) or part.idle:
+            return None
+        if not lane.write(record, ts, seq):
+            return None
+        part.max_ts, part.next_seq = ts, seq + 1
+        sorter.pass_to((ts, 0, "", lane.part, seq + 1))
+        found: list[Match] = []
+        for query in self._steps:
+            assert isinstance(query, CompiledQuery)
+            for matches in query.operator.feed(lane.table):
+                self._deliver(matches, found)
+            for matches in query.operator.advance(ts):
+                self._deliver(matches, found)
+        if self._on_match is not None:
+            for match in found:
+                self._on_match(match)
+        return found
+
+    def _new_lane(self, stream: str) -> Lane | None:
+        """The short way for events of a stream, where it is open."""
+        from kaicep.kernel.batches import ColumnSorter
+
+        if not all(isinstance(each, CompiledQuery) for each in self._steps) or len(self._sorters) != 1:
+            return None
+        (sorter,) = self._sorters
+        parts = self._parts.numbers(stream)
+        if sorter.streams != (stream,) or len(parts) != 1 or self._parts.allowed(stream) != 0:
+            return None
+        assert isinstance(sorter, ColumnSorter)
+        self._renew()
+        from kaicep.hosts.lane import Lane
+
+        known = self.catalog.streams[stream]
+        return Lane(sorter, dict(known.attributes), known.time, parts[0], self.strings)
 
     def _note_late(self, event: Event) -> None:
         self.late.append(event)
@@ -641,6 +691,7 @@ class Engine:
                 how = "compiled" if compiled else "interpreted"
                 raise Failure(f"in the saved state {name} is {how}: an engine with that kernel can go on")
         self._parts.load(document["parts"])
+        self._lane = None
         self._sorters = []
         for names, waiting in document["sorters"]:
             sorter = self._like(steps[names[0]])

@@ -181,6 +181,10 @@ class ColumnSorter:
         found = _before(batch.ts, place, batch.part, batch.seq, self._passed)
         return found if found.any() else None
 
+    def pass_to(self, place: Place) -> None:
+        """Moves on as if everything before this place in the order had been released."""
+        self._passed = place
+
     def offer(self, batch: Batch) -> None:
         """Takes events in the order of arrival; they are of its streams, and none is late."""
         if len(batch):

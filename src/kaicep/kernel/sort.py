@@ -108,6 +108,10 @@ class Parts:
             found = self._parts[stream, number] = _Part()
         return found
 
+    def numbers(self, stream: str) -> list[int]:
+        """The parts of a stream that are known."""
+        return [number for name, number in self._parts if name == stream]
+
     def idle(self, stream: str, part: int = 0) -> None:
         """A part has been silent for so long that it holds nobody back."""
         self.part(stream, part).idle = True
@@ -117,22 +121,31 @@ class Parts:
         self._reached = max(self._reached, ts)
 
     def bound(self, places: dict[str, int]) -> Place:
-        """The smallest place at which an event of these streams may still come."""
+        """The smallest place at which an event of these streams may still come.
+
+        Where all parts are silent there is nobody that they could hold back: the furthest of them counts.
+        """
         least: Place = (math.inf, 0, "", 0, 0)
         for stream, ts in self._derived.items():
             if stream in places:
                 least = min(least, (ts, places[stream], "", 0, 0))
         if self.finished:
             return least
+        silent: list[Place] = []
+        active = False
         for (stream, number), part in self._parts.items():
-            if stream in places and not part.idle:
-                allowed = self.allowed(stream)
-                ts = -math.inf if allowed is None else part.max_ts - allowed
-                if ts < self._reached:
-                    least = min(least, (self._reached, 0, "", 0, 0))
-                else:
-                    least = min(least, (ts, places[stream], "", number, part.next_seq))
-        return least
+            if stream not in places:
+                continue
+            allowed = self.allowed(stream)
+            ts = -math.inf if allowed is None else part.max_ts - allowed
+            place: Place = (ts, places[stream], "", number, part.next_seq)
+            if ts < self._reached:
+                place = (self._reached, 0, "", 0, 0)
+            if part.idle:
+                silent.append(place)
+            else:
+                active, least = True, min(least, place)
+        return least if active or not silent else min(least, max(silent))
 
     def document(self) -> list[Any]:
         """The state, for a snapshot."""

@@ -41,11 +41,16 @@ class MatchId:
     def __init__(self, name: str, text: str) -> None:
         self.low, self.high = _seed(f"{name}\0{text}")
 
+    @classmethod
+    def of(cls, low: int, high: int) -> MatchId:
+        """One that goes on from these words."""
+        made = cls.__new__(cls)
+        made.low, made.high = low, high
+        return made
+
     def copy(self) -> MatchId:
         """Another one that goes on from here: name and text need be hashed only once."""
-        made = MatchId.__new__(MatchId)
-        made.low, made.high = self.low, self.high
-        return made
+        return MatchId.of(self.low, self.high)
 
     def pair(self, low: int, high: int) -> MatchId:
         """Mixes in two integers of 64 bits, one into each half."""
@@ -114,8 +119,7 @@ def stream_words(stream: str) -> Words:
 
 def event_words(event: Event) -> Words:
     """The two words of an event's identity."""
-    made = MatchId.__new__(MatchId)
-    made.low, made.high = stream_words(event.stream)
+    made = MatchId.of(*stream_words(event.stream))
     if event.id is not None:
         made.pair(*id_words(event.id))
     else:
