@@ -17,8 +17,10 @@ from kaicep.reference.epsparql import run_epsparql
 Rows = list[tuple[Triple, int, int]]
 
 
-def operator(plans: Sequence[QueryPlan], knowledge: Knowledge, limit: int = 10_000) -> EpOperator:
-    return EpOperator(plans, knowledge, lambda triple: knowledge.entails_with([triple]), limit)
+def operator(
+    plans: Sequence[QueryPlan], knowledge: Knowledge, limit: int = 10_000, compiled: bool = False
+) -> EpOperator:
+    return EpOperator(plans, knowledge, limit, compiled=compiled)
 
 
 def run_kernel(
@@ -27,10 +29,14 @@ def run_kernel(
     knowledge: Knowledge,
     limit: int = 10_000,
     seed: int | None = None,
+    compiled: bool = False,
 ) -> dict[str, list[Match]]:
-    """What `run_epsparql` gives, by the operator; a seed cuts the input, and saves and restores between."""
+    """What `run_epsparql` gives, by the operator; a seed cuts the input, and saves and restores between.
+
+    What is saved may be restored by an operator that is compiled where the other was not.
+    """
     rows = sorted(occurrences, key=lambda row: row[2])
-    running = operator(plans, knowledge, limit)
+    running = operator(plans, knowledge, limit, compiled)
     found: list[Match] = []
     random = Random(seed)
     while rows:
@@ -41,9 +47,11 @@ def run_kernel(
             found += running.advance(rows[0][2])
         if seed is not None and random.random() < 0.4:
             state = running.snapshot()
-            running = operator(plans, knowledge, limit)
+            again = compiled and random.random() < 0.7
+            running = operator(plans, knowledge, limit, again)
             running.restore(state)
-            assert running.snapshot() == state
+            if not compiled:
+                assert running.snapshot() == state
     found += running.finish()
     assert len({(each.query, each.id) for each in found}) == len(found)
     return {each.name: sorted_matches(m for m in found if m.query == each.name) for each in plans}
@@ -54,10 +62,15 @@ def sorted_matches(matches: object) -> list[Match]:
 
 
 def both(
-    occurrences: Rows | str, *queries: str, knowledge: str = "", limit: int = 10_000, seed: int | None = None
+    occurrences: Rows | str,
+    *queries: str,
+    knowledge: str = "",
+    limit: int = 10_000,
+    seed: int | None = None,
+    compiled: bool = False,
 ) -> tuple[dict[str, list[Match]], dict[str, list[Match]]]:
     """The matches by the reference and by the kernel."""
     plans = [plan(text, f"q{index}") for index, text in enumerate(queries)]
     rows = stream(occurrences) if isinstance(occurrences, str) else occurrences
     known = knowledge_of(knowledge)
-    return run_epsparql(plans, rows, known, limit), run_kernel(plans, rows, known, limit, seed)
+    return run_epsparql(plans, rows, known, limit), run_kernel(plans, rows, known, limit, seed, compiled)

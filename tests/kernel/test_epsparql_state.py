@@ -24,9 +24,9 @@ def ticks(count: int, keys: int) -> Rows:
     ]
 
 
-def most_kept(query: str, rows: Rows, knowledge: str = "") -> tuple[int, int]:
+def most_kept(query: str, rows: Rows, knowledge: str = "", compiled: bool = False) -> tuple[int, int]:
     """The most that was kept at any time, and what is left in the end."""
-    running = operator([plan(query)], knowledge_of(knowledge))
+    running = operator([plan(query)], knowledge_of(knowledge), compiled=compiled)
     most = 0
     for row in rows:
         running.feed([row])
@@ -48,8 +48,9 @@ def most_kept(query: str, rows: Rows, knowledge: str = "") -> tuple[int, int]:
         "{ ?x :p+ ?v . ?y :q ?w }",
     ],
 )
-def test_a_bound_of_ten_seconds_keeps_what_ten_seconds_bring(where: str) -> None:
-    most, _ = most_kept(f"SELECT * WHERE {{ {where} {WITHIN} }}", ticks(1_500, 750))
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_bound_of_ten_seconds_keeps_what_ten_seconds_bring(where: str, compiled: bool) -> None:
+    most, _ = most_kept(f"SELECT * WHERE {{ {where} {WITHIN} }}", ticks(1_500, 750), compiled=compiled)
     assert most <= 60
 
 
@@ -80,8 +81,9 @@ def test_a_filter_inside_the_optional_side_bounds_it() -> None:
     assert most_kept(query, ticks(2_000, 500))[0] <= 30
 
 
-def test_time_alone_frees_what_is_kept() -> None:
-    running = operator([plan(PAIR)], knowledge_of(""))
+@pytest.mark.parametrize("compiled", [False, True])
+def test_time_alone_frees_what_is_kept(compiled: bool) -> None:
+    running = operator([plan(PAIR)], knowledge_of(""), compiled=compiled)
     running.feed(ticks(20, 20))
     running.advance(20 * SECOND)
     assert running.size > 0
@@ -89,12 +91,13 @@ def test_time_alone_frees_what_is_kept() -> None:
     assert running.size == 0
 
 
-def test_above_the_cap_the_operator_is_named_and_the_way_out() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_above_the_cap_the_operator_is_named_and_the_way_out(compiled: bool) -> None:
     running = EpOperator(
         [plan("SELECT * WHERE { ?x :p ?v } SEQ { ?x :q ?w }", "mine")],
         knowledge_of(""),
-        lambda triple: frozenset((triple,)),
         held=100,
+        compiled=compiled,
     )
     with pytest.raises(Failure, match=r"SEQ in mine keeps more than 100 solutions: .*getDURATION\(\) <"):
         running.feed(ticks(1_000, 500))

@@ -57,6 +57,17 @@ def test_a_part_that_is_expected_holds_the_others_back_until_it_is_idle():
     assert push(parts, sorter, Event("s", 0, 1, 6)) == [("s", 5, 1)]
 
 
+def test_where_all_parts_are_silent_the_furthest_of_them_counts():
+    parts = Parts(lateness=0, expected=[("s", 0), ("s", 1)])
+    sorter = Sorter(["s"], parts)
+    assert push(parts, sorter, Event("s", 0, 0, 5), Event("s", 1, 0, 3)) == [("s", 3, 1)]
+    parts.idle("s", 0)
+    parts.idle("s", 1)
+    assert [each.ts for each in sorter.release()] == [5]
+    assert sorter.watermark == 5  # the time stands still with them: what comes later is in time
+    assert push(parts, sorter, Event("s", 0, 1, 6)) == [("s", 6, 0)]
+
+
 def test_at_one_time_the_place_of_the_stream_decides_who_must_wait():
     parts = Parts(lateness=0, expected=[("a", 0), ("b", 0)])
     first, second = Sorter(["a", "b"], parts), Sorter(["b", "a"], parts)

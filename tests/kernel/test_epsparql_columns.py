@@ -1,0 +1,230 @@
+"""Queries over columns answer as the reference, however the input is cut, saved and handed over."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from tests.kernel.epsparql_support import Rows, both, operator, sorted_matches
+from tests.reference.epsparql_support import BASE, SECOND, knowledge_of, plan, term
+
+from kaicep.errors import Failure
+from kaicep.kernel.epsparql import EpOperator, run
+from kaicep.kernel.epsparql.dictionary import TripleColumns
+from kaicep.kernel.epsparql.lowered import ColumnQuery
+from kaicep.plan.events import Match
+from kaicep.plan.terms import RDF, XSD, Iri, Literal
+
+KNOWN = """
+:a :p :b . :p rdfs:subPropertyOf :q . :c :r :a . :b :r 2 . :q rdfs:domain :Thing . :r rdfs:range :Place .
+:Oak rdfs:subClassOf :Tree . :Tree rdfs:subClassOf :Plant . :c a :Tree .
+"""
+OPERATORS = ["SEQ", "SEQ", "SEQ", "EQUALS", "DURING", "MEETS", "STARTS", "FINISHES", "PAR"]
+NUMBERS = [
+    Literal("1", XSD + "integer"),
+    Literal("2", XSD + "integer"),
+    Literal("0.1", XSD + "decimal"),
+    Literal("1.0E-1", XSD + "double"),
+    Literal("2.0", XSD + "double"),
+    Literal("NaN", XSD + "double"),
+    Literal("two"),
+    Literal("9007199254740993", XSD + "integer"),
+    Literal("9007199254740992", XSD + "integer"),
+]
+
+
+class Maker:
+    """Makes streams and queries that can be run over columns."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+
+    def pick(self, *choices: str) -> str:
+        return self.random.choice(choices)
+
+    def stream(self, most: int, until: int) -> Rows:
+        rows: Rows = []
+        for _ in range(self.random.randrange(2, most)):
+            s, p = term(self.random.choice("abc")), term(self.random.choice("pqr"))
+            o = self.random.choice([term("a"), term("b"), term("c"), *NUMBERS])
+            if self.random.random() < 0.25:
+                p, o = Iri(RDF + "type"), Iri(BASE + self.pick("Oak", "Tree", "Plant", "Thing"))
+            start = self.random.randrange(until)
+            end = start + self.random.choice([0, 0, 0, 1, 2, 5])
+            rows += [((s, p, o), start * SECOND, end * SECOND)] * self.random.choice([1, 1, 1, 2])
+        return rows
+
+    def triple(self) -> str:
+        ends = ("?x", "?y", "?z", "?x", "?y", ":a")
+        if self.random.random() < 0.25:
+            return (
+                f"{self.pick('?x', '?y', ':c')} a {self.pick(':Plant', ':Tree', ':Thing', ':Place', '?c')} ."
+            )
+        return (
+            f"{self.pick(*ends)} {self.pick(':p', ':q', ':q', ':r', '?w')} {self.pick(*ends, '2', '0.1')} ."
+        )
+
+    def condition(self) -> str:
+        number = self.pick("1", "0.1", "0.3", "1.0E-1", "2", "9007199254740992", ":a", '"two"')
+        value = self.pick("?x", "?y", "?z", number, "?y + 1", "?y * 3", "?z - ?y", "?z / 3", "1 / ?y")
+        plain = f"{value} {self.pick('<', '<=', '>', '>=', '=', '!=')} {self.pick('?y', '?z', number)}"
+        length = f'getDURATION() {self.pick("<", "<=", ">")} "PT{self.random.randrange(1, 6)}S"^^xsd:duration'
+        return self.pick(
+            plain, plain, length, f"!({plain})", f"{plain} || {length}", f"{plain} && ?x != ?y", "isIRI(?y)"
+        )
+
+    def group(self, depth: int) -> str:
+        if depth and self.random.random() < 0.75:
+            pair = f"{self.group(depth - 1)} {self.random.choice(OPERATORS)} {self.group(depth - 1)}"
+            body = f"{{ {pair} }}" if self.random.random() < 0.85 else self.pair(depth)
+        else:
+            body = " ".join(self.triple() for _ in range(self.random.choice([1, 1, 1, 2, 3])))
+        filters = [f"FILTER ({self.condition()})" for _ in range(self.random.choice([0, 0, 1, 2]))]
+        return f"{{ {body} {' '.join(filters)} }}"
+
+    def pair(self, depth: int) -> str:
+        return f"{self.group(depth - 1)} {self.group(depth - 1)}"
+
+    def select(self, bounded: bool = False) -> str:
+        group = self.group(2)
+        if bounded:
+            group = f'{{ {group} FILTER (getDURATION() < "PT4S"^^xsd:duration) }}'
+        shown = self.pick("*", "*", "?x", "?x ?y", "?x (?y + 1 AS ?more)", "?z (getDURATION() AS ?long)")
+        return f"SELECT {shown} WHERE {group}"
+
+
+def agree(rows: Rows, queries: list[str], seed: int | None) -> None:
+    note("\n".join(queries))
+    expected, found = both(rows, *queries, knowledge=KNOWN, seed=seed, compiled=True)
+    assert found == expected
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_any_query(seed: int) -> None:
+    maker = Maker(seed)
+    agree(maker.stream(25, 12), [maker.select()], None)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_any_cut_and_a_state_that_is_saved(seed: int) -> None:
+    maker = Maker(seed)
+    agree(maker.stream(25, 12), [maker.select(), maker.select()], seed)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_what_is_forgotten_is_never_missed(seed: int) -> None:
+    maker = Maker(seed)
+    agree(maker.stream(40, 40), [maker.select(bounded=True)], seed)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_beside_rules_and_other_queries(seed: int) -> None:
+    maker = Maker(seed)
+    rule = f"CONSTRUCT {{ ?x :r ?y }} WHERE {{ {{ ?x {maker.pick(':p', ':q')} ?y }} SEQ {{ ?y ?w ?z }} }}"
+    other = "SELECT ?x WHERE { ?x :p ?y OPTIONAL { ?x :r ?z } }"
+    agree(maker.stream(15, 10), [rule, maker.select(), other], seed)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_most_of_these_queries_are_run_over_columns(seed: int) -> None:
+    query = plan(Maker(seed).select(), "q")
+    running = operator([query], knowledge_of(KNOWN), compiled=True)
+    assert isinstance(running._queries[0], ColumnQuery)
+
+
+# --- columns in, switching over, terms that are forgotten ------------------------------------------------
+
+WITHIN = 'getDURATION() < "PT9S"^^xsd:duration'
+PAIR = f"SELECT * WHERE {{ {{ ?x :p ?v }} SEQ {{ ?x :q ?w }} FILTER (?w > ?v && {WITHIN}) }}"
+
+
+def readings(count: int) -> Rows:
+    random = Random(count)
+    return [
+        (
+            (term(f"x{random.randrange(5)}"), term(random.choice("pq")), term(str(i % 50))),
+            i * SECOND,
+            i * SECOND,
+        )
+        for i in range(count)
+    ]
+
+
+def answered(running: EpOperator, rows: Rows, size: int) -> list[Match]:
+    found: list[Match] = []
+    for first in range(0, len(rows), size):
+        found += running.feed(rows[first : first + size])
+    return sorted_matches([*found, *running.finish()])
+
+
+def test_columns_with_a_list_of_terms_that_grows_and_numbers_in_any_spelling() -> None:
+    rows = readings(300)
+    terms: list[str] = []
+    running, found = operator([plan(PAIR)], knowledge_of(""), compiled=True), list[Match]()
+    for first in range(0, len(rows), 70):
+        codes = []
+        for (s, p, o), start, end in rows[first : first + 70]:
+            spelt = str(o).replace('"', '"00', 1)
+            terms += [each for each in (str(s), str(p), spelt) if each not in terms]
+            codes.append((terms.index(str(s)), terms.index(str(p)), terms.index(spelt), start, end))
+        found += running.feed_columns(TripleColumns(terms, *np.array(codes).T))
+    found += running.finish()
+    assert len(found) > 50
+    assert sorted_matches(found) == answered(operator([plan(PAIR)], knowledge_of("")), rows, 300)
+
+
+def test_much_input_at_a_time_is_taken_over_columns_and_a_trickle_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "_FEW", 40)
+    monkeypatch.setattr(run, "_BATCH", 8)
+    monkeypatch.setattr(run, "_TRICKLE", 5)
+    rows = readings(300)
+    running = EpOperator([plan(PAIR)], knowledge_of(""))
+    kinds, found = [], list[Match]()
+    for first, last in [(0, 30), (30, 100), (100, 200), *((i, i + 1) for i in range(200, 300))]:
+        found += running.feed(rows[first:last])
+        kinds.append(isinstance(running._queries[0], ColumnQuery))
+    assert kinds[:4] == [False, True, True, True]
+    assert not kinds[-1]
+    found += running.finish()
+    assert sorted_matches(found) == answered(operator([plan(PAIR)], knowledge_of("")), rows, 300)
+
+
+def test_terms_that_nothing_kept_has_are_forgotten() -> None:
+    rows = [
+        ((s, p, Literal(str(i), XSD + "integer")), a, b)
+        for i, ((s, p, _), a, b) in enumerate(readings(2_000))
+    ]
+    running = EpOperator([plan(PAIR)], knowledge_of(""), compiled=True)
+    found: list[Match] = []
+    for first in range(0, len(rows), 50):
+        assert running._columns is not None
+        running._columns.most_terms = 200
+        found += running.feed(rows[first : first + 50])
+        assert len(running._columns.dictionary) < 300
+    found += running.finish()
+    assert sorted_matches(found) == answered(operator([plan(PAIR)], knowledge_of("")), rows, 300)
+
+
+def test_ids_of_long_texts_other_letters_and_times_before_1970() -> None:
+    long = Literal("ü\n" * 5_000)
+    rows: Rows = [((term("a"), term("p"), long), -5, -5), ((term("a"), term("p"), term("β")), 0, 7)]
+    expected, found = both(rows, "SELECT * WHERE { ?x :p ?y }", compiled=True)
+    assert len(found["q0"]) == 2
+    assert found == expected
+
+
+def test_what_comes_too_late_is_refused() -> None:
+    running = operator([plan(PAIR)], knowledge_of(""), compiled=True)
+    rows = readings(3)
+    with pytest.raises(Failure, match=r"ends at 1970-01-01T00:00:00.* comes after 1970-01-01T00:00:02"):
+        running.feed([rows[2], rows[0]])
