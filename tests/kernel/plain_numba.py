@@ -70,7 +70,13 @@ def memory() -> ModuleType:
     )
     vars(made).update(njit=_njit, types=types, intrinsic=lambda function: function)
     exec(compile(head + rest, "plain_memory", "exec"), vars(made))
-    for name, dtype in (("i8", np.int64), ("u8", np.uint64), ("f8", np.float64), ("i4", np.int32), ("i1", np.int8)):
+    for name, dtype in (
+        ("i8", np.int64),
+        ("u8", np.uint64),
+        ("f8", np.float64),
+        ("i4", np.int32),
+        ("i1", np.int8),
+    ):
         vars(made)[name] = partial(_array, dtype)
     vars(made)["prefetch"] = lambda address: None
     vars(made)["bits"] = lambda value: np.float64(value).view(np.int64)

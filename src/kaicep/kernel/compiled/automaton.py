@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kaicep.kernel.automaton import certain, open_variables, steps
+from kaicep.kernel.automaton import Residual, certain, open_variables, steps
 from kaicep.kernel.compiled.expressions import NotCompiled
 from kaicep.kernel.conditions import Due
 from kaicep.kernel.states import Compiled, State
@@ -146,20 +146,20 @@ class Automaton:
 
     # --- steps ---
 
-    def _step(self, state: State, variable: str, rest: tuple[object, ...]) -> Step:
+    def _step(self, state: State, variable: str, rest: Residual) -> Step:
         compiled = self.compiled
-        target = compiled.state(rest, state.bound | {variable})  # type: ignore[arg-type]
+        target = compiled.state(rest, state.bound | {variable})
         element = compiled.element
         after = tuple(
             name for name in sorted(state.bound) if element[name] < element[variable] or name == variable
         )
-        coming = certain(rest) | {variable}  # type: ignore[arg-type]
+        coming = certain(rest) | {variable}
         windows = tuple(
             index
             for index, each in enumerate(self.pattern.windows)
             if coming.intersection(each.variables) and state.bound.intersection(each.variables)
         )
-        due = list(compiled.due(state, variable, rest))  # type: ignore[arg-type]
+        due = list(compiled.due(state, variable, rest))
         needed = self._requirements(due, variable, state)
         if not needed.keys and state.bound:
             common = tuple(compiled.common_key(variable, state.bound))
@@ -249,7 +249,8 @@ class Automaton:
 
     def _key(self, store: Store) -> None:
         """The equations that all who come to a store have on the same side of what waits there."""
-        comers = [(each.variable, each.requirements.keys) for each in (*store.steps, *store.killers)]
+        coming: list[Step | Killer] = [*store.steps, *store.killers]
+        comers = [(each.variable, each.requirements.keys) for each in coming]
         far = [{repr(far): (own, far) for own, far in keys} for _, keys in comers]
         common = [each for each in far[0] if all(each in other for other in far[1:])]
         if self.pattern.match == "strict" or len({name for name, _ in comers}) < len(comers):
@@ -269,7 +270,7 @@ class Automaton:
         yield from requirements.conditions
 
 
-def _open(state: State) -> list[tuple[str, tuple[object, ...]]]:
+def _open(state: State) -> list[tuple[str, Residual]]:
     return [each for frontier in steps(state.rest) for each in frontier]
 
 

@@ -55,7 +55,10 @@ __all__ = ["ARENA", "DESCRIPTOR", "HAND", "HEADER", "HELPERS", "NEXT_SLOT", "SLO
     SEEDS,
     LEVELS,
     LEVEL_COUNT,
-) = range(41)
+    EPOCHS,
+    EPOCH_COUNT,
+    LAST,
+) = range(44)
 START = 44
 MOST_COLUMNS = 64
 MOST_TABLES = 128
@@ -193,6 +196,16 @@ def room_flat(S, at, count):
         for each in range(S[at + 2]):
             S[at + 3 + each] = resized(S[at + 3 + each], S[at + 1] * 8, size * 8)
         S[at + 1] = size
+
+
+@njit(nogil=True, cache=True, _nrt=False)
+def epoch_of(S, ts):
+    """How many changes of what the knowledge holds lie at or before a time."""
+    count = S[{EPOCH_COUNT}] - 1
+    epochs = i8(S[{EPOCHS}])
+    while count > 0 and epochs[count - 1] > ts:
+        count -= 1
+    return count
 
 
 @njit(nogil=True, cache=True, _nrt=False)

@@ -119,7 +119,7 @@ class Constants:
         self.ints.append(value)
         return f"ci{len(self.ints) - 1}"
 
-    def table(self, lookup: Lookup) -> str:
+    def table(self, lookup: Lookup | Any) -> str:
         """The name of a table."""
         self.tables.append(lookup)
         return f"t{len(self.tables) - 1}"

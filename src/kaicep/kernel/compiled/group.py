@@ -13,11 +13,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from kaicep.kernel.columns import Array, Column, Matches, Strings, Table
+from kaicep.kernel.columns import Array, Matches, Strings, Table
 from kaicep.kernel.compiled import block as b
 from kaicep.kernel.compiled.expressions import NotCompiled
 from kaicep.kernel.compiled.layout import Levels
-from kaicep.kernel.compiled.operator import CompiledPattern, Identities
+from kaicep.kernel.compiled.operator import CompiledPattern, some_of
 from kaicep.kernel.operator import Limits, Semantics
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.expressions import Call, Const, Expr
@@ -126,27 +126,10 @@ class GroupMatches:
         small = self.query.astype(np.uint16) if len(self.plans) < 2**16 else self.query  # sorted by digits
         order = np.argsort(small, kind="stable")
         bounds = np.searchsorted(self.query[order], np.arange(len(self.plans) + 1)).tolist()
-        together = _taken(self.all, order, "")
+        together = some_of(self.all, order)
         for plan, (low, high) in zip(self.plans, pairwise(bounds), strict=True):
             if high > low:
-                yield _taken(together, slice(low, high), plan.name)
-
-
-def _taken(matches: Matches, rows: Array | slice, name: str) -> Matches:
-    """Some of the matches, as those of a query."""
-    assert isinstance(matches.events, Identities)
-    return replace(
-        matches,
-        query=name,
-        low=matches.low[rows],
-        high=matches.high[rows],
-        start=matches.start[rows],
-        end=matches.end[rows],
-        select={
-            each: found.take(rows) for each, found in matches.select.items() if isinstance(found, Column)
-        },
-        events=matches.events.take(rows),
-    )
+                yield replace(some_of(together, slice(low, high)), query=plan.name)
 
 
 class CompiledGroup:

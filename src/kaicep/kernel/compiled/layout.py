@@ -193,7 +193,12 @@ class Layout:
     # --- the block ---
 
     def _place_outputs(self) -> None:
-        found = [(("low",), "u8"), (("high",), "u8"), (("start",), "i8"), (("end",), "i8")]
+        found: list[tuple[tuple[object, ...], str]] = [
+            (("low",), "u8"),
+            (("high",), "u8"),
+            (("start",), "i8"),
+            (("end",), "i8"),
+        ]
         for index, column in enumerate(self.columns):
             if column.type is None:
                 raise NotCompiled("a selected variable of a PATH")
@@ -377,6 +382,10 @@ class Layout:
             return Atom(text, type, null)
         tests = {Type.FLOAT64: f"({text} != {text})", Type.TIMESTAMP: f"({text} == NO_TIME)"}
         return Atom(text, type, tests.get(type, f"({text} < 0)"))
+
+    def _nodes(self, store: Store) -> list[int]:
+        """The fields of a store that hold on to rounds of loops."""
+        return [index for index, what in enumerate(store.fields) if what[0] == "node"]
 
     # --- ids ---
 

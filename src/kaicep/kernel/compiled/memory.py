@@ -9,6 +9,9 @@ size and used again. Memory comes from the C library, because only that lets a k
 it holds in the middle of an event; whoever owns the block gives it back (`release_store`).
 """
 
+# What Numba compiles has none of Python's types, and its decorators have options that their stubs lack.
+# mypy: ignore-errors
+
 from __future__ import annotations
 
 import numpy as np
@@ -64,20 +67,20 @@ _memset = types.ExternalFunction("memset", types.intp(types.intp, types.int32, t
 
 
 @intrinsic
-def bits(_, value):  # type: ignore[no-untyped-def]
+def bits(_, value):
     """The bits of a float64 as an int64."""
 
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, args):
         return builder.bitcast(args[0], context.get_value_type(types.int64))
 
     return types.int64(value), generate
 
 
 @intrinsic
-def prefetch(_, address):  # type: ignore[no-untyped-def]
+def prefetch(_, address):
     """Has memory brought near that will be asked for soon."""
 
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, args):
         pointer = builder.inttoptr(args[0], cgutils.voidptr_t)
         number = ir.IntType(32)
         wanted = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
@@ -88,13 +91,13 @@ def prefetch(_, address):  # type: ignore[no-untyped-def]
     return types.void(address), generate
 
 
-def _view(of, bytes_each):  # type: ignore[no-untyped-def]
+def _view(of, bytes_each):
     """A function from an address to the array there; how long it is, whoever asks must know."""
     array = types.Array(of, 1, "C")
 
     @intrinsic
-    def view(_, address):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def view(_, address):
+        def generate(context, builder, signature, args):
             made = arrayobj.make_array(array)(context, builder)
             word = context.get_value_type(types.intp)
             arrayobj.populate_array(

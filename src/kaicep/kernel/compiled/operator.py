@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -32,12 +34,13 @@ from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
 from kaicep.plan.typing import type_of
 
-__all__ = ["CompiledPattern", "Identities", "compilable"]
+__all__ = ["CompiledPattern", "Identities", "compilable", "some_of"]
 
 CHUNK = 65_536
 """So many matches are written before they are given out; then they are still in the cache."""
 
 _FAR_PAST = -(2**63)
+_Words = dict[str, tuple[Array, Array, Array | None]]
 _VIEWS = {"u8": np.uint64, "i8": np.int64, "f8": np.float64, "i4": np.int32, "i1": np.int8}
 
 
@@ -67,7 +70,7 @@ def _kernel(plan: QueryPlan, catalog: Catalog, constants: Constants, levels: Lev
         raise NotCompiled("AFTER MATCH SKIP")
     if any(catalog.streams[each].derived for each in pattern.streams):
         raise NotCompiled("it reads the output of a query")
-    automaton = Automaton(pattern, Compiled(pattern, _Nobody()))  # type: ignore[arg-type]
+    automaton = Automaton(pattern, Compiled(pattern, _Nobody()))
     return generate(plan, automaton, Inputs(catalog, pattern.streams), constants, levels)
 
 
@@ -101,16 +104,20 @@ class CompiledPattern:
         for table in self._constants.tables:
             if isinstance(table, VerdictTable):
                 table.semantics = semantics
+        self._epochs: Array = np.zeros(0, np.int64)
         root = plan.root
         assert isinstance(root, Project)
         assert isinstance(root.input, Pattern)
         self.pattern = root.input
         self._columns = root.columns
+        self._names = tuple(each.name for each in root.columns)
         self._optional = frozenset(
             name for name, left_out in loops_of(self.pattern.sequence).items() if left_out
         )
         found = compile_source(kernel.source)
-        self._judge, self._run, self._sweep = found["judge"], found["run"], found["sweep"]
+        self._go, self._run, self._settle, self._sweep = (
+            found[each] for each in ("go", "run", "settle", "sweep")
+        )
         self._fire, self._push = found.get("fire"), b.HELPERS["push"]
         # A partial match takes eight bytes for each of its fields, and stretches may be half empty.
         self._limit = (limits or Limits()).most(
@@ -118,8 +125,8 @@ class CompiledPattern:
         )
         self._table: Table | None = None
         self._known = -1
-        self.last_ts = _FAR_PAST
         self._make_block()
+        self.renew()
 
     def _make_block(self) -> None:
         kernel = self.kernel
@@ -135,7 +142,7 @@ class CompiledPattern:
         block[b.OUTPUTS] = b.START + 2 * b.MOST_COLUMNS + b.MOST_TABLES
         block[b.OUTPUT_COUNT] = len(kernel.outputs)
         block[b.CHUNK] = CHUNK
-        block[b.NOW] = _FAR_PAST
+        block[b.NOW] = block[b.LAST] = _FAR_PAST
         low, high = self.seed()
         block[b.SEED_LOW], block[b.SEED_HIGH] = (np.uint64(each).astype(np.int64) for each in (low, high))
         block[b.LIMIT] = self._limit
@@ -146,6 +153,7 @@ class CompiledPattern:
         for at, columns in kernel.flats.values():
             block[at + 2] = len(columns)
         self._views: list[Array] = []
+        self._by_name: dict[tuple[object, ...], Array] = {}
         self._capacity = -1
         flats = tuple(
             at + 3 + index for at, columns in kernel.flats.values() for index in range(len(columns))
@@ -169,43 +177,31 @@ class CompiledPattern:
         block = self.block
         if table is not self._table or len(self.strings) != self._known:
             self._bind(table)
-        block[b.ROWS] = len(table)
-        block[b.ROW] = 0
-        self._begin()
         if self.versioned:
-            block[b.VERSION] = self.version
-        self._judge(block)
-        status = self._run(block)
-        if status == 0:
-            found = (self._matches(),) if block[b.OUT] else ()
-            self._settle(table)
-            return found
-        return self._rest(table, status)
+            block[b.VERSION] = self.version or 0
+        done = self._go(block, len(table))
+        if done & 3 == 0:
+            return self._pieces() if done else ()
+        return self._rest(table, int(done & 3))
 
     def _rest(self, table: Table, status: int) -> Iterator[Matches]:
         block = self.block
         while True:
             if status == 2:
                 self._refuse(int(table.ts[block[b.ROW] - 1]))
-            if block[b.OUT] and status != 2:
-                yield self._matches()
+            else:
+                yield from self._pieces()
                 self._begin()
             if status == 0:
                 break
             status = self._run(block)
-        self._settle(table)
+        self._settle(block)
 
     def _begin(self) -> None:
         """From here on matches are written over those that were given out."""
         self.block[b.OUT] = 0
         for at, _ in self.kernel.flats.values():
             self.block[at] = 0
-
-    def _settle(self, table: Table) -> None:
-        rows = len(table)
-        self.block[b.POSITION] += rows
-        self.last_ts = int(table.ts[-1])
-        self._sweep(self.block, self.last_ts, rows // 2 + 2)
 
     def _refuse(self, now: int) -> None:
         """Too much is held; what has expired and was not swept yet does not count."""
@@ -226,7 +222,7 @@ class CompiledPattern:
         if self._fire is not None and now > block[b.NOW]:
             block[b.NOW] = now
             self._fire(block, now)
-            return (self._matches(),) if block[b.OUT] else ()
+            return self._pieces()
         return ()
 
     def promise(self, watermark: float) -> float:
@@ -239,11 +235,19 @@ class CompiledPattern:
         ]
         return min([watermark, *(each + self.pattern.deadline for each in starts if each is not None)])
 
+    @property
+    def last_ts(self) -> int:
+        """The time of the event that came last."""
+        return int(self.block[b.LAST])
+
     def renew(self) -> None:
         """Lets PATHs be asked again: the knowledge has a new version."""
+        epochs = tuple(getattr(getattr(self._semantics, "knowledge", None), "epochs", ()))
+        self._epochs = np.array([*epochs, 0], np.int64)
+        self.block[b.EPOCHS], self.block[b.EPOCH_COUNT] = self._epochs.ctypes.data, len(epochs) + 1
         for table in self._constants.tables:
             if isinstance(table, VerdictTable):
-                table.reset()
+                table.reset(epochs)
         self._known = -1
 
     @property
@@ -307,13 +311,28 @@ class CompiledPattern:
 
     # --- matches out ---
 
+    def _pieces(self) -> Sequence[Matches]:
+        """The matches that were written; those that awaited a deadline may have been judged by others."""
+        if not self.block[b.OUT]:
+            return ()
+        found = self._matches()
+        at = self.output(("version",))
+        if not self.versioned or at < 0:
+            return (found,)
+        versions = self._views[at][: len(found)]
+        bounds = [0, *(np.flatnonzero(np.diff(versions)) + 1).tolist(), len(found)]
+        return tuple(
+            replace(some_of(found, slice(low, high)), version=int(versions[low]))
+            for low, high in pairwise(bounds)
+        )
+
     def _matches(self) -> Matches:
         """The matches that were written."""
         block = self.block
         count = int(block[b.OUT])
         if block[b.OUT_CAPACITY] != self._capacity:
             self._see_outputs()
-        views = dict(zip((each.of for each in self.kernel.outputs), self._views, strict=True))
+        views = self._by_name
         select: dict[str, Column | Lists] = {}
         for index, column in enumerate(self._columns):
             if column.name in self.kernel.listed:
@@ -330,25 +349,24 @@ class CompiledPattern:
             views["high",][:count],
             views["start",][:count],
             views["end",][:count],
-            tuple(each.name for each in self._columns),
+            self._names,
             select,
-            Identities(self._identities(views, count)),
+            Identities(partial(self._identities, views, count)),
             optional=self._optional,
             version=self.version if self.versioned else None,
         )
 
-    def _identities(
-        self, views: Mapping[Any, Array], count: int
-    ) -> dict[str, tuple[Array, Array, Array | None]]:
+    def _identities(self, views: Mapping[Any, Array], count: int) -> _Words:
         """By variable, the words that its events are known by; of a loop, of all rounds of all matches."""
-        made: dict[str, tuple[Array, Array, Array | None]] = {}
+        made: _Words = {}
         for each in self.kernel.outputs:
             kind, *rest = each.of
             if kind == "seq":
                 made[str(rest[0])] = views[each.of][:count], views["where", rest[0]][:count], None
             elif kind == "offset":
                 offsets = np.concatenate([[0], views[each.of][:count]])
-                made[str(rest[0])] = (*self._flat(str(rest[0]))[:2], offsets)
+                seq, where = self._flat(str(rest[0]))[:2]
+                made[str(rest[0])] = seq, where, offsets
         return made
 
     def _flat(self, loop: str) -> list[Array]:
@@ -391,6 +409,7 @@ class CompiledPattern:
             _at(int(self.block[first + number]), capacity, _VIEWS[each.view])
             for number, each in enumerate(self.kernel.outputs)
         ]
+        self._by_name = dict(zip((each.of for each in self.kernel.outputs), self._views, strict=True))
 
     # --- state ---
 
@@ -462,11 +481,29 @@ class CompiledPattern:
         return int(min(found))
 
 
+def some_of(matches: Matches, rows: Array | slice) -> Matches:
+    """Some of the matches, none of which has a loop."""
+    assert isinstance(matches.events, Identities)
+    return replace(
+        matches,
+        low=matches.low[rows],
+        high=matches.high[rows],
+        start=matches.start[rows],
+        end=matches.end[rows],
+        select={each: it.take(rows) for each, it in matches.select.items() if isinstance(it, Column)},
+        events=matches.events.take(rows),
+    )
+
+
 class Identities(Mapping[str, Refs]):
     """The events of matches by variable; taken apart when somebody asks."""
 
-    def __init__(self, words: dict[str, tuple[Array, Array, Array | None]]) -> None:
-        self._words = words
+    def __init__(self, words: Callable[[], _Words]) -> None:
+        self._read = words
+
+    @cached_property
+    def _words(self) -> _Words:
+        return self._read()
 
     def __getitem__(self, name: str) -> Refs:
         seq, where, offsets = self._words[name]
@@ -477,9 +514,8 @@ class Identities(Mapping[str, Refs]):
 
     def take(self, rows: Array | slice) -> Identities:
         """Those of some matches, none of which has a loop."""
-        return Identities(
-            {name: (seq[rows], where[rows], None) for name, (seq, where, _) in self._words.items()}
-        )
+        made = {name: (seq[rows], where[rows], None) for name, (seq, where, _) in self._words.items()}
+        return Identities(lambda: made)
 
     def __len__(self) -> int:
         return len(self._words)

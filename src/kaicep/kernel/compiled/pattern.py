@@ -73,12 +73,13 @@ class _Unit(Arriving):
             parts.append(self._fire())
         parts.append(self._run(calls))
         parts.append(self._sweep())
+        parts += [self._settle(), self._go()]
         return "\n".join([b.HEADER, *parts])
 
     def _bits(self, store: Store) -> int:
         if self.strict and store.steps:
             return 1 << len(self.compiled.variables)
-        names = {each.variable for each in (*store.steps, *store.killers)}
+        names = {each.variable for each in store.steps} | {each.variable for each in store.killers}
         return sum(1 << self.compiled.places[name] for name in names)
 
     def _judge(self) -> str:
@@ -128,7 +129,8 @@ class _Unit(Arriving):
             place = list(self.inputs.streams).index(stream)
             code = row.field(field)
             here = f"(place[i] == {place}) & " if len(self.inputs.streams) > 1 else ""
-            tests.append(f"({here}({name}[{code.text} + 1] == 1))")
+            spot = f"({code.text} + 1) * S[{b.EPOCH_COUNT}] + epoch_of(S, ts[i])"
+            tests.append(f"({here}({name}[{spot}] == 1))")
         return f"({' | '.join(tests)})" if tests else "False"
 
     # --- a store meets an event ---
@@ -211,10 +213,6 @@ class _Unit(Arriving):
         elif dead and not store.loops_back:
             self._drop_dead(made, store, dead, indent)
         self._see(made, store, start, indent)
-
-    def _nodes(self, store: Store) -> list[int]:
-        """The fields of a store that hold on to rounds of loops."""
-        return [index for index, what in enumerate(store.fields) if what[0] == "node"]
 
     def _dropped(self, store: Store) -> list[str]:
         """The statements that take `k` entries, told by `idx`, out of a slot."""
@@ -308,7 +306,11 @@ class _Unit(Arriving):
         indent = self._lookup(made, store, store.steps[0].variable, 1, body, row)
         start = len(made.lines)
         made.add(
-            "end = q[slot * 4 + 2]", "idx = i4(room_for(S, end))", "k = 0", "for j in range(end):", indent=indent
+            "end = q[slot * 4 + 2]",
+            "idx = i4(room_for(S, end))",
+            "k = 0",
+            "for j in range(end):",
+            indent=indent,
         )
         made.add("idx[k] = j", f"k += {self.field(store, ('taken',), 'j')}", indent=indent + 1)
         made.add("if k > 0:", indent=indent)
@@ -366,7 +368,11 @@ class _Unit(Arriving):
             made.add(f"q = i8(S[{base + b.SLOTS}])", indent=2)
             start = len(made.lines)
             made.add(
-                "size = q[slot * 4 + 2]", "idx = i4(room_for(S, size))", "room_out(S, size)", "k = 0", indent=2
+                "size = q[slot * 4 + 2]",
+                "idx = i4(room_for(S, size))",
+                "room_out(S, size)",
+                "k = 0",
+                indent=2,
             )
             made.add("for j in range(size):", indent=2)
             made.add(f"if {given[end]} <= due:", indent=3)
@@ -396,6 +402,22 @@ class _Unit(Arriving):
         made.add(f"S[{b.ROW}] = i + 1", f"return 2 if S[{b.HELD}] > S[{b.LIMIT}] else 1", indent=3)
         made.add("i += 1", indent=1)
         made.add(f"S[{b.ROW}] = i", "return 0")
+        return made.text()
+
+    def _settle(self) -> str:
+        """After the last row of a table: some of what has expired goes."""
+        made = Function(self, "settle", "S")
+        made.add(f"n = S[{b.ROWS}]", "now = ts[n - 1]", "sweep(S, now, n // 2 + 2)")
+        made.add(f"S[{b.POSITION}] += n", f"S[{b.LAST}] = now", "return 0")
+        return made.text()
+
+    def _go(self) -> str:
+        """A whole table in one call: four times the number of matches, and the status of `run`."""
+        made = Function(self, "go", "S, n")
+        made.add(f"S[{b.ROWS}] = n", f"S[{b.ROW}] = 0", f"S[{b.OUT}] = 0")
+        made.add(*(f"S[{self.flat(name)}] = 0" for name in self.loops))
+        made.add("judge(S)", "status = run(S)", "if status == 0:", "    settle(S)")
+        made.add(f"return 4 * S[{b.OUT}] + status")
         return made.text()
 
     def _look_ahead(self, made: Function) -> None:

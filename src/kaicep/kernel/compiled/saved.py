@@ -106,7 +106,7 @@ def load(operator: CompiledPattern, state: bytes) -> None:
     if len(document["stores"]) != len(kernel.stores):
         raise Failure("the saved state is that of another pattern")
     operator.learn()
-    block[b.NOW], operator.last_ts = document["now"], document["last"]
+    block[b.NOW], block[b.LAST] = document["now"], document["last"]
     numbers = np.frombuffer(data, "<i8")
     at = (
         len(numbers)
@@ -183,8 +183,8 @@ def _entries(operator: CompiledPattern, base: int) -> _Entries:
 
 def _counted(counts: Array) -> Array:
     """0, 1, ... for each count."""
-    total = int(counts.sum())
-    return np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+    made: Array = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return made
 
 
 def _rows(counts: Array, order: list[int]) -> Array:
@@ -192,7 +192,8 @@ def _rows(counts: Array, order: list[int]) -> Array:
     begins = np.cumsum(counts) - counts
     chosen = np.array(order, np.int64)
     sizes = counts[chosen]
-    return np.repeat(begins[chosen], sizes) + _counted(sizes)
+    made: Array = np.repeat(begins[chosen], sizes) + _counted(sizes)
+    return made
 
 
 def _is_derived(operator: CompiledPattern, what: tuple[object, ...]) -> bool:

@@ -15,7 +15,10 @@ __all__ = ["Verdict", "VerdictTable"]
 
 
 class VerdictTable:
-    """Whether a PATH holds for the events of a stream, by the code of the attribute that decides, plus 1."""
+    """Whether a PATH holds for the events of a stream, by the code of the attribute that decides, plus 1.
+
+    Where the knowledge changes with time there is an answer for each of its epochs, one after the other.
+    """
 
     type = Type.BOOL
 
@@ -25,25 +28,27 @@ class VerdictTable:
         self.stream = stream
         self.attribute = attribute
         self.semantics: Semantics | None = None
+        self.epochs: tuple[int, ...] = ()
         self.array: Array = np.zeros(1, np.int8)
 
     def grow(self, strings: Strings) -> bool:
         """Asks about the strings that have come; whether there were any."""
-        known = len(self.array)
+        known = len(self.array) // (len(self.epochs) + 1)
         if known > len(strings):
             return False
-        assert self.semantics is not None
-        more = [self._holds(each) for each in strings.texts[known - 1 :]]
+        moments = (self.epochs[0] - 1, *self.epochs) if self.epochs else (0,)
+        more = [self._holds(each, ts) for each in strings.texts[known - 1 :] for ts in moments]
         self.array = np.concatenate([self.array, np.array(more, np.int8)])
         return True
 
-    def reset(self) -> None:
-        """Forgets the answers, because the knowledge is another one."""
-        self.array = np.zeros(1, np.int8)
+    def reset(self, epochs: tuple[int, ...]) -> None:
+        """Forgets the answers, because the knowledge is another one; `epochs` is when it changes."""
+        self.epochs = epochs
+        self.array = np.zeros(len(epochs) + 1, np.int8)
 
-    def _holds(self, text: str) -> bool:
+    def _holds(self, text: str, ts: int) -> bool:
         assert self.semantics is not None
-        event = Event(self.stream, 0, 0, 0, {self.attribute: text})
+        event = Event(self.stream, 0, 0, ts, {self.attribute: text})
         return bool(self.semantics.solutions(self.condition, {self.variable: event}))
 
 

@@ -6,8 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kaicep.errors import Failure
+from kaicep.kernel.epsparql.adjacent import Adjacent, nothing_between
 from kaicep.kernel.epsparql.exists import probe
-from kaicep.kernel.epsparql.expressions import Condition, Probe, Value, conjuncts, duration_bound, existences
+from kaicep.kernel.epsparql.expressions import (
+    Condition,
+    Probe,
+    Value,
+    conjuncts,
+    duration_bound,
+    existences,
+    tighter,
+)
 from kaicep.kernel.epsparql.grouping import Grouped
 from kaicep.kernel.epsparql.operators import (
     Extension,
@@ -73,7 +82,14 @@ class _Builder:
             case Minus(left, right):
                 return Without(self.operator(left, bound), self.operator(right, None), self.context)
             case FilterSolutions(below, condition):
-                inner = self.operator(below, _tighter(bound, duration_bound(condition)))
+                near = tighter(bound, duration_bound(condition))
+                between = None if self.given else nothing_between(below, condition)
+                if between is not None:
+                    parts = (between.before, between.after, between.inside)
+                    before, after, inside = (self.operator(each, near) for each in parts)
+                    inner: Operator = Adjacent(before, after, inside, self.context, near)
+                else:
+                    inner = self.operator(below, near)
                 return Filtered(inner, self._condition(condition, inner.names))
             case Extend(below, name, expr):
                 inner = self.operator(below, bound)
@@ -137,7 +153,3 @@ class _Builder:
     def _probes(self, expr: Expr | None, names: tuple[str, ...]) -> dict[Exists, Probe]:
         outer = frozenset(names) | self.given.keys()
         return {each: probe(each, outer, self.context, build) for each in existences(expr)}
-
-
-def _tighter(first: int | None, second: int | None) -> int | None:
-    return min((each for each in (first, second) if each is not None), default=None)

@@ -18,7 +18,17 @@ from kaicep.plan.literals import parse_xsd_duration
 from kaicep.plan.terms import XSD, Literal
 from kaicep.plan.values import ExpressionError
 
-__all__ = ["Condition", "Probe", "Value", "conjuncts", "duration_bound", "existences", "expression_variables"]
+__all__ = [
+    "Condition",
+    "Probe",
+    "Value",
+    "conjuncts",
+    "duration_bound",
+    "duration_comparison",
+    "existences",
+    "expression_variables",
+    "tighter",
+]
 
 
 class Probe(Reading, Protocol):
@@ -61,10 +71,15 @@ def duration_bound(condition: Expr | None) -> int | None:
     """The longest duration in microseconds that a condition lets pass; None is any."""
     bounds: list[int] = []
     for each in conjuncts(condition):
-        found = _duration_comparison(each)
+        found = duration_comparison(each)
         if found is not None and found[0] in ("<", "<=", "="):
             bounds.append(found[1] - (found[0] == "<"))
     return min(bounds, default=None)
+
+
+def tighter(first: int | None, second: int | None) -> int | None:
+    """The smaller of two bounds; None is no bound."""
+    return min((each for each in (first, second) if each is not None), default=None)
 
 
 def existences(expr: Expr | None) -> list[Exists]:
@@ -77,7 +92,7 @@ def expression_variables(expr: Expr) -> set[str]:
     return {each.name for each in walk(expr) if isinstance(each, VariableRef)}
 
 
-def _duration_comparison(expr: Expr) -> tuple[str, int] | None:
+def duration_comparison(expr: Expr) -> tuple[str, int] | None:
     """`getDURATION()` compared with a constant: the sign and the microseconds."""
     if not isinstance(expr, Call) or expr.op not in _COMPARISONS:
         return None
@@ -147,7 +162,7 @@ class Condition:
         return all(test(values, start, end) for test in self._tests)
 
     def _test(self, expr: Expr, names: Sequence[str]) -> _Test:
-        found = _duration_comparison(expr)
+        found = duration_comparison(expr)
         if found is not None:
             compare, micros = _COMPARISONS[found[0]], found[1]
             return lambda _, start, end: (
@@ -164,6 +179,8 @@ class Value:
         self._expr = expr
         self._probes = probes
         self._scopes = _Scopes(expr, names, probes, given)
+        plain = isinstance(expr, VariableRef) and expr.name in names and expr.name not in given
+        self._place = names.index(expr.name) if plain and isinstance(expr, VariableRef) else None
 
     def reads(self, *operators: Reading) -> frozenset[str] | None:
         """The predicates that it and some operators look at; None is any."""
@@ -176,6 +193,8 @@ class Value:
 
     def of(self, values: Values, start: int | None, end: int | None) -> str | None:
         """The value for a solution; None where there is none."""
+        if self._place is not None:
+            return values[self._place]
         try:
             return str(evaluate_expression(self._expr, self._scopes.of(values, start, end)))
         except ExpressionError:

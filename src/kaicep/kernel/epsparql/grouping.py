@@ -15,7 +15,7 @@ from kaicep.kernel.epsparql.state import Batch, Context, Row, Values
 from kaicep.kernel.epsparql.terms import term_of
 from kaicep.plan.aggregates import aggregate
 from kaicep.plan.expressions import Aggregate
-from kaicep.plan.terms import Literal, Term
+from kaicep.plan.terms import XSD, Literal, Term
 from kaicep.plan.values import ExpressionError, Number, calculate, number, numeral, order_key
 
 __all__ = ["Grouped", "Running"]
@@ -103,7 +103,7 @@ class Running:
     def result(self) -> str | None:
         """The aggregate of what came so far; None where it has no value."""
         if self.op == "COUNT":
-            return str(numeral(Number(0, self.count)))
+            return _whole(self.count)
         if self.wrong and self.op != "SAMPLE":
             return None
         if self.op in ("MIN", "MAX", "SAMPLE"):
@@ -113,6 +113,8 @@ class Running:
         return self._total()
 
     def _total(self) -> str | None:
+        if self.op == "SUM" and self.kind == 0:
+            return _whole(self.whole)
         total = Number(self.kind, self.whole if self.kind < 2 else self._rounded())
         if self.op == "SUM":
             return str(numeral(total))
@@ -147,6 +149,11 @@ class Running:
         self.special = [float(each) for each in special]
 
 
+def _whole(number: int | Decimal) -> str:
+    """An integer as a term's text."""
+    return f'"{number}"^^<{XSD}integer>'
+
+
 def _double(value: int | Decimal | float) -> float:
     try:
         return float(value)
@@ -174,7 +181,7 @@ class Grouped(Operator):
     ) -> None:
         plain = {name for name, value in keys if value is None}
         names = [name for name, _ in keys] + [name for name, _, _ in aggregates]
-        super().__init__(names, below.certain & plain)
+        super().__init__(names, below.certain & plain, below.timed)
         self.below = below
         self._keys = keys
         self._aggregates = aggregates
@@ -198,7 +205,9 @@ class Grouped(Operator):
                 value.step(batch)
         self._changed = {}
         members = self.below.step(batch)
-        for start, end, values in sorted(members, key=lambda each: (each[0], self._text(each[2]))):
+        if len(members) > 1:
+            members = sorted(members, key=lambda each: (each[0], self._text(each[2])))
+        for start, end, values in members:
             group = self._open(self._key(values, start, end))
             group.start = start if group.start is None else min(start, group.start)
             self._take(group, values, start, end)
@@ -255,7 +264,10 @@ class Grouped(Operator):
 
     def _take(self, group: _Group, values: Values, start: int | None, end: int | None) -> None:
         for running, (_, _, value) in zip(group.aggregates, self._aggregates, strict=True):
-            running.add(self._text(values) if value is None else value.of(values, start, end))
+            if value is not None:
+                running.add(value.of(values, start, end))
+            else:
+                running.add("" if running.seen is None else self._text(values))
 
     def _result(self, key: _Key, group: _Group) -> Values:
         return (*key, *(each.result() for each in group.aggregates))

@@ -33,11 +33,15 @@ __all__ = [
 
 
 class Operator:
-    """What all operators share: the names of their variables, and those that every solution binds."""
+    """What all operators share: the names of their variables, and those that every solution binds.
 
-    def __init__(self, names: Sequence[str], certain: frozenset[str]) -> None:
+    `timed` says that every solution has a time, so that there is no need to ask for those that have none.
+    """
+
+    def __init__(self, names: Sequence[str], certain: frozenset[str], timed: bool = False) -> None:
         self.names = tuple(names)
         self.certain = certain
+        self.timed = timed
 
     def reads(self) -> frozenset[str] | None:
         """The predicates of the occurrences that it looks at; None is any."""
@@ -72,17 +76,17 @@ def picker(places: Sequence[int]) -> Callable[[Values], Hashable]:
 
 
 class Pairing:
-    """How solutions of two sides are joined: by a key of variables that both always bind.
+    """How solutions of two sides are joined: by a key of the variables that both know.
 
-    Other variables that both know are compared one by one, since either side may leave them unbound.
+    Where a side may leave one unbound, they are compared one by one as well.
     """
 
     def __init__(self, left: Operator, right: Operator) -> None:
         shared = [name for name in left.names if name in right.names]
-        keys = [name for name in shared if name in left.certain and name in right.certain]
-        self.left_key = picker([left.names.index(each) for each in keys])
-        self.right_key = picker([right.names.index(each) for each in keys])
-        loose = [each for each in shared if each not in keys]
+        self.left_key = picker([left.names.index(each) for each in shared])
+        self.right_key = picker([right.names.index(each) for each in shared])
+        exact = all(each in left.certain and each in right.certain for each in shared)
+        loose = [] if exact else shared
         self._loose = [(left.names.index(each), right.names.index(each)) for each in loose]
         self._extra = [i for i, name in enumerate(right.names) if name not in left.names]
         self.names = left.names + tuple(right.names[i] for i in self._extra)
@@ -118,7 +122,7 @@ class Joined(Operator):
 
     def __init__(self, left: Operator, right: Operator, context: Context, bound: int | None) -> None:
         self.pairing = Pairing(left, right)
-        super().__init__(self.pairing.names, left.certain | right.certain)
+        super().__init__(self.pairing.names, left.certain | right.certain, left.timed or right.timed)
         self.left, self.right = left, right
         self._bound = bound
         self._lefts = Store(context, "a join of groups", self.pairing.left_key, bound)
@@ -139,7 +143,7 @@ class Joined(Operator):
             for a in self._lefts.between(self.pairing.right_key(b[2]), oldest, None):
                 if (values := join(a[2], b[2])) is not None:
                     found.append((min(a[0], b[0]), b[1], values))
-            for timeless in self.left.still(self.right.bindings(b[2])):
+            for timeless in () if self.left.timed else self.left.still(self.right.bindings(b[2])):
                 if (values := join(timeless, b[2])) is not None:
                     found.append((b[0], b[1], values))
             self._rights.add(b)
@@ -147,7 +151,7 @@ class Joined(Operator):
             for b in self._rights.between(self.pairing.left_key(a[2]), oldest, None):
                 if (values := join(a[2], b[2])) is not None:
                     found.append((min(a[0], b[0]), a[1], values))
-            for timeless in self.right.still(self.left.bindings(a[2])):
+            for timeless in () if self.right.timed else self.right.still(self.left.bindings(a[2])):
                 if (values := join(a[2], timeless)) is not None:
                     found.append((a[0], a[1], values))
             self._lefts.add(a)
@@ -268,7 +272,7 @@ class United(Operator):
 
     def __init__(self, left: Operator, right: Operator) -> None:
         names = left.names + tuple(each for each in right.names if each not in left.names)
-        super().__init__(names, left.certain & right.certain)
+        super().__init__(names, left.certain & right.certain, left.timed and right.timed)
         self.sides = (left, right)
         self._places = [
             [side.names.index(name) if name in side.names else -1 for name in names] for side in self.sides
@@ -299,7 +303,7 @@ class Filtered(Operator):
     """FILTER: the solutions for which the condition is true."""
 
     def __init__(self, below: Operator, condition: Condition) -> None:
-        super().__init__(below.names, below.certain)
+        super().__init__(below.names, below.certain, below.timed)
         self.below = below
         self._condition = condition
 
@@ -323,7 +327,7 @@ class Extension(Operator):
 
     def __init__(self, below: Operator, name: str, value: Value, must: str | None) -> None:
         again = name in below.names
-        super().__init__(below.names if again else (*below.names, name), below.certain)
+        super().__init__(below.names if again else (*below.names, name), below.certain, below.timed)
         self.below = below
         self._value = value
         self._place = self.names.index(name)
@@ -381,7 +385,7 @@ class Projected(Operator):
     """SELECT: what it does not name cannot be seen."""
 
     def __init__(self, below: Operator, names: Sequence[str], distinct: bool) -> None:
-        super().__init__(names, below.certain & frozenset(names))
+        super().__init__(names, below.certain & frozenset(names), below.timed)
         self.below = below
         self._distinct = distinct
         self._places = [below.names.index(name) if name in below.names else -1 for name in self.names]

@@ -8,8 +8,10 @@ from functools import lru_cache
 
 from kaicep.errors import Failure
 from kaicep.kernel.epsparql.build import build
+from kaicep.kernel.epsparql.pushing import pushed
+from kaicep.kernel.epsparql.reading import Reader
 from kaicep.kernel.epsparql.state import Batch, Context, Occurrence, Row
-from kaicep.kernel.epsparql.terms import Fact, Facts, Reader, term_of
+from kaicep.kernel.epsparql.terms import Fact, Facts, term_of, with_room
 from kaicep.plan.algebra import only_grows
 from kaicep.plan.events import Match
 from kaicep.plan.identity import MatchId, match_id
@@ -23,7 +25,7 @@ from kaicep.plan.sparql import TriplePattern
 from kaicep.plan.terms import Blank, Variable, sparql_json
 from kaicep.plan.time import format_time
 
-__all__ = ["Query", "Rules"]
+__all__ = ["Query", "Rules", "json_of"]
 
 
 class Query:
@@ -36,13 +38,16 @@ class Query:
         self._template = root.template if isinstance(root, Triples) else None
         body = root.input if isinstance(root, Triples) else root
         self.grows = only_grows(body)
-        self._operator = build(body, self.context)
+        self._operator = build(pushed(body), self.context)
         self._reads = self._operator.reads()
         names = self._operator.names
         self._visible = sorted((name, i) for i, name in enumerate(names) if not name.startswith("_:"))
         self._places = {name: i for i, name in enumerate(names)}
         self._selected = root.names if isinstance(root, Solutions) else ()
         self._id = MatchId(plan.name, plan.text)
+        made = (place for each in self._template or () for place in _places(each))
+        self._blanks = {each.label for each in made if isinstance(each, Blank)}
+        self._made: dict[str, list[Fact]] = {}
 
     def step(self, batch: Batch) -> dict[str, Row]:
         """The distinct answers that the batch gives, by their text."""
@@ -63,7 +68,7 @@ class Query:
             start, end, values = row
             if self._template is None:
                 chosen = ((name, values[self._places[name]]) for name in self._selected)
-                select = {name: _json(each) for name, each in chosen if each is not None}
+                select = {name: json_of(each) for name, each in chosen if each is not None}
                 found.append(Match(self.name, self._id.copy().text(text).hex(), start, end, select))
                 continue
             lines = {f"{s} {p} {o} ." for s, p, o in self.construct(text, row)}
@@ -78,21 +83,29 @@ class Query:
         A blank node of the template is one node for each rule and solution. What is no triple (a
         literal that has properties, say) is left out.
         """
+        found = self._made.get(text)
+        if found is None:
+            self._made = with_room(self._made)
+            found = self._made[text] = self._filled(text, row)
+        return found
+
+    def _filled(self, text: str, row: Row) -> list[Fact]:
+        nodes = {each: "_:n" + match_id(self.name, each, [text]) for each in self._blanks}
         found: list[Fact] = []
         for pattern in self._template or ():
-            s, p, o = (self._fill(each, text, row) for each in _places(pattern))
+            s, p, o = (self._fill(each, nodes, row) for each in _places(pattern))
             if s is None or p is None or o is None:
                 return []
             if s[0] != '"' and p[0] == "<":
                 found.append((s, p, o))
         return found
 
-    def _fill(self, place: Place, text: str, row: Row) -> str | None:
+    def _fill(self, place: Place, nodes: Mapping[str, str], row: Row) -> str | None:
         if isinstance(place, Variable):
             seen = place.name in self._places and not place.name.startswith("_:")
             return row[2][self._places[place.name]] if seen else None
         if isinstance(place, Blank):
-            return "_:n" + match_id(self.name, place.label, [text])
+            return nodes[place.label]
         return str(place)
 
 
@@ -101,7 +114,7 @@ def _items(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(sparql_json(term_of(text)).items())
 
 
-def _json(text: str) -> dict[str, str]:
+def json_of(text: str) -> dict[str, str]:
     """A term as the SPARQL 1.1 JSON results format writes it."""
     return dict(_items(text))
 

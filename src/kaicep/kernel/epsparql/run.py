@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import islice
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kaicep.errors import Failure
 from kaicep.kernel.codec import decode, encode
+from kaicep.kernel.epsparql.fitting import fits_columns
+from kaicep.kernel.epsparql.pushing import pushed
+from kaicep.kernel.epsparql.reading import Reader, Reasoning
 from kaicep.kernel.epsparql.rules import Query, Rules
-from kaicep.kernel.epsparql.state import Batch, Occurrence
-from kaicep.kernel.epsparql.terms import Facts, Reader, Statements
+from kaicep.kernel.epsparql.state import Batch, Context, Occurrence
+from kaicep.kernel.epsparql.terms import Facts
 from kaicep.kernel.operator import Limits
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import QueryPlan, Triples
 from kaicep.plan.terms import Triple
 from kaicep.plan.time import format_time
 
+if TYPE_CHECKING:
+    from kaicep.kernel.epsparql.batches import Batches
+    from kaicep.kernel.epsparql.dictionary import TripleColumns
+    from kaicep.kernel.epsparql.lowered import ColumnQuery
+
 __all__ = ["EpOperator"]
 
 _HELD = Limits().held
 _ID = attrgetter("id")
+_FEW = 20_000
+_BATCH = 256
+_TRICKLE = 2_000
+_SLICE = 1 << 16
 
 
 class EpOperator:
@@ -30,33 +43,113 @@ class EpOperator:
 
     `feed` takes occurrences (triple, start, end) in the order of their end. Those that end together
     belong together, so the last instant is answered when a later one begins, or when the watermark has
-    passed it. `entails` reads a triple under the hierarchies of the knowledge base; `limit` is how many
-    triples the rules may derive with one end, `held` how many solutions one operator may keep.
+    passed it. `limit` is how many triples the rules may derive with one end, `held` how many solutions
+    one operator may keep. With `compiled`, queries that can be run over columns are, from the start or
+    (None) while there is enough input at a time for that to pay; the answers are the same.
     """
 
     def __init__(
         self,
         plans: Sequence[QueryPlan],
-        knowledge: Statements,
-        entails: Callable[[Triple], frozenset[Triple]],
+        knowledge: Reasoning,
         limit: int = 10_000,
         held: int = _HELD,
+        compiled: bool | None = None,
     ) -> None:
-        facts = Facts(knowledge)
-        self._reader = Reader(entails)
+        self._plans = [each for each in plans if not isinstance(each.root, Triples)]
+        self._facts, self._held = Facts(knowledge), held
+        self._reader = Reader(knowledge, self._facts)
         rules = [each for each in plans if isinstance(each.root, Triples)]
-        self._rules = Rules(rules, facts, self._reader, held, limit)
-        self._queries = [Query(each, facts, held) for each in plans if each not in rules]
-        self._contexts = [each.context for each in (*self._rules.queries, *self._queries)]
+        self._rules = Rules(rules, self._facts, self._reader, held, limit)
         named = "\0".join(part for each in plans for part in (each.name, each.text))
         self._mark = blake2b(named.encode(), digest_size=16).hexdigest()
         self._open: dict[Occurrence, None] = {}
         self._now: int | None = None
+        self._auto = compiled is None and any(fits_columns(each.root) for each in self._plans)
+        self._few: float = _FEW if self._auto else math.inf
+        self._trickle = 0
+        self._columns: Batches | None = None
+        self._closed: list[Occurrence] = []
+        self._queries: list[Query | ColumnQuery] = []
+        self._interpreted: list[Query] = []
+        self._contexts: list[Context] = []
+        self._build(compiled is True)
 
-    def feed(self, occurrences: Iterable[tuple[Triple, int, int]]) -> list[Match]:
+    def _build(self, compiled: bool) -> None:
+        """Makes the operators of the queries anew, without state."""
+        made: list[Query | ColumnQuery | None] = [None] * len(self._plans)
+        self._columns = None
+        if compiled:
+            from kaicep.kernel.epsparql.batches import Batches
+            from kaicep.kernel.epsparql.dictionary import Dictionary
+            from kaicep.kernel.epsparql.lowered import lowered
+
+            dictionary = Dictionary()
+            roots = [pushed(each.root) for each in self._plans]
+            found = [
+                lowered(each, root, self._facts, self._held, dictionary)
+                for each, root in zip(self._plans, roots, strict=True)
+            ]
+            made = [*found]
+            columnar = [each for each in found if each is not None]
+            self._columns = Batches(columnar, self._reader, self._facts, dictionary) if columnar else None
+        pairs = zip(made, self._plans, strict=True)
+        self._queries = [each or Query(plan, self._facts, self._held) for each, plan in pairs]
+        self._interpreted = [each for each in self._queries if isinstance(each, Query)]
+        self._contexts = [each.context for each in (*self._rules.queries, *self._queries)]
+
+    @property
+    def _whole(self) -> Batches | None:
+        """The columns, where all queries are over columns and nothing is derived."""
+        return self._columns if not self._rules.queries and not self._interpreted else None
+
+    # --- input -----------------------------------------------------------------------------------------
+
+    def feed(self, occurrences: Iterable[tuple[Triple, int, int]]) -> Sequence[Match]:
         """The matches of the instants that these occurrences, the next ones in order, complete."""
+        rows = iter(occurrences)
+        found = self._fed(rows)
+        if self._few <= 0:
+            self._switch(compiled=True)
+            found += self._fed(rows)
+        whole = self._whole
+        if whole is None:
+            return self._together(found)
+        from kaicep.kernel.epsparql.answers import Answers
+
+        blocks, fed = [], 0
+        while some := list(islice(rows, _SLICE)):
+            blocks += whole.feed(some)
+            fed += len(some)
+        self._after(whole, fed)
+        return Answers(blocks, found)
+
+    def feed_columns(self, triples: TripleColumns) -> Sequence[Match]:
+        """The same for triples that are columns; where every query is over columns, none is made a triple."""
+        if len(triples.end) >= self._few:
+            self._switch(compiled=True)
+        whole = self._whole
+        if whole is None:
+            return self.feed(_rows(triples))
+        from kaicep.kernel.epsparql.answers import Answers
+
+        blocks = whole.feed_columns(triples)
+        self._after(whole, len(triples.end))
+        return Answers(blocks)
+
+    def _after(self, whole: Batches, fed: int) -> None:
+        """Makes room; and where little comes at a time, that is done sooner one by one."""
+        self._make_room(whole)
+        self._trickle = self._trickle + 1 if fed < _BATCH else 0
+        if self._auto and self._trickle > _TRICKLE:
+            self._switch(compiled=False)
+
+    def _fed(self, occurrences: Iterator[tuple[Triple, int, int]]) -> list[Match]:
+        """Takes occurrences one by one, up to where columns take over."""
         found: list[Match] = []
-        for triple, start, end in occurrences:
+        if self._whole is not None:
+            return found
+        for fed, (triple, start, end) in enumerate(occurrences):
             if self._now is None or end > self._now:
                 found += self._close()
                 self._now = end
@@ -66,56 +159,105 @@ class EpOperator:
                 )
             for s, p, o in self._reader.read(triple):
                 self._open[s, p, o, start, end] = None
+            if fed >= _BATCH:
+                self._few -= 1
+                if self._few <= 0:
+                    break
         return found
 
-    def advance(self, watermark: float) -> list[Match]:
+    def advance(self, watermark: float) -> Sequence[Match]:
         """The matches that are certain once nothing ends below the watermark any more."""
-        found = self._close() if self._now is not None and self._now < watermark else []
+        whole = self._whole
+        if whole is not None:
+            from kaicep.kernel.epsparql.answers import Answers
+
+            found: Sequence[Match] = []
+            if whole.now is not None and whole.now < watermark:
+                found = Answers(whole.close())
+        else:
+            found = self._together(self._close() if self._now is not None and self._now < watermark else [])
         if math.isfinite(watermark):
             for each in self._contexts:
                 each.sweep(int(watermark))
+            if self._columns is not None:
+                self._columns.forget(int(watermark))
         return found
 
-    def finish(self) -> list[Match]:
+    def finish(self) -> Sequence[Match]:
         """The matches of the last instant: the input has ended."""
         return self.advance(math.inf)
 
     def promise(self, watermark: float) -> float:
         """The smallest end of any match that is still to be found."""
-        return min(watermark, self._now) if self._open and self._now is not None else watermark
+        whole = self._whole
+        now, waits = (whole.now, whole.waiting) if whole is not None else (self._now, len(self._open))
+        return min(watermark, now) if waits and now is not None else watermark
 
     @property
     def size(self) -> int:
         """How many solutions, occurrences and groups are kept."""
-        return len(self._open) + sum(each.size for each in self._contexts)
+        waits = self._whole.waiting if self._whole is not None else len(self._open)
+        return waits + sum(each.size for each in self._contexts)
 
     def _close(self) -> list[Match]:
-        """Answers the instant that is open."""
+        """Answers the instant that is open; what is for columns is put aside."""
         if self._now is None or not self._open:
             return []
         everything, found = self._rules.close(self._now, self._open)
-        batch = Batch(self._now, list(everything))
-        for query in self._queries:
-            found += query.matches(query.step(batch))
+        if self._columns is not None:
+            self._closed += everything
+        if self._interpreted:
+            batch = Batch(self._now, list(everything))
+            for query in self._interpreted:
+                found += query.matches(query.step(batch))
         for each in self._contexts:
             each.commit(self._now)
         self._open = {}
         return sorted(found, key=_ID) if len(found) > 1 else found
 
-    # --- state --------------------------------------------------------------------------------------
+    def _together(self, found: list[Match]) -> Sequence[Match]:
+        """Matches, with those that the columns have for the instants that were closed."""
+        if self._columns is None or not self._closed:
+            return found
+        from kaicep.kernel.epsparql.answers import Answers
+
+        blocks = self._columns.read(self._closed)
+        self._closed = []
+        self._make_room(self._columns)
+        return Answers(blocks, found) if blocks else found
+
+    # --- state -----------------------------------------------------------------------------------------
+
+    def _switch(self, compiled: bool) -> None:
+        """Goes on over columns, or without them, with the state so far."""
+        state = self.snapshot()
+        self._build(compiled)
+        self.restore(state)
+        self._few, self._trickle = math.inf if compiled else _FEW, 0
+
+    def _make_room(self, columns: Batches) -> None:
+        """Forgets terms that no solution kept has, once there are many: all starts anew from the state."""
+        if len(columns.dictionary) > columns.most_terms:
+            self._switch(compiled=True)
+            assert self._columns is not None
+            self._columns.most_terms = max(columns.most_terms, 4 * len(self._columns.dictionary))
 
     def snapshot(self) -> bytes:
         """The state, the open instant included."""
         kept = [[keeper.dump() for keeper in each.keepers] for each in self._contexts]
-        return encode("epsparql", [self._mark, self._now, list(self._open), kept])
+        whole = self._whole
+        now, opened = (self._now, list(self._open)) if whole is None else (whole.now, whole.opened())
+        return encode("epsparql", [self._mark, now, opened, kept])
 
     def restore(self, state: bytes) -> None:
         """Goes on from a state of the same queries."""
         mark, now, opened, kept = decode("epsparql", state)
         if mark != self._mark:
             raise Failure("the saved state is that of other EP-SPARQL queries")
-        self._now = now
-        self._open = {_occurrence(each): None for each in opened}
+        rows = [_occurrence(each) for each in opened]
+        if self._whole is not None:
+            self._whole.reopen(now, rows)
+        self._now, self._open = now, dict.fromkeys(rows)
         for context, states in zip(self._contexts, kept, strict=True):
             for keeper, each in zip(context.keepers, states, strict=True):
                 keeper.load(each)
@@ -124,3 +266,12 @@ class EpOperator:
 def _occurrence(row: Any) -> Occurrence:
     s, p, o, start, end = row
     return s, p, o, start, end
+
+
+def _rows(triples: TripleColumns) -> Iterator[tuple[Triple, int, int]]:
+    from kaicep.kernel.epsparql.terms import term_of
+
+    columns = (triples.s, triples.p, triples.o, triples.start, triples.end)
+    terms = triples.terms
+    for s, p, o, start, end in zip(*(each.tolist() for each in columns), strict=True):
+        yield (term_of(terms[s]), term_of(terms[p]), term_of(terms[o])), start, end

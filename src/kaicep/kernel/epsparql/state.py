@@ -198,6 +198,9 @@ class _Aging:
 class Store(_Aging):
     """Solutions by a key, those of one key in the order of their end.
 
+    What a key leaves unbound agrees with anything, so that whoever asks by such a key, or asks where
+    there is one, gets all solutions to choose from.
+
     With `witness`, of the solutions of a key that are too old to be joined, the one that ended first
     stays: that there is one still matters.
     """
@@ -214,6 +217,7 @@ class Store(_Aging):
         self.key = key
         self.witness = witness
         self.rows: dict[Hashable, list[Row]] = {}
+        self._vague = 0
         self._added: list[Hashable] = []
         context.keep(self)
 
@@ -223,6 +227,7 @@ class Store(_Aging):
         kept = self.rows.get(key)
         if kept is None:
             self.rows[key] = [row]
+            self._vague += _is_vague(key)
         else:
             kept.append(row)
         if self.context.replays:
@@ -230,12 +235,14 @@ class Store(_Aging):
         self._grown(row[1])
 
     def at(self, key: Hashable) -> Sequence[Row]:
-        """The solutions of a key."""
+        """The solutions that may agree with a key."""
+        if self._vague or _is_vague(key):
+            return sorted((row for rows in self.rows.values() for row in rows), key=_END)
         return self.rows.get(key, ())
 
     def between(self, key: Hashable, first: int | None, last: int | None) -> Sequence[Row]:
-        """Those of a key that end from `first` to `last`; of few, others may be among them."""
-        rows = self.rows.get(key, ())
+        """Those that end from `first` to `last`; of few, others may be among them."""
+        rows = self.at(key)
         if len(rows) <= _FEW:
             return rows
         low = 0 if first is None else bisect_left(rows, first, key=_END)
@@ -250,6 +257,7 @@ class Store(_Aging):
     def clear(self) -> None:
         """Forgets everything."""
         self.rows.clear()
+        self._vague = 0
         self._added.clear()
         self.size = 0
 
@@ -260,6 +268,7 @@ class Store(_Aging):
             rows.pop()
             if not rows:
                 del self.rows[key]
+                self._vague -= _is_vague(key)
         self.size -= len(self._added)
         self._added.clear()
 
@@ -276,6 +285,7 @@ class Store(_Aging):
             if alive:
                 kept[key] = alive
         self.rows = kept
+        self._vague = sum(map(_is_vague, kept))
         self.size = sum(len(each) for each in kept.values())
 
     def dump(self) -> Any:
@@ -285,10 +295,14 @@ class Store(_Aging):
 
     def load(self, state: Any) -> None:
         """See `Keeper`."""
-        self.rows, self.size = {}, 0
+        self.rows, self.size, self._vague = {}, 0, 0
         for start, end, values in state:
             self.add((start, end, tuple(values)))
         self._added.clear()
+
+
+def _is_vague(key: Hashable) -> bool:
+    return key is None or (type(key) is tuple and None in key)
 
 
 _Shape = tuple[bool, bool, bool]

@@ -61,7 +61,7 @@ class _Temporal(Operator):
     ) -> None:
         optional = optional_side(op)
         sides = {"left": right.certain, "right": left.certain, None: left.certain | right.certain}
-        super().__init__(pairing.names, sides[optional])
+        super().__init__(pairing.names, sides[optional], timed=optional is None)
         self.op, self.left, self.right, self.pairing = op, left, right, pairing
         self._optional = optional
         self._condition = condition
@@ -272,7 +272,7 @@ class Negation(Operator):
     """`P NOT Q`: P with no compatible Q inside its interval, bounds included."""
 
     def __init__(self, left: Operator, right: Operator, context: Context, bound: int | None) -> None:
-        super().__init__(left.names, left.certain)
+        super().__init__(left.names, left.certain, timed=True)
         self.left, self.right = left, right
         self._pairing = Pairing(left, right)
         self._rights = Store(context, "NOT", self._pairing.right_key, bound)

@@ -7,14 +7,13 @@ and hashes at no cost, a solution is written down by joining them, and a state b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
-from kaicep.plan.literals import normalise
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple
 
-__all__ = ["Facts", "Fact", "Reader", "Statements", "term_of"]
+__all__ = ["Fact", "Facts", "Statements", "term_of", "with_room"]
 
 Fact = tuple[str, str, str]
 
@@ -64,17 +63,21 @@ class Facts:
 
     def match(self, s: str | None, p: str | None, o: str | None) -> Sequence[Fact]:
         """The facts with these terms; None stands for any."""
-        if p is not None and not self._is_used(p):
+        if p is not None and not self.uses(p):
             return ()
         asked = (s, p, o)
         found = self._found.get(asked)
         if found is None:
             found = [(str(a), str(b), str(c)) for a, b, c in self._ask(s, p, o)]
-            self._found = _with_room(self._found)
+            self._found = with_room(self._found)
             self._found[asked] = found
         return found
 
-    def _is_used(self, predicate: str) -> bool:
+    def has(self, s: str, p: str, o: str) -> bool:
+        """Whether this is a fact."""
+        return self.uses(p) and bool(self.match(s, p, o))
+
+    def uses(self, predicate: str) -> bool:
         """Whether any fact has the predicate: most predicates of a stream have none."""
         known = self._used.get(predicate)
         if known is None:
@@ -85,38 +88,6 @@ class Facts:
         return self._knowledge.match(*(None if each is None else term_of(each) for each in (s, p, o)))
 
 
-class Reader:
-    """Reads stream triples under the hierarchies of the knowledge base; answers are remembered."""
-
-    def __init__(self, entails: Callable[[Triple], frozenset[Triple]]) -> None:
-        self._entails = entails
-        self._given: dict[Triple, tuple[Fact, ...]] = {}
-        self._derived: dict[Fact, tuple[Fact, ...]] = {}
-
-    def read(self, triple: Triple) -> tuple[Fact, ...]:
-        """A triple of the input, in its normal spelling, and all that it entails."""
-        found = self._given.get(triple)
-        if found is None:
-            s, p, o = triple
-            found = self._all((s, p, normalise(o) if isinstance(o, Literal) else o))
-            self._given = _with_room(self._given)
-            self._given[triple] = found
-        return found
-
-    def read_derived(self, fact: Fact) -> tuple[Fact, ...]:
-        """The same of what a rule derived."""
-        found = self._derived.get(fact)
-        if found is None:
-            s, p, o = (term_of(each) for each in fact)
-            found = self._all((s, p, o))
-            self._derived = _with_room(self._derived)
-            self._derived[fact] = found
-        return found
-
-    def _all(self, triple: Triple) -> tuple[Fact, ...]:
-        return tuple([(str(s), str(p), str(o)) for s, p, o in self._entails(triple)])
-
-
-def _with_room(cache: dict[_Key, _Found]) -> dict[_Key, _Found]:
+def with_room(cache: dict[_Key, _Found]) -> dict[_Key, _Found]:
     """A cache that takes one answer more; a full one starts anew."""
     return cache if len(cache) < _MOST_CACHED else {}

@@ -1,0 +1,232 @@
+"""Terms as integer codes, and what the compiled kernels know of each: its number, its kind, its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from kaicep.kernel.epsparql.kernels import ILL, NODE, NUMBER, OTHER, STRING
+from kaicep.kernel.epsparql.terms import term_of
+from kaicep.plan.literals import NUMERIC_TYPES, normalise
+from kaicep.plan.terms import XSD, Iri, Literal, Term, Triple
+from kaicep.plan.values import ExpressionError, number
+
+__all__ = ["Array", "Columns", "Dictionary", "TripleColumns"]
+
+Array = Any
+"""An array of NumPy."""
+
+_EXACT = 2.0**53
+_SLACK = 2.0**-52
+
+
+@dataclass(frozen=True)
+class TripleColumns:
+    """Triples as columns: places in a list of terms (texts of N-Triples), start and end.
+
+    A list that only grows may be given with every batch; the terms known from before cost nothing.
+    """
+
+    terms: Sequence[str]
+    s: Array
+    p: Array
+    o: Array
+    start: Array
+    end: Array
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Occurrences as columns of codes and times, in the order of their end."""
+
+    s: Array
+    p: Array
+    o: Array
+    start: Array
+    end: Array
+
+    def __len__(self) -> int:
+        return len(self.end)
+
+    def take(self, places: Array) -> Columns:
+        """Some of the rows."""
+        return Columns(*(each[places] for each in self.all()))
+
+    def all(self) -> tuple[Array, ...]:
+        """The columns themselves."""
+        return self.s, self.p, self.o, self.start, self.end
+
+    @staticmethod
+    def of(rows: Sequence[tuple[int, int, int, int, int]]) -> Columns:
+        """Rows as columns."""
+        table = np.array(rows, np.int64).reshape(-1, 5)
+        codes = (np.ascontiguousarray(table[:, i], np.int32) for i in range(3))
+        times = (np.ascontiguousarray(table[:, i]) for i in (3, 4))
+        return Columns(*codes, *times)
+
+    @staticmethod
+    def joined(parts: Sequence[Columns]) -> Columns:
+        """One after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return Columns(*(np.concatenate(each) for each in zip(*(part.all() for part in parts), strict=True)))
+
+
+class Dictionary:
+    """The terms of an operator; a code is a place in `texts`, which only grows."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._codes: dict[str, int] = {}
+        self._iris: dict[str, int] = {}
+        # By datatype, then by text: looking a literal itself up would take as long as all the rest.
+        self._literals: dict[str, dict[str, int]] = {}
+        self._numbers = _Growing(np.float64, np.float64, np.int8)
+        self._bytes = _Growing(np.uint8)
+        self._ends = _Growing(np.int64)
+        self._mapped: tuple[Sequence[str], Array] = ((), np.empty(0, np.int32))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def code(self, text: str) -> int:
+        """The code of a text in its normal spelling."""
+        found = self._codes.get(text)
+        if found is None:
+            found = self._codes[text] = len(self.texts)
+            self.texts.append(text)
+        return found
+
+    def known(self, text: str) -> int:
+        """The code of a text; -1 where it has none yet."""
+        return self._codes.get(text, -1)
+
+    # --- from triples ------------------------------------------------------------------------------
+
+    def rows(self, occurrences: Iterable[tuple[Triple, int, int]]) -> Columns:
+        """Triples with their intervals as columns."""
+        iris, literals, term = self._iris, self._literals, self._term
+        none: dict[str, int] = {}
+        rows: list[tuple[int, int, int, int, int]] = []
+        for (s, p, o), start, end in occurrences:
+            a = iris.get(s.value) if type(s) is Iri else None
+            b = iris.get(p.value) if type(p) is Iri else None
+            if type(o) is Iri:
+                c = iris.get(o.value)
+            elif type(o) is Literal and o.language is None:
+                c = literals.get(o.datatype, none).get(o.lexical)
+            else:
+                c = None
+            if a is None or b is None or c is None:
+                a, b, c = term(s), term(p), term(o)
+            rows.append((a, b, c, start, end))
+        return Columns.of(rows)
+
+    def _term(self, term: Term) -> int:
+        if isinstance(term, Iri):
+            found = self._iris[term.value] = self.code(str(term))
+            return found
+        if not isinstance(term, Literal):
+            return self.code(str(term))
+        found = self.code(str(normalise(term)))
+        if term.language is None:
+            self._literals.setdefault(term.datatype, {})[term.lexical] = found
+        return found
+
+    def columns(self, triples: TripleColumns) -> Columns:
+        """Columns over a list of terms as columns of codes."""
+        terms, mapped = self._mapped
+        if triples.terms is not terms:
+            mapped = np.empty(0, np.int32)
+        if len(mapped) < len(triples.terms):
+            new = [self._spelt(each) for each in triples.terms[len(mapped) :]]
+            mapped = np.concatenate((mapped, np.array(new, np.int32)))
+            self._mapped = (triples.terms, mapped)
+        s, p, o = (mapped[each] for each in (triples.s, triples.p, triples.o))
+        times = (np.ascontiguousarray(each, np.int64) for each in (triples.start, triples.end))
+        return Columns(s, p, o, *times)
+
+    def _spelt(self, text: str) -> int:
+        found = self._codes.get(text)
+        if found is not None:
+            return found
+        if text[0] == '"':
+            term = term_of(text)
+            assert isinstance(term, Literal)
+            text = str(normalise(term))
+        return self.code(text)
+
+    # --- what the kernels see ----------------------------------------------------------------------
+
+    def numbers(self) -> tuple[Array, Array, Array]:
+        """Of each code a number, how far it may be off, and the kind of the term."""
+        new = self.texts[len(self._numbers) :]
+        if new:
+            values, errors, kinds = zip(*map(_number, new), strict=True)
+            self._numbers.extend(values, errors, kinds)
+        value, error, kind = self._numbers.arrays()
+        return value, error, kind
+
+    def letters(self) -> tuple[Array, Array]:
+        """The texts of all codes as bytes, and where each of them ends."""
+        new = self.texts[len(self._ends) :]
+        if new:
+            texts = [each.encode() for each in new]
+            begin = len(self._bytes)
+            self._bytes.extend(np.frombuffer(b"".join(texts), np.uint8))
+            self._ends.extend(begin + np.cumsum([len(each) for each in texts]))
+        return self._bytes.arrays()[0], self._ends.arrays()[0]
+
+
+class _Growing:
+    """Arrays of one length that grow at their end."""
+
+    def __init__(self, *types: Any) -> None:
+        self._arrays = [np.empty(256, each) for each in types]
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def extend(self, *columns: Any) -> None:
+        """Adds a column of values to each."""
+        length = self._length + len(columns[0])
+        for i, column in enumerate(columns):
+            if length > len(self._arrays[i]):
+                wider = np.empty(max(length, 2 * len(self._arrays[i])), self._arrays[i].dtype)
+                wider[: self._length] = self._arrays[i][: self._length]
+                self._arrays[i] = wider
+            self._arrays[i][self._length : length] = column
+        self._length = length
+
+    def arrays(self) -> list[Array]:
+        """What there is of each."""
+        return [each[: self._length] for each in self._arrays]
+
+
+def _number(text: str) -> tuple[float, float, int]:
+    """The number of a term, its error, its kind.
+
+    >>> _number('"2"^^<http://www.w3.org/2001/XMLSchema#integer>'), _number("<urn:a>")
+    ((2.0, 0.0, 1), (0.0, 0.0, 0))
+    """
+    if text[0] != '"':
+        return 0.0, 0.0, NODE
+    term = term_of(text)
+    assert isinstance(term, Literal)
+    if term.language or term.datatype not in NUMERIC_TYPES:
+        plain = term.language is None and term.datatype == XSD + "string"
+        return 0.0, 0.0, STRING if plain else OTHER
+    try:
+        value = number(term).value
+        near = float(value)
+    except (ExpressionError, OverflowError):
+        return 0.0, 0.0, ILL
+    if not abs(near) < 1e300:
+        return 0.0, 0.0, ILL
+    exact = abs(near) < _EXACT if isinstance(value, int) else Decimal(near) == value
+    return near, 0.0 if exact else abs(near) * _SLACK, NUMBER

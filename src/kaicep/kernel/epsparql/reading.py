@@ -1,0 +1,108 @@
+"""Stream triples read under the hierarchies of the knowledge base.
+
+Under RDFS, what a triple brings with it depends on its predicate alone, or on its class where it says
+what something is: classes and properties are looked up in the knowledge, the things themselves are not.
+So each such shape is reasoned about once, with nodes that nobody knows in the place of the things, and
+the answer is a template for all triples of the shape. What the knowledge says already is then left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from kaicep.kernel.epsparql.terms import Fact, Facts, Statements, term_of, with_room
+from kaicep.plan.literals import normalise
+from kaicep.plan.terms import RDF, RDFS, Blank, Literal, Triple
+
+__all__ = ["SUBCLASS", "TYPE", "Reader", "Reasoning"]
+
+TYPE, SUBCLASS = f"<{RDF}type>", f"<{RDFS}subClassOf>"
+
+# A triple that has one of these changes what others mean.
+_SCHEMA = frozenset(f"<{RDFS}{name}>" for name in ("subClassOf", "subPropertyOf", "domain", "range"))
+_SUBJECT, _OBJECT = Blank("kaicep-any-subject"), Blank("kaicep-any-object")
+_ANY_LITERAL = Literal("kaicep any literal")
+_STANDS = {str(_SUBJECT): 0, str(_OBJECT): 1, str(_ANY_LITERAL): 1}
+
+Slot = int | str
+"""The subject (0) or the object (1) of the triple that is read, or a term."""
+Template = tuple[tuple[Slot, str, Slot], ...]
+"""What a shape of triples brings beside itself."""
+
+
+class Reasoning(Statements, Protocol):
+    """What the operators ask of a knowledge base."""
+
+    reasoning: str
+
+    def entails_with(self, triples: Iterable[Triple], /) -> frozenset[Triple]:
+        """The triples, and what follows from them and the knowledge but not without them."""
+        ...
+
+
+class Reader:
+    """Reads stream triples under the hierarchies of the knowledge base; answers are remembered."""
+
+    def __init__(self, knowledge: Reasoning, facts: Facts) -> None:
+        self._knowledge = knowledge
+        self._facts = facts
+        self.by_shape = knowledge.reasoning in ("none", "rdfs")
+        self._texts: dict[Literal, str] = {}
+        self._templates: dict[tuple[str, str | bool], Template | None] = {}
+        self._asked: dict[Fact, tuple[Fact, ...]] = {}
+
+    def read(self, triple: Triple) -> Iterable[Fact]:
+        """A triple of the input, in its normal spelling, and all that it entails."""
+        s, p, o = triple
+        return self.read_derived((str(s), str(p), self._text(o) if isinstance(o, Literal) else str(o)))
+
+    def read_derived(self, fact: Fact) -> Iterable[Fact]:
+        """The same of a triple whose terms are in their normal spelling already."""
+        template = self.template(fact)
+        if template is None:
+            return self._ask(fact)
+        return (fact,) if not template else (fact, *self._filled(template, fact))
+
+    def template(self, fact: Fact) -> Template | None:
+        """What triples like this one bring beside themselves; None where each is to be asked about."""
+        s, p, o = fact
+        shape = (p, o) if p == TYPE else (p, o[0] == '"')
+        if shape not in self._templates:
+            self._templates = with_room(self._templates)
+            self._templates[shape] = self._reasoned(*shape) if self.by_shape else None
+        return self._templates[shape] if s[0] != '"' else None
+
+    def _reasoned(self, predicate: str, kind: str | bool) -> Template | None:
+        about = term_of(kind) if isinstance(kind, str) else _ANY_LITERAL if kind else _OBJECT
+        given: Triple = (_SUBJECT, term_of(predicate), about)
+        found = self._knowledge.entails_with((given,))
+        rows = [(str(s), str(p), str(o)) for s, p, o in found if (s, p, o) != given]
+        # A thing that turns out to be a class, or a statement about classes, is looked up itself.
+        if predicate in _SCHEMA or any(p in _SCHEMA or (p == TYPE and o in _STANDS) for _, p, o in rows):
+            return None
+        return tuple(sorted(((_STANDS.get(s, s), p, _STANDS.get(o, o)) for s, p, o in rows), key=str))
+
+    def _filled(self, template: Template, fact: Fact) -> Iterator[Fact]:
+        ends = (fact[0], fact[2])
+        for s, p, o in template:
+            made = (ends[s] if isinstance(s, int) else s, p, ends[o] if isinstance(o, int) else o)
+            if made != fact and not self._facts.has(*made):
+                yield made
+
+    def _ask(self, fact: Fact) -> tuple[Fact, ...]:
+        found = self._asked.get(fact)
+        if found is None:
+            s, p, o = (term_of(each) for each in fact)
+            more = self._knowledge.entails_with(((s, p, o),))
+            found = tuple([(str(a), str(b), str(c)) for a, b, c in more])
+            self._asked = with_room(self._asked)
+            self._asked[fact] = found
+        return found
+
+    def _text(self, literal: Literal) -> str:
+        found = self._texts.get(literal)
+        if found is None:
+            self._texts = with_room(self._texts)
+            found = self._texts[literal] = str(normalise(literal))
+        return found

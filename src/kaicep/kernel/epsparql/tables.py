@@ -1,0 +1,121 @@
+"""Solutions as columns, and tables of them that can be asked by key and can forget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kaicep.kernel.epsparql import kernels
+from kaicep.kernel.epsparql.dictionary import Array
+
+__all__ = ["Rows", "Table"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Solutions as columns, in the order of their end; -1 is unbound."""
+
+    values: Array
+    start: Array
+    end: Array
+
+    def __len__(self) -> int:
+        return len(self.end)
+
+    def take(self, places: Array) -> Rows:
+        """Some of them."""
+        return Rows(self.values[places], self.start[places], self.end[places])
+
+    @staticmethod
+    def none(width: int) -> Rows:
+        """No solution of so many variables."""
+        return Rows(np.empty((0, width), np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
+
+    @staticmethod
+    def merged(parts: Sequence[Rows]) -> Rows:
+        """Several lists of solutions as one."""
+        some = [each for each in parts if len(each)] or [parts[0]]
+        if len(some) == 1:
+            return some[0]
+        end = np.concatenate([each.end for each in some])
+        order = np.argsort(end, kind="stable")
+        values = np.concatenate([each.values for each in some])[order]
+        return Rows(values, np.concatenate([each.start for each in some])[order], end[order])
+
+
+class Table:
+    """Solutions in the order of their end, chained by their key; it forgets what ended too long ago."""
+
+    def __init__(self, width: int, places: Array, bound: int | None) -> None:
+        self.bound = bound
+        self._places = places
+        self._length = 0
+        self._now = kernels.FIRST
+        self._make(256, width)
+
+    def _make(self, room: int, width: int) -> None:
+        self._values = np.empty((room, width), np.int32)
+        self._start, self._end = np.empty(room, np.int64), np.empty(room, np.int64)
+        self._before = np.empty(room, np.int64)
+        self._keys, self._heads = np.empty(2 * room, np.int64), np.full(2 * room, -1, np.int64)
+
+    def arrays(self) -> tuple[Any, ...]:
+        """What the kernel reads and writes."""
+        rows = self._values, self._start, self._end, self._before
+        return (*rows, self._keys, self._heads, self._length)
+
+    def grown(self, length: int, now: int) -> None:
+        """Takes note of what the kernel added."""
+        self._length, self._now = length, max(self._now, now)
+
+    def live(self) -> Rows:
+        """What is of use still."""
+        begin = self._begin()
+        chosen = slice(begin, self._length)
+        return Rows(self._values[chosen], self._start[chosen], self._end[chosen])
+
+    def _begin(self) -> int:
+        if self.bound is None:
+            return 0
+        return int(np.searchsorted(self._end[: self._length], self._now - self.bound))
+
+    def __len__(self) -> int:
+        return self._length - self._begin()
+
+    def reserve(self, more: int) -> None:
+        """Makes room for so many rows."""
+        if self._length + more <= len(self._end):
+            return
+        self._rebuild(self.live(), more)
+
+    def forget(self, now: int) -> None:
+        """Drops what is of no use from `now` on."""
+        self._now = max(self._now, now)
+        if self._length > 256 and 2 * len(self) < self._length:
+            self._rebuild(self.live(), 0)
+
+    def add(self, rows: Rows) -> None:
+        """Adds rows that end no earlier than all before."""
+        if len(rows):
+            self.reserve(len(rows))
+            self._put(rows)
+
+    def _put(self, rows: Rows) -> None:
+        first, last = self._length, self._length + len(rows)
+        self._values[first:last], self._start[first:last] = rows.values, rows.start
+        self._end[first:last] = rows.end
+        kernels.link(self._values, self._places, self._before, self._keys, self._heads, first, last)
+        self.grown(last, int(rows.end[-1]))
+
+    def _rebuild(self, rows: Rows, more: int) -> None:
+        """Starts anew with some rows; at least half of the room is then free, so that this is seldom."""
+        room = 256
+        while room < 2 * (len(rows) + more):
+            room *= 2
+        self._make(room, self._values.shape[1])
+        self._length = 0
+        if len(rows):
+            self._put(rows)
