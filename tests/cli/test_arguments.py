@@ -60,10 +60,6 @@ error: cannot read --knowledge city.ttl: No such file or directory
 $ rise.chi --stream air=air.jsonl --annotation .
 error: cannot read --annotation .: Is a directory
 
-$ rise.chi --stream air=air.jsonl --host spark-batch
-error: --host spark-batch: this version has no such host yet
-  = help: available: inprocess, reference
-
 $ rise.chi --stream air=air.jsonl --host refrence
 error: --host refrence: there is no such host
   = help: did you mean reference?

@@ -51,7 +51,7 @@ def test_every_line_has_a_mark(run: Callable[..., Any]) -> None:
     names = [line[9:].split()[0] for line in lines[:-2] if line[0] != " "]
     assert names == [
         "python", "pyoxigraph", "typer", "java", "pyspark", "pyarrow", "pandas", "deltalake",
-        "cores", "memory", "cache",
+        "cores", "real-time", "memory", "cache",
     ]  # fmt: skip
 
 
@@ -132,3 +132,11 @@ def test_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert not (tmp_path / "kaicep").exists()
     (tmp_path / "kaicep").touch()
     assert finding("cache").mark == "missing"
+
+
+@pytest.mark.parametrize(("allowed", "mark"), [(True, "ok"), (False, "missing")])
+def test_real_time_priorities(monkeypatch: pytest.MonkeyPatch, allowed: bool, mark: str) -> None:
+    monkeypatch.setattr("kaicep.live.priorities.allowed", lambda: allowed)
+    found = finding("real-time")
+    assert found.mark == mark
+    assert ("ulimit -r" in found.remedy) is not allowed

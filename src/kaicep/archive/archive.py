@@ -77,7 +77,8 @@ class Archive:
         for stream, part, position in cut.beyond(held.cut):
             has = held.cut.next(stream, part)
             raise Failure(
-                f"{stream}: the cut is at position {position} of part {part}, and the archive holds up to {has}"
+                f"{stream}: the cut is at position {position} of part {part}, "
+                f"and the archive holds up to {has}"
             )
         return Snapshot(tables, cut)
 

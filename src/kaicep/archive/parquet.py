@@ -50,9 +50,9 @@ class DataFile:
         """Whether it may hold an event inside the bounds; where nothing is known of it, it may."""
         if self.low is None or self.high is None:
             return True
-        if within.low is not None and self.reach < within.low:
+        if within.low is not None and (self.reach, within.low_inclusive) < (within.low, True):
             return False
-        return within.high is None or self.low <= within.high
+        return within.high is None or (self.low, True) <= (within.high, within.high_inclusive)
 
 
 def in_time(rows: pyarrow.Table) -> pyarrow.Table:

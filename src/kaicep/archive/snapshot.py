@@ -30,10 +30,14 @@ EVERYTHING = Interval()
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Tables at their versions. With `until`, of each part only what lies before that cut."""
+    """Tables at their versions. With `until`, of each part only what lies before that cut.
+
+    With `since`, only what came in after that snapshot.
+    """
 
     tables: Mapping[str, StreamTable] = field(default_factory=dict)
     until: Cut | None = None
+    since: Snapshot | None = None
 
     @cached_property
     def cut(self) -> Cut:
@@ -56,7 +60,11 @@ class Snapshot:
 
     def files(self, stream: str, within: Interval = EVERYTHING) -> list[DataFile]:
         """The files that may hold events inside the bounds, by time; no other is opened."""
-        return [each for each in self.tables[stream].table.files() if each.touches(within)]
+        found = [each for each in self.tables[stream].table.files() if each.touches(within)]
+        if self.since is None or stream not in self.since.tables:
+            return found
+        known = {each.path for each in self.since.tables[stream].table.files()}
+        return [each for each in found if each.path not in known]
 
     def batches(
         self,
@@ -95,14 +103,21 @@ class Snapshot:
             yield from events_of(stream, batch, shape)
 
     def _before(self, stream: str) -> Iterator[pyarrow.dataset.Expression]:
-        """What keeps rows beyond the cut out, where the table holds any."""
-        import pyarrow.compute as pc
+        """What keeps rows beyond the cut out, and those that were there before, where there are any."""
+        if self.until is not None and self.until.positions.get(stream) != self.tables[stream].positions:
+            yield _below(self.until, stream)
+        if self.since is not None:
+            yield ~_below(self.since.cut, stream)
 
-        if self.until is None or self.until.positions.get(stream) == self.tables[stream].positions:
-            return
-        wanted = self.until.positions.get(stream, {})
-        inside = [(pc.field(PART) == part) & (pc.field(SEQ) < after) for part, after in wanted.items()]
-        yield _any_of(inside)
+
+def _below(cut: Cut, stream: str) -> pyarrow.dataset.Expression:
+    """Whether a row lies before a cut."""
+    import pyarrow.compute as pc
+
+    made = pc.scalar(False)
+    for part, after in cut.positions.get(stream, {}).items():
+        made = made | ((pc.field(PART) == part) & (pc.field(SEQ) < after))
+    return made
 
 
 def _read(folder: Path, files: Iterable[DataFile], schema: pyarrow.Schema, condition: Any) -> pyarrow.Table:
@@ -148,13 +163,4 @@ def _all_of(conditions: Iterable[pyarrow.dataset.Expression]) -> pyarrow.dataset
     made = None
     for each in conditions:
         made = each if made is None else made & each
-    return made
-
-
-def _any_of(conditions: Iterable[pyarrow.dataset.Expression]) -> pyarrow.dataset.Expression:
-    import pyarrow.compute as pc
-
-    made = pc.scalar(False)
-    for each in conditions:
-        made = made | each
     return made

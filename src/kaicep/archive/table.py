@@ -214,6 +214,6 @@ def _delta() -> Any:
         import deltalake.exceptions
     except ImportError:
         raise Mistake(
-            Diagnostic("an archive needs the package deltalake", hint="pip install 'kaicep[archive]'")
+            Diagnostic("an archive needs the package deltalake", hint="pip install 'kaicep[delta]'")
         ) from None
     return deltalake

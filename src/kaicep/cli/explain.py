@@ -34,6 +34,9 @@ def explain(
     reasoning: Reasoning = "rdfs",
     now: Now = None,
     as_json: Annotated[bool, typer.Option("--json", help="The plan as JSON.")] = False,
+    sparql: Annotated[
+        bool, typer.Option("--sparql", help="Each query as one SPARQL query over the archive's RDF view.")
+    ] = False,
 ) -> None:
     """Show how queries are understood: their plans, as trees."""
     streams = named_streams(stream or ())
@@ -47,7 +50,12 @@ def explain(
 
     run = open_run(paths, streams, known, annotations, reasoning, now=instant)
     warn(run.warnings)
-    if as_json:
+    if sparql:
+        from kaicep.archive.rewrite.sparql import rewrite_to_sparql
+
+        for each in run.program.queries:
+            typer.echo(f"# {each.name}\n{rewrite_to_sparql(each, run.catalog).text}")
+    elif as_json:
         typer.echo(json.dumps(explain_json(run.explanations()), ensure_ascii=False, indent=2))
     else:
         typer.echo(explain_text(run.explanations()).rstrip("\n"))

@@ -7,13 +7,18 @@ from typing import Annotated
 import typer
 
 from kaicep import __version__
+from kaicep.cli.archive import archive
 from kaicep.cli.bench import bench
 from kaicep.cli.check import check
 from kaicep.cli.doctor import doctor
 from kaicep.cli.explain import explain
 from kaicep.cli.guard import guarded
+from kaicep.cli.ingest import ingest
 from kaicep.cli.knowledge import knowledge
+from kaicep.cli.live import live
 from kaicep.cli.match import match
+from kaicep.cli.query import query
+from kaicep.cli.why import why
 
 __all__ = ["app", "main"]
 
@@ -48,10 +53,12 @@ def greet(
         typer.echo(GREETING)
 
 
-for command in (match, check, explain, doctor, bench):
+for command in (match, check, explain, ingest, query, doctor, bench, why):
     app.command()(guarded(command))
 
 app.add_typer(knowledge)
+app.add_typer(live)
+app.add_typer(archive)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kaicep.plan.chi import ChiQuery
     from kaicep.plan.sparql import EpQuery
 
-__all__ = ["STRATEGIES", "History", "open_history", "past_matches"]
+__all__ = ["STRATEGIES", "History", "follow", "history_of", "open_history", "past_matches"]
 
 STRATEGIES = ("replay", "rewrite", "hybrid")
 
@@ -155,14 +155,96 @@ def past_matches(
     return sorted(found, key=lambda match: (match.end, match.id))
 
 
-def engine_of(history: History, strategy: str, snapshot: Snapshot) -> Engine:
+def follow(
+    history: History,
+    strategy: str = "hybrid",
+    as_seen: bool = False,
+    lateness: int = 0,
+    wait: Callable[[], bool] = lambda: True,
+    idle: float = 30.0,
+) -> Iterator[list[Match]]:
+    """The matches over what an archive holds, then over what it gets, each once, in order of their end.
+
+    `wait` is called where there is nothing new; it returns whether to look again. A part may be as much as
+    `lateness` behind its newest event; what comes later than that is used by no match, nor is what the
+    archive has marked as late by the time it comes in. A part that is behind the others and gets nothing
+    for `idle` seconds does not hold them back (semantics 1).
+    """
+    if strategy == "rewrite":
+        raise Unsupported(
+            "a query cannot follow by rewriting: its answer is of one moment; use hybrid or replay"
+        )
+    snapshot = history.archive.snapshot()
+    engine = engine_of(history, strategy, snapshot, lateness)
+    silence = _Silence(idle)
+    while True:
+        silent = silence.parts(history, snapshot)
+        settled = _settled(history, snapshot, lateness, silent)
+        yield from replayed(history, engine, snapshot, strategy, as_seen, reach=settled)
+        for stream, part in sorted(silent):
+            yield engine.idle(stream, part)
+        if settled > -math.inf:
+            yield engine.advance(int(settled))
+        before, as_seen = replace(snapshot, since=None), True
+        while snapshot.cut == before.cut and silence.parts(history, snapshot) <= silent:
+            if not wait():
+                return
+            snapshot = replace(history.archive.snapshot(), since=before)
+        snapshot = replace(snapshot, since=before)
+
+
+class _Silence:
+    """Which parts have been silent for so long that they hold nobody back."""
+
+    def __init__(self, idle: float) -> None:
+        self._idle = idle
+        self._moved: dict[tuple[str, int], tuple[int, float]] = {}
+
+    def parts(self, history: History, snapshot: Snapshot) -> set[tuple[str, int]]:
+        """Those that are behind the one which is furthest ahead, and have got nothing for a while."""
+        now = time.monotonic()
+        newest = _newest(history, snapshot)
+        for key in newest:
+            position = snapshot.cut.next(*key)
+            if self._moved.get(key, (-1, now))[0] != position:
+                self._moved[key] = position, now
+        ahead = max(newest.values(), default=0)
+        return {key for key, ts in newest.items() if ts < ahead and now - self._moved[key][1] >= self._idle}
+
+
+def _newest(history: History, snapshot: Snapshot) -> dict[tuple[str, int], int]:
+    """The largest time of every part that the queries read."""
+    return {
+        (stream, part): ts
+        for stream in history.spans()
+        for part, ts in snapshot.tables[stream].newest.items()
+    }
+
+
+def _settled(
+    history: History, snapshot: Snapshot, lateness: int, silent: Collection[tuple[str, int]]
+) -> float:
+    """The time below which nothing new is expected: every part that is not silent has come as far."""
+    newest = _newest(history, snapshot)
+    if {stream for stream, _ in newest} != set(history.spans()):
+        return -math.inf
+    return min((ts for key, ts in newest.items() if key not in silent), default=-math.inf) - lateness
+
+
+def engine_of(history: History, strategy: str, snapshot: Snapshot, lateness: int | None = None) -> Engine:
     """The engine that the events of a snapshot are put through."""
     events = sum(
         each.rows for stream, within in history.spans().items() for each in snapshot.files(stream, within)
     )
-    settings = Settings(events=events, rules=AT_RUN_TIME if strategy == "replay" else RULES)
+    parts = {stream: tuple(snapshot.tables[stream].positions) or (0,) for stream in history.spans()}
+    rules = AT_RUN_TIME if strategy == "replay" else RULES
     return Engine(
-        history.program, history.catalog, history.knowledge, settings=settings, unknown=history.unknown
+        history.program,
+        history.catalog,
+        history.knowledge,
+        lateness=lateness,
+        settings=Settings(events=events, parts=parts, rules=rules),
+        unknown=history.unknown,
     )
 
 
@@ -191,7 +273,7 @@ def replayed(
         )
         where = made.where if made is not None else None
         waiting[stream] = snapshot.batches(stream, both(within, bounds), where, as_seen)
-        filters[stream], reached[stream] = made, -float("inf")
+        filters[stream], reached[stream] = made, -math.inf
     while waiting:
         stream = min(waiting, key=lambda each: reached[each])
         rows = next(waiting[stream], None)

@@ -129,7 +129,7 @@ class Prefilter:
             for each in node.conditions if isinstance(node, Filter) else ():
                 for part in _conjuncts(each):
                     try:
-                        self._said(part, lambda name: _field(name))
+                        self._said(part, _field)
                     except _NotInArrow:
                         continue
                     yield part
@@ -224,9 +224,9 @@ class Prefilter:
                 value = self._said(first, column)
                 return reduce(pc.or_kleene, [pc.equal(value, self._said(each, column)) for each in choices])
             case Call("float", (arg,)):
-                return pc.cast(self._said(arg, column), _float64())
+                return _widened(self._said(arg, column))
             case Call("/", args):
-                return pc.divide(*(pc.cast(self._said(each, column), _float64()) for each in args))
+                return pc.divide(*(_widened(self._said(each, column)) for each in args))
             case Call(op, args) if op in _FUNCTIONS:
                 return getattr(pc, _FUNCTIONS[op])(*(self._said(each, column) for each in args))
         raise _NotInArrow
@@ -238,7 +238,7 @@ class Prefilter:
         if not read or field.type is None:
             raise _NotInArrow
         values = [
-            pc.cast(column(name), _float64())
+            _widened(column(name))
             if field.type is Type.FLOAT64 and self._types.get(name) is Type.INT64
             else column(name)
             for name in read
@@ -292,7 +292,8 @@ def _constant(value: Any, type: Type) -> Any:
     return pyarrow.scalar(value, moments()) if type is Type.TIMESTAMP else pyarrow.scalar(value)
 
 
-def _float64() -> Any:
+def _widened(value: Any) -> Any:
+    """A number as float64: the nearest, as everywhere."""
     import pyarrow
 
-    return pyarrow.float64()
+    return value.cast(pyarrow.float64(), safe=False)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
-from kaicep.archive.rewrite.sparql import Rewritten, rewrite_to_sparql, variable_name
-from kaicep.archive.rewrite.view import own_properties
+from kaicep.archive.rewrite.expressions import LARGEST
+from kaicep.archive.rewrite.sparql import Rewritten, rewrite_to_sparql
+from kaicep.archive.rewrite.view import NEXT, own_properties
+from kaicep.archive.rewrite.words import variable_name
 from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.prefilter import spans
 from kaicep.errors import Unsupported
@@ -25,8 +28,8 @@ from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import OutputColumn, Pattern, Program, Project, QueryPlan, Semantic, WindowAggregate
 from kaicep.plan.results import Answer, Terms, answer, batch_shown, identified
-from kaicep.plan.terms import Term, Triple
-from kaicep.reference.chains import in_order, key_of
+from kaicep.plan.terms import Iri, Term, Triple
+from kaicep.reference.chains import in_order, key_of, partitions
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.windows import Windowed
 
@@ -66,14 +69,16 @@ def _answers(
     rows: Any = _view(rewritten.plan, events, catalog, knowledge).query(rewritten.text)
     if rewritten.asked is not None:
         found = _found(rewritten, rows, {event_node(each).value: each for each in events}, knowledge)
-        for answer in Projection(rewritten.plan, knowledge.version > 0).answers(found):
-            yield answer.match
+        versioned = any(_semantics(rewritten.plan))
+        for each in Projection(rewritten.plan, versioned).answers(found):
+            yield each.match
         return
     for window, terms in _windows(rewritten, rows, events):
         node = _node(rewritten.plan)
         assert isinstance(node, WindowAggregate)
         if all(evaluate(each, window.environment) is True for each in node.having):
-            yield _window_answer(rewritten.plan, node, window, terms).match
+            version = knowledge.version if any(_semantics(rewritten.plan)) else None
+            yield _window_answer(rewritten.plan, node, window, terms, version).match
 
 
 # --- the view --------------------------------------------------------------------------------------------
@@ -92,7 +97,15 @@ def _view(plan: QueryPlan, events: Sequence[Event], catalog: Catalog, knowledge:
         for order, event in enumerate(events)
         for triple in _told(event, order, plan, semantics, catalog, knowledge)
     )
+    store.bulk_extend(_quad(each) for each in _neighbours(plan, events))
     return store
+
+
+def _neighbours(plan: QueryPlan, events: Sequence[Event]) -> Iterator[Triple]:
+    """Which event comes right after which, in its partition."""
+    for some in partitions(events, _node(plan).partition).values():
+        for one, other in pairwise(some):
+            yield event_node(one), NEXT, event_node(other)
 
 
 def _told(
@@ -107,6 +120,8 @@ def _told(
     stream = catalog.streams[event.stream]
     node = event_node(event)
     key = key_of(_node(plan).partition, event)
+    if any(isinstance(each, float) and abs(each) > LARGEST for each in event.values.values()):
+        raise Unsupported(f"{plan.name}: an event of {event.stream} has a number that SPARQL cannot add up")
     yield from ((node, name, value) for name, value in own_properties(event, stream, order, key))
     graph = event_triples(event, stream, knowledge)
     hidden = {
@@ -121,10 +136,10 @@ def _told(
         if triple[0] != node:
             if not knowledge.holds(triple):
                 raise Unsupported(
-                    f"{plan.name}: from an event of {event.stream} something follows about {triple[0]}, which "
-                    "other events would see in one query; the strategies replay and hybrid keep them apart"
+                    f"{plan.name}: from an event of {event.stream} something follows about {triple[0]}, "
+                    "which other events would see in one query; replay and hybrid keep them apart"
                 )
-        elif triple[1] not in hidden:
+        elif not (hidden and isinstance(triple[1], Iri) and knowledge.properties_below(triple[1]) & hidden):
             yield triple
 
 
@@ -201,7 +216,9 @@ def _windows(rewritten: Rewritten, rows: Any, events: Sequence[Event]) -> Iterat
         yield made, {name: _term(row, name) for name in rewritten.selected}
 
 
-def _window_answer(plan: QueryPlan, node: WindowAggregate, window: Windowed, terms: Terms) -> Answer:
+def _window_answer(
+    plan: QueryPlan, node: WindowAggregate, window: Windowed, terms: Terms, version: int | None
+) -> Answer:
     assert isinstance(plan.root, Project)
     partition = key_of(node.partition, window.events[0])
     made = identified(plan, (*partition, *window.group)).word(window.start).word(window.end)
@@ -209,7 +226,8 @@ def _window_answer(plan: QueryPlan, node: WindowAggregate, window: Windowed, ter
         made.event(window.trigger)
     whole = window.trigger.identity if window.trigger is not None else _batch(window)
     span, shown = (window.start, window.end), {window.variable: whole}
-    return answer(plan, plan.root.columns, made, span, terms, shown, partial(_value, window.environment))
+    value_of = partial(_value, window.environment)
+    return answer(plan, plan.root.columns, made, span, terms, shown, value_of, version)
 
 
 def _batch(window: Windowed) -> dict[str, Any]:

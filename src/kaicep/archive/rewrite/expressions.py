@@ -14,13 +14,16 @@ from kaicep.plan.literals import literal_of
 from kaicep.plan.terms import Literal
 from kaicep.plan.types import Type
 
-__all__ = ["constant_text", "expression_sparql", "fields_in", "must_be_there"]
+__all__ = ["LARGEST", "constant_text", "expression_sparql", "fields_in", "must_be_there"]
 
 FieldText = Callable[[Field, bool], str]
 """The text of a field's value; the second argument says that the field stands in PREV."""
 
 _NULL = "?null"
 """A variable that nothing binds: an error, which is what null is."""
+
+LARGEST = 1e300
+"""The view holds no number beyond this, so that no sum of a few of them is infinite."""
 
 _SIGNS = {"=": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "and": "&&", "or": "||"}
 _SUMS = {"+", "-", "*"}
@@ -44,9 +47,9 @@ def expression_sparql(expr: Expr, field: FieldText, query: str) -> str:
         match each:
             case Const(None, _):
                 return _NULL
-            case Const(value, type):
-                assert value is not None and type is not None
-                return constant_text(value, type)
+            case Const(value, kind):
+                assert kind is not None, "only null has no type"
+                return constant_text(value, kind)
             case Field():
                 return field(each, previous)
             case Previous(of):
@@ -59,7 +62,7 @@ def expression_sparql(expr: Expr, field: FieldText, query: str) -> str:
         if each.op in _SIGNS:
             return f"({f' {_SIGNS[each.op]} '.join(args)})"
         if each.op in _SUMS and each.type in (Type.INT64, Type.FLOAT64) and _numbers(each):
-            return _finite(f"({args[0]} {each.op} {args[1]})", each.type)
+            return _finite(f"({args[0]} {each.op} {args[1]})", each)
         if each.op in _FUNCTIONS:
             return f"{_FUNCTIONS[each.op]}({', '.join(args)})"
         match each.op:
@@ -78,7 +81,7 @@ def expression_sparql(expr: Expr, field: FieldText, query: str) -> str:
                 return f"IF({args[0]} < 0, -ROUND(-{args[0]}), ROUND({args[0]}))"
             case "/" if _numbers(each):
                 divided = f"xsd:double({args[0]}) / xsd:double({args[1]})"
-                return f"IF({args[1]} = 0, {_NULL}, {_finite(f'({divided})', Type.FLOAT64)})"
+                return f"IF({args[1]} = 0, {_NULL}, {_finite(f'({divided})', each)})"
         raise Unsupported(f"{query}: one SPARQL query cannot say {each.op}; replay and hybrid can")
 
     return say(expr)
@@ -86,14 +89,34 @@ def expression_sparql(expr: Expr, field: FieldText, query: str) -> str:
 
 def _numbers(call: Call) -> bool:
     """Whether all arguments are numbers, rather than times."""
-    return all(getattr(arg, "type", None) in (Type.INT64, Type.FLOAT64) for arg in call.args)
+    return all(_type(arg) in (Type.INT64, Type.FLOAT64) for arg in call.args)
 
 
-def _finite(text: str, type: Type) -> str:
-    """A sum of floats that is not finite is null; SPARQL has INF for it. Integers fail by themselves."""
-    if type is Type.INT64:
+def _type(expr: Expr) -> Type | None:
+    return _type(expr.of) if isinstance(expr, Previous) else getattr(expr, "type", None)
+
+
+def _finite(text: str, call: Call) -> str:
+    """A number that is not finite is null; SPARQL has INF for it. Integers fail by themselves.
+
+    Sums of what the view holds are finite (`LARGEST`), so that they stand as they are.
+    """
+    if call.type is Type.INT64 or (call.op in ("+", "-") and all(map(_is_tame, call.args))):
         return text
     return f"IF(ABS({text}) <= 1.7976931348623157e308, {text}, {_NULL})"
+
+
+def _is_tame(expr: Expr) -> bool:
+    match expr:
+        case Const(value, _):
+            return isinstance(value, int | float) and abs(value) <= LARGEST
+        case Field():
+            return True
+        case Previous(of):
+            return _is_tame(of)
+        case Call("float" | "+" | "-" | "neg" | "abs", args):
+            return all(map(_is_tame, args))
+    return False
 
 
 def constant_text(value: Any, type: Type) -> str:

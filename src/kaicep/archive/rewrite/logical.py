@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 from kaicep.errors import Unsupported
 from kaicep.plan.chi import Absent, Element, Loop, Place, Together
@@ -251,7 +251,7 @@ def _earlier(
     """SEQ: every event of a place comes before every one of the next; so do the rounds of a loop."""
     for group, following in zip(groups, [*groups[1:], ()], strict=True):
         if _is_loop(group, slots):
-            yield from zip(group, group[1:], strict=False)
+            yield from pairwise(group)
         ends = group[-1:] if _is_loop(group, slots) else group
         begins = following[:1] if _is_loop(following, slots) else following
         yield from product(ends, begins)
@@ -294,7 +294,7 @@ def _adjacent(
     if any(isinstance(each, Together) and len(each.members) > 1 for each in pattern.sequence):
         raise refusal(plan, "MATCH strict with a conjunction, whose order the events decide")
     names = [name for group in groups for name in group]
-    yield from zip(names, names[1:], strict=False)
+    yield from pairwise(names)
 
 
 # --- absence ---------------------------------------------------------------------------------------------

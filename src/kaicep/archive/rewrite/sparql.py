@@ -3,15 +3,16 @@
 1. FILTER: a property of the event, and a FILTER on its value. 2. JOIN: the same between events. 3. SEQ:
 FILTERs on their times. 4. WINDOW: a FILTER on the difference of the first and the last time. 5. Order:
 ORDER BY the time of the match. Beyond the paper: PATHs as they are, absence as NOT EXISTS, strict
-contiguity as no event between, and windows with aggregates, where each event is joined with those in
+contiguity by the view's `kai:next`, and windows with aggregates, where each event is joined with those in
 its window.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kaicep.archive.rewrite.expressions import (
     constant_text,
@@ -29,42 +30,42 @@ from kaicep.archive.rewrite.logical import (
     refusal,
     window_slot,
 )
+from kaicep.archive.rewrite.paths import check_group, path_variables
 from kaicep.archive.rewrite.view import (
     ARCHIVE,
     HAS_TIME,
     MICROS,
+    NEXT,
     ORDER,
+    PARTITION,
     STREAM,
     attribute_iri,
     attribute_namespace,
     property_of,
     stream_iri,
 )
+from kaicep.archive.rewrite.words import (
+    duration,
+    exists,
+    nested,
+    order_of,
+    stream_prefix,
+    time_of,
+    variable_name,
+)
 from kaicep.plan.algebra import element_variables, substitute
 from kaicep.plan.catalog import EVENT, Catalog
-from kaicep.plan.expressions import Aggregate, Exists, Expr, Field, walk
-from kaicep.plan.literals import format_xsd_duration
+from kaicep.plan.expressions import Aggregate, Expr, Field
 from kaicep.plan.nodes import Pattern, Project, QueryPlan, Semantic, WindowAggregate
 from kaicep.plan.sparql import (
-    Alternative,
-    Filter,
     Group,
-    Inverse,
-    Negated,
-    Predicate,
-    Repeat,
-    Triples,
-    Values,
-    may_be_empty,
 )
-from kaicep.plan.sparql import Sequence as PathSequence
 from kaicep.plan.terms import XSD, Iri, Variable
 from kaicep.plan.text import group_text, iri_text
 from kaicep.plan.types import Type
 
-__all__ = ["Rewritten", "rewrite_to_sparql", "variable_name"]
+__all__ = ["Rewritten", "rewrite_to_sparql"]
 
-_SAFE = re.compile(r"[^A-Za-z0-9_]")
 _AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 
 
@@ -72,8 +73,7 @@ _AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 class Rewritten:
     """A query as SPARQL, and what its answer has: a node for each slot, the selected variables of PATHs.
 
-    Of a window, `members` has the places of its events in the order of the view, and `selected` those
-    of the PATHs. `unknown` are PATHs that are not true of an event with an entity that nobody knows.
+    The answer for a window has a row for each, with the places of its events in the order as `members`.
     """
 
     plan: QueryPlan
@@ -114,44 +114,45 @@ class _Writer:
         scans = {name for name in plan.reads if name in catalog.streams}
         self.prefixes = {
             **dict(plan.prefixes),
-            **{_prefix(name): attribute_namespace(name) for name in sorted(scans)},
+            **{stream_prefix(name): attribute_namespace(name) for name in sorted(scans)},
             "evt": dict(plan.prefixes).get("evt", EVENT),
             "kai": ARCHIVE,
             "xsd": XSD,
         }
-        self._taken = {name for each in plan.root.walk() for name in _path_variables(each)}
+        self._taken: set[str] = {"members", "null"}
+        self._taken |= {name for each in plan.root.walk() for name in path_variables(each)}
+        self._partition = self._fresh("partition")
 
     # --- patterns ---
 
     def pattern(self, question: Asked) -> Rewritten:
         """Rules 1 to 5, and what goes beyond them."""
-        self._taken |= {each.name for each in question.slots}
+        self._reserve(*question.slots, *(each.slot for each in question.absences))
         scope = _Scope()
         slots = {each.variable: each.name for each in reversed(question.slots)}
-        for slot in question.slots:
+        between = [each for each in question.conditions if self._alone(each) is None]
+        bound: set[str] = set()
+        for number, slot in enumerate(question.slots):
             own = [each for each in question.conditions if self._alone(each) == slot.name]
-            others = [each for each in question.conditions if self._alone(each) is None]
-            self._event(scope, slot, own, self._read(slot.name, others, slots))
-        for each in question.conditions:
-            if self._alone(each) is None:
-                self._condition(scope, each)
-        self._same_partition(scope, question.slots[0].name, [each.name for each in question.slots[1:]])
+            if number > 1:
+                # What can be told of fewer events is settled before more of them are joined.
+                scope.lines = nested(scope.lines)
+            self._event(scope, slot, own, self._read(slot.name, between, slots))
+            before, bound = bound, {*bound, slot.name}
+            self._between(scope, question, between, before, bound)
         for number, path in enumerate(question.paths):
             self._path(scope, path, number, question.selected)
-        for first, then in question.earlier:
-            scope.lines.append(f"FILTER ({_time(first)} < {_time(then)})")
-        for one, other in question.apart:
-            scope.lines.append(f"FILTER (?{one} != ?{other})")
-        for first, last, width in question.spans:
-            scope.lines.append(f"FILTER ({_time(last)} - {_time(first)} <= {_duration(width)})")
-        for first, then in question.adjacent:
-            self._nothing_between(scope, question, first, then)
+        if question.absences:
+            names = (name for each in question.absences for name in (*each.after, *each.before))
+            self._ordered(scope, dict.fromkeys(names))
+            # What must not be there is asked of what is left, not of every combination.
+            scope.lines = nested(scope.lines)
         for absence in question.absences:
             self._absence(scope, absence, question)
         shown = [f"?{each.name}" for each in question.slots]
         shown += [each for each in dict.fromkeys(scope.bound.values()) if each in self._wanted(scope)]
         shown += [f"?{variable_name(each)}" for each in question.selected]
-        last = " ".join(_time(each) for each in question.groups[-1])
+        last = " ".join(time_of(each) for each in question.groups[-1])
         text = self._text(
             f"SELECT DISTINCT {' '.join(dict.fromkeys(shown))}", scope.lines, f"ORDER BY {last}"
         )
@@ -162,6 +163,30 @@ class _Writer:
         assert isinstance(self.plan.root, Project)
         fields = {each.expr for each in self.plan.root.columns if isinstance(each.expr, Field)}
         return {text for (_, found), text in scope.bound.items() if found in fields}
+
+    def _between(
+        self, scope: _Scope, question: Asked, conditions: Iterable[Applied], before: set[str], bound: set[str]
+    ) -> None:
+        """Rules 2 to 4, as far as they speak of events that are bound by now, and were not all before."""
+
+        def due(*names: str) -> bool:
+            return bound.issuperset(names) and not before.issuperset(names)
+
+        for each in conditions:
+            if due(*each.slots.values(), *each.previous.values()):
+                self._condition(scope, each)
+        for first, then in question.earlier:
+            if due(first, then):
+                scope.lines.append(f"FILTER ({time_of(first)} < {time_of(then)})")
+        for first, then in question.adjacent:
+            if due(first, then):
+                scope.lines.append(f"?{first} {self._iri(NEXT)} ?{then} .")
+        for one, other in question.apart:
+            if due(one, other):
+                scope.lines.append(f"FILTER (?{one} != ?{other})")
+        for first, last, width in question.spans:
+            if due(first, last):
+                scope.lines.append(f"FILTER ({time_of(last)} - {time_of(first)} <= {duration(width)})")
 
     def _alone(self, applied: Applied) -> str | None:
         """The slot that a condition is about, where it is one alone."""
@@ -178,10 +203,6 @@ class _Writer:
                 if places[each.variable] == slot:
                     found[each] = found.get(each, False) or (each, previous) in needed
         assert isinstance(self.plan.root, Project)
-        source = self.plan.root.input
-        assert isinstance(source, Pattern)
-        for expr in source.partition:
-            found |= {each: found.get(each, False) for each, _ in fields_in(expr)}
         for column in self.plan.root.columns:
             if isinstance(column.expr, Field) and slots.get(column.expr.variable) == slot and not column.many:
                 found.setdefault(column.expr, False)
@@ -197,16 +218,36 @@ class _Writer:
         """
         inner = scope.inner()
         self._slot(inner, slot)
+        self._same_partition(inner, [slot.name])
         for each in conditions:
             self._condition(inner, each)
         for found, required in read.items():
             self._value(inner, slot.name, found, required)
         scope.bound |= inner.bound
         optional = any(line.startswith("OPTIONAL") for line in inner.lines)
-        scope.lines += ["{", *(f"  {line}" for line in inner.lines), "}"] if optional else inner.lines
+        scope.lines += nested(inner.lines) if optional else inner.lines
 
     def _slot(self, scope: _Scope, slot: Slot, ordered: bool = False) -> None:
         """An event of its streams, inside its bounds, with its time."""
+        name = f"?{slot.name}"
+        self._stream(scope, slot)
+        scope.lines.append(f"{name} {self._iri(HAS_TIME)} {time_of(slot.name)} .")
+        if ordered:
+            scope.lines.append(f"{name} {self._iri(ORDER)} {order_of(slot.name)} .")
+        within = slot.within
+        if within.low is not None:
+            sign = ">=" if within.low_inclusive else ">"
+            scope.lines.append(
+                f"FILTER ({time_of(slot.name)} {sign} {constant_text(within.low, Type.TIMESTAMP)})"
+            )
+        if within.high is not None:
+            sign = "<=" if within.high_inclusive else "<"
+            scope.lines.append(
+                f"FILTER ({time_of(slot.name)} {sign} {constant_text(within.high, Type.TIMESTAMP)})"
+            )
+
+    def _stream(self, scope: _Scope, slot: Slot) -> None:
+        """An event of its streams."""
         name = f"?{slot.name}"
         streams = [self._iri(stream_iri(each)) for each in slot.streams]
         if len(streams) == 1:
@@ -214,27 +255,10 @@ class _Writer:
         else:
             scope.lines.append(f"{name} {self._iri(STREAM)} {name}_stream .")
             scope.lines.append(f"FILTER ({name}_stream IN ({', '.join(streams)}))")
-        scope.lines.append(f"{name} {self._iri(HAS_TIME)} {_time(slot.name)} .")
-        if ordered:
-            scope.lines.append(f"{name} {self._iri(ORDER)} {_order(slot.name)} .")
-        within = slot.within
-        if within.low is not None:
-            sign = ">=" if within.low_inclusive else ">"
-            scope.lines.append(
-                f"FILTER ({_time(slot.name)} {sign} {constant_text(within.low, Type.TIMESTAMP)})"
-            )
-        if within.high is not None:
-            sign = "<=" if within.high_inclusive else "<"
-            scope.lines.append(
-                f"FILTER ({_time(slot.name)} {sign} {constant_text(within.high, Type.TIMESTAMP)})"
-            )
 
     def _ordered(self, scope: _Scope, names: Iterable[str]) -> None:
-        """Binds the places of events in the order, where that is not done yet."""
-        for name in names:
-            line = f"?{name} {self._iri(ORDER)} {_order(name)} ."
-            if line not in scope.lines:
-                scope.lines.append(line)
+        """Binds the places of events in the order."""
+        scope.lines += [f"?{name} {self._iri(ORDER)} {order_of(name)} ." for name in names]
 
     # --- conditions ---
 
@@ -258,7 +282,7 @@ class _Writer:
         if key in scope.bound:
             return scope.bound[key]
         if all(read == ("ts",) for _, read in found.sources):
-            return scope.bound.setdefault(key, _time(slot))
+            return scope.bound.setdefault(key, time_of(slot))
         name = self._fresh(f"{slot}_{found.name}")
         scope.bound[key] = name
         one = property_of(found, dict(self.catalog.streams), self.catalog.vocabulary)
@@ -292,13 +316,14 @@ class _Writer:
         if required:
             scope.lines.append(f"FILTER (BOUND({name}))")
 
-    def _same_partition(self, scope: _Scope, one: str, others: Sequence[str]) -> None:
+    def _same_partition(self, scope: _Scope, slots: Sequence[str]) -> None:
+        """Events of one partition have one key in the view, null being a value like any other."""
         source = self.plan.root.input if isinstance(self.plan.root, Project) else None
-        assert isinstance(source, Pattern | WindowAggregate)
-        for expr in source.partition:
-            mine = self._of_event(scope, expr, one)
-            for other in others:
-                scope.lines.append(f"FILTER {_same(mine, self._of_event(scope, expr, other))}")
+        if isinstance(source, Pattern | WindowAggregate) and source.partition:
+            for slot in slots:
+                line = f"?{slot} {self._iri(PARTITION)} {self._partition} ."
+                if line not in scope.lines:
+                    scope.lines.append(line)
 
     def _of_event(self, scope: _Scope, expr: Expr, slot: str) -> str:
         """A value of an event by which it is partitioned or grouped, whichever variable is named."""
@@ -322,7 +347,7 @@ class _Writer:
         scope.lines += " UNION ".join(texts).split("\n") if texts else ["FILTER (false)"]
 
     def _group(self, path: Path, group: Group, number: int, selected: Sequence[str]) -> Group:
-        _check_group(self.plan, group, path.semantic)
+        check_group(self.plan, group, path.semantic)
         renamed: dict[str, Variable] = {}
         for name in element_variables(group):
             if name in path.slots:
@@ -338,39 +363,33 @@ class _Writer:
         """Whether the PATH is about each of its variables once, so that its names are its own."""
         return all(slot == name for name, slot in path.slots.items())
 
-    # --- absence and contiguity ---
+    # --- absence ---
 
     def _absence(self, scope: _Scope, absence: Absence, question: Asked) -> None:
-        self._ordered(scope, (*absence.after, *absence.before))
+        """No such event. Each condition on it is an EXISTS of its own: so it is settled event by event."""
         inner = scope.inner()
-        name = absence.slot.name
-        self._slot(inner, absence.slot, ordered=True)
+        slot, name = absence.slot, absence.slot.name
+        self._same_partition(inner, [name])
+        if not inner.lines or set(slot.streams) != set(question.pattern.streams):
+            self._stream(inner, slot)
         for each in absence.conditions:
-            self._condition(inner, each)
-        self._same_partition(inner, question.slots[0].name, [name])
-        for number, path in enumerate(absence.paths):
-            self._path(inner, path, 1000 + number, ())
-        inner.lines += [f"FILTER ({_order(each)} < {_order(name)})" for each in absence.after]
-        inner.lines += [f"FILTER ({_order(name)} < {_order(each)})" for each in absence.before]
+            self._exists(inner, partial(self._condition, applied=each))
+        place = f"?{name} {self._iri(ORDER)} {order_of(name)} ."
+        after = [f"FILTER ({order_of(each)} < {order_of(name)})" for each in absence.after]
+        before = [f"FILTER ({order_of(name)} < {order_of(each)})" for each in absence.before]
+        inner.lines += exists([place, *after, *before])
         if absence.width is not None:
-            inner.lines += [
-                f"FILTER ({_time(name)} - {_time(each)} <= {_duration(absence.width)})"
-                for each in absence.first
-            ]
-        self._not_exists(scope, inner)
-
-    def _nothing_between(self, scope: _Scope, question: Asked, first: str, then: str) -> None:
-        self._ordered(scope, (first, then))
-        inner = scope.inner()
-        name = self._fresh("between").removeprefix("?")
-        scan = question.slots[0]
-        self._slot(inner, Slot(name, name, question.pattern.streams, scan.within), ordered=True)
-        self._same_partition(inner, first, [name])
-        inner.lines.append(f"FILTER ({_order(first)} < {_order(name)} && {_order(name)} < {_order(then)})")
-        self._not_exists(scope, inner)
-
-    def _not_exists(self, scope: _Scope, inner: _Scope) -> None:
+            wide = duration(absence.width)
+            until = [f"FILTER ({time_of(name)} - {time_of(each)} <= {wide})" for each in absence.first]
+            inner.lines += exists([f"?{name} {self._iri(HAS_TIME)} {time_of(name)} .", *until])
+        for number, path in enumerate(absence.paths):
+            self._exists(inner, partial(self._path, path=path, number=1000 + number, selected=()))
         scope.lines += ["FILTER NOT EXISTS {", *(f"  {line}" for line in inner.lines), "}"]
+
+    def _exists(self, scope: _Scope, write: Callable[[_Scope], None]) -> None:
+        within = scope.inner()
+        write(within)
+        scope.lines += exists(within.lines)
 
     # --- windows ---
 
@@ -379,41 +398,44 @@ class _Writer:
         node, slot, filters, paths = window_slot(self.plan)
         width = node.window.width
         assert width is not None
-        self._taken |= {slot.name}
+        self._reserve(slot)
         scope = _Scope()
         sliding = node.window.kind == "sliding"
         selected = tuple(dict.fromkeys(name for each in node.semantics for name in each.selected))
         self._member(scope, node, slot, filters, (*node.semantics, *paths), 0, selected)
         if sliding:
             inside = Slot(self._fresh(f"{slot.name}_in")[1:], slot.variable, slot.streams, slot.within)
+            self._reserve(inside)
             self._member(scope, node, inside, filters, (*node.semantics, *paths), 1, ())
-            self._same_partition(scope, slot.name, [inside.name])
-            scope.lines.append(f"FILTER ({_order(inside.name)} <= {_order(slot.name)})")
-            scope.lines.append(f"FILTER ({_time(slot.name)} - {_time(inside.name)} < {_duration(width)})")
+            self._same_partition(scope, [slot.name, inside.name])
+            scope.lines.append(f"FILTER ({order_of(inside.name)} <= {order_of(slot.name)})")
+            scope.lines.append(f"FILTER ({time_of(slot.name)} - {time_of(inside.name)} < {duration(width)})")
             by = [
                 f"?{slot.name}",
-                _time(slot.name),
-                _order(slot.name),
+                time_of(slot.name),
+                order_of(slot.name),
                 *(f"?{variable_name(each)}" for each in selected),
             ]
-            member, order = inside.name, f"ORDER BY {_time(slot.name)} {_order(slot.name)}"
+            member, order = inside.name, f"ORDER BY {time_of(slot.name)} {order_of(slot.name)}"
         else:
-            keys = [self._of_event(scope, each, slot.name) for each in (*node.partition, *node.group_by)]
+            keys = [self._of_event(scope, each, slot.name) for each in node.group_by]
+            self._same_partition(scope, [slot.name])
             scope.lines.append(f"?{slot.name} {self._iri(MICROS)} ?{slot.name}_micros .")
             window = self._fresh("window")
             scope.lines.append(f"BIND (FLOOR(?{slot.name}_micros / {width}) AS {window})")
             names = [self._fresh(f"key{number}") for number in range(len(keys))]
             scope.lines += [f"BIND ({key} AS {name})" for key, name in zip(keys, names, strict=True)]
-            by, member, order = [window, *names], slot.name, f"ORDER BY {window}"
+            own_key = [self._partition] if node.partition else []
+            by, member, order = [window, *own_key, *names], slot.name, f"ORDER BY {window}"
         # What a sliding window holds of other groups shows in its start only.
         aggregates = [] if sliding and node.group_by else list(self._aggregates(scope, member))
         own = dict.fromkeys(
-            (*by, f"?{member}", _order(member), *(value for _, _, value in aggregates if value))
+            (*by, f"?{member}", order_of(member), *(value for _, _, value in aggregates if value))
         )
         lines = [f"SELECT DISTINCT {' '.join(own)} WHERE {{", *(f"  {line}" for line in scope.lines), "}"]
         shown = [each for each in by if not each.endswith(("_ts", "_order"))]
         shown += [f"({op}({value or '*'}) AS {name})" for op, name, value in aggregates]
-        shown.append(f'(GROUP_CONCAT({_order(member)}; separator=" ") AS ?members)')
+        shown.append(f'(GROUP_CONCAT(STR({order_of(member)}); separator=" ") AS ?members)')
         text = self._text(f"SELECT {' '.join(shown)}", lines, f"GROUP BY {' '.join(by)}\n{order}")
         return Rewritten(self.plan, text, (slot,), selected)
 
@@ -454,6 +476,14 @@ class _Writer:
 
     # --- text ---
 
+    def _reserve(self, *slots: Slot) -> None:
+        """Keeps the names of events, and of what every event has, from standing for anything else."""
+        for slot in slots:
+            own = {f"{slot.name}{each}" for each in ("", "_ts", "_order", "_stream", "_micros")}
+            if clash := (own - {slot.name}) & self._taken:
+                raise refusal(self.plan, f"a variable of that name: ?{min(clash)}")
+            self._taken |= own
+
     def _fresh(self, name: str) -> str:
         made = variable_name(name)
         while made in self._taken:
@@ -471,77 +501,3 @@ class _Writer:
             (name, iri) for name, iri in self.prefixes.items() if re.search(rf"(?<![\w:<]){name}:", text)
         )
         return "".join(f"PREFIX {name}: <{iri}>\n" for name, iri in used) + text
-
-
-def _check_group(plan: QueryPlan, group: Group, semantic: Semantic) -> None:
-    """Refuses PATHs that mean something else beside the events of the whole archive."""
-    events = set(semantic.variables)
-    patterns = []
-    for element in group.elements:
-        if isinstance(element, Triples):
-            patterns += element.patterns
-        elif not isinstance(element, Filter | Values) or (
-            isinstance(element, Filter) and any(isinstance(each, Exists) for each in walk(element.condition))
-        ):
-            raise refusal(plan, f"a PATH with {type(element).__name__.upper()} beside all events at once")
-        elif events & element_variables(element):
-            raise refusal(plan, "a PATH that compares the event itself")
-    if any(isinstance(each.predicate, Variable) or _odd(each.predicate) for each in patterns):
-        raise refusal(plan, "a PATH whose way may lead back to events")
-    led_to = {each.object for each in patterns}
-    for each in patterns:
-        if isinstance(each.object, Variable) and each.object.name in events:
-            raise refusal(plan, "a PATH that leads to an event")
-        free = isinstance(each.subject, Variable) and each.subject.name not in events
-        if free and each.subject not in led_to:
-            raise refusal(plan, f"a PATH in which {each.subject} may be any event")
-
-
-def _odd(predicate: Predicate) -> bool:
-    match predicate:
-        case Inverse() | Negated():
-            return True
-        case Repeat(of):
-            return may_be_empty(predicate) or _odd(of)
-        case PathSequence(parts):
-            return may_be_empty(predicate) or any(
-                _odd(each) for each in parts if not isinstance(each, Repeat) or _odd(each.of)
-            )
-        case Alternative(parts):
-            return any(map(_odd, parts))
-    return False
-
-
-def _path_variables(node: object) -> Iterator[str]:
-    for semantic in (*getattr(node, "semantics", ()), *getattr(node, "conditions", ())):
-        if isinstance(semantic, Semantic):
-            for group in semantic.alternatives:
-                yield from (variable_name(each.removeprefix("_:")) for each in element_variables(group))
-
-
-def _prefix(stream: str) -> str:
-    made = _SAFE.sub("_", stream)
-    return made if made[:1].isalpha() else f"s{made}"
-
-
-def variable_name(name: str) -> str:
-    """A name as that of a SPARQL variable."""
-    return _SAFE.sub("_", name)
-
-
-def _time(slot: str) -> str:
-    return f"?{slot}_ts"
-
-
-def _order(slot: str) -> str:
-    return f"?{slot}_order"
-
-
-def _duration(micros: int) -> str:
-    return f'"{format_xsd_duration(micros)}"^^xsd:dayTimeDuration'
-
-
-def _same(one: str, other: str) -> str:
-    """Whether two values are one; null is a value, and is not equal to itself in SPARQL."""
-    there = f"COALESCE({one} = {one}, false) || COALESCE({other} = {other}, false)"
-    return f"(COALESCE({one} = {other}, !({there})))"

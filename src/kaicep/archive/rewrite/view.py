@@ -1,26 +1,30 @@
 """The RDF view of archived events: what there is to ask, and what it is called.
 
 Each event is a node with its graph (semantics 2), its time, its stream, its place in the order of the
-query's streams, and its attributes as they are, each by a property of its own.
+query's streams, the event after it in its partition, and its attributes as they are, each by a property
+of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from kaicep.plan.catalog import EVENT, Stream, Vocabulary
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Field
 from kaicep.plan.literals import literal_of
-from kaicep.plan.terms import Iri, Term
-from kaicep.plan.types import Type
+from kaicep.plan.terms import Iri, Literal, Term
+from kaicep.plan.types import Type, Value
 
 __all__ = [
     "ARCHIVE",
     "HAS_TIME",
     "MICROS",
+    "NEXT",
     "ORDER",
+    "PARTITION",
     "STREAM",
     "attribute_iri",
     "attribute_namespace",
@@ -31,6 +35,7 @@ __all__ = [
 
 ARCHIVE = "urn:kaicep:archive:"
 STREAM, ORDER, MICROS = Iri(ARCHIVE + "stream"), Iri(ARCHIVE + "order"), Iri(ARCHIVE + "micros")
+PARTITION, NEXT = Iri(ARCHIVE + "partition"), Iri(ARCHIVE + "next")
 HAS_TIME = Iri(EVENT + "hasTime")
 
 
@@ -53,11 +58,15 @@ def attribute_iri(stream: str, attribute: str) -> Iri:
     return Iri(attribute_namespace(stream) + quote(attribute, safe=""))
 
 
-def own_properties(event: Event, stream: Stream, order: int) -> Iterator[tuple[Iri, Term]]:
-    """What the view says of an event besides its graph."""
+def own_properties(
+    event: Event, stream: Stream, order: int, partition: Sequence[Value] = ()
+) -> Iterator[tuple[Iri, Term]]:
+    """What the view says of an event besides its graph; `partition` is its key in the query."""
     yield STREAM, stream_iri(event.stream)
     yield ORDER, literal_of(order, Type.INT64)
     yield MICROS, literal_of(event.ts, Type.INT64)
+    if partition:
+        yield PARTITION, Literal(json.dumps(partition, ensure_ascii=False))
     yield HAS_TIME, literal_of(event.ts, Type.TIMESTAMP)
     for name, type in stream.attributes:
         value = event.value(name)

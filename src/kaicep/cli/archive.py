@@ -1,0 +1,152 @@
+"""`kaicep archive`: what an archive holds, and its upkeep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kaicep.cli.arguments import duration, moment
+from kaicep.cli.guard import guarded, say
+from kaicep.errors import Diagnostic, Mistake
+
+if TYPE_CHECKING:
+    from kaicep.archive.archive import Archive
+    from kaicep.archive.upkeep import Kept
+
+__all__ = ["archive"]
+
+archive = typer.Typer(
+    name="archive", help="See what an archive holds, and keep it in order.", no_args_is_help=True
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the archive.", show_default=False)]
+Keep = Annotated[
+    str,
+    typer.Option(
+        "--keep", metavar="DURATION", help="How long what was replaced or removed can still be read."
+    ),
+]
+
+
+@archive.command()
+@guarded
+def status(
+    folder: Folder,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Show the streams of an archive: how much there is of each, from when to when, up to which position."""
+    import json
+
+    found = [_status(_opened(folder), name) for name in _opened(folder).streams()]
+    dead = len(_opened(folder).dead_letters.read())
+    if as_json:
+        typer.echo(json.dumps({"streams": found, "deadLetters": dead}, ensure_ascii=False, indent=2))
+        return
+    for each in found:
+        typer.echo(_shown(each))
+    if dead:
+        typer.echo(f"dead letters: {dead:,} (in {folder / '_dead_letters'})")
+
+
+@archive.command()
+@guarded
+def compact(folder: Folder, keep: Keep = "7d") -> None:
+    """Put small files together and in order of time, and give back the space of what is not read any more."""
+    from kaicep.archive import upkeep
+
+    hours = _hours(keep)
+    for name in _opened(folder).streams():
+        table = _opened(folder).stream(name)
+        say(f"{name}: {_told(upkeep.compact(table))}; {len(table.table.vacuum(hours)):,} removed from disk")
+
+
+@archive.command()
+@guarded
+def expire(
+    folder: Folder,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="TIME", help="Events before this time are removed.")
+    ] = None,
+    older: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            metavar="DURATION",
+            help="Events further behind the newest of their stream are removed, such as 48h.",
+        ),
+    ] = None,
+    keep: Keep = "7d",
+) -> None:
+    """Remove old events. Their positions stay taken, so that they do not come in again."""
+    from kaicep.archive import upkeep
+
+    instant, age, hours = moment("--before", before), duration("--older-than", older), _hours(keep)
+    if (instant is None) == (age is None):
+        raise Mistake(
+            Diagnostic("say which events are old", hint="--before TIME or --older-than DURATION, one of them")
+        )
+    for name in _opened(folder).streams():
+        table = _opened(folder).stream(name)
+        newest = max(table.newest.values(), default=None)
+        limit = instant if instant is not None else None if newest is None else newest - (age or 0)
+        if limit is not None:
+            kept = upkeep.expire(table, limit)
+            say(f"{name}: {_told(kept)}; {len(table.table.vacuum(hours)):,} removed from disk")
+
+
+def _opened(folder: Path) -> Archive:
+    from kaicep.archive.archive import Archive
+
+    return Archive.open(folder)
+
+
+def _hours(keep: str) -> int:
+    return -(-(duration("--keep", keep) or 0) // 3_600_000_000)
+
+
+def _told(kept: Kept) -> str:
+    rows = sum(each.rows for each in kept.before) - sum(each.rows for each in kept.after)
+    removed = f", {rows:,} events removed" if rows else ""
+    return f"{len(kept.before):,} files are {len(kept.after):,} now{removed}"
+
+
+def _status(held: Archive, name: str) -> dict[str, Any]:
+    from kaicep.plan.time import format_time
+
+    snapshot = held.snapshot()
+    files = snapshot.files(name)
+    shape = snapshot.shape(name)
+    lows = [each.low for each in files if each.low is not None]
+    highs = [each.high for each in files if each.high is not None]
+    expired = snapshot.expired(name)
+    return {
+        "stream": name,
+        "events": sum(each.rows for each in files),
+        "files": len(files),
+        "bytes": sum(each.size for each in files),
+        "from": format_time(min(lows)) if lows else None,
+        "to": format_time(max(highs)) if highs else None,
+        "version": snapshot.versions[name],
+        "next": {str(part): at for part, at in sorted(snapshot.cut.positions[name].items())},
+        "expiredBefore": format_time(expired) if expired is not None else None,
+        "attributes": "triples" if shape.rdf else {each: str(type) for each, type in shape.attributes},
+    }
+
+
+def _shown(found: dict[str, Any]) -> str:
+    return "\n".join([f"{found['stream']}: {found['events']:,} events", *_details(found)])
+
+
+def _details(found: dict[str, Any]) -> Iterator[str]:
+    if found["from"]:
+        yield f"  from {found['from']} to {found['to']}"
+    yield f"  {found['files']:,} files, {found['bytes']:,} bytes, version {found['version']}"
+    positions = ", ".join(f"part {part} at {at:,}" for part, at in found["next"].items())
+    yield f"  next: {positions or 'nothing yet'}"
+    if found["expiredBefore"]:
+        yield f"  expired before {found['expiredBefore']}"
+    if found["attributes"] != "triples":
+        yield "  " + ", ".join(f"{name} {type}" for name, type in found["attributes"].items())
