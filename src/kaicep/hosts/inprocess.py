@@ -216,15 +216,11 @@ class Engine:
         It goes on with what the old one holds where that gives the same matches as if it had been there
         before. Returns None then, and else why it begins anew.
         """
-        old = self._queries.get(plan.name)
-        if old is None:
-            raise Mistake(Diagnostic(f"no query named {plan.name} is registered"))
+        reason = self.why_anew(plan, catalog)
+        old = self._queries[plan.name]
         if catalog is not None:
             self.catalog = self._relations.catalog = self._relations.runtime.catalog = catalog
         optimized, _ = optimize(plan, self.catalog, self.knowledge)
-        reason = why_anew(old.optimized, optimized)
-        if reason is None and (isinstance(old, CompiledQuery) or self._is_to_compile(optimized)):
-            reason = "compiled queries begin anew"
         index = self._steps.index(old)
         made: _Query | CompiledQuery
         if reason is not None:
@@ -241,6 +237,17 @@ class Engine:
             made.operator.version = old.version
             self._hand_over(old, made)
         self._steps[index] = self._queries[plan.name] = made
+        return reason
+
+    def why_anew(self, plan: QueryPlan, catalog: Catalog | None = None) -> str | None:
+        """Why a query would begin anew if this replaced the one of its name; None where it would go on."""
+        old = self._queries.get(plan.name)
+        if old is None:
+            raise Mistake(Diagnostic(f"no query named {plan.name} is registered"))
+        optimized, _ = optimize(plan, catalog or self.catalog, self.knowledge)
+        reason = why_anew(old.optimized, optimized)
+        if reason is None and (isinstance(old, CompiledQuery) or self._is_to_compile(optimized)):
+            return "compiled queries begin anew"
         return reason
 
     def _is_used(self, sorter: Sorter | ColumnSorter, old: _Query | CompiledQuery) -> bool:
@@ -470,6 +477,8 @@ class Engine:
                 self._deliver(matches, found)
             for matches in query.operator.advance(ts):
                 self._deliver(matches, found)
+        if len(found) > 1:
+            found.sort(key=_in_order)
         if self._on_match is not None:
             for match in found:
                 self._on_match(match)
@@ -562,7 +571,7 @@ class Engine:
                             self._pass_on(name, [derived_event(each, self.catalog) for each in own])
             for name in query.names:
                 self._parts.derive(name, query.operator.promise(sorter.watermark))
-        found.sort(key=lambda match: (match.end, match.id))
+        found.sort(key=_in_order)
         if self._on_match is not None:
             for match in found:
                 self._on_match(match)
@@ -714,6 +723,10 @@ class Engine:
         return made
 
 
+def _in_order(match: Match) -> tuple[int, str]:
+    return match.end, match.id
+
+
 def _plain(lateness: Lateness) -> Any:
     """The lateness as JSON holds it."""
     return dict(sorted(lateness.items())) if isinstance(lateness, Mapping) else lateness
@@ -781,4 +794,4 @@ def run_inprocess(run: _Run) -> list[Match]:
         found += engine.push(batch)
     found += engine.finish()
     run.unknown = dict(unknown.counts)
-    return sorted(found, key=lambda match: (match.end, match.id))
+    return sorted(found, key=_in_order)
