@@ -2,8 +2,8 @@
 
 Experiment 1 lets the middle level grow, with and without priorities. Experiment 2 deploys more and more
 copies of a graph whose levels share operators, with and without sharing and shedding. Experiment 3 runs a
-query of the SCEPter paper above spectra that need the same supplier. How many copies make which load is measured first, so
-that every machine goes through the same loads.
+query of the SCEPter paper above spectra that need the same supplier. How many copies make which load is
+measured first, so that every machine goes through the same loads.
 """
 
 from __future__ import annotations

@@ -50,8 +50,6 @@ QUERIES: Mapping[str, str] = {
 }
 STREAMED = ("5", "7")
 TYPES = {"sensorID": "string", "flowrate": "float64", "timestamp": "timestamp"}
-FILES = 36
-"""The history is cut into so many files; a micro-batch of the stream takes one."""
 
 
 def measure(quick: bool = False) -> Report:
@@ -59,15 +57,17 @@ def measure(quick: bool = False) -> Report:
     from kaicep.hosts.spark.session import own_session
 
     seconds, rate, sensors = (60, 600, 500) if quick else (7_200, 600, 20_000)
+    files, turns = (4, 1) if quick else (36, 3)
     spark = own_session()
     knowledge = Knowledge.parse(turtle(sensors))
     queries = {name: _compiled(text, name, knowledge) for name, text in QUERIES.items()}
     with tempfile.TemporaryDirectory(prefix="kaicep-") as name:
         folder = Path(name)
-        count = _write(folder / "events", seconds, rate, sensors)
+        count = seconds * rate
+        _write(folder / "events", files, seconds * rate, rate, sensors)
         events = spark.read.parquet(str(folder / "events"))
         _same_answers(events, queries["7"])
-        history = [_history(each, queries[each], events, count) for each in queries]
+        history = [_history(each, queries[each], events, count, turns) for each in queries]
         streams = [_stream(spark, each, queries[each], events, folder) for each in STREAMED]
     return Report(
         "spark",
@@ -93,17 +93,16 @@ def _compiled(text: str, name: str, knowledge: Knowledge) -> Query:
     )
 
 
-def _write(folder: Path, seconds: int, rate: int, sensors: int) -> int:
-    """Reports in the order of time, in several files; returns how many."""
+def _write(folder: Path, files: int, count: int, rate: int, sensors: int) -> None:
+    """Reports in the order of time, in several files."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     folder.mkdir()
-    count = seconds * rate
     chance = np.random.default_rng(7)
     names = pa.array([f"S{number}" for number in range(sensors)])
-    edges = np.linspace(0, count, FILES + 1).astype(int)
+    edges = np.linspace(0, count, files + 1).astype(int)
     for number, (low, high) in enumerate(pairwise(edges)):
         seq = np.arange(low, high)
         ts = 1_336_381_200_000_000 + seq * 1_000_000 // rate
@@ -115,7 +114,6 @@ def _write(folder: Path, seconds: int, rate: int, sensors: int) -> int:
             "flowrate": chance.normal(400.0, 80.0, high - low).round(1),
         }
         pq.write_table(pa.table(columns), folder / f"{number:04}.parquet")
-    return count
 
 
 def _same_answers(events: DataFrame, query: Query) -> None:
@@ -127,7 +125,7 @@ def _same_answers(events: DataFrame, query: Query) -> None:
         raise AssertionError(f"{len(found ^ wanted)} matches differ")
 
 
-def _history(name: str, query: Query, events: DataFrame, count: int) -> dict[str, Cell]:
+def _history(name: str, query: Query, events: DataFrame, count: int, turns: int) -> dict[str, Cell]:
     from kaicep.hosts.spark.batch import BUCKETS, gathered, thinned
     from kaicep.hosts.spark.layout import layouts_of
     from kaicep.hosts.spark.physical import physical
@@ -143,7 +141,7 @@ def _history(name: str, query: Query, events: DataFrame, count: int) -> dict[str
         stages["shuffle"] = gathered(part, thin, BUCKETS)
     found = kai.spark.match(events, query)
     stages["kernel"] = found.select("query", "id", "start", "end", "match")
-    taken = {stage: _seconds(each) for stage, each in stages.items()}
+    taken = {stage: _seconds(each, turns) for stage, each in stages.items()}
     row: dict[str, Cell] = {"query": name, "way": part.way, "kept": thin.count(), "matches": found.count()}
     before = 0.0
     for stage in ("scan", "filter", "shuffle", "kernel"):
@@ -155,7 +153,7 @@ def _history(name: str, query: Query, events: DataFrame, count: int) -> dict[str
     return row
 
 
-def _seconds(frame: DataFrame, turns: int = 3) -> float:
+def _seconds(frame: DataFrame, turns: int) -> float:
     """How long it takes to compute a frame: the median of some turns, after one that warms up."""
     times = []
     for _ in range(turns + 1):

@@ -76,6 +76,7 @@ def examine() -> Iterator[Finding]:
     for package, purpose, wheel in _OPTIONAL:
         yield _package(package, purpose, f"pip install '{wheel}'")
     yield Finding("ok", "cores", str(_cores()))
+    yield _real_time()
     yield Finding("ok", "memory", _memory())
     yield _cache(_cache_folder())
 
@@ -186,6 +187,16 @@ def _debian_package() -> str:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _real_time() -> Finding:
+    """Whether the threads of the live service may have priorities of the system's."""
+    from kaicep.live.priorities import allowed
+
+    if allowed():
+        return Finding("ok", "real-time", "SCHED_FIFO is allowed (the live service)")
+    remedy = "run as root, or with CAP_SYS_NICE, or raise the limit: ulimit -r 80"
+    return Finding("missing", "real-time", "the live service keeps its order by queues alone", remedy)
 
 
 def _memory() -> str:

@@ -12,12 +12,16 @@ from kaicep.cli.bench import bench
 from kaicep.cli.check import check
 from kaicep.cli.doctor import doctor
 from kaicep.cli.explain import explain
+from kaicep.cli.follow import follow
 from kaicep.cli.guard import guarded
 from kaicep.cli.ingest import ingest
+from kaicep.cli.init import init
 from kaicep.cli.knowledge import knowledge
 from kaicep.cli.live import live
 from kaicep.cli.match import match
 from kaicep.cli.query import query
+from kaicep.cli.run import run
+from kaicep.cli.status import status
 from kaicep.cli.why import why
 
 __all__ = ["app", "main"]
@@ -53,7 +57,7 @@ def greet(
         typer.echo(GREETING)
 
 
-for command in (match, check, explain, ingest, query, doctor, bench, why):
+for command in (match, check, explain, ingest, query, init, run, status, follow, doctor, bench, why):
     app.command()(guarded(command))
 
 app.add_typer(knowledge)

@@ -1,0 +1,381 @@
+"""`kaicep live`: the event service, from a graph in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from kaicep.cli.arguments import choose, duration
+from kaicep.cli.guard import guarded, say, warn
+from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake
+
+if TYPE_CHECKING:
+    from kaicep.connectors.contract import Source
+    from kaicep.live.bindings import Delivery
+    from kaicep.live.graph import Graph
+    from kaicep.live.nodes import Operator, Supplier
+    from kaicep.live.queries import Query
+    from kaicep.live.service import Service
+    from kaicep.live.sources import Pulse
+
+__all__ = ["live", "open_graph"]
+
+_NETWORK = "network"
+
+_WAIT, _DRAIN = 0.2, 10.0
+
+live = typer.Typer(
+    name="live",
+    help="Run a graph of operators by priority and in time.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+GraphFile = Annotated[
+    Path, typer.Argument(metavar="GRAPH", help="A graph: .toml, or rows as in the CPEP paper.")
+]
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", metavar="N", help="Stop after so long.", show_default=False)
+]
+
+
+def check(graph: GraphFile) -> None:
+    """Find what is wrong with a graph, without running it."""
+    found = open_graph(graph)
+    counts = f"{len(found.suppliers)} suppliers, {len(found.operators)} operators"
+    typer.echo(f"{found.name}: ok ({counts}, {len(found.consumers)} consumers)")
+
+
+def explain(
+    graph: GraphFile,
+    draw: Annotated[
+        Path | None,
+        typer.Option("--draw", metavar="FILE", help="Draw it into a .svg, .png or .dot file (graphviz)."),
+    ] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared/--given", help="As it runs, equal operators being one; or as given.")
+    ] = True,
+) -> None:
+    """Show the levels of a graph, and what moves between them."""
+    from kaicep.live.draw import as_dot, as_text
+    from kaicep.live.draw import draw as drawn
+    from kaicep.live.sharing import shared as merged
+
+    found = open_graph(graph)
+    if shared:
+        found = merged(found).graph
+    if draw is None:
+        typer.echo(as_text(found))
+        return
+    format = choose("--draw", draw.suffix.removeprefix("."), ("svg", "png", "dot"))
+    draw.write_bytes(as_dot(found).encode() if format == "dot" else drawn(found, format))
+    say(f"drawn into {draw}")
+
+
+def run(
+    graph: GraphFile,
+    seconds: Seconds = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Take suppliers and consumers here.")
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option("--metrics", metavar="FILE", help="Figures for Prometheus, every second.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The figures at the end as JSON.")] = False,
+    real_time: Annotated[
+        bool, typer.Option("--real-time/--no-real-time", help="SCHED_FIFO where it is allowed.")
+    ] = True,
+) -> None:
+    """Run a graph, and print the figures of each consumer.
+
+    It runs until interrupted, for --seconds, or until all sources have come to their end.
+    """
+    found = open_graph(graph)
+
+    from kaicep.live.metrics import figures, shown
+    from kaicep.live.service import Service, Settings
+
+    with ExitStack() as stack:
+        found = _with_outputs(found, stack)
+        settings = Settings(real_time=None if real_time else False)
+        service = Service(
+            found,
+            settings,
+            on_dead_letter=lambda each: say(f"warning: {each.node} failed: {each.error!r}"),
+            on_hanging=lambda each: say(f"warning: {each.node} has not come back for {each.seconds:.1f} s"),
+        )
+        pulses, sources = list(_pulses(service)), dict(_connected(service, graph.parent))
+        if not pulses and not sources and listen is None:
+            raise Mistake(
+                Diagnostic(
+                    f"{graph}: no supplier has a source",
+                    hint='give them one, such as source = {kind = "wave"}, or take them from --listen',
+                )
+            )
+        if not service.real_time:
+            say("order by queues: SCHED_FIFO is not allowed here, or not wanted")
+        feeds = [_feed(service, name, source, stack) for name, source in sources.items()]
+        endless = bool(pulses) or listen is not None
+        _go(service, pulses, listen, metrics, seconds, stack, [] if endless else feeds)
+        result = figures(service)
+    typer.echo(json.dumps(result, indent=2) if as_json else shown(result))
+
+
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Print the figures once and end.")] = False,
+) -> None:
+    """Watch the services that `kaicep live run` runs on this machine."""
+    from kaicep.live.metrics import shown
+
+    while True:
+        found = [shown(each) for each in _running()]
+        if not found:
+            raise Failure("no service runs here: `kaicep live run GRAPH` starts one")
+        clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() and not once else ""
+        typer.echo(clear + "\n\n".join(found))
+        if once:
+            return
+        time.sleep(1)
+
+
+for _command in (check, explain, run, top):
+    live.command()(guarded(_command))
+
+
+# --- the graph ---------------------------------------------------------------------------------------------
+
+
+def open_graph(path: Path) -> Graph:
+    """Reads a graph, checks it, compiles its queries, and sees whether keys and functions are there."""
+    from kaicep.live.operators import function_of
+    from kaicep.live.parse import load_graph
+
+    graph = load_graph(path)
+    wrong: list[Diagnostic] = []
+    operators: dict[str, Operator] = {}
+    for name, each in graph.operators.items():
+        try:
+            operators[name] = made = _settled(each, path.parent)
+            if made.kind in ("aes", "python"):
+                function_of(made)
+        except Mistake as mistake:
+            wrong.extend(mistake.diagnostics)
+    for supplier in graph.suppliers.values():
+        wrong.extend(_source_problems(supplier))
+    if wrong:
+        raise Mistake(wrong)
+    return replace(graph, operators=operators)
+
+
+def _source_problems(supplier: Supplier) -> Iterator[Diagnostic]:
+    from kaicep.connectors.registry import SOURCES
+    from kaicep.live.graph import problem
+    from kaicep.live.sources import GENERATED
+
+    if not supplier.source:
+        return
+    kind = supplier.source.get("kind")
+    known = (*GENERATED, *SOURCES, _NETWORK)
+    if kind not in known:
+        yield problem(supplier, f"no kind of source is named {kind}", ("source",), str(kind), known)
+    elif kind in GENERATED and supplier.period is None:
+        yield problem(supplier, f"{supplier.name}: a {kind} needs a period", ("source",))
+    elif kind in SOURCES and supplier.type != "records":
+        hint = 'type = "records"'
+        yield problem(supplier, f"{supplier.name}: {kind} gives records", ("type", "source"), hint=hint)
+
+
+def _settled(operator: Operator, folder: Path) -> Operator:
+    """The operator with its files found, relative to the graph, and its query compiled."""
+    if operator.kind == "query":
+        return replace(operator, function=_compiled(operator, folder))
+    if isinstance(operator.settings.get("key_file"), str):
+        found = str(folder / operator.settings["key_file"])
+        return replace(operator, settings={**operator.settings, "key_file": found})
+    return operator
+
+
+def _compiled(operator: Operator, folder: Path) -> Query:
+    """The query of an operator, compiled."""
+    from kaicep.api import build_run, load_knowledge, read_query
+    from kaicep.connectors.files import StreamData
+    from kaicep.knowledge.annotation import load_annotations
+    from kaicep.live.queries import CLOCK, Query
+
+    has = operator.settings
+    annotations = [one for each in has.get("annotation", ()) for one in load_annotations(folder / each)]
+    prefixes = {name: iri for each in annotations for name, iri in each.prefixes}
+    parsed = read_query(folder / has["query"], prefixes)
+    knowledge = load_knowledge(
+        [folder / each for each in has.get("knowledge", ())], has.get("reasoning", "rdfs")
+    )
+    lateness = duration("lateness", has.get("lateness", "0s")) or 0
+    streams = [each for each in operator.inputs if each != CLOCK]
+    data = [StreamData(name, (), ()) for name in streams]
+    compiled = build_run([parsed], data, annotations, knowledge, lateness)
+    warn(compiled.warnings)
+    batch = int(has.get("batch", 64))
+    return Query.of(compiled, lateness=lateness, batch=batch)
+
+
+def _with_outputs(graph: Graph, stack: ExitStack) -> Graph:
+    """The consumers with callbacks that write to their files."""
+    consumers = {
+        name: replace(each, callback=_writer(each.output, stack)) if each.output else each
+        for name, each in graph.consumers.items()
+    }
+    return replace(graph, consumers=consumers)
+
+
+def _writer(output: str, stack: ExitStack) -> Callable[[Delivery], None]:
+    from kaicep.live.outputs import line
+
+    file: TextIO = sys.stdout
+    if output != "-":
+        file = Path(output).open("w", encoding="utf-8")  # noqa: SIM115, the stack closes it
+        stack.callback(file.close)
+
+    def write(delivery: Delivery) -> None:
+        file.write(line(delivery))
+
+    return write
+
+
+# --- running -----------------------------------------------------------------------------------------------
+
+
+def _pulses(service: Service) -> Iterator[Pulse]:
+    """What pushes the events of the suppliers that make them up."""
+    from kaicep.live.sources import GENERATED, Pulse, payloads
+
+    for supplier in service.graph.suppliers.values():
+        if supplier.source.get("kind") in GENERATED and supplier.period is not None:
+            yield Pulse(supplier.period, _push(service, supplier.name, payloads(supplier)))
+
+
+def _push(service: Service, name: str, payloads: Iterator[Any]) -> Callable[[], None]:
+    def beat() -> None:
+        service.push(name, next(payloads))
+
+    return beat
+
+
+def _connected(service: Service, folder: Path) -> Iterator[tuple[str, Source]]:
+    """The connectors of the suppliers that have one; a path is relative to the graph."""
+    from kaicep.connectors.registry import SOURCES, make_source
+    from kaicep.connectors.shape import Form
+
+    for supplier in service.graph.suppliers.values():
+        if supplier.source.get("kind") in SOURCES:
+            options = dict(supplier.source)
+            form = Form(supplier.name, str(options.pop("time", "ts")), {}, "time" in supplier.source)
+            if isinstance(options.get("path"), str):
+                options["path"] = str(folder / options["path"])
+            yield supplier.name, make_source(form, options)
+
+
+def _feed(service: Service, name: str, source: Source, stack: ExitStack) -> threading.Thread:
+    """Pushes what a connector gives, batch by batch, in a thread of its own until the stack is left."""
+    stopping = threading.Event()
+
+    def work() -> None:
+        with source:
+            try:
+                source.open()
+                while not stopping.is_set():
+                    batch = source.next_batch(_WAIT)
+                    for each in batch.dead:
+                        say(f"warning: {name}: {each.reason}")
+                    if batch.events:
+                        service.push(name, batch.events)
+                    if batch.ended:
+                        return
+            except KaicepError as error:
+                say(f"warning: {name} gives nothing any more: {error}")
+
+    thread = threading.Thread(target=work, name=f"kaicep-live-source-{name}", daemon=True)
+    thread.start()
+    stack.callback(thread.join)
+    stack.callback(stopping.set)
+    return thread
+
+
+def _go(
+    service: Service,
+    pulses: list[Pulse],
+    listen: str | None,
+    metrics: Path | None,
+    seconds: float | None,
+    stack: ExitStack,
+    feeds: list[threading.Thread],
+) -> None:
+    """Runs until the time is over, or until all of the feeds, if there are any, have ended."""
+    from kaicep.live.gateway import Gateway
+    from kaicep.live.metrics import figures, prometheus
+    from kaicep.live.sources import Ticker
+
+    stack.enter_context(service)
+    file = _folder() / f"{os.getpid()}.json"
+    stack.callback(file.unlink, missing_ok=True)
+    _replace(file, json.dumps(figures(service)))
+    if listen is not None:
+        host, _, port = listen.rpartition(":")
+        if not host or not port.isdigit():
+            raise Mistake(Diagnostic(f"--listen {listen}: a host and a port", hint="such as 127.0.0.1:7070"))
+        gateway = Gateway(service, (host, int(port)))
+        stack.callback(gateway.close)
+        say(f"listening on {gateway.address[0]}:{gateway.address[1]}")
+    ticker = Ticker(pulses, service.real_time)
+    ticker.start()
+    stack.callback(ticker.stop)
+    until = None if seconds is None else time.monotonic() + seconds
+    while until is None or time.monotonic() < until:
+        if ticker.failed is not None:
+            raise ticker.failed
+        if feeds and not any(each.is_alive() for each in feeds):
+            break
+        found = figures(service)
+        _replace(file, json.dumps(found))
+        if metrics is not None:
+            _replace(metrics, prometheus(found))
+        time.sleep(1 if until is None else max(0.0, min(1.0, until - time.monotonic())))
+    ticker.stop()
+    service.drain(_DRAIN)
+    if metrics is not None:
+        _replace(metrics, prometheus(figures(service)))
+
+
+def _folder() -> Path:
+    """Where running services leave their figures for `top`; nobody else may read or write there."""
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"kaicep-live-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes a file as a whole: whoever reads it sees the old text or the new."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text, "utf-8")
+    beside.replace(path)
+
+
+def _running() -> Iterator[Mapping[str, Any]]:
+    """The figures of the services whose processes are alive."""
+    for path in sorted(_folder().glob("*.json")):
+        try:
+            os.kill(int(path.stem), 0)
+            yield json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,248 @@
+"""The nodes of a graph at run time: what they are bound to, when they are ready, what they take.
+
+Everything here is done under the lock of the service, except `run` and `deliver`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from kaicep.live.counters import Counters
+from kaicep.live.store import Ring, Slot
+from kaicep.live.validity import FOR_EVER, Event
+
+if TYPE_CHECKING:
+    from kaicep.live.processor import EventProcessor
+
+__all__ = ["Delivery", "Reader", "RunningConsumer", "RunningOperator", "RunningSupplier"]
+
+Checkpoint = Callable[[], None]
+Shed = Callable[["Reader", str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a consumer gets: an event's payload, whether it is still valid, and how long it took.
+
+    `latency` is the time in nanoseconds since the latest of its suppliers' events was pushed; the event is
+    valid on [begin, end), in nanoseconds of the monotonic clock.
+    """
+
+    consumer: str
+    payload: Any
+    seq: int
+    timely: bool
+    latency: int
+    begin: int
+    end: int
+
+
+class RunningSupplier:
+    """A supplier at run time: it numbers events and knows how long they are valid."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.processor: EventProcessor
+        self.priority = 0
+        self.validity: int | None = None
+        self.ring: Ring
+        self.followers: Sequence[tuple[Reader, int]] = ()
+        self.admitted = True
+        self.traced = False
+        self.seq = 0
+        self.counters = Counters()
+
+    def event(self, payload: Any, created: int, pushed: int, wall: int) -> Event:
+        """A new event of it."""
+        seq = self.seq
+        self.seq = seq + 1
+        end = FOR_EVER if self.validity is None else created + self.validity
+        return Event(seq, created, end, pushed, wall, payload, {self.name: seq} if self.traced else {})
+
+
+class Reader:
+    """An operator or a consumer at run time: what waits for it on each of its inputs.
+
+    `due` is when the first of the events that it would take gets outdated: t_e of section III.C.
+    """
+
+    def __init__(self, name: str, inputs: int) -> None:
+        self.name = name
+        self.processor: EventProcessor
+        self.priority = 0
+        self.waiting: list[deque[Slot]] = [deque() for _ in range(inputs)]
+        self.common: Sequence[tuple[str, tuple[int, ...]]] = ()
+        self.queued = False
+        self.admitted = True
+        self.due = FOR_EVER
+        self.counters = Counters()
+
+    def bind(self, input: int, slot: Slot) -> None:
+        """Binds an input to the slot of an event."""
+        slot.pins += 1
+        self.waiting[input].append(slot)
+        if slot.event is not None and slot.event.end < self.due and len(self.waiting[input]) == 1:
+            self.due = slot.event.end
+
+    def is_ready(self, shed: Shed) -> bool:
+        """Whether there is an event for every input, and they belong together."""
+        while True:
+            for queue in self.waiting:
+                while queue and queue[0].event is None:
+                    queue.popleft()
+                    shed(self, "overwritten" if self.queued or len(self.waiting) == 1 else "unpaired", 1)
+                if not queue:
+                    return False
+            if not self._drop_orphans(shed):
+                return True
+
+    def _drop_orphans(self, shed: Shed) -> bool:
+        """Releases what waits for something that was shed.
+
+        Inputs that have a supplier in common must be made of the same event of it, and events come in
+        order: where one is older than the other, what belongs with it will not come.
+        """
+        for supplier, inputs in self.common:
+            numbers = [self._head(each).trace.get(supplier, -1) for each in inputs]
+            newest = max(numbers)
+            stale = [each for each, number in zip(inputs, numbers, strict=True) if number < newest]
+            for each in stale:
+                self._release(each)
+                shed(self, "orphan", 1)
+            if stale:
+                return True
+        return False
+
+    def _head(self, input: int) -> Event:
+        event = self.waiting[input][0].event
+        assert event is not None, "overwritten slots have been dropped"
+        return event
+
+    def _release(self, input: int) -> None:
+        self.waiting[input].popleft().pins -= 1
+
+    def take(self, now: int, discard: bool, shed: Shed) -> list[tuple[int, Event]] | None:
+        """Takes one event of every input, by the number of the input; None if it is not ready after all.
+
+        With `discard`, the bindings of branches that are outdated are released; the others stay, and what
+        is due next is due by them alone (section III.C).
+        """
+        while self.is_ready(shed):
+            if discard and now >= self.due and self.release_outdated(now, "outdated", shed):
+                continue
+            taken: list[tuple[int, Event]] = []
+            for number, queue in enumerate(self.waiting):
+                slot = queue.popleft()
+                slot.pins -= 1
+                assert slot.event is not None, "overwritten slots have been dropped"
+                taken.append((number, slot.event))
+            self._renew()
+            return taken
+        self._renew()
+        return None
+
+    def release_outdated(self, now: int, reason: str, shed: Shed) -> bool:
+        """Releases the bindings to what is valid no longer; tells whether there were any."""
+        released = False
+        for number, queue in enumerate(self.waiting):
+            while queue and (queue[0].event is None or now >= queue[0].event.end):
+                self._release(number)
+                shed(self, reason, 1)
+                released = True
+        self._renew()
+        return released
+
+    def _renew(self) -> None:
+        due = FOR_EVER
+        for queue in self.waiting:
+            if queue and (event := queue[0].event) is not None and event.end < due:
+                due = event.end
+        self.due = due
+
+    def forget(self, shed: Shed, reason: str) -> None:
+        """Releases all that waits."""
+        for number, queue in enumerate(self.waiting):
+            count = len(queue)
+            while queue:
+                self._release(number)
+            if count:
+                shed(self, reason, count)
+        self.due = FOR_EVER
+
+
+class RunningOperator(Reader):
+    """An operator at run time. It runs one event after the other; different operators run side by side."""
+
+    def __init__(self, name: str, inputs: Sequence[str], function: Callable[..., Any], each: bool) -> None:
+        super().__init__(name, 1 if each else len(inputs))
+        self.function = function
+        self.each = each
+        self.places = 1
+        self.ring: Ring
+        self.followers: Sequence[tuple[Reader, int]] = ()
+        self.seq = 0
+        self._arrived: deque[int] = deque()
+
+    def bind(self, input: int, slot: Slot) -> None:
+        """Binds an input; one that takes the events one by one has them all in one line."""
+        if self.each:
+            self._arrived.append(input)
+            super().bind(0, slot)
+        else:
+            super().bind(input, slot)
+
+    def take(self, now: int, discard: bool, shed: Shed) -> list[tuple[int, Event]] | None:
+        """As of any reader; of one that takes them one by one, with the number of the input it came from."""
+        taken = super().take(now, discard, shed)
+        if not self.each:
+            return taken
+        left = len(self.waiting[0]) + (1 if taken else 0)
+        while len(self._arrived) > left:  # those of what was shed
+            self._arrived.popleft()
+        return [(self._arrived.popleft(), taken[0][1])] if taken else None
+
+    def run(self, taken: Sequence[tuple[int, Event]], checkpoint: Checkpoint) -> list[Any]:
+        """The payloads that it makes of what it took; a generator lets others go first between its steps."""
+        if self.each:
+            ((input, event),) = taken
+            made = self.function(input, event)
+        else:
+            made = self.function(*[event.payload for _, event in taken])
+        if isinstance(made, GeneratorType):
+            found = []
+            for each in made:
+                if each is not None:
+                    found.append(each)
+                checkpoint()
+            return found
+        return [] if made is None else [made]
+
+
+class RunningConsumer(Reader):
+    """A consumer at run time: a bounded queue and a callback, called with one delivery after the other."""
+
+    def __init__(self, name: str, callback: Callable[[Delivery], Any] | None, queue: int) -> None:
+        super().__init__(name, 1)
+        self.callback = callback
+        self.queue = queue
+
+    def offer(self, slot: Slot, shed: Shed) -> None:
+        """Binds an event; if too many wait already, the oldest goes."""
+        if len(self.waiting[0]) >= self.queue:
+            self._release(0)
+            shed(self, "full", 1)
+            self._renew()
+        self.bind(0, slot)
+
+    def deliver(self, event: Event, now: int) -> Delivery:
+        """Calls the callback, if there is one."""
+        made = Delivery(
+            self.name, event.payload, event.seq, now < event.end, now - event.pushed, event.begin, event.end
+        )
+        if self.callback is not None:
+            self.callback(made)
+        return made

@@ -1,0 +1,175 @@
+"""What a graph is made of: suppliers, operators and consumers, from a file or from decorated functions.
+
+Times are microseconds, as everywhere in plans; the service counts in nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kaicep.errors import Diagnostic, Mistake, Source, Span, did_you_mean
+from kaicep.plan.time import parse_duration
+
+__all__ = [
+    "PRIORITIES",
+    "Consumer",
+    "Node",
+    "Operator",
+    "Place",
+    "Supplier",
+    "consumer",
+    "operator",
+    "supplier",
+]
+
+PRIORITIES: Mapping[str, int] = {"high": 3, "middle": 2, "low": 1}
+"""Words for priorities; any whole number will do, and the larger one goes first."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node stands in a file: the node itself, and its keys."""
+
+    source: Source
+    span: Span
+    keys: Mapping[str, Span] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Supplier:
+    """Where events enter. They are valid for `validity` from their creation on (None: for ever).
+
+    `period` is the time between two events, where they come regularly; `ring` how many of them are kept,
+    where that shall not follow from the two. `type` is what its events carry. `source` says where `kaicep
+    live run` gets them from.
+    """
+
+    name: str
+    validity: int | None = None
+    period: int | None = None
+    ring: int | None = None
+    type: str = "samples"
+    source: Mapping[str, Any] = field(default_factory=dict)
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A step: its kind, the nodes that it reads, its settings.
+
+    `function` is what it does, where that is the caller's: something to call, or a compiled `Query`.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    function: Any = None
+    accepts: str = "any"
+    gives: str = "any"
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """Who gets the events of a node, how urgently, and by which callback.
+
+    `queue` bounds what waits for a consumer that is slow. `output` is a file for `kaicep live run`.
+    """
+
+    name: str
+    input: str
+    priority: int = 1
+    callback: Callable[..., Any] | None = None
+    queue: int = 64
+    output: str | None = None
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+Node = Supplier | Operator | Consumer
+
+
+def supplier(
+    name: str,
+    *,
+    validity: str | None = None,
+    period: str | None = None,
+    ring: int | None = None,
+    type: str = "samples",
+) -> Supplier:
+    """A supplier, with durations as texts.
+
+    >>> supplier("radar", validity="10ms", period="5ms").validity
+    10000
+    """
+    return Supplier(name, _micros("validity", validity), _micros("period", period), ring, type)
+
+
+def operator(
+    *inputs: Node | str, name: str | None = None, accepts: str = "any", gives: str = "any"
+) -> Callable[[Callable[..., Any]], Operator]:
+    """Makes a function an operator of the nodes that it reads: one argument for each of them.
+
+    It gives the new event's payload, or None for no event. A Numba kernel will do as well.
+
+    >>> radar = supplier("radar")
+    >>> @operator(radar)
+    ... def louder(samples):
+    ...     return samples * 2
+    >>> louder.name, louder.inputs
+    ('louder', ('radar',))
+    """
+    read = tuple(each if isinstance(each, str) else each.name for each in inputs)
+
+    def made(function: Callable[..., Any]) -> Operator:
+        return Operator(name or function.__name__, "python", read, {}, function, accepts, gives)
+
+    return made
+
+
+def consumer(
+    input: Node | str, *, priority: int | str = "low", name: str | None = None, queue: int = 64
+) -> Callable[[Callable[..., Any]], Consumer]:
+    """Makes a function a consumer of a node: it is called with every `Delivery`.
+
+    >>> @consumer("louder", priority="high")
+    ... def airbag(delivery):
+    ...     print(delivery.payload)
+    >>> airbag.priority
+    3
+    """
+    read = input if isinstance(input, str) else input.name
+
+    def made(function: Callable[..., Any]) -> Consumer:
+        return Consumer(name or function.__name__, read, priority_of(priority), function, queue)
+
+    return made
+
+
+def priority_of(given: int | str) -> int:
+    """A priority as a number: a word of `PRIORITIES`, or the number itself.
+
+    >>> priority_of("middle"), priority_of(7)
+    (2, 7)
+    """
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given
+    if given not in PRIORITIES:
+        raise Mistake(
+            Diagnostic(
+                f"{given!r} is no priority: a whole number or one of {', '.join(PRIORITIES)}",
+                hint=did_you_mean(str(given), PRIORITIES),
+            )
+        )
+    return PRIORITIES[str(given)]
+
+
+def _micros(what: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    micros = parse_duration(text)
+    if micros is None:
+        raise Mistake(Diagnostic(f"{what} {text}: not a duration", hint="a number and a unit, such as 10ms"))
+    return micros

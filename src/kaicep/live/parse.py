@@ -1,0 +1,291 @@
+"""A graph from a file: TOML, or the rows of the CPEP paper (its section III)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kaicep.errors import Diagnostic, Mistake, Source, Span, did_you_mean
+from kaicep.live.graph import Graph
+from kaicep.live.kinds import KINDS
+from kaicep.live.nodes import Consumer, Node, Operator, Place, Supplier, priority_of
+from kaicep.plan.time import parse_duration
+
+__all__ = ["load_graph", "parse_rows", "parse_toml"]
+
+_TOP = ("name", "outdated", "cores", "supplier", "operator", "consumer")
+_SUPPLIER = ("name", "validity", "period", "ring", "type", "source")
+_CONSUMER = ("name", "input", "priority", "queue", "output")
+
+
+def load_graph(path: Path) -> Graph:
+    """Reads a graph: TOML if the file is named so, else the rows of the paper."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise Mistake(Diagnostic(f"cannot read the graph {path}: {error.strerror}")) from None
+    except UnicodeDecodeError as error:
+        raise Mistake(Diagnostic(f"the graph {path} is no UTF-8 text: {error.reason}")) from None
+    source = Source(str(path), text)
+    return parse_toml(source) if path.suffix == ".toml" else parse_rows(source)
+
+
+# --- TOML --------------------------------------------------------------------------------------------------
+
+
+def parse_toml(source: Source) -> Graph:
+    """The graph of a TOML text, checked.
+
+    >>> graph = parse_toml(Source("g.toml", '''
+    ... [[supplier]]
+    ... name = "radar"
+    ... validity = "10ms"
+    ... [[operator]]
+    ... name = "spectrum"
+    ... kind = "fft"
+    ... inputs = ["radar"]
+    ... [[consumer]]
+    ... name = "screen"
+    ... input = "spectrum"
+    ... priority = "low"
+    ... '''))
+    >>> graph.operators["spectrum"].kind
+    'fft'
+    """
+    try:
+        read = tomllib.loads(source.text)
+    except tomllib.TOMLDecodeError as error:
+        raise Mistake(_no_toml(error, source)) from None
+    for key in read:
+        if key not in _TOP:
+            span = _find(source.text, rf"^\s*\[*\s*({re.escape(key)})\b", 0, len(source.text))
+            raise Mistake(Diagnostic(f"a graph has no {key}", span, source, did_you_mean(key, _TOP)))
+    reader = _Reader(source)
+    outdated = read.get("outdated", "discard")
+    if outdated not in ("mark", "discard"):
+        reader.wrong.append(Diagnostic("outdated is mark or discard", reader.top("outdated"), source))
+    cores = read.get("cores")
+    if cores is not None and (not isinstance(cores, int) or isinstance(cores, bool) or cores < 1):
+        reader.wrong.append(Diagnostic("cores is a whole number above 0", reader.top("cores"), source))
+    nodes: list[Node] = []
+    for table, make in (
+        ("supplier", reader.supplier),
+        ("operator", reader.operator),
+        ("consumer", reader.consumer),
+    ):
+        nodes += reader.tables(table, read.get(table, []), make)
+    if reader.wrong:
+        raise Mistake(reader.wrong)
+    name = str(read.get("name", Path(source.name).stem))
+    return Graph.of(*nodes, name=name, discard=outdated == "discard", cores=cores)
+
+
+class _Reader:
+    """Makes nodes of tables, and collects what is wrong with them, each at its place."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.wrong: list[Diagnostic] = []
+        self.place = Place(source, Span(0, 0))
+
+    def top(self, key: str) -> Span | None:
+        return _find(self.source.text, rf"^\s*({re.escape(key)})\s*=", 0, len(self.source.text))
+
+    def tables(self, table: str, rows: Any, make: Callable[[str, Mapping[str, Any]], Node]) -> list[Node]:
+        made: list[Node] = []
+        if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
+            self.wrong.append(
+                Diagnostic(f"{table}s are written as [[{table}]]", self.top(table), self.source)
+            )
+            return made
+        for number, row in enumerate(rows):
+            self.place = _place(self.source, table, number, row)
+            name = row.get("name")
+            if not isinstance(name, str) or not name:
+                self.say(f"this {table} has no name", "name")
+            else:
+                made.append(make(name, row))
+        return made
+
+    def say(self, message: str, key: str, hint: str | None = None) -> None:
+        span = self.place.keys.get(key, self.place.span)
+        self.wrong.append(Diagnostic(message, span, self.source, hint))
+
+    def known(self, what: str, row: Mapping[str, Any], keys: tuple[str, ...]) -> None:
+        for key in row:
+            if key not in keys:
+                self.say(f"a {what} has no {key}", key, did_you_mean(key, keys))
+
+    def duration(self, row: Mapping[str, Any], key: str) -> int | None:
+        if key not in row:
+            return None
+        micros = parse_duration(row[key]) if isinstance(row[key], str) else None
+        if micros is None:
+            self.say(f"{key} is no duration", key, 'a number and a unit in quotes, such as "10ms"')
+        return micros
+
+    def number(self, row: Mapping[str, Any], key: str, default: int | None) -> int | None:
+        value = row.get(key, default)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            self.say(f"{key} is a whole number", key)
+            return default
+        return value
+
+    def text(self, row: Mapping[str, Any], key: str, default: str) -> str:
+        value = row.get(key, default)
+        if not isinstance(value, str):
+            self.say(f"{key} is a text", key)
+            return default
+        return value
+
+    def supplier(self, name: str, row: Mapping[str, Any]) -> Supplier:
+        self.known("supplier", row, _SUPPLIER)
+        source = row.get("source", {})
+        if not isinstance(source, dict):
+            self.say("source is a table", "source", 'such as source = {kind = "noise", size = 512}')
+            source = {}
+        return Supplier(
+            name,
+            self.duration(row, "validity"),
+            self.duration(row, "period"),
+            self.number(row, "ring", None),
+            self.text(row, "type", "samples"),
+            source,
+            self.place,
+        )
+
+    def operator(self, name: str, row: Mapping[str, Any]) -> Operator:
+        inputs = row.get("inputs", [])
+        if not isinstance(inputs, list) or not all(isinstance(each, str) for each in inputs):
+            self.say("inputs is a list of names", "inputs", 'such as inputs = ["radar"]')
+            inputs = []
+        if "kind" not in row:
+            self.say(f"{name}: which kind of operator?", "name", did_you_mean("", KINDS))
+        settings = {key: each for key, each in row.items() if key not in ("name", "kind", "inputs")}
+        kind = self.text(row, "kind", "python").lower()
+        return Operator(name, kind, tuple(inputs), settings, place=self.place)
+
+    def consumer(self, name: str, row: Mapping[str, Any]) -> Consumer:
+        self.known("consumer", row, _CONSUMER)
+        if "input" not in row:
+            self.say(f"{name} has no input", "name", 'such as input = "spectrum"')
+        priority = 1
+        try:
+            priority = priority_of(row.get("priority", 1))
+        except Mistake as mistake:
+            self.say(mistake.diagnostics[0].message, "priority", mistake.diagnostics[0].hint)
+        output = self.text(row, "output", "") or None
+        queue = self.number(row, "queue", 64) or 0
+        return Consumer(name, self.text(row, "input", ""), priority, None, queue, output, self.place)
+
+
+def _no_toml(error: tomllib.TOMLDecodeError, source: Source) -> Diagnostic:
+    """The reader tells the place in its message only."""
+    text = str(error)
+    found = re.search(r" \(at line (\d+), column (\d+)\)$", text)
+    if found is None:
+        end = len(source.text.rstrip())
+        return Diagnostic(f"this is no TOML: {text}", Span(max(end - 1, 0), end), source)
+    lines = source.text.split("\n")[: int(found[1]) - 1]
+    start = sum(len(each) + 1 for each in lines) + int(found[2]) - 1
+    return Diagnostic(f"this is no TOML: {text[: found.start()]}", Span(start, start + 1), source)
+
+
+def _place(source: Source, table: str, number: int, row: Mapping[str, Any]) -> Place:
+    """Where the n-th table of a name stands, with its keys."""
+    headers = list(re.finditer(rf"^\s*(\[\[\s*{table}\s*\]\])", source.text, re.MULTILINE))
+    if number >= len(headers):  # tables may be written in another way too, as inline ones
+        return Place(source, Span(0, 0))
+    here = headers[number]
+    following = re.compile(r"^\s*\[\[", re.MULTILINE).search(source.text, here.end())
+    end = following.start() if following else len(source.text)
+    keys = {key: _find(source.text, rf"^\s*({re.escape(key)})\s*=", here.end(), end) for key in row}
+    return Place(source, Span(*here.span(1)), {key: span for key, span in keys.items() if span})
+
+
+def _find(text: str, pattern: str, start: int, end: int) -> Span | None:
+    found = re.compile(pattern, re.MULTILINE).search(text, start, end)
+    return Span(*found.span(1)) if found else None
+
+
+# --- the paper's rows --------------------------------------------------------------------------------------
+
+
+def parse_rows(source: Source, validity: int | None = None, period: int | None = None) -> Graph:
+    """The graph of rows as the paper has them, checked.
+
+    A row is an operator: its kind, the number of operators that follow, their numbers (from 1), and a
+    priority if a consumer gets its events. The rows say nothing of suppliers: each operator that follows
+    no other has one of its own, `s1`, `s2` and so on, with the validity and the period given here. `#`
+    starts a comment.
+
+    >>> graph = parse_rows(Source("g.rows", "EKF 1 2\\nFFT 0 high\\n"))
+    >>> graph.operators["o2"].inputs, graph.consumers["c2"].priority
+    (('o1',), 3)
+    """
+    rows = [each for each in _rows(source) if each[1]]
+    if not rows:
+        raise Mistake(Diagnostic("there is no operator in this graph", source=source))
+    wrong: list[Diagnostic] = []
+    inputs: dict[int, list[str]] = {number: [] for number in range(1, len(rows) + 1)}
+    consumers: list[Consumer] = []
+    for number, (place, words) in enumerate(rows, 1):
+        try:
+            followers, priority = _followers(words, len(rows))
+        except ValueError as error:
+            wrong.append(Diagnostic(str(error), place.span, source))
+            continue
+        for each in followers:
+            inputs[each].append(f"o{number}")
+        if priority is not None:
+            consumers.append(Consumer(f"c{number}", f"o{number}", priority, place=place))
+    if wrong:
+        raise Mistake(wrong)
+    nodes: list[Node] = []
+    for number in inputs:
+        if not inputs[number]:
+            own = Supplier(f"s{len(nodes) + 1}", validity, period, type="any")
+            nodes.append(own)
+            inputs[number].append(own.name)
+    for number, (place, words) in enumerate(rows, 1):
+        nodes.append(
+            Operator(f"o{number}", words[0].lower(), tuple(inputs[number]), _key(words), place=place)
+        )
+    return Graph.of(*nodes, *consumers, name=Path(source.name).stem)
+
+
+def _key(words: list[str]) -> dict[str, Any]:
+    """A row has no room for settings, and AES needs a key: it is that of the environment."""
+    return {"key_env": "KAICEP_AES_KEY"} if words[0].lower() == "aes" else {}
+
+
+def _rows(source: Source) -> list[tuple[Place, list[str]]]:
+    found, start = [], 0
+    for line in source.text.split("\n"):
+        text = line.partition("#")[0].rstrip()
+        indent = len(text) - len(text.lstrip())
+        found.append((Place(source, Span(start + indent, start + len(text))), text.split()))
+        start += len(line) + 1
+    return found
+
+
+def _followers(words: list[str], operators: int) -> tuple[list[int], int | None]:
+    """The numbers of the operators that follow, and the priority where there is one."""
+    if len(words) < 2 or not words[1].isdigit():
+        raise ValueError("a row is a kind, the number of followers, their numbers, and perhaps a priority")
+    count = int(words[1])
+    rest = words[2 + count :]
+    numbers = words[2 : 2 + count]
+    if len(numbers) < count or len(rest) > 1:
+        raise ValueError(f"{count} followers are announced, and there are {len(words) - 2} words after that")
+    for each in numbers:
+        if not each.isdigit() or not 1 <= int(each) <= operators:
+            raise ValueError(f"no operator has the number {each}: there are {operators}")
+    try:
+        priority = priority_of(int(rest[0]) if rest[0].lstrip("-").isdigit() else rest[0]) if rest else None
+    except Mistake as mistake:
+        raise ValueError(mistake.diagnostics[0].message) from None
+    return [int(each) for each in numbers], priority

@@ -1,0 +1,308 @@
+"""EventProcessors, one for each priority level, and the rule by which they start work (CPEP, section III.A).
+
+Each has three queues: InputQ (suppliers' events), PendingQ (operators and consumers that have what they
+need), MovingQ (events for readers of lower levels); Workers, who empty the first two, pending before
+input, and Movers, who empty the third. What may start is decided in one place, `Dispatcher.dispatch`,
+under one lock: from the most urgent level down, processing before moving, and nothing below while
+anything above is ready and not started. Threads have interleaved priorities besides, where the system has
+them; then the kernel also takes the core from what is running already.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from kaicep.live.bindings import Reader, RunningConsumer, RunningOperator, RunningSupplier
+from kaicep.live.priorities import Guard
+from kaicep.live.store import Slot
+from kaicep.live.validity import Event, is_outdated
+
+__all__ = ["Bundle", "Dispatcher", "EventProcessor", "Seat", "Task"]
+
+Task = tuple[Reader, list[tuple[int, Event]]]
+Bundle = tuple[Reader, int, Slot]
+Start = Callable[["Seat"], None]
+
+INPUTS = 4096
+"""How many suppliers' events may wait at a level; beyond that the oldest go."""
+
+
+class Seat:
+    """A place for a thread: it is given a task, works it off, and waits for the next."""
+
+    def __init__(self, processor: EventProcessor, mover: bool = False) -> None:
+        self.processor = processor
+        self.mover = mover
+        self.task: Task | None = None
+        self.bundle: Bundle | None = None
+        self.ended = False
+        self.lost = False
+        self.since = 0
+        self.counted = False
+        self.thread: threading.Thread | None = None
+        self._parking = threading.Lock()
+        self._parking.acquire()
+
+    def wake(self) -> None:
+        """Lets the thread go on; it may be that it does not wait yet."""
+        self._parking.release()
+
+    def park(self) -> None:
+        """Waits until woken."""
+        self._parking.acquire()
+
+
+class EventProcessor:
+    """The queues and the threads of one level."""
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.input: deque[tuple[RunningSupplier, Event]] = deque()
+        self.pending: deque[Reader] = deque()
+        self.moving: list[tuple[int, int, Bundle]] = []
+        self.resuming: deque[Seat] = deque()
+        self.workers: list[Seat] = []
+        self.movers: list[Seat] = []
+        self.idle: list[Seat] = []
+        self.idle_movers: list[Seat] = []
+        self.busy = 0
+        self.busy_movers = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything waits to be processed."""
+        return bool(self.pending or self.input or self.resuming)
+
+
+class Dispatcher:
+    """Decides what starts. All of its methods want the lock to be held, unless they say otherwise."""
+
+    def __init__(
+        self,
+        cores: int,
+        discard: bool,
+        clock: Callable[[], int],
+        lock: Guard,
+        count_shed: Callable[[Reader | RunningSupplier, str, int], None],
+    ) -> None:
+        self.cores = cores
+        self.discard = discard
+        self.clock = clock
+        self.lock = lock
+        self.shed = count_shed
+        self.processors: list[EventProcessor] = []
+        self.running = False
+        self.on_start: Callable[[Seat], None] | None = None
+        """Called when a seat gets something to do, with the lock held: for tests that watch the order."""
+        self._stamps = count()
+        self._under_way = 0
+
+    def level(self, priority: int) -> EventProcessor:
+        """The processor of a priority; a new one takes its place among the others."""
+        for each in self.processors:
+            if each.priority == priority:
+                return each
+        made = EventProcessor(priority)
+        self.processors.append(made)
+        self.processors.sort(key=lambda each: -each.priority)
+        return made
+
+    # --- what comes in ---
+
+    def arrive(self, supplier: RunningSupplier, event: Event) -> None:
+        """A supplier's event waits in the InputQ of its level."""
+        queue = supplier.processor.input
+        if len(queue) >= INPUTS:
+            self.shed(queue.popleft()[0], "full", 1)
+        queue.append((supplier, event))
+
+    def spread(self, source: RunningSupplier | RunningOperator, event: Event) -> None:
+        """Puts an event into its slot and tells its readers, those of other levels by way of a mover."""
+        slot = source.ring.put(event)
+        for reader, input in source.followers:
+            if not reader.admitted:
+                continue
+            if reader.processor is source.processor:
+                self.bind(reader, input, slot)
+            else:
+                slot.pins += 1  # it is bound once it has been moved
+                bundle = (reader, input, slot)
+                heapq.heappush(source.processor.moving, (-reader.priority, next(self._stamps), bundle))
+
+    def bind(self, reader: Reader, input: int, slot: Slot) -> None:
+        """Binds a reader to a slot, and lets it wait for a worker if that was all it needs."""
+        if isinstance(reader, RunningConsumer):
+            reader.offer(slot, self.shed)
+        else:
+            reader.bind(input, slot)
+        self.enqueue(reader)
+
+    def enqueue(self, reader: Reader) -> None:
+        """Puts a reader into the PendingQ if it is ready and not there yet; consumers go first."""
+        if reader.queued:
+            return
+        if self.discard and len(reader.waiting) > 1 and (now := self.clock()) >= reader.due:
+            reader.release_outdated(now, "unpaired", self.shed)
+        if not reader.is_ready(self.shed):
+            return
+        reader.queued = True
+        if isinstance(reader, RunningConsumer):
+            reader.processor.pending.appendleft(reader)
+        else:
+            reader.processor.pending.append(reader)
+
+    # --- what starts ---
+
+    def dispatch(self) -> None:
+        """Starts all that may start."""
+        if not self.running:
+            return
+        used = 0
+        for processor in self.processors:
+            used += processor.busy
+            while processor.pending or processor.input or processor.resuming:
+                if used >= self.cores:
+                    return
+                if processor.resuming:
+                    used += 1
+                    self._resume(processor)
+                    continue
+                if not processor.idle:
+                    return
+                task = self._pick(processor)
+                if task is not None:
+                    seat = processor.idle.pop()
+                    seat.task = task
+                    seat.counted = not isinstance(task[0], RunningConsumer)  # a callback may block
+                    processor.busy += seat.counted
+                    used += seat.counted
+                    self._start(seat)
+            used += processor.busy_movers
+            while processor.moving:
+                if used >= self.cores or not processor.idle_movers:
+                    return
+                seat = processor.idle_movers.pop()
+                seat.bundle = heapq.heappop(processor.moving)[2]
+                processor.busy_movers += 1
+                used += 1
+                self._start(seat)
+
+    def _start(self, seat: Seat) -> None:
+        seat.since = self.clock()
+        self._under_way += 1
+        if self.on_start is not None:
+            self.on_start(seat)
+        seat.wake()
+
+    def _resume(self, processor: EventProcessor) -> None:
+        seat = processor.resuming.popleft()
+        seat.counted = True
+        processor.busy += 1
+        seat.since = self.clock()
+        seat.wake()
+
+    def _pick(self, processor: EventProcessor) -> Task | None:
+        """The next task of a level: pending before input; what is outdated is dropped on the way."""
+        now = self.clock()
+        while processor.pending:
+            reader = processor.pending.popleft()
+            taken = reader.take(now, self.discard, self.shed)
+            if taken is not None:
+                return reader, taken
+            reader.queued = False
+        if processor.input:
+            supplier, event = processor.input.popleft()
+            if self.discard and is_outdated(event, now):
+                self.shed(supplier, "outdated", 1)
+            else:
+                self.spread(supplier, event)
+        return None
+
+    # --- what ends ---
+
+    def finish(self, seat: Seat) -> None:
+        """A worker is done with its task: it is free, and what it worked for may be ready again."""
+        assert seat.task is not None
+        reader = seat.task[0]
+        seat.task = None
+        self._under_way -= 1
+        seat.since = 0
+        if seat.counted:
+            seat.processor.busy -= 1
+            seat.counted = False
+        reader.queued = False
+        self.enqueue(reader)
+        self.free(seat)
+
+    def moved(self, seat: Seat) -> None:
+        """A mover takes its bundle to the readers' level."""
+        assert seat.bundle is not None
+        reader, input, slot = seat.bundle
+        seat.bundle = None
+        self._under_way -= 1
+        seat.since = 0
+        seat.processor.busy_movers -= 1
+        slot.pins -= 1
+        if reader.admitted:
+            self.bind(reader, input, slot)
+        self.free(seat)
+
+    def free(self, seat: Seat) -> None:
+        """A seat has nothing to do; one that was given up for lost, or has no service any more, ends."""
+        if seat.lost or not self.running:
+            seat.ended = True
+        elif seat.mover:
+            seat.processor.idle_movers.append(seat)
+        else:
+            seat.processor.idle.append(seat)
+        self.dispatch()
+
+    def checkpoint(self, seat: Seat) -> None:
+        """Lets more urgent work go first, if there is any; takes the lock itself.
+
+        Whoever comes here does not hang, however long all of its steps take together.
+        """
+        seat.since = self.clock()
+        if not self._is_pressed(seat.processor) or seat.lost:
+            return
+        with self.lock:
+            if not self.running:
+                return
+            seat.processor.busy -= seat.counted
+            seat.counted = False
+            seat.since = 0
+            seat.processor.resuming.append(seat)
+            self.dispatch()
+        seat.park()
+
+    def _is_pressed(self, processor: EventProcessor) -> bool:
+        used = 0
+        for each in self.processors:
+            if each is processor:
+                return False
+            used += each.busy + each.busy_movers
+            if each.has_work or each.moving or used >= self.cores:
+                return True
+        return False
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits and nobody works anywhere."""
+        waits = any(each.has_work or each.moving for each in self.processors)
+        return not waits and not self._under_way
+
+    def queues(self) -> dict[int, dict[str, Any]]:
+        """How much waits, by priority and queue."""
+        return {
+            each.priority: {
+                "input": len(each.input),
+                "pending": len(each.pending),
+                "moving": len(each.moving),
+            }
+            for each in self.processors
+        }

@@ -1,0 +1,426 @@
+"""The event service: a graph at work. Events are pushed, consumers are called, by priority, in time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.live import priorities
+from kaicep.live.admission import Admission
+from kaicep.live.bindings import Delivery, Reader, RunningConsumer, RunningOperator, RunningSupplier
+from kaicep.live.counters import MISSED, Counters
+from kaicep.live.crew import Crew, Hanging, leave
+from kaicep.live.graph import Graph
+from kaicep.live.kinds import KINDS
+from kaicep.live.nodes import Node, Operator
+from kaicep.live.processor import Dispatcher, EventProcessor, Seat
+from kaicep.live.queries import Query
+from kaicep.live.sharing import Shared, in_order, separated, shared
+from kaicep.live.store import EventStore
+from kaicep.live.validity import Event, derived, is_outdated
+from kaicep.live.wiring import connect
+
+__all__ = ["DeadLetter", "Hanging", "Service", "Settings"]
+
+_LETTERS = 1000
+_INTERVAL = 0.05
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a service works.
+
+    `cores` are those for operators; one of the machine's is left for what takes events in, as in the paper.
+    `real_time` asks for SCHED_FIFO: None takes it where it is allowed, False does without. `prioritised`,
+    `sharing` and `admission` can be switched off to compare. An operator or a callback that runs for longer
+    than `patience` seconds is reported as hanging, and another worker takes the place of its own.
+    `switch` is how long, in seconds, one thread may hold the interpreter while another waits for it.
+    """
+
+    cores: int | None = None
+    real_time: bool | None = None
+    prioritised: bool = True
+    sharing: bool = True
+    admission: bool = True
+    patience: float = 1.0
+    switch: float = 0.0005
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """An operator or a consumer that raised, what it had been given, and the error."""
+
+    node: str
+    payloads: tuple[Any, ...]
+    error: Exception
+
+
+class Service:
+    """Runs a graph. Start and stop it, or use it in a `with`; push events from any thread.
+
+    >>> from kaicep.live.nodes import consumer, operator, supplier
+    >>> numbers = supplier("numbers")
+    >>> @operator(numbers)
+    ... def doubled(number):
+    ...     return 2 * number
+    >>> got = []
+    >>> @consumer(doubled, priority="high")
+    ... def listener(delivery):
+    ...     got.append(delivery.payload)
+    >>> with Service(Graph.of(numbers, doubled, listener)) as service:
+    ...     for number in range(3):
+    ...         _ = service.push("numbers", number)
+    ...     _ = service.drain()
+    >>> got
+    [0, 2, 4]
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        settings: Settings | None = None,
+        *,
+        on_dead_letter: Callable[[DeadLetter], None] | None = None,
+        on_hanging: Callable[[Hanging], None] | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.settings = settings or Settings()
+        wanted = self.settings.real_time
+        self.real_time = priorities.allowed() if wanted is None else wanted and priorities.allowed()
+        self.clock = clock
+        self.store = EventStore()
+        self.dead_letters: deque[DeadLetter] = deque(maxlen=_LETTERS)
+        self.hanging: deque[Hanging] = deque(maxlen=_LETTERS)
+        self.failed = 0
+        self.by_priority: dict[int, Counters] = {}
+        self.suppliers: dict[str, RunningSupplier] = {}
+        self.operators: dict[str, RunningOperator] = {}
+        self.consumers: dict[str, RunningConsumer] = {}
+        cores = self.settings.cores or graph.cores or _cores()
+        lock = priorities.guard(self.real_time)
+        self.dispatcher = Dispatcher(cores, graph.discard, clock, lock, self._shed)
+        self.crew = Crew(self.dispatcher, self.real_time, self._process, self._rest)
+        self.admission = Admission(0)
+        self.started = 0
+        self._lock = lock
+        self._on_dead_letter = on_dead_letter
+        self._on_hanging = on_hanging
+        self._quiet = threading.Condition()
+        self._stopping = threading.Event()
+        self._switch = sys.getswitchinterval()
+        self._draining = 0
+        self.given = graph
+        self._shared = Shared(graph)
+        self._changing = threading.Lock()
+        self._install(graph, shared(graph) if self.settings.sharing else Shared(separated(graph)))
+
+    # --- the graph, and what changes in it ---
+
+    def add(self, *nodes: Node) -> None:
+        """Adds suppliers, operators, queries and consumers, also while the service runs.
+
+        What is not valid together with the rest is refused as a whole. An operator that remembers, such as
+        a query, starts with what comes from now on, even if an equal one runs already.
+        """
+        with self._changing:
+            given = self.given.with_nodes(*nodes)
+            new = [each for each in in_order(given) if each in nodes]
+            self._install(
+                given, self._shared.extended(new) if self.settings.sharing else Shared(separated(given))
+            )
+
+    def remove(self, consumer: str) -> None:
+        """Removes a consumer, and the operators that nobody else needs."""
+        with self._changing:
+            given = self.given.without(consumer)
+            self._install(
+                given, self._shared.without(consumer) if self.settings.sharing else Shared(separated(given))
+            )
+
+    def _install(self, given: Graph, arranged: Shared) -> None:
+        """Lets the service run a graph; what ran before and is still in it goes on.
+
+        Making operators may take its time (kernels are loaded, queries compiled): it is done before anything
+        is stopped for the change.
+        """
+        graph = arranged.graph
+        made = {name: _running(each) for name, each in graph.operators.items() if name not in self.operators}
+        with self._lock:
+            self.given, self._shared = given, arranged
+            self.operators.update(made)
+            for name in graph.suppliers:
+                self.suppliers.setdefault(name, RunningSupplier(name))
+            for name, each in graph.consumers.items():
+                self.consumers.setdefault(name, RunningConsumer(name, each.callback, each.queue))
+            self._drop(graph)
+            levels = graph.priorities()
+            for level in sorted(set(levels.values()), reverse=True):
+                self.by_priority.setdefault(level, Counters())
+                self.crew.fill(self._processor(level))
+            nodes: list[RunningSupplier | Reader] = [*self.suppliers.values(), *self.operators.values()]
+            nodes += self.consumers.values()
+            for node in nodes:
+                node.priority = levels[node.name]
+                node.processor = self._processor(node.priority)
+            connect(graph, nodes, self.store)
+            self.crew.rank()
+            self.admission.resize(len(self.consumers))
+            self._admit()
+            self.dispatcher.dispatch()
+
+    def _drop(self, graph: Graph) -> None:
+        """Lets go of what is not in the graph any more."""
+        for name in self.operators.keys() - graph.operators.keys():
+            self._dismiss(self.operators.pop(name))
+            self.store.rings.pop(name, None)
+        for name in self.consumers.keys() - graph.consumers.keys():
+            self._dismiss(self.consumers.pop(name))
+
+    def _dismiss(self, reader: Reader) -> None:
+        reader.admitted = False
+        reader.forget(self._shed, "removed")
+
+    @property
+    def graph(self) -> Graph:
+        """The graph as it runs: with equal operators as one, or each consumer with its own."""
+        return self._shared.graph
+
+    def _processor(self, priority: int) -> EventProcessor:
+        return self.dispatcher.level(priority if self.settings.prioritised else 0)
+
+    # --- start and stop ---
+
+    def start(self) -> Service:
+        """Starts the threads; what was pushed before is worked off now. Starting twice changes nothing."""
+        with self._lock:
+            if self.dispatcher.running:
+                return self
+            self.dispatcher.running = True
+            self.started = self.clock()
+            for processor in self.dispatcher.processors:
+                self.crew.fill(processor)
+            self.crew.rank()
+            self._switch = sys.getswitchinterval()
+            sys.setswitchinterval(self.settings.switch)
+            self._stopping = threading.Event()
+            keeper = threading.Thread(target=self._keep, args=(self._stopping,), name="kaicep-live-keeper")
+            keeper.daemon = True
+            keeper.start()
+            self.dispatcher.dispatch()
+        return self
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Stops when what runs is done; what waits stays, and goes on after another `start`.
+
+        An operator that hangs is left behind after `timeout` seconds. Stopping twice changes nothing.
+        """
+        with self._lock:
+            if not self.dispatcher.running:
+                return
+            self.dispatcher.running = False
+            seats = self.crew.dismiss()
+            self._stopping.set()
+            sys.setswitchinterval(self._switch)
+        with self._quiet:
+            self._quiet.notify_all()
+        leave(seats, timeout)
+
+    def __enter__(self) -> Service:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Waits until nothing waits and nobody works; False if that took longer than `timeout` seconds."""
+        with self._quiet:
+            self._draining += 1
+            try:
+                return self._quiet.wait_for(lambda: not self.dispatcher.running or self._is_quiet(), timeout)
+            finally:
+                self._draining -= 1
+
+    def _is_quiet(self) -> bool:
+        with self._lock:
+            return self.dispatcher.is_quiet
+
+    # --- events ---
+
+    def push(
+        self, supplier: str, payload: Any, *, created: int | None = None, wall: int | None = None
+    ) -> bool:
+        """Takes an event of a supplier; False if it was not admitted.
+
+        It is valid from `created` on (nanoseconds of the monotonic clock; now, where nothing is said).
+        `wall` is its event time in microseconds since 1970, for queries over what has no time of its own.
+        """
+        return self.push_all(((supplier, payload, created),), wall) == 1
+
+    def push_all(self, events: Iterable[tuple[str, Any, int | None]], wall: int | None = None) -> int:
+        """Takes events of several suppliers at once (name, payload, creation); tells how many it admitted."""
+        now = self.clock()
+        moment = time.time_ns() // 1000 if wall is None else wall
+        admitted = 0
+        with self._lock:
+            for name, payload, created in events:
+                supplier = self.suppliers.get(name)
+                if supplier is None:
+                    hint = did_you_mean(name, self.suppliers)
+                    raise Mistake(Diagnostic(f"no supplier is named {name}", hint=hint))
+                supplier.counters.offered += 1
+                self.by_priority[supplier.priority].offered += 1
+                if supplier.admitted:
+                    event = supplier.event(payload, now if created is None else created, now, moment)
+                    self.dispatcher.arrive(supplier, event)
+                    admitted += 1
+                else:
+                    self._shed(supplier, "admission", 1)
+            self.dispatcher.dispatch()
+        return admitted
+
+    # --- work ---
+
+    def _process(self, seat: Seat) -> None:
+        """Works the task of a seat off."""
+        assert seat.task is not None
+        reader, taken = seat.task
+        made: list[Any] = []
+        delivery: Delivery | None = None
+        failed = False
+        began = self.clock()
+        try:
+            if isinstance(reader, RunningOperator):
+                made = reader.run(taken, lambda: self.dispatcher.checkpoint(seat))
+            elif isinstance(reader, RunningConsumer) and not self._is_too_late(taken[0][1], began):
+                delivery = reader.deliver(taken[0][1], began)
+        except Exception as error:
+            failed = True
+            self._bury(reader, taken, error)
+        with self._lock:
+            if isinstance(reader, RunningOperator):
+                self._spread(reader, [event for _, event in taken], made, self.clock() - began)
+            elif delivery is not None:
+                size = _size(delivery.payload) if delivery.timely else 0
+                for counters in (reader.counters, self.by_priority[reader.priority]):
+                    counters.count(delivery.latency, delivery.timely, size)
+            elif not failed:
+                self._shed(reader, "outdated", 1)
+            self.dispatcher.finish(seat)
+
+    def _is_too_late(self, event: Event, now: int) -> bool:
+        return self.dispatcher.discard and is_outdated(event, now)
+
+    def _spread(self, operator: RunningOperator, parts: list[Event], made: list[Any], took: int) -> None:
+        operator.counters.ran += 1
+        operator.counters.busy += took
+        for payload in made:
+            event = derived(operator.seq, payload, parts)
+            operator.seq += 1
+            self.dispatcher.spread(operator, event)
+
+    def _bury(self, reader: Reader, taken: list[tuple[int, Event]], error: Exception) -> None:
+        letter = DeadLetter(reader.name, tuple(event.payload for _, event in taken), error)
+        with self._lock:
+            self.dead_letters.append(letter)
+            self.failed += 1
+            self._shed(reader, "error", 1)
+        if self._on_dead_letter is not None:
+            self._on_dead_letter(letter)
+
+    def _rest(self) -> None:
+        """Tells those who wait for the service to be quiet, if it is."""
+        if self._draining and self._is_quiet():
+            with self._quiet:
+                self._quiet.notify_all()
+
+    # --- counting, shedding, watching ---
+
+    def _shed(self, node: Reader | RunningSupplier, reason: str, count: int) -> None:
+        node.counters.shed[reason] += count
+        self.by_priority[node.priority].shed[reason] += count
+
+    def _keep(self, stopping: threading.Event) -> None:
+        """Looks after the service from time to time: who hangs, and who may be admitted."""
+        if self.real_time:
+            priorities.real_time(0, priorities.TOP)
+        before = (0, 0)
+        while not stopping.wait(_INTERVAL):
+            self._watch()
+            with self._lock:
+                delivered = sum(each.timely for each in self.by_priority.values())
+                missed = sum(
+                    each.late + sum(each.shed[reason] for reason in MISSED)
+                    for each in self.by_priority.values()
+                )
+                changed = (
+                    self.settings.admission
+                    and self.dispatcher.discard
+                    and self.admission.observe(max(0, delivered - before[0]), max(0, missed - before[1]))
+                )
+                before = (delivered, missed)
+                if changed:
+                    self._admit()
+            self._rest()
+
+    def _watch(self) -> None:
+        with self._lock:
+            found = self.crew.watch(self.clock(), self.settings.patience)
+            self.hanging.extend(found)
+        if self._on_hanging is not None:
+            for each in found:
+                self._on_hanging(each)
+
+    def _admit(self) -> None:
+        """Tells every node whether anybody who is admitted needs it."""
+        ordered = sorted(self.consumers.values(), key=lambda each: -each.priority)
+        needed: set[str] = set()
+        for each in ordered[: self.admission.admitted]:
+            needed |= {each.name, *self.graph.upstream(each.name)}
+        wanted = {up for each in self.consumers for up in (each, *self.graph.upstream(each))}
+        nodes: list[RunningSupplier | Reader] = [*self.suppliers.values(), *self.operators.values(), *ordered]
+        for node in nodes:
+            admitted = node.name in needed or node.name not in wanted
+            if node.admitted and not admitted and isinstance(node, Reader):
+                node.forget(self._shed, "admission")
+            node.admitted = admitted
+
+    def count_anew(self) -> None:
+        """Sets all figures back to nothing, such as after a time to warm up."""
+        with self._lock:
+            self.started = self.clock()
+            self.by_priority = {priority: Counters() for priority in self.by_priority}
+            nodes: list[RunningSupplier | Reader] = [*self.suppliers.values(), *self.operators.values()]
+            for node in (*nodes, *self.consumers.values()):
+                node.counters = Counters()
+
+
+def _cores() -> int:
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, found - 1)
+
+
+def _running(operator: Operator) -> RunningOperator:
+    from kaicep.live.operators import function_of
+
+    made = RunningOperator(operator.name, operator.inputs, function_of(operator), KINDS[operator.kind].each)
+    if isinstance(operator.function, Query):
+        made.places = operator.function.places
+    return made
+
+
+def _size(payload: Any) -> int:
+    """How many bytes a payload has; 0 where that cannot be said."""
+    size = getattr(payload, "nbytes", None)
+    if size is None and isinstance(payload, bytes | bytearray):
+        size = len(payload)
+    return size or 0

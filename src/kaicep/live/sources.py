@@ -1,0 +1,144 @@
+"""Where the events of `kaicep live run` come from when nothing real is connected: noise, waves, the clock."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kaicep.errors import Mistake
+from kaicep.live import priorities
+from kaicep.live.graph import problem
+from kaicep.live.nodes import Supplier
+
+__all__ = ["GENERATED", "Pulse", "Ticker", "payloads"]
+
+GENERATED: Mapping[str, tuple[str, ...]] = {
+    "noise": ("size",),
+    "wave": ("size", "frequency", "noise"),
+    "walk": ("keys", "attribute"),
+    "clock": (),
+}
+"""The sources that make events themselves, and their settings."""
+
+
+def payloads(supplier: Supplier) -> Iterator[Any]:
+    """The payloads of a supplier whose source makes them, without end."""
+    kind = supplier.source.get("kind")
+    known = GENERATED.get(str(kind), ())
+    for key in supplier.source:
+        if key not in ("kind", *known):
+            raise Mistake(problem(supplier, f"a source of kind {kind} has no {key}", ("source",), key, known))
+    return _MAKERS[str(kind)](supplier)
+
+
+def _noise(supplier: Supplier) -> Iterator[Any]:
+    import numpy as np
+
+    chance = np.random.default_rng(len(supplier.name))
+    while True:
+        yield chance.integers(0, 256, supplier.source.get("size", 512), dtype=np.uint8)
+
+
+def _wave(supplier: Supplier) -> Iterator[Any]:
+    """Bytes of a wave with noise, `frequency` turns per datapoint."""
+    import numpy as np
+
+    chance = np.random.default_rng(len(supplier.name))
+    size, turns = supplier.source.get("size", 512), supplier.source.get("frequency", 0.05)
+    at = 0
+    while True:
+        wave = 128 + 90 * np.cos(2 * np.pi * turns * (at + np.arange(size)))
+        noisy = wave + chance.normal(0, supplier.source.get("noise", 8.0), size)
+        yield np.clip(noisy, 0, 255).astype(np.uint8)
+        at += size
+
+
+def _walk(supplier: Supplier) -> Iterator[Any]:
+    """A record for one of some sensors in turn, whose value goes up and down at random."""
+    import random
+
+    chance = random.Random(supplier.name)
+    keys, attribute = int(supplier.source.get("keys", 4)), supplier.source.get("attribute", "value")
+    values = [500.0] * keys
+    number = 0
+    while True:
+        key = number % keys
+        values[key] = min(900.0, max(100.0, values[key] + chance.gauss(0, 20)))
+        yield {"sensor": f"sensor{key}", attribute: round(values[key], 1)}
+        number += 1
+
+
+def _clock(supplier: Supplier) -> Iterator[Any]:
+    while True:
+        yield time.time_ns() // 1000
+
+
+_MAKERS: Mapping[str, Callable[[Supplier], Iterator[Any]]] = {
+    "noise": _noise,
+    "wave": _wave,
+    "walk": _walk,
+    "clock": _clock,
+}
+
+
+@dataclass
+class Pulse:
+    """Something to do again and again: every `period` microseconds, first after `offset`."""
+
+    period: int
+    beat: Callable[[], Any]
+    offset: int = 0
+
+
+class Ticker:
+    """A thread that beats some pulses, each in its own rhythm, until it is stopped.
+
+    A beat that came too late is not beaten twice: the rhythm goes on from now. `late` counts those.
+    """
+
+    def __init__(self, pulses: Sequence[Pulse], real_time: bool = False) -> None:
+        self.late = 0
+        self.failed: Exception | None = None
+        self._pulses = list(pulses)
+        self._real_time = real_time
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kaicep-live-ticker", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops it, and waits for it."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        if self._real_time:
+            priorities.real_time(0, priorities.TOP)
+        now = time.monotonic_ns()
+        due = [(now + each.offset * 1000, number) for number, each in enumerate(self._pulses)]
+        heapq.heapify(due)
+        try:
+            while due:
+                at, number = due[0]
+                wait = (at - time.monotonic_ns()) / 1e9
+                if wait > 0 and self._stopping.wait(wait):
+                    return
+                if self._stopping.is_set():
+                    return
+                pulse = self._pulses[number]
+                pulse.beat()
+                period, now = pulse.period * 1000, time.monotonic_ns()
+                missed = max(0, now - at) // period
+                self.late += missed
+                heapq.heapreplace(due, (at + (missed + 1) * period, number))
+        except StopIteration:
+            return
+        except Exception as error:
+            self.failed = error

@@ -1,0 +1,59 @@
+"""The benchmark measures what it says: its graphs, its intervals, its goals, its files."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from collections import Counter
+
+import pytest
+
+from kaicep.bench import live
+from kaicep.bench.live_plots import keep
+from kaicep.live.graph import Graph
+from kaicep.live.nodes import Operator
+from kaicep.live.sharing import separated
+
+
+def test_figure_5_has_the_rates_and_sizes_of_the_paper():
+    graph = Graph.of(*live.figure5(1, 2))
+    levels = graph.priorities()
+    found = Counter(
+        (levels[each.name], 1_000_000 // (each.period or 1), each.source["size"])
+        for each in graph.suppliers.values()
+    )
+    assert found == {(3, 200, 512): 2, (2, 100, 1024): 4 * 3, (1, 50, 2048): 2}
+
+
+def test_figure_7_shares_two_spectra_and_what_is_before_them():
+    graph = Graph.of(*live.figure7(1))
+    levels = graph.priorities()
+    assert (levels["g0.fft2"], levels["g0.fft4"], levels["g0.fft5"]) == (3, 2, 1)
+    kinds = Counter(each.kind for each in graph.operators.values())
+    alone = Counter(each.kind for each in separated(graph).operators.values())
+    assert alone - kinds == {"ekf": 2, "fft": 2}
+    assert all(isinstance(each, Operator) for each in graph.operators.values())
+
+
+def test_the_interval_is_that_of_student():
+    assert live._spread([1.0]) is None
+    assert live._spread([1.0, 2.0, 3.0]) == pytest.approx(2.484, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("matplotlib"), reason="needs matplotlib")
+def test_rows_and_plots_are_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"load": each, "priorities": way, "level": "high", "p99 us": 10.0 * each, "+-": None}
+        for each in (0.5, 0.9)
+        for way in ("yes", "no")
+    ]
+    assert "no files were written" in keep({"6": rows})[0]
+    (tmp_path / "benchmarks").mkdir()
+    keep({"6": rows})
+    results = tmp_path / "benchmarks" / "results"
+    with (results / "live-figure6.csv").open(encoding="utf-8") as file:
+        assert [each["load"] for each in csv.DictReader(file)] == ["0.5", "0.5", "0.9", "0.9"]
+    assert (results / "live-figure6.svg").stat().st_size > 1000
+    assert (results / "live-figure6.png").stat().st_size > 1000

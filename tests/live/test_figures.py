@@ -1,0 +1,163 @@
+"""What is counted and how it is shown; who is admitted when there is too much; what that costs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.live.harness import LONG, Clock, Got, python, service
+
+from kaicep.live.admission import Admission
+from kaicep.live.histogram import Histogram
+from kaicep.live.metrics import figures, prometheus, recall, shown
+from kaicep.live.nodes import Operator, Supplier
+from kaicep.live.queries import Query
+from kaicep.testing import prepare
+
+
+@given(st.lists(st.integers(0, 10**10), min_size=1), st.floats(0, 100))
+def test_a_percentile_is_right_to_a_sixtieth(values, share):
+    found = Histogram()
+    for each in values:
+        found.record(each)
+    exact = sorted(values)[max(0, -(-len(values) * share // 100).__int__() - 1)]
+    assert exact <= found.percentile(share) <= exact * (1 + 1 / 60) + 1
+    assert found.percentile(100) == found.largest == max(values)
+
+
+def running_pair(**settings):
+    """A high and a low consumer, of suppliers of their own."""
+    got = Got()
+    running = service(
+        Supplier("a", 10_000, 10_000),
+        Supplier("b", 10_000, 10_000),
+        python("o", "a", lambda each: each),
+        python("p", "b", lambda each: each),
+        got.consumer("airbag", "o", 3),
+        got.consumer("report", "p", 1),
+        clock=Clock(),
+        **settings,
+    )
+    return running, got
+
+
+def test_everything_is_counted_by_priority():
+    running, _ = running_pair()
+    with running:
+        running.push("a", b"four")
+        running.push("b", 1)
+        running.push("b", 2)
+        assert running.drain(LONG)
+        found = figures(running)
+    assert json.loads(json.dumps(found)) == found
+    high, low = found["levels"]["3"], found["levels"]["1"]
+    assert (high["offered"], high["delivered"], high["timely"], high["late"], high["bytes"]) == (
+        1,
+        1,
+        1,
+        0,
+        4,
+    )
+    assert low["timely"] + low["lost"] == low["offered"] == 2
+    assert low["queues"] == {"input": 0, "pending": 0, "moving": 0}
+    assert found["consumers"]["airbag"]["recall"] == 1
+
+
+def test_figures_for_prometheus_and_for_a_person():
+    running, _ = running_pair()
+    with running:
+        running.push("a", 1)
+        assert running.drain(LONG)
+        found = figures(running)
+    text = prometheus(found)
+    assert 'kaicep_live_timely_total{priority="3"} 1\n' in text
+    assert 'kaicep_live_shed_total{priority="1",reason="outdated"} 0\n' in text
+    assert 'kaicep_live_latency_seconds{priority="3",quantile="0.99"}' in text
+    for line in text.splitlines():
+        assert line.startswith(("# HELP kaicep_live_", "# TYPE kaicep_live_", "kaicep_live_"))
+    table = shown(found).splitlines()
+    assert table[2].split()[:3] == ["level", "timely", "late"]
+    assert [row.split()[0] for row in table[3:5]] == ["high", "low"]
+
+
+def test_the_least_important_are_left_out_first_and_come_back_one_by_one():
+    admission = Admission(8)
+    for _ in range(4):
+        admission.observe(delivered=10, missed=30)
+    assert admission.admitted == 5
+    for _ in range(6):
+        admission.observe(delivered=10, missed=0)
+    assert admission.admitted == 6
+
+
+def test_a_hiccup_leaves_nobody_out():
+    admission = Admission(8)
+    for number in range(20):
+        assert not admission.observe(delivered=10, missed=10 if number % 2 else 0)
+
+
+def test_a_try_that_fails_makes_the_next_one_wait_longer():
+    admission = Admission(8)
+    waits = []
+    for _ in range(3):
+        while admission.admitted > 4:
+            admission.observe(1, 1)
+        waited = 0
+        while admission.admitted == 4 or waited == 0:
+            admission.observe(100, 0)
+            waited += 1
+        waits.append(waited)
+    assert waits == [6, 12, 24]
+
+
+def test_who_is_not_admitted_costs_nothing_and_is_counted():
+    running, got = running_pair()
+    with running:
+        with running.dispatcher.lock:
+            running.admission.admitted = 1
+            running._admit()
+        assert running.push("a", 1)
+        assert not running.push("b", 2)
+        assert running.drain(LONG)
+        found = figures(running)
+    assert got.payloads("airbag") == [1]
+    assert running.operators["p"].counters.ran == 0
+    assert found["levels"]["1"]["shed"]["admission"] == 1
+    assert found["consumers"]["report"]["recall"] == 0
+    assert found["consumers"]["airbag"]["recall"] == 1
+
+
+def test_what_is_waiting_goes_when_its_consumer_is_left_out():
+    got = Got()
+    running = service(
+        Supplier("a"), Supplier("b"), python("both", "a b"), got.consumer("low", "both"), clock=Clock()
+    )
+    with running:
+        running.push("a", 1)
+        assert running.drain(LONG)
+        for admitted in (0, 1):
+            with running.dispatcher.lock:
+                running.admission.admitted = admitted
+                running._admit()
+        running.push("a", 2)
+        running.push("b", 2)
+        assert running.drain(LONG)
+    assert got.payloads("low") == [(2, 2)]
+
+
+def test_a_match_of_two_events_is_lost_with_either():
+    text = "SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b) WINDOW (?a, ?b, 10s)"
+    query = Query.of(prepare({"q.chi": text}, {"s": "event | ts | x\none | 0 | 1"}))
+    got = Got()
+    running = service(
+        Supplier("s", type="records"),
+        Operator("q", "query", ("s",), {"query": "q.chi"}, query),
+        got.consumer("c", "q"),
+        clock=Clock(),
+    )
+    running.suppliers["s"].counters.offered = 10
+    running.suppliers["s"].counters.shed["admission"] = 1
+    assert recall(running, "s") == pytest.approx(0.9)
+    assert recall(running, "q") == recall(running, "c") == pytest.approx(0.81)
