@@ -118,10 +118,17 @@ def _on_spark_batch(run: Run) -> list[Match]:
     return run_batch(run)
 
 
+def _on_spark_stream(run: Run) -> list[Match]:
+    from kaicep.hosts.spark.finite import run_stream
+
+    return run_stream(run)
+
+
 HOSTS: Mapping[str, Callable[[Run], list[Match]]] = {
     "inprocess": _in_process,
     "reference": _on_reference,
     "spark-batch": _on_spark_batch,
+    "spark-stream": _on_spark_stream,
 }
 """Where a plan can run."""
 

@@ -35,9 +35,11 @@ def test_a_wrong_name_is_told_with_the_right_ones():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_json_has_the_machine_and_the_rows(name):
+def test_json_has_the_machine_and_the_rows(name, request):
     if name == "peers" and (reason := jvm.missing()):
         pytest.skip(reason)
+    if name == "spark":
+        request.getfixturevalue("spark")
     result = invoke(name, "--quick", "--json")
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)

@@ -23,6 +23,7 @@ for _name, _result, _arguments in (
     ("realloc", ctypes.c_int64, [ctypes.c_int64] * 2),
     ("free", None, [ctypes.c_int64]),
     ("memmove", ctypes.c_int64, [ctypes.c_int64] * 3),
+    ("malloc_usable_size", ctypes.c_int64, [ctypes.c_int64]),
     ("memset", ctypes.c_int64, [ctypes.c_int64, ctypes.c_int, ctypes.c_int64]),
 ):
     getattr(_LIBRARY, _name).restype = _result
@@ -49,8 +50,18 @@ def _njit(*given: Any, **_: Any) -> Any:
 
 
 def _external(name: str, _: object) -> Any:
-    function = getattr(_LIBRARY, name)
+    function = _moved if name == "realloc" else getattr(_LIBRARY, name)
     return lambda *args: function(*(int(each) for each in args))
+
+
+def _moved(address: int, size: int) -> int:
+    """Memory that grows always moves, and what stood there before is spoilt: nobody may look at it again."""
+    made: int = _LIBRARY.malloc(size)
+    known = _LIBRARY.malloc_usable_size(address)
+    _LIBRARY.memmove(made, address, min(known, size))
+    _LIBRARY.memset(address, 0xA5, known)
+    _LIBRARY.free(address)
+    return made
 
 
 def _type(*_: object) -> None:
@@ -60,6 +71,7 @@ def _type(*_: object) -> None:
 def memory() -> ModuleType:
     """`kernel.compiled.memory` without Numba."""
     text = Path(real.__file__).read_text(encoding="utf-8")
+    text = text.replace("max(2 * old, 1024, end)", "end")  # an arena has room for what is in it, and no more
     head, rest = text.split("from llvmlite import", 1)
     rest = rest.split("\n", 5)[5]
     made = ModuleType("plain_memory")

@@ -171,6 +171,16 @@ def test_a_shape_with_many_events_when_it_is_really_compiled(name: str) -> None:
         assert case.compiled(random.Random(seed), (1, 7, 50, 300)) == wanted
 
 
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("match", ["any", "next", "strict"])
+def test_a_loop_that_goes_on_in_memory_that_moves(match: str) -> None:
+    text = """SELECT ?a.k AS k, ?b.x AS xs, FIRST(?b.x) AS first FROM (?a, s), (?b, s)
+        SEQ (?a, ?b+) WINDOW (?a, ?b, 4s) PARTITION BY ?a.k MATCH """
+    case = Case(text + match, many(60, 2))
+    assert case.reason is None
+    assert case.compiled(random.Random(1), (60,)) == case.interpreted()
+
+
 def test_matches_come_in_pieces_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "CHUNK", 5)
     case = Case(SHAPES["a rise"], many(200, 3))

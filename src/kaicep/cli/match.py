@@ -118,9 +118,6 @@ def _check_host(host: str) -> None:
 
     if host in HOSTS:
         return
-    available = f"available: {', '.join(HOSTS)}"
-    if host in _HOSTS:
-        raise Mistake(Diagnostic(f"--host {host}: this version has no such host yet", hint=available))
     raise Mistake(Diagnostic(f"--host {host}: there is no such host", hint=did_you_mean(host, HOSTS)))
 
 

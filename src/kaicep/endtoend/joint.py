@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -106,7 +106,13 @@ class HandOff:
 
     With a `mark`, it goes on where another one stood when it was lost: what was certain then is not told
     again. Of a windowed query that takes the last window before the mark, once more and in silence; of
-    any other, a `saved` state of its engine from before the mark, and what came since then.
+    any other, a `saved` state of its engine from before the mark, or else all that the archive has.
+
+    Those who were told may have come differently far. `later` are the marks of those who are ahead, in
+    order; `leg` says how many of these were passed, so that what is found meanwhile is news to those
+    only whose marks come before. Without a `mark`, somebody was told nothing yet.
+
+    A query that begins at a position, and not at a time, sees nothing of what lies before `since`.
     """
 
     def __init__(
@@ -117,14 +123,19 @@ class HandOff:
         settings: Settings | None = None,
         mark: Mark | None = None,
         saved: tuple[Mark, bytes] | None = None,
+        later: Sequence[Mark] = (),
+        since: Cut | None = None,
     ) -> None:
         self.history = history
         self.snapshot = snapshot
         self.lateness = lateness
         self.engine = _engine(history, snapshot, lateness, settings)
+        self.leg = 0
         self._mark = mark
         self._saved = saved
-        self._seam = Seam(snapshot.cut if mark is None else mark.cut)
+        self._later = tuple(later)
+        self._since = since
+        self._seam = Seam(snapshot.cut)
         self._done = False
 
     @property
@@ -139,44 +150,60 @@ class HandOff:
 
     def past(self) -> Iterator[list[Match]]:
         """Works through the archive; when it is done, the engine stands where the source stood then."""
-        if self._mark is None:
-            settled = _settled(self.snapshot, self.lateness)
-            yield from replayed(self.history, self.engine, self.snapshot, "hybrid", True, reach=settled)
-            yield _stand(self.engine, self.snapshot)
-        else:
-            for _ in self._recover(self._mark):
-                yield []
-            self._seam.reach(self.snapshot)
+        at, low = self._since, -math.inf
+        if self._mark is not None:
+            at, low = yield from self._recover(self._mark)
+        for mark in self._later:
+            yield from self._leg(at, mark.cut, low)
+            yield self.engine.settle(mark.standing)
+            at, low = mark.cut, mark.watermark
+            self.leg += 1
+        yield from self._leg(at, self.snapshot.cut, low, _settled(self.snapshot, self.lateness))
+        yield _stand(self.engine, self.snapshot)
         self._done = True
         yield self._go_on()
 
-    def _recover(self, mark: Mark) -> Iterator[list[Match]]:
+    def _recover(self, mark: Mark) -> Generator[list[Match], None, tuple[Cut, float]]:
         """Brings the engine to where it stood at the mark; what it finds on the way has been told."""
         reach = reach_of(self.history.program)
-        if reach < math.inf:
-            low = mark.watermark - reach
-            bounds = Interval(low=int(low)) if low > -math.inf else Interval()
-            before = Snapshot(self.snapshot.tables, mark.cut)
-            yield from replayed(self.history, self.engine, before, "hybrid", True, bounds, -math.inf)
-            yield self.engine.settle(mark.standing)
-        elif self._saved is not None:
+        if self._saved is not None:
             then, state = self._saved
             self.engine.restore(state)
-            between = Seam(then.cut)
-            between.reach(Snapshot(self.snapshot.tables, mark.cut))
-            yield self.engine.push(between.take())
-            yield self.engine.settle(mark.standing)
+            way = self._leg(then.cut, mark.cut, then.watermark)
         else:
-            raise Failure(
-                f"{', '.join(self._names())}: no WINDOW bounds what it needs, and no state was saved"
-            )
+            way = self._leg(self._since, mark.cut, mark.watermark - reach)
+        for _ in way:
+            yield []
+        self.engine.settle(mark.standing)
+        return mark.cut, mark.watermark
 
-    def _names(self) -> list[str]:
-        return [each.name for each in self.history.program.queries]
+    def _leg(
+        self, after: Cut | None, until: Cut, low: float, reach: float = -math.inf
+    ) -> Iterator[list[Match]]:
+        """Puts through the engine what the archive has between two cuts, in order of time.
+
+        Nothing of that is earlier than `low`, but what is late. A part that was silent at the first cut, and
+        is not in between, holds the others back again.
+        """
+        if after is not None:
+            parts, *rest = self.engine.standing
+            moved = {(name, part) for name, part, _ in until.beyond(after)}
+            self.engine.settle(
+                [[[*each[:4], each[4] and (each[0], each[1]) not in moved] for each in parts], *rest]
+            )
+        since = Snapshot({}, after) if after is not None else None
+        stretch = Snapshot(self.snapshot.tables, until, since)
+        bounds = Interval(low=int(low)) if low > -math.inf else Interval()
+        yield from replayed(self.history, self.engine, stretch, "hybrid", True, bounds, reach)
 
     def live(self, stretch: Stretch) -> list[Match]:
         """Takes what the live source has; nothing is answered before the past is."""
-        self._seam.offer(stretch)
+        return self.live_all([stretch])
+
+    def live_all(self, stretches: Iterable[Stretch]) -> list[Match]:
+        """Takes what several parts have, as having come at once."""
+        for each in stretches:
+            self._seam.offer(each)
         return self._go_on() if self._done else []
 
     def poll(self, snapshot: Snapshot) -> list[Match]:
@@ -187,6 +214,10 @@ class HandOff:
     def idle(self, stream: str, part: int) -> list[Match]:
         """A part has been silent for so long that it holds nobody back."""
         return self.engine.idle(stream, part) if self._done else []
+
+    def has_passed(self, event: Event) -> bool:
+        """Whether it went on as if this event would not come."""
+        return self._done and self.engine.has_passed(event)
 
     def finish(self) -> list[Match]:
         """The source has ended; the rest of the matches."""
@@ -344,20 +375,28 @@ def _source(plan: QueryPlan) -> Pattern | WindowAggregate | None:
 
 
 def reach_of(program: Program) -> float:
-    """How far back the events of a match of any of the queries can lie: infinity where nothing bounds it."""
-    reach = 0.0
-    for plan in program.queries:
-        source = _source(plan)
-        if isinstance(source, WindowAggregate):
-            reach = max(reach, source.window.width if source.window.width is not None else math.inf)
-        elif isinstance(source, Pattern) and len(source.chains) + len(loops_of(source.sequence)) > 1:
-            every = set(map(_variable, source.chains))
-            widths = [each.width for each in source.windows if every <= {*each.variables, *_absent(source)}]
-            forgets = source.skip == "none"  # what was skipped depends on all before
-            reach = max(reach, min(widths, default=math.inf), source.deadline or 0) if forgets else math.inf
-        elif source is None:
-            return math.inf
-    return reach
+    """How far back the events of a match of any of the queries can lie: infinity where nothing bounds it.
+
+    A query that reads the output of another reaches as far as both together.
+    """
+    reach: dict[str, float] = {}
+    for plan in program.queries:  # each comes after those that it reads
+        below = max((reach[name] for name in plan.reads if name in reach), default=0.0)
+        reach[plan.name] = _own_reach(plan) + below
+    return max(reach.values(), default=0.0)
+
+
+def _own_reach(plan: QueryPlan) -> float:
+    source = _source(plan)
+    if isinstance(source, WindowAggregate):
+        return source.window.width if source.window.width is not None else math.inf
+    if source is None or source.skip != "none":  # what was skipped depends on all before
+        return math.inf
+    if len(source.chains) + len(loops_of(source.sequence)) == 1:
+        return source.deadline or 0.0
+    every = set(map(_variable, source.chains))
+    widths = [each.width for each in source.windows if every <= {*each.variables, *_absent(source)}]
+    return max(min(widths, default=math.inf), source.deadline or 0.0)
 
 
 def _absent(pattern: Pattern) -> set[str]:

@@ -1,4 +1,4 @@
-"""The service over HTTP, and the console.
+"""The service of a running deployment over HTTP, and the other side of it.
 
-Requests about a running deployment enter; its state and its matches leave. Empty so far.
+Requests about a deployment enter; its state and its matches leave. A query from outside is tried out first.
 """

@@ -24,7 +24,7 @@ from kaicep.connectors.shape import Form
 from kaicep.connectors.sources.push import PushSource
 from kaicep.errors import Diagnostic, Failure, Mistake
 
-__all__ = ["HttpOptions", "HttpSource"]
+__all__ = ["HttpOptions", "HttpSource", "is_loopback"]
 
 _PATH = "/events"
 _CONNECTIONS = 64
@@ -58,7 +58,7 @@ class HttpSource(PushSource):
         self._options = options
         where = f"stream {form.stream}"
         self._token = secret(options.token, where)
-        if self._token is None and not _is_loopback(options.host):
+        if self._token is None and not is_loopback(options.host):
             raise Mistake(
                 Diagnostic(
                     f"{where}: host {options.host} can be reached by others, and there is no token",
@@ -102,10 +102,10 @@ class HttpSource(PushSource):
         return Record(0, seq, seq + 1, "http", fields, raw.decode(errors="replace"), reason)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address.
 
-    >>> _is_loopback("localhost"), _is_loopback("::1"), _is_loopback("0.0.0.0")
+    >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, False)
     """
     try:

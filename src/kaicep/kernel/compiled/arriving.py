@@ -43,6 +43,8 @@ class Arriving(Layout):
         lines = taken(inner)
         ids = arrival.id_prefix(arrival.step.target) if ("idl",) in store.fields else ("", "")
         fields = [self._put(arrival, store, what, ids) for what in list(store.fields)]
+        if store is arrival.store:  # room for the new entry may move the one that it is made from
+            fields = [inner.local(each) for each in fields]
         lines += taken(inner)
         base = self.base(store)
         put = [find.replace("slot =", "other ="), f"at, step = reserve(S, {base}, other)"]

@@ -79,7 +79,8 @@ class CompiledPattern:
 
     The arrays of the `Matches` that `feed` and `advance` give out are written again by the next call of
     either. Where there are many matches, `feed` gives them out in pieces, each valid until the next is
-    asked for; it has done its work when the last has been taken.
+    asked for; it has done its work when the last has been taken. Who pushes single events feeds one and the
+    same table again and again, with other values in its arrays: then nothing has to be looked up anew.
     """
 
     def __init__(
@@ -514,7 +515,7 @@ class Identities(Mapping[str, Refs]):
 
     def take(self, rows: Array | slice) -> Identities:
         """Those of some matches, none of which has a loop."""
-        made = {name: (seq[rows], where[rows], None) for name, (seq, where, _) in self._words.items()}
+        made: _Words = {name: (seq[rows], where[rows], None) for name, (seq, where, _) in self._words.items()}
         return Identities(lambda: made)
 
     def __len__(self) -> int:
