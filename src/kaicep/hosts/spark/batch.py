@@ -1,0 +1,196 @@
+"""The host over finite data: DataFrames of events in, a DataFrame of matches out.
+
+Nothing runs until the matches are asked for. Events are filtered and joined in the JVM, moved once to
+where they meet (by bucket of the key, by slice of time, or all to one task), sorted there, and given to an
+engine. Each match belongs to the slice of its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from kaicep.hosts.spark.expressions import NotNative, key_column
+from kaicep.hosts.spark.job import Job, in_order, job_of, row_by_row
+from kaicep.hosts.spark.layout import layouts_of
+from kaicep.hosts.spark.output import MATCHES, match_of, presented, tables
+from kaicep.hosts.spark.physical import Part, physical
+from kaicep.hosts.spark.prefilter import candidates
+from kaicep.hosts.spark.session import own_session, told
+from kaicep.hosts.spark.wire import Layout, rows_of
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.events import Event, Match
+from kaicep.plan.nodes import Program
+
+__all__ = ["BUCKETS", "bucket", "gathered", "match_batch", "run_batch", "run_batches", "thinned"]
+
+BUCKETS = 16
+"""How many buckets, or slices, there are where nobody says; it does not depend on the machine."""
+
+Frames = Callable[[Layout], Mapping[str, DataFrame]]
+"""The events of each stream, as the rows of a layout."""
+
+
+def match_batch(
+    frames: Frames, program: Program, catalog: Catalog, knowledge: Knowledge, buckets: int = BUCKETS
+) -> DataFrame:
+    """The matches of queries over finite streams."""
+    found = [
+        _matches(part, frames, catalog, knowledge, buckets) for part in physical(program, catalog, knowledge)
+    ]
+    return presented(reduce(DataFrame.union, found), program)
+
+
+def _matches(part: Part, frames: Frames, catalog: Catalog, knowledge: Knowledge, buckets: int) -> DataFrame:
+    _, layout = layouts_of([part], catalog)
+    job = job_of(Program(part.queries), catalog, knowledge, layout)
+    rows = thinned(part, frames(layout), layout, catalog, knowledge, buckets)
+    if part.way == "rows":
+        return rows.mapInArrow(_each_row(job), MATCHES)
+    ordered = gathered(part, rows, buckets)
+    if part.way == "slices":
+        return ordered.groupBy("_bucket", "_low", "_high").applyInArrow(_each_slice(job), MATCHES)
+    return ordered.groupBy("_bucket").applyInArrow(_each_bucket(job), MATCHES)
+
+
+def thinned(
+    part: Part,
+    frames: Mapping[str, DataFrame],
+    layout: Layout,
+    catalog: Catalog,
+    knowledge: Knowledge,
+    buckets: int,
+) -> DataFrame:
+    """The events that the queries of a part may use, with the numbers of their buckets."""
+    some: list[DataFrame] = []
+    for stream, rows in frames.items():
+        marked, wanted = candidates(rows, stream, part, layout, catalog, knowledge)
+        number = bucket(part, stream, layout, buckets).alias("_bucket")
+        some.append(marked.where(wanted).select(*layout.names(), number))
+    return reduce(DataFrame.union, some)
+
+
+def gathered(part: Part, rows: DataFrame, buckets: int) -> DataFrame:
+    """The events moved to where they meet, and sorted there."""
+    if part.way == "slices":
+        cut = _sliced(rows, part, buckets).repartition(buckets, "_bucket")
+        return cut.sortWithinPartitions("_bucket", "_low", "_high", "_ts")
+    spread = rows.repartition(buckets if part.way == "buckets" else 1, "_bucket")
+    return spread.sortWithinPartitions("_bucket", "_ts")
+
+
+def bucket(part: Part, stream: str, layout: Layout, buckets: int) -> Column:
+    """The number of an event's bucket."""
+    if part.way != "buckets":
+        return sf.lit(0)
+    try:
+        key = [key_column(each, stream, layout) for each in part.key]
+    except NotNative:
+        return sf.lit(0)
+    return sf.pmod(sf.xxhash64(*key), sf.lit(buckets)).cast("int")
+
+
+def _sliced(rows: DataFrame, part: Part, slices: int) -> DataFrame:
+    """Each event in its own slice of time, and in those whose matches it can still be part of.
+
+    The first and the last instant are found by Spark, in the same run.
+    """
+    edges = rows.agg(sf.min("_ts").alias("_from"), sf.max("_ts").alias("_to"))
+    # Matches may end up to a window after the last event. A slice narrower than that would be all overlap.
+    width = sf.greatest(
+        sf.floor((sf.col("_to") + sf.lit(part.window) - sf.col("_from")) / sf.lit(slices)) + sf.lit(1),
+        sf.lit(2 * (part.window + part.ahead) + 1),
+    ).cast("bigint")
+    spread = rows.crossJoin(sf.broadcast(edges.select("_from", width.alias("_width"))))
+    since = sf.col("_ts") - sf.col("_from")
+    first = _div(sf.greatest(since - sf.lit(part.ahead), sf.lit(0)), sf.col("_width"))
+    last = _div(since + sf.lit(part.window), sf.col("_width"))
+    several = spread.drop("_bucket").withColumn("_bucket", sf.explode(sf.sequence(first, last)))
+    low = sf.col("_from") + sf.col("_bucket") * sf.col("_width")
+    placed = several.withColumn("_low", low).withColumn("_high", low + sf.col("_width"))
+    return placed.drop("_from", "_width")
+
+
+def _div(left: Column, right: Column) -> Column:
+    """Whole division of numbers that are not negative, exact for all of them."""
+    return sf.try_divide(left - sf.pmod(left, right), right).cast("bigint")
+
+
+def _each_row(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from tables(row_by_row(job, batches))
+
+    return work
+
+
+_Grouped = Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _each_bucket(job: Job) -> _Grouped:
+    def work(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from tables(in_order(job, batches))
+
+    return work
+
+
+def _each_slice(job: Job) -> _Grouped:
+    def work(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        low, high = key[1].as_py(), key[2].as_py()
+        own = (each for each in in_order(job, batches) if low <= each.end < high)
+        yield from tables(own)
+
+    return work
+
+
+_FEW = 2
+"""How many buckets there are where the events fit into this process."""
+
+
+class Run(Protocol):
+    """What this host needs of a run."""
+
+    program: Program
+    catalog: Catalog
+    knowledge: Knowledge
+    batches: Sequence[Sequence[Event]]
+
+
+def run_batch(run: Run) -> list[Match]:
+    """All matches of a run, in the order of their end, then of their id."""
+    return run_batches([run])[0]
+
+
+def run_batches(runs: Sequence[Run]) -> list[list[Match]]:
+    """All matches of several runs, by one job of Spark's."""
+    spark = own_session()
+    matches: list[list[Match]] = [[] for _ in runs]
+    with told():
+        found = [
+            match_batch(_frames(spark, run), run.program, run.catalog, run.knowledge, _FEW).select(
+                sf.lit(owner).alias("owner"), "match"
+            )
+            for owner, run in enumerate(runs)
+        ]
+        for row in reduce(DataFrame.union, found).collect():
+            matches[row["owner"]].append(match_of(row["match"]))
+    return [sorted(some, key=lambda match: (match.end, match.id)) for some in matches]
+
+
+def _frames(spark: SparkSession, run: Run) -> Frames:
+    events = [each for batch in run.batches for each in batch if not each.late]
+
+    def frames(layout: Layout) -> dict[str, DataFrame]:
+        return {
+            stream: spark.createDataFrame(
+                pa.Table.from_batches([rows_of((e for e in events if e.stream == stream), layout)])
+            )
+            for stream in layout.streams
+        }
+
+    return frames

@@ -1,0 +1,119 @@
+"""The clock of a stream in Spark: which events are late, and how far every part of the sources has come.
+
+Events meet in buckets, but whether one is late depends on its whole part (semantics 1), and a bucket that
+gets no event must still learn that time has passed. So before events are spread, each batch of rows is put
+into the order of its positions; every row then knows the latest time before it in the batch (`_prev`), and
+each part of a source leaves one row more for all buckets: the stretch of positions (`_chunk` to `_last`) and
+the latest time in it. A bucket puts the stretches together and knows as much as if it had seen every event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from kaicep.errors import Failure
+
+__all__ = ["CLOCK", "END", "EVENT_ROW", "NEVER", "Clock", "clocked", "clocked_type"]
+
+EVENT_ROW, CLOCK, END = 0, 1, 2
+"""The kinds of rows: an event, how far a part has come, the end of all input."""
+
+NEVER = -(2**63)
+"""A time before all others."""
+
+Place = tuple[int, int]
+"""A part of a source: the number of its stream, and its own."""
+
+
+def clocked(everybody: Mapping[int, Sequence[int]]) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow`; `everybody` are the buckets that a stream's time matters to."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in batches:
+            if rows.num_rows:
+                yield _with_clock(rows, everybody)
+
+    return work
+
+
+def clocked_type(rows: DataFrame) -> str:
+    """The columns of the rows that `clocked` makes of these."""
+    fields = [f"{field.name} {field.dataType.simpleString()}" for field in rows.schema.fields]
+    return ", ".join([*fields, "_prev bigint", "_chunk bigint", "_last bigint"])
+
+
+def _with_clock(rows: pa.RecordBatch, everybody: Mapping[int, Sequence[int]]) -> pa.RecordBatch:
+    stream, part, seq, ts, kind = (
+        rows.column(name).to_numpy(zero_copy_only=False)
+        for name in ("_stream", "_part", "_seq", "_ts", "_kind")
+    )
+    order = np.lexsort((seq, part, stream, kind))
+    stream, part, seq, ts, kind = (each[order] for each in (stream, part, seq, ts, kind))
+    prev, chunk = np.full(len(ts), NEVER), seq.copy()
+    edges = np.flatnonzero((np.diff(stream) != 0) | (np.diff(part) != 0) | (np.diff(kind) != 0)) + 1
+    marks: list[dict[str, Any]] = []
+    for low, high in zip([0, *edges], [*edges, len(ts)], strict=True):
+        if kind[low] != EVENT_ROW:
+            continue
+        latest = np.maximum.accumulate(ts[low:high])
+        prev[low + 1 : high] = latest[:-1]
+        chunk[low:high] = seq[low]
+        mark = {"_stream": stream[low], "_part": part[low], "_seq": seq[low], "_ts": latest[-1]}
+        mark |= {"_kind": CLOCK, "_chunk": seq[low], "_last": seq[high - 1], "_prev": NEVER}
+        marks.append({**mark, "_to": list(everybody[int(stream[low])])})
+    kept = rows.take(pa.array(order))
+    for name, values in (("_prev", prev), ("_chunk", chunk), ("_last", seq)):
+        kept = kept.append_column(name, pa.array(values, pa.int64()))
+    kept = kept.filter(pc.greater(pc.list_value_length(kept.column("_to")), 0))
+    together = pa.Table.from_batches([kept, pa.RecordBatch.from_pylist(marks, kept.schema)])
+    return together.combine_chunks().to_batches()[0]
+
+
+class Clock:
+    """How far every part of the sources has come, as a bucket knows it."""
+
+    def __init__(
+        self, lateness: int, waits: Sequence[Place], latest: Mapping[Place, int] | None = None
+    ) -> None:
+        self.lateness = lateness
+        self.latest: dict[Place, int] = {**dict.fromkeys(waits, NEVER), **(latest or {})}
+
+    def late(self, rows: pa.RecordBatch) -> Any:
+        """Which of the rows of one batch are late, as an array of truth; takes note of all of them."""
+        columns = ("_stream", "_part", "_ts", "_kind", "_prev", "_chunk", "_last")
+        stream, part, ts, kind, prev, chunk, last = (
+            rows.column(name).to_numpy(zero_copy_only=False) for name in columns
+        )
+        before = np.full(len(ts), NEVER)
+        marks = np.flatnonzero(kind == CLOCK)
+        for place in sorted({(int(stream[each]), int(part[each])) for each in marks}):
+            own = sorted(
+                (int(chunk[each]), int(last[each]), int(ts[each]))
+                for each in marks
+                if (stream[each], part[each]) == place
+            )
+            latest, end = self.latest.get(place, NEVER), NEVER
+            here = (stream == place[0]) & (part == place[1]) & (kind == EVENT_ROW)
+            for low, high, time in own:
+                if low <= end:
+                    raise Failure(
+                        "the rows of one part of the source come in several orders: match them before they "
+                        "are repartitioned"
+                    )
+                before[here & (chunk == low)] = latest
+                latest, end = max(latest, time), high
+            self.latest[place] = latest
+        newest = np.maximum(before, prev)
+        return (newest != NEVER) & (ts < newest - self.lateness)
+
+    @property
+    def watermark(self) -> int | None:
+        """No event that is not late can be below this; None where nothing is known."""
+        least = min(self.latest.values(), default=NEVER)
+        return None if least == NEVER else least - self.lateness

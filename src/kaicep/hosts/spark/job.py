@@ -1,0 +1,100 @@
+"""What travels to the workers: the queries and what they are resolved against, and how events run there."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kaicep.errors import Failure
+from kaicep.hosts.inprocess import MANY, Engine, Settings
+from kaicep.hosts.spark.wire import Layout, push
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.events import Match
+from kaicep.plan.nodes import Program
+
+__all__ = ["Job", "Opened", "in_order", "job_of", "opened", "row_by_row"]
+
+_MOST_JOBS = 16
+_FULL = 10_000
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The queries on a worker."""
+
+    program: Program
+    catalog: Catalog
+    knowledge: Knowledge
+    layout: Layout
+
+    def engine(self, kernel: str = "auto", events: int = 0) -> Engine:
+        """An engine that has seen nothing; about so many events will come."""
+        settings = Settings(kernel=kernel, events=events)
+        return Engine(self.program, self.catalog, self.knowledge, settings=settings)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The same as bytes, for the way; a worker opens it once, and then knows it by its fingerprint."""
+
+    payload: bytes
+    fingerprint: str
+
+
+def job_of(program: Program, catalog: Catalog, knowledge: Knowledge, layout: Layout) -> Job:
+    """Packs queries for the way."""
+    payload = pickle.dumps(Opened(program, catalog, knowledge, layout), protocol=5)
+    return Job(payload, blake2b(payload, digest_size=16).hexdigest())
+
+
+_OPEN: dict[str, Opened] = {}
+
+
+def opened(job: Job) -> Opened:
+    """The queries of a job, unpacked once in each worker process; the last few are kept."""
+    found = _OPEN.pop(job.fingerprint, None) or pickle.loads(job.payload)
+    assert isinstance(found, Opened)
+    if len(_OPEN) >= _MOST_JOBS:
+        del _OPEN[next(iter(_OPEN))]
+    _OPEN[job.fingerprint] = found
+    return found
+
+
+def in_order(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[Match]:
+    """The matches of rows that come in the order of their time."""
+    found = opened(job)
+    engine: Engine | None = None
+    now: int | None = None
+    for rows in batches:
+        if not rows.num_rows:
+            continue
+        engine = engine or found.engine(events=_expected(rows))
+        edges = pc.min_max(rows.column("_ts")).as_py()
+        if now is not None and edges["min"] < now:
+            raise Failure("Spark gave the events of a bucket out of order: please report this")
+        now = edges["max"]
+        yield from push(engine, rows, found.layout)
+        yield from engine.advance(edges["max"])
+    if engine is not None:
+        yield from engine.finish()
+
+
+def row_by_row(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[Match]:
+    """The matches of a query about single events; the order says nothing, so every batch is a whole."""
+    found = opened(job)
+    for rows in batches:
+        if rows.num_rows:
+            engine = found.engine(events=_expected(rows))
+            yield from push(engine, rows, found.layout)
+            yield from engine.finish()
+
+
+def _expected(rows: pa.RecordBatch) -> int:
+    """How many events there may be: a full batch is one of many."""
+    return MANY if rows.num_rows >= _FULL else rows.num_rows

@@ -1,0 +1,139 @@
+"""Matches as rows. The kernel gives `MATCHES`; what a user sees is made of them in the JVM, when asked for.
+
+`select` is a struct of the selected columns, typed; a term of EP-SPARQL is a struct as in the JSON results
+format of SPARQL. With several queries it has the columns of all of them, and one that two queries give
+different types is text. `match` is the line that `kaicep match` prints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kaicep.plan.events import Match
+from kaicep.plan.nodes import Program, Project, Solutions, Triples
+from kaicep.plan.time import parse_time
+from kaicep.plan.types import Type
+
+__all__ = ["MATCHES", "match_of", "presented", "row_of", "tables"]
+
+MATCHES = "query string, id string, start bigint, end bigint, match string"
+"""What the kernel gives of each match; times are microseconds."""
+
+_ARROW = pa.schema(
+    [
+        ("query", pa.string()),
+        ("id", pa.string()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("match", pa.string()),
+    ]
+)
+_TYPES: Mapping[Type | None, DataType] = {
+    Type.BOOL: BooleanType(),
+    Type.INT64: LongType(),
+    Type.FLOAT64: DoubleType(),
+    Type.STRING: StringType(),
+    Type.TIMESTAMP: TimestampType(),
+    None: StringType(),
+}
+_TERM = StructType([StructField(name, StringType()) for name in ("type", "value", "datatype", "xml:lang")])
+
+
+def presented(rows: DataFrame, program: Program, *more: str) -> DataFrame:
+    """The rows as a user sees them; `more` are columns that stay as they are."""
+    return rows.select(
+        "query",
+        "id",
+        sf.timestamp_micros("start").alias("start"),
+        sf.timestamp_micros("end").alias("end"),
+        *_selected(program),
+        sf.get_json_object("match", "$.events").alias("events"),
+        "match",
+        *more,
+    )
+
+
+def _selected(program: Program) -> Iterator[Column]:
+    columns: dict[str, DataType] = {}
+    for query in program.queries:
+        for name, type in _columns(query.root):
+            columns[name] = type if columns.get(name, type) == type else StringType()
+    if columns:
+        struct = StructType([StructField(name, type) for name, type in columns.items()])
+        yield sf.from_json("match", StructType([StructField("select", struct)]))["select"].alias("select")
+    if any(isinstance(query.root, Triples) for query in program.queries):
+        listed = StructType([StructField("triples", ArrayType(StringType()))])
+        yield sf.from_json("match", listed)["triples"].alias("triples")
+
+
+def _columns(root: object) -> list[tuple[str, DataType]]:
+    if isinstance(root, Project):
+        return [
+            (each.name, ArrayType(_TYPES[each.type]) if each.many else _TYPES[each.type])
+            for each in root.columns
+        ]
+    return [(name, _TERM) for name in root.names] if isinstance(root, Solutions) else []
+
+
+def tables(matches: Iterable[Match], size: int = 10_000) -> Iterator[pa.RecordBatch]:
+    """Matches as rows, a batch at a time."""
+    held: list[Match] = []
+    for match in matches:
+        held.append(match)
+        if len(held) == size:
+            yield _table(held)
+            held = []
+    if held:
+        yield _table(held)
+
+
+def row_of(match: Match) -> dict[str, Any]:
+    """A match as a row of `MATCHES`."""
+    return {
+        "query": match.query,
+        "id": match.id,
+        "start": match.start,
+        "end": match.end,
+        "match": match.to_json(),
+    }
+
+
+def _table(matches: list[Match]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([row_of(each) for each in matches], _ARROW)
+
+
+def match_of(line: str) -> Match:
+    """The match that a line of `kaicep match` tells of.
+
+    >>> match_of('{"query": "q", "id": "7", "start": "1970-01-01", "end": "1970-01-01T00:00:01Z"}').end
+    1000000
+    """
+    row = json.loads(line)
+    triples = row.get("triples")
+    return Match(
+        row["query"],
+        row["id"],
+        parse_time(row["start"]) or 0,
+        parse_time(row["end"]) or 0,
+        row.get("select", {}),
+        row.get("events"),
+        None if triples is None else tuple(triples),
+        row.get("knowledge"),
+    )

@@ -1,0 +1,173 @@
+"""How a query is spread over Spark: by rows, by buckets of a key, by slices of time, or not at all.
+
+Queries that read each other's output stay together, and so do all queries of EP-SPARQL. What is decided
+here depends on the plan alone, never on the data or the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kaicep.knowledge.store import Knowledge
+from kaicep.optimize import optimize
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.chi import Absent, Element, Loop, Place, Together
+from kaicep.plan.expressions import Expr, Field
+from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, Scan, WindowAggregate
+from kaicep.plan.text import resolved_text
+from kaicep.plan.time import format_duration
+
+__all__ = ["Part", "explained", "physical"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Queries that run together, and how they are spread.
+
+    `way` is `rows` (single events, wherever they are), `buckets` (by the hash of `key`), `slices` (of time,
+    each with the `window` before it and what lies `ahead`) or `one` (one task); `why` says it to a reader.
+    """
+
+    queries: tuple[QueryPlan, ...]
+    optimised: tuple[QueryPlan, ...]
+    way: str
+    why: str
+    key: tuple[Expr, ...] = ()
+    window: int = 0
+    ahead: int = 0
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that the queries read, those that they derive themselves included."""
+        return tuple(dict.fromkeys(name for each in self.queries for name in each.reads))
+
+
+def physical(program: Program, catalog: Catalog, knowledge: Knowledge) -> tuple[Part, ...]:
+    """The parts of a program."""
+    return tuple(_part(some, catalog, knowledge) for some in _together(program.queries))
+
+
+def explained(part: Part) -> str:
+    """What a reader is told of a part."""
+    names = ", ".join(each.name for each in part.queries)
+    return f"{names}: {_WAYS[part.way]}, {part.why}"
+
+
+_WAYS = {
+    "rows": "each event where it is",
+    "buckets": "in parallel by key",
+    "slices": "in parallel by time",
+    "one": "in one task",
+}
+
+
+def _together(queries: tuple[QueryPlan, ...]) -> Iterator[tuple[QueryPlan, ...]]:
+    """Sets of queries that do not read each other's output."""
+    if any(each.language == "EP-SPARQL" for each in queries):
+        yield queries
+        return
+    groups: list[list[QueryPlan]] = []
+    for query in queries:
+        near = [some for some in groups if any(each.name in query.reads for each in some)]
+        groups = [some for some in groups if some not in near]
+        groups.append([*(each for some in near for each in some), query])
+    for some in groups:
+        yield tuple(each for each in queries if each in some)
+
+
+def _part(queries: tuple[QueryPlan, ...], catalog: Catalog, knowledge: Knowledge) -> Part:
+    optimised = tuple(optimize(each, catalog, knowledge)[0] for each in queries)
+    if any(each.language == "EP-SPARQL" for each in queries):
+        return Part(queries, optimised, "one", "since EP-SPARQL reads all streams as one")
+    if len(queries) > 1:
+        return Part(queries, optimised, "one", "since they read each other's output")
+    root = optimised[0].root
+    assert isinstance(root, Project)
+    return Part(queries, optimised, *_way(root.input))
+
+
+def _way(source: Node) -> tuple[str, str, tuple[Expr, ...], int, int]:
+    if isinstance(source, Pattern) and _is_single(source):
+        return "rows", "since no match has more than one event", (), 0, 0
+    key = _key(source)
+    if key:
+        return "buckets", f"the key is {', '.join(resolved_text(each) for each in key)}", key, 0, 0
+    if isinstance(source, Pattern) and source.skip != "none":
+        return "one", "since AFTER MATCH without PARTITION BY looks at all matches before", (), 0, 0
+    window = _span(source) if isinstance(source, Pattern) else _width(source)
+    if window is None:
+        return "one", "since there is neither a key nor a WINDOW of time over the whole match", (), 0, 0
+    ahead = 0
+    if isinstance(source, Pattern) and source.deadline is not None:
+        # A match ends at its deadline, and its last event may come after that.
+        window, ahead = max(window, source.deadline), max(window - source.deadline, 0)
+    return "slices", f"slices overlap by {format_duration(window)}, the window", (), window, ahead
+
+
+def _is_single(pattern: Pattern) -> bool:
+    """Whether every match is one event, whatever the others are."""
+    places = pattern.sequence
+    while len(places) == 1 and isinstance(places[0], Together):
+        places = places[0].members
+    return len(places) == 1 and isinstance(places[0], Place) and pattern.skip == "none"
+
+
+def _key(source: Node) -> tuple[Expr, ...]:
+    """What events that may meet have in common: one value for each event, whichever variable takes it."""
+    if isinstance(source, Pattern | WindowAggregate) and source.partition:
+        return source.partition
+    if not isinstance(source, Pattern) or not source.key:
+        return ()
+    # An event that two variables may take must have one and the same key as either.
+    read: dict[str, set[tuple[str, ...]]] = {}
+    types = set()
+    for variable, expr in source.key:
+        assert isinstance(expr, Field)
+        types.add(expr.type)
+        for stream in _streams_of(source, variable):
+            read.setdefault(stream, set()).add(dict(expr.sources).get(stream, ()))
+    if len(types) > 1 or any(len(ways) > 1 for ways in read.values()):
+        return ()
+    _, first = source.key[0]
+    assert isinstance(first, Field)
+    sources = tuple((stream, next(iter(ways))) for stream, ways in read.items())
+    return (Field(first.variable, first.name, sources, first.type),)
+
+
+def _streams_of(pattern: Pattern, variable: str) -> tuple[str, ...]:
+    scans = (node for node in pattern.walk() if isinstance(node, Scan))
+    return next(each.streams for each in scans if each.variable == variable)
+
+
+def _width(source: Node) -> int | None:
+    return source.window.width if isinstance(source, WindowAggregate) else None
+
+
+def _span(pattern: Pattern) -> int | None:
+    """How much time there can be between the first event of a match and the last; None: any."""
+    positive = [each for each in pattern.sequence if not isinstance(each, Absent)]
+    edges = {_always(positive[0]), _always(positive[-1])}
+    bound = {name for each in positive for name in _variables(each)}
+    widths = [
+        each.width
+        for each in pattern.windows
+        # Time grows along the sequence, so a WINDOW over both of its ends is one over all.
+        if bound <= set(each.variables) or (None not in edges and edges <= set(each.variables))
+    ]
+    return min(widths, default=None)
+
+
+def _always(element: Element) -> str | None:
+    """The variable of a place that every match fills."""
+    if isinstance(element, Place) or (isinstance(element, Loop) and element.least > 0):
+        return element.variable
+    return None
+
+
+def _variables(element: Element) -> Iterator[str]:
+    if isinstance(element, Place | Loop):
+        yield element.variable
+    elif not isinstance(element, Absent):
+        for each in element.members:
+            yield from _variables(each)

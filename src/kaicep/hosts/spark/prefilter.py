@@ -1,0 +1,186 @@
+"""Which events can matter, decided in the JVM: filters as expressions, semantic relations as broadcast joins.
+
+An event that no variable can take is dropped before it crosses to Python, wherever such events have no say.
+Under `strict` they have: there only the bounds of WITHIN are applied. What Spark lets through is judged again
+by the kernel, so what cannot be said in Spark is simply left out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from kaicep.hosts.spark.expressions import NotNative, native
+from kaicep.hosts.spark.physical import Part
+from kaicep.hosts.spark.wire import Layout
+from kaicep.knowledge.relations import kept_table
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.catalog import Catalog, Entity
+from kaicep.plan.nodes import (
+    Annotate,
+    Filter,
+    Interval,
+    Node,
+    Pattern,
+    Project,
+    QueryPlan,
+    Scan,
+    Semantic,
+    SemanticFilter,
+    WindowAggregate,
+)
+from kaicep.plan.terms import Iri
+from kaicep.plan.types import Type
+
+__all__ = ["candidates"]
+
+_MOST_EPOCHS = 32
+_NOT_IN_IRI = r'[\x00-\x20<>"{}|\\^`]'
+"""What an IRI template escapes; values with such a character are left to the kernel."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Values of a column for which a relation has an answer."""
+
+    column: int
+    values: frozenset[str]
+
+
+def candidates(
+    rows: DataFrame,
+    stream: str,
+    part: Part,
+    layout: Layout,
+    catalog: Catalog,
+    knowledge: Knowledge,
+    tag: str = "",
+) -> tuple[DataFrame, Column]:
+    """The rows of a stream, with what is needed to tell, and whether a query of the part may use them.
+
+    `tag` keeps apart what several parts need to tell.
+    """
+    tests = _Tests(stream, layout, catalog, knowledge, f"_k{tag}_")
+    wanted = [tests.query(query) for query in part.optimised]
+    for number, known in enumerate(tests.known):
+        rows = _joined(rows, f"{tests.tag}{number}", known)
+    needed = [each for each in wanted if each is not None]
+    if len(needed) < len(wanted):
+        return rows, sf.lit(True)
+    return rows, _any(needed)
+
+
+def _joined(rows: DataFrame, name: str, known: _Known) -> DataFrame:
+    """Marks the rows whose value a relation knows, by a broadcast join."""
+    values = pa.table({name: sorted(known.values)}, pa.schema([(name, pa.string())]))
+    small = rows.sparkSession.createDataFrame(values)
+    text = sf.col(f"a{known.column}").cast("string")
+    return rows.join(sf.broadcast(small), text == sf.col(name), "left")
+
+
+def _any(tests: Iterable[Column]) -> Column:
+    return reduce(lambda left, right: left | right, tests, sf.lit(False))
+
+
+class _Tests:
+    """Collects what to ask of the events of one stream."""
+
+    def __init__(self, stream: str, layout: Layout, catalog: Catalog, knowledge: Knowledge, tag: str) -> None:
+        self.stream = stream
+        self.tag = tag
+        self.layout = layout
+        self.catalog = catalog
+        self.knowledge = knowledge
+        self.known: list[_Known] = []
+
+    def query(self, plan: QueryPlan) -> Column | None:
+        """Whether a query may use an event; None where it may use any."""
+        source = plan.root.input if isinstance(plan.root, Project) else None
+        chains: tuple[Node, ...]
+        if isinstance(source, WindowAggregate):
+            chains, strict = (source.input,), False
+        elif isinstance(source, Pattern):
+            chains, strict = source.chains, source.match == "strict"
+        else:
+            return None
+        return _any([self.chain(each, strict) for each in chains if self.stream in _scan(each).streams])
+
+    def chain(self, chain: Node, strict: bool) -> Column:
+        """Whether a variable may take an event; under `strict`, whether it is there at all."""
+        tests = list(_within(_scan(chain).within))
+        for node in () if strict else chain.walk():
+            if isinstance(node, Filter):
+                for each in node.conditions:
+                    try:
+                        tests.append(native(each, self.stream, self.layout))
+                    except NotNative:
+                        continue
+            elif isinstance(node, SemanticFilter):
+                tests += [test for each in node.conditions for test in self.semantic(each)]
+        return reduce(lambda left, right: left & right, tests, sf.lit(True))
+
+    def semantic(self, condition: Semantic) -> Iterator[Column]:
+        """Whether a relation may know an event, where that hangs on one thing that the event names."""
+        relation = condition.relation
+        if relation is None or len(self.knowledge.epochs) > _MOST_EPOCHS:
+            return
+        kept = kept_table(relation, condition.selected, self.knowledge)
+        tables = [kept.table(self.knowledge, epoch) for epoch in range(len(self.knowledge.epochs) + 1)]
+        places = tables[0].places
+        if any(each.rows is None for each in tables) or len(places) != 1:
+            return
+        root = relation.roots[places[0]]
+        entities = dict(root.entities).get(self.stream, ())
+        if len(entities) != 1 or dict(root.literals).get(self.stream):
+            return
+        attribute = entities[0]
+        stream = self.catalog.streams[self.stream]
+        if stream.type_of(attribute) not in (Type.STRING, Type.INT64):
+            return
+        found = {each[0] for table in tables for each in table.rows or ()}
+        column = self.layout.of_stream(self.stream)[attribute]
+        known = _inverted(dict(stream.entities)[attribute], found, column)
+        if known is None:
+            return
+        if known not in self.known:
+            self.known.append(known)
+        value = sf.col(f"a{known.column}").cast("string")
+        test = sf.col(f"{self.tag}{self.known.index(known)}").isNotNull()
+        # A value with a character that an IRI cannot have is escaped in its name.
+        yield test | value.rlike(_NOT_IN_IRI) if any("%" in each for each in known.values) else test
+
+
+def _inverted(entity: Entity, found: Iterable[object], column: int) -> _Known | None:
+    """The values that name one of these things, where a template makes the names."""
+    if entity.template is None or entity.template.count("{value}") != 1:
+        return None
+    prefix, suffix = entity.template.split("{value}")
+    values = {
+        each.value[len(prefix) : len(each.value) - len(suffix)]
+        for each in found
+        if isinstance(each, Iri)
+        and each.value.startswith(prefix)
+        and each.value.endswith(suffix)
+        and len(each.value) >= len(prefix) + len(suffix)
+    }
+    return _Known(column, frozenset(values))
+
+
+def _scan(chain: Node) -> Scan:
+    while not isinstance(chain, Scan):
+        assert isinstance(chain, Annotate | Filter | SemanticFilter)
+        chain = chain.input
+    return chain
+
+
+def _within(bounds: Interval) -> Iterator[Column]:
+    ts = sf.col("_ts")
+    if bounds.low is not None:
+        yield ts >= sf.lit(bounds.low) if bounds.low_inclusive else ts > sf.lit(bounds.low)
+    if bounds.high is not None:
+        yield ts <= sf.lit(bounds.high) if bounds.high_inclusive else ts < sf.lit(bounds.high)

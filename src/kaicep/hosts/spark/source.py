@@ -1,0 +1,154 @@
+"""DataFrames as they come, as rows of a layout: the identity, the time and the types of events.
+
+An event's identity is its place in the source (semantics 1), and Spark does not keep the order of rows. So
+the columns `part` and `seq` must be there (`part` may be left out where there is one); `numbered` makes them
+for small data without any.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.hosts.spark.clock import EVENT_ROW
+from kaicep.hosts.spark.wire import Layout
+from kaicep.plan.catalog import Stream
+from kaicep.plan.types import Type
+
+__all__ = ["numbered", "rows_of_frame", "without_late"]
+
+_WHOLE = (ByteType, ShortType, IntegerType, LongType)
+_NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
+_SECOND = 1_000_000
+_ZONED = r"([Zz]|[+-]\d\d:?\d\d)\s*$"
+
+
+def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout) -> DataFrame:
+    """The events of a stream as the rows of a layout."""
+    for name in (stream.time, "seq"):
+        if name not in frame.columns:
+            raise _missing(frame, stream, name)
+    ts = _value(frame, stream, stream.time, Type.TIMESTAMP)
+    timed = sf.coalesce(
+        ts, sf.raise_error(sf.lit(f"an event of {stream.name} has no {stream.time}: leave it out"))
+    )
+    part = sf.col("part").cast("bigint") if "part" in frame.columns else sf.lit(0).cast("bigint")
+    own = {number: (name, layout.columns[number]) for name, number in layout.of_stream(stream.name).items()}
+    cells: list[Column] = []
+    for number, type in enumerate(layout.columns):
+        if number in own:
+            cell = _value(frame, stream, own[number][0], type)
+        else:
+            cell = sf.lit(None).cast(_SPARK[type])
+        cells.append(cell.alias(f"a{number}"))
+    if layout.rdf:
+        cells.append(sf.lit(None).cast("string").alias("_rdf"))
+    return frame.select(
+        sf.lit(layout.place(stream.name)).alias("_stream"),
+        part.alias("_part"),
+        sf.col("seq").cast("bigint").alias("_seq"),
+        timed.alias("_ts"),
+        *cells,
+        sf.lit(EVENT_ROW).alias("_kind"),
+    )
+
+
+_SPARK = {
+    Type.BOOL: "boolean",
+    Type.INT64: "bigint",
+    Type.FLOAT64: "double",
+    Type.STRING: "string",
+    Type.TIMESTAMP: "bigint",
+}
+
+
+def _missing(frame: DataFrame, stream: Stream, name: str) -> Mistake:
+    if name == "seq":
+        return Mistake(
+            Diagnostic(
+                f"the events of {stream.name} have no column seq, their position in the source",
+                hint="an archive has it, Kafka calls it offset; `numbered` makes it for small data",
+            )
+        )
+    known = did_you_mean(name, frame.columns)
+    return Mistake(Diagnostic(f"the events of {stream.name} have no column {name}", hint=known))
+
+
+def _value(frame: DataFrame, stream: Stream, name: str, type: Type) -> Column:
+    """A column as an attribute of a type; times are microseconds, NaN and infinity are null."""
+    if name not in frame.columns:
+        raise _missing(frame, stream, name)
+    found, column = frame.schema[name].dataType, sf.col(f"`{name}`")
+    if type is Type.TIMESTAMP:
+        made = _micros(column, found)
+    elif type is Type.FLOAT64 and isinstance(found, _NUMBERS):
+        wide = column.cast("double")
+        made = sf.when(sf.abs(wide) <= 1.7976931348623157e308, wide)
+    elif (type is Type.INT64 and isinstance(found, _WHOLE)) or (
+        type is Type.STRING and isinstance(found, (StringType, *_WHOLE))
+    ):
+        made = column.cast(_SPARK[type])
+    elif type is Type.BOOL and isinstance(found, BooleanType):
+        made = column
+    else:
+        made = None
+    if made is None:
+        raise Mistake(
+            Diagnostic(
+                f"{stream.name}.{name} is {found.simpleString()}, and the query takes it for {type}",
+                hint="cast the column, or declare another type",
+            )
+        )
+    return made
+
+
+def _micros(column: Column, found: DataType) -> Column | None:
+    """A time in microseconds, whatever the time zone of the session is."""
+    if isinstance(found, TimestampType):
+        return sf.unix_micros(column)
+    if isinstance(found, TimestampNTZType | DateType):
+        begin = sf.lit("1970-01-01").cast("timestamp_ntz")
+        return sf.timestamp_diff("MICROSECOND", begin, column.cast("timestamp_ntz"))
+    if isinstance(found, _WHOLE):
+        return column.cast("bigint") * sf.lit(_SECOND)
+    if isinstance(found, _NUMBERS):
+        return sf.round(column.cast("decimal(38,9)") * sf.lit(_SECOND)).cast("bigint")
+    if isinstance(found, StringType):
+        zoned = sf.when(sf.rlike(column, sf.lit(_ZONED)), column).otherwise(sf.concat(column, sf.lit("Z")))
+        return sf.unix_micros(zoned.try_cast("timestamp"))
+    return None
+
+
+def without_late(rows: DataFrame, lateness: int) -> DataFrame:
+    """The rows without those that came too late in their part (semantics 1)."""
+    before = Window.partitionBy("_stream", "_part").orderBy("_seq").rowsBetween(Window.unboundedPreceding, -1)
+    newest = rows.withColumn("_newest", sf.max("_ts").over(before))
+    kept = newest.where(sf.col("_newest").isNull() | (sf.col("_ts") >= sf.col("_newest") - sf.lit(lateness)))
+    return kept.drop("_newest")
+
+
+def numbered(frame: DataFrame, time: str = "ts") -> DataFrame:
+    """The rows with `part` 0 and `seq`, in the order of their time and then of all their columns.
+
+    That is the same each time, whatever the order of the rows is. All of them go through one task, so it
+    is for small data.
+    """
+    columns = [sf.col(f"`{time}`"), *(sf.col(f"`{name}`").cast("string") for name in sorted(frame.columns))]
+    place = sf.row_number().over(Window.orderBy(*columns)) - sf.lit(1)
+    return frame.withColumns({"part": sf.lit(0), "seq": place})

@@ -1,0 +1,220 @@
+"""Complex event processing in Spark: DataFrames of events in, a DataFrame of matches out.
+
+>>> import kaicep as kai
+>>> query = kai.compile("SELECT ?e.x FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
+>>> print(kai.spark.explain(query))
+query: each event where it is, since no match has more than one event
+
+`match` is the same call for what is there and for what is still to come.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.plan.time import parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from kaicep.hosts.spark.stream import Streamed
+    from kaicep.hosts.spark.wire import Layout
+    from kaicep.knowledge.store import Knowledge
+    from kaicep.plan.catalog import Catalog
+    from kaicep.plan.events import Match
+    from kaicep.plan.nodes import Program
+
+__all__ = ["deliver", "explain", "match", "numbered", "ship"]
+
+
+class Query(Protocol):
+    """What is asked of a query: `kaicep.compile` makes one."""
+
+    @property
+    def program(self) -> Program:
+        """The plans."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """The streams."""
+        ...
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What is known."""
+        ...
+
+
+def match(
+    events: DataFrame | Mapping[str, DataFrame],
+    query: Query,
+    *,
+    lateness: str | int | None = None,
+    buckets: int | None = None,
+    parts: Mapping[str, Sequence[int]] | None = None,
+) -> DataFrame:
+    """The matches of a query over events: a DataFrame, which is streaming if the events are.
+
+    `events` is one DataFrame, or one for each stream by name. It has the attributes of the stream, its time,
+    `seq` and (unless there is one) `part`. `lateness` is how far behind its part's newest event an event may
+    come (a text such as "5min", or microseconds); a stream needs it. `buckets` is how many ways the events of
+    a query are spread, `parts` the parts of a source to wait for before time goes on (part 0, if not said).
+
+    The columns are `query`, `id`, `start`, `end`, `select` (a struct of the selected columns), `events`
+    (JSON) and `match`: the line that `kaicep match` prints. A stream has `bucket` and `watermark` besides:
+    of one bucket, no match comes later that ends before its watermark.
+    """
+    from kaicep.hosts.spark.batch import BUCKETS, match_batch
+    from kaicep.hosts.spark.output import presented
+    from kaicep.hosts.spark.stream import BUCKETS as STREAM_BUCKETS
+    from kaicep.hosts.spark.stream import match_stream
+
+    given = _by_stream(events, query)
+    allowed = _duration(lateness)
+    if not _is_endless(given):
+        frames = _frames(given, query, allowed)
+        return match_batch(frames, query.program, query.catalog, query.knowledge, buckets or BUCKETS)
+    streamed = _streamed(query, allowed, parts)
+    found = match_stream([(streamed, _frames(given, query))], buckets or STREAM_BUCKETS)
+    return presented(found, query.program, "bucket", "watermark")
+
+
+def deliver(
+    events: DataFrame | Mapping[str, DataFrame],
+    query: Query,
+    sink: Callable[[int, list[Match]], None],
+    *,
+    lateness: str | int,
+    checkpoint: str | Path,
+    parts: Mapping[str, Sequence[int]] | None = None,
+    **trigger: Any,
+) -> StreamingQuery:
+    """Starts a stream whose engine is in this process, and returns Spark's handle on it.
+
+    Events are read, filtered and joined by Spark, wherever its workers are; what is left of them is matched
+    here, on one core, without the detours of a state store. `sink` is called with the number of each
+    micro-batch and its matches (`kaicep.Match`), in the order of their end and id, and must not mind to get
+    the last number twice after a restart: the matches are then the same. `trigger` is as in Spark:
+    `processingTime="1 second"`, `availableNow=True`.
+
+    An update of the query's knowledge judges the events of the next micro-batch, without a restart.
+    """
+    from kaicep.hosts.spark.deliver import deliver as started
+
+    given = _by_stream(events, query)
+    if not _is_endless(given):
+        raise Mistake(Diagnostic("the events are no stream", hint="kaicep.spark.match is for what is there"))
+    streamed = _streamed(query, _duration(lateness), parts)
+    return started(streamed, _frames(given, query), sink, Path(checkpoint), trigger)
+
+
+def _is_endless(given: Mapping[str, DataFrame]) -> bool:
+    endless = {each.isStreaming for each in given.values()}
+    if len(endless) > 1:
+        raise Mistake(
+            Diagnostic("some of the events are a stream and others are not", hint="make all of them one")
+        )
+    return True in endless
+
+
+def _streamed(query: Query, lateness: int | None, parts: Mapping[str, Sequence[int]] | None) -> Streamed:
+    from kaicep.hosts.spark.stream import Streamed
+
+    if lateness is None:
+        raise Mistake(
+            Diagnostic(
+                "a stream needs a lateness: how long to wait for an event", hint='such as lateness="1min"'
+            )
+        )
+    return Streamed(query.program, query.catalog, query.knowledge, lateness, parts or {})
+
+
+def _frames(
+    given: Mapping[str, DataFrame], query: Query, lateness: int | None = None
+) -> Callable[[Layout], dict[str, DataFrame]]:
+    """The events as rows of a layout, without those that are late where a lateness is given."""
+    from kaicep.hosts.spark.source import rows_of_frame, without_late
+
+    def frames(layout: Layout) -> dict[str, DataFrame]:
+        streams = query.catalog.streams
+        rows = {name: rows_of_frame(given[name], streams[name], layout) for name in layout.streams}
+        if lateness is None:
+            return rows
+        return {name: without_late(each, lateness) for name, each in rows.items()}
+
+    return frames
+
+
+def explain(query: Query) -> str:
+    """How the queries would be spread over Spark, a line for each."""
+    from kaicep.hosts.spark.physical import explained, physical
+
+    return "\n".join(map(explained, physical(query.program, query.catalog, query.knowledge)))
+
+
+def numbered(events: DataFrame, time: str = "ts") -> DataFrame:
+    """The events with `part` 0 and `seq`, in the order of their time and then of all their columns.
+
+    That is the same each time. All of them go through one task, so it is for small data.
+    """
+    from kaicep.hosts.spark.source import numbered as with_numbers
+
+    return with_numbers(events, time)
+
+
+def ship(spark: SparkSession, folder: str | Path) -> Path:
+    """Sends this package to the executors of a session, for clusters that do not have it installed.
+
+    A zip file is written into the folder, and returned. What the package needs (pyoxigraph, pyarrow, numpy,
+    numba, pandas) must be on the executors.
+    """
+    package = Path(__file__).parent
+    target = Path(folder) / "kaicep.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(package.rglob("*.py")):
+            archive.write(file, Path("kaicep") / file.relative_to(package))
+    spark.addArtifacts(str(target), pyfile=True)
+    return target
+
+
+def _by_stream(events: DataFrame | Mapping[str, DataFrame], query: Query) -> dict[str, DataFrame]:
+    """The events of each stream that the queries read."""
+    needed = _streams(query)
+    if not isinstance(events, Mapping):
+        if len(needed) != 1:
+            raise Mistake(
+                Diagnostic(
+                    f"the queries read {', '.join(needed)}, and one DataFrame is given",
+                    hint="give one for each stream by name: {" + f'"{needed[0]}": events, ...' + "}",
+                )
+            )
+        return {needed[0]: events}
+    for name in needed:
+        if name not in events:
+            raise Mistake(
+                Diagnostic(f"no events are given for {name}", hint=did_you_mean(name, tuple(events)) or None)
+            )
+    return {name: events[name] for name in needed}
+
+
+def _streams(query: Query) -> tuple[str, ...]:
+    from kaicep.hosts.spark.layout import sources_of
+    from kaicep.hosts.spark.physical import physical
+
+    parts = physical(query.program, query.catalog, query.knowledge)
+    return tuple(dict.fromkeys(name for part in parts for name in sources_of(part, query.catalog)))
+
+
+def _duration(given: str | int | None) -> int | None:
+    if not isinstance(given, str):
+        return given
+    found = parse_duration(given)
+    if found is None:
+        raise Mistake(Diagnostic(f"{given!r} is no duration", hint="write 5min"))
+    return found

@@ -1,0 +1,97 @@
+"""Queries that run compiled, against the judge: few shapes, many streams, cuts and crashes."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.hosts.random_runs import Drawn, events
+from tests.hosts.test_against_reference import interleaved, judged
+
+from kaicep.api import Run
+from kaicep.hosts.columnar import CompiledQuery
+from kaicep.hosts.inprocess import Engine, Settings
+from kaicep.plan.events import Event, Match
+
+EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "500")) // 12
+
+SHAPES = {
+    "filter": "SELECT ?a.x, ?a.k, ?a.y FROM (?a, s, t) FILTER (?a.x > 1 || ?a.y < 3)",
+    "pair": (
+        "SELECT ?a.x, ?b.x - ?a.x AS d FROM (?a, s), (?b, s) JOIN (?a.k = ?b.k) SEQ (?a, ?b)"
+        " WINDOW (?a, ?b, 4s)"
+    ),
+    "next": "SELECT ?a.x FROM (?a, s), (?b, s) FILTER (?b.x > 1) SEQ (?a, ?b) WINDOW (?a, ?b, 5s) MATCH next",
+    "strict": "SELECT ?a.y FROM (?a, s), (?b, t) SEQ (?a, ?b) MATCH strict WINDOW (?a, ?b, 5s)",
+    "three": (
+        "SELECT ?a.x, ?c.k FROM (?a, s), (?b, s), (?c, t) JOIN (?b.x >= ?a.x) SEQ (?a, ?b, ?c)"
+        " WINDOW (?a, ?c, 6s) PARTITION BY ?a.k"
+    ),
+    "any order": "SELECT ?a.x, ?b.y FROM (?a, s), (?b, t) JOIN (?a.k = ?b.k) WINDOW (?a, ?b, 3s)",
+    "absence": (
+        "SELECT ?a.x FROM (?a, s), (?n, s), (?b, s) FILTER (?n.k = 'q') JOIN (?n.x > ?a.x)"
+        " SEQ (?a, !?n, ?b) WINDOW (?a, ?b, 6s)"
+    ),
+    "silence": "SELECT ?a.k FROM (?a, s), (?n, t) JOIN (?n.k = ?a.k) SEQ (?a, !?n) WINDOW (?a, ?n, 3s)",
+    "loop": (
+        "SELECT ?a.x, ?b.x, COUNT(?b) AS n FROM (?a, s), (?b, s) JOIN (?b.x > PREV(?b.x)) JOIN (?b.k = ?a.k)"
+        " SEQ (?a, ?b+) WINDOW (?a, ?b, 4s)"
+    ),
+    "path": (
+        "SELECT ?a.x FROM (?a, s), (?b, s) JOIN (?a.k = ?b.k) SEQ (?a, ?b) WINDOW (?a, ?b, 6s)"
+        " PATH {?a :from ?p . ?p :in ?r . ?r a :Office}"
+    ),
+    "sliding": "SELECT SUM(?a.y) AS total, ?a.k FROM (?a, s) WINDOW (?a, sliding, 3s) GROUP BY ?a.k",
+    "batch": (
+        "SELECT AVG(?a.x) AS mean, COUNT(?a) AS n, MAX(?a.y) AS top FROM (?a, s, t) WINDOW (?a, batch, 3s)"
+    ),
+}
+
+# A stream without events is one whose attributes nobody knows, and nothing over it is compiled.
+PADDING = tuple(Event(name, 7, 0, 0, {"x": None, "y": None, "k": None}) for name in ("s", "t"))
+
+
+def engine_for(run: Run, drawn: Drawn) -> Engine:
+    parts = {name: sorted({each.part for each in drawn.events if each.stream == name}) for name in ("s", "t")}
+    chosen = Settings(parts=parts, kernel="compiled")
+    return Engine(run.program, run.catalog, run.knowledge, lateness=drawn.lateness, settings=chosen)
+
+
+def lived(run: Run, drawn: Drawn, chance: random.Random) -> list[str]:
+    engine = engine_for(run, drawn)
+    (query,) = engine._queries.values()
+    assert isinstance(query, CompiledQuery)
+    found: list[Match] = []
+    order = interleaved(drawn.events, chance)
+    while order:
+        size = chance.choice((1, 2, 5, len(order)))
+        some: list[Event] = order[:size]
+        del order[:size]
+        streams = {each.stream for each in some}
+        if len(streams) == 1 and chance.random() < 0.5:
+            found += engine.push_batch(engine.batch(streams.pop(), some))
+        else:
+            found += engine.push(some)
+        if chance.random() < 0.3:
+            saved = engine.snapshot()
+            engine = engine_for(run, drawn)
+            engine.restore(saved)
+            assert engine.snapshot() == saved
+    found += engine.finish()
+    return [each.to_json() for each in sorted(found, key=lambda match: (match.end, match.id))]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_compiled_query_gives_what_the_reference_gives(shape: str) -> None:
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(events(most=14), st.sampled_from((None, 0, 2_000_000)), st.integers(0, 2**32))
+    def agree(some: tuple[Event, ...], lateness: int | None, seed: int) -> None:
+        drawn = Drawn({"q": SHAPES[shape]}, (*some, *PADDING), lateness)
+        run = drawn.run()
+        assert run is not None
+        assert lived(run, drawn, random.Random(seed)) == judged(run)
+
+    agree()

@@ -1,0 +1,27 @@
+"""Many small runs on Spark at once: a job takes as long for twenty of them as for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+
+from kaicep.api import Run
+from kaicep.plan.events import Match
+
+AT_ONCE = {"spark-batch": 24, "spark-stream": 16}
+
+
+def answers(runs: Sequence[Run], host: str) -> list[list[Match]]:
+    """The matches of each run."""
+    left = iter(runs)
+    found: list[list[Match]] = []
+    while some := list(islice(left, AT_ONCE[host])):
+        found += _hosts()[host](some)
+    return found
+
+
+def _hosts() -> Mapping[str, Callable[[Sequence[Run]], list[list[Match]]]]:
+    from kaicep.hosts.spark.batch import run_batches
+    from kaicep.hosts.spark.finite import run_streams
+
+    return {"spark-batch": run_batches, "spark-stream": run_streams}

@@ -1,0 +1,100 @@
+"""Where driver and workers are processes of their own: a standalone cluster, and Spark Connect.
+
+The workers of the cluster do not have the package on their path: it is sent to them. On Connect, what is sent
+reaches jobs but not streams (Spark 4.3), so there it is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark import script
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+
+
+def driven(url: str, folder: Path, installed: bool = False) -> dict[str, Any]:
+    """What the script found; `installed` is whether the workers have the package."""
+    # Only the driver has this path: Spark gives its workers PYTHONPATH, and nothing of what is set in Python.
+    program = (
+        f"import sys; sys.path[:0] = [{str(ROOT / 'src')!r}, {str(ROOT)!r}]; from tests.spark import script; "
+        f"from pathlib import Path; script.main({url!r}, Path({str(folder)!r}))"
+    )
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if installed:
+        plain["PYTHONPATH"] = str(ROOT / "src")
+    plain["SPARK_TESTING"] = "1"  # a Connect server on a port that is free
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, env=plain, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, Any] = json.loads(
+        next(line for line in done.stdout.splitlines() if line.startswith("{"))
+    )
+    return found
+
+
+@contextmanager
+def process(folder: Path, name: str, *words: str, ready: str) -> Iterator[str]:
+    """A process of Spark's, until the end; what it said when it was ready."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    log = folder / f"{name}.log"
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with log.open("w") as output:
+        running = subprocess.Popen(
+            [str(home / "bin" / "spark-class"), *words],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env={**plain, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home)},
+        )
+    try:
+        with log.open() as said:
+            text = ""
+            while not (found := re.search(ready, text)):
+                assert running.poll() is None, text
+                text += said.readline()
+        yield found[0]
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def test_a_standalone_cluster(tmp_path: Path) -> None:
+    master = [
+        "org.apache.spark.deploy.master.Master",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--webui-port",
+        "0",
+    ]
+    worker = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"]
+    worker += ["--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path)]
+    ready = "Successfully registered with master"
+    with (
+        process(tmp_path, "master", *master, ready=r"spark://127\.0\.0\.1:\d+") as url,
+        process(tmp_path, "worker1", *worker, url, ready=ready),
+        process(tmp_path, "worker2", *worker, url, ready=ready),
+    ):
+        found = driven(url, tmp_path)
+    assert found == {"batch": script.wanted(), "stream": script.wanted()}
+
+
+def test_spark_connect(tmp_path: Path) -> None:
+    found = driven("connect", tmp_path, installed=True)
+    assert found == {"batch": script.wanted(), "stream": script.wanted()}

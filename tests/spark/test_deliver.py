@@ -1,0 +1,89 @@
+"""Streams whose engine is in the driver: the same matches, exactly once, with knowledge that changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kaicep as kai
+
+pytestmark = pytest.mark.spark
+
+PAIR = "SELECT ?a.x AS x, ?b.x AS y FROM (?a, s), (?b, s) SEQ (?a, ?b) WINDOW (?a, ?b, 10s)"
+SCHEMA = "seq bigint, ts bigint, x bigint, k string"
+ROWS = [(0, 0, 1, "p"), (1, 5, 2, "q"), (2, 12, 3, "p"), (3, 11, 4, "q"), (4, 100, 5, "q")]
+
+
+class Kept:
+    """A sink that keeps each micro-batch once, and fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[str]] = {}
+        self.fails_at: int | None = None
+
+    def __call__(self, number: int, matches: list[kai.Match]) -> None:
+        lines = [match.to_json() for match in matches]
+        assert self.batches.setdefault(number, lines) == lines
+        if number == self.fails_at:
+            raise OSError("the disk is full")
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for number in sorted(self.batches) for line in self.batches[number]]
+
+
+def delivered(spark: Any, query: Any, folder: Path, rows: list[Any], sink: Kept) -> None:
+    """Adds a file, and lets the stream take it."""
+    spark.createDataFrame(rows, SCHEMA).coalesce(1).write.mode("append").parquet(str(folder / "events"))
+    events = spark.readStream.schema(SCHEMA).parquet(str(folder / "events"))
+    checkpoint = folder / "checkpoint"
+    running = kai.spark.deliver(events, query, sink, lateness="2s", checkpoint=checkpoint, availableNow=True)
+    running.awaitTermination()
+
+
+def test_a_batch_that_failed_is_taken_up_again(spark: Any, tmp_path: Path) -> None:
+    query = kai.compile(PAIR, streams={"s": {"x": "int64"}})
+    sink = Kept()
+    delivered(spark, query, tmp_path, ROWS[:2], sink)
+    sink.fails_at = 1
+    with pytest.raises(Exception, match="the disk is full"):
+        delivered(spark, query, tmp_path, ROWS[2:4], sink)
+    sink.fails_at = None
+    delivered(spark, query, tmp_path, ROWS[4:], sink)
+    events = [{"ts": ts, "x": x} for _, ts, x, _ in ROWS]
+    wanted = [match.to_json() for match in kai.run(query, events, lateness="2s")]
+    assert sink.lines == wanted
+    assert len(wanted) == 4
+
+
+def test_knowledge_may_change_while_the_stream_runs(spark: Any, tmp_path: Path) -> None:
+    knowledge = kai.Knowledge.parse("<urn:p> <urn:in> <urn:r1> . <urn:q> <urn:in> <urn:r2> .")
+    annotation = {
+        "stream": "s",
+        "prefixes": {"": "urn:"},
+        "entities": {"k": {"property": ":from", "iri": ":{value}"}},
+    }
+    query = kai.compile(
+        "SELECT ?e.x FROM (?e, s) WHERE PATH {?e :from ?k . ?k :in :r1}",
+        knowledge=knowledge,
+        annotations=[annotation],
+        streams={"s": {"x": "int64", "k": "string"}},
+    )
+    folder = tmp_path / "events"
+    sink = Kept()
+    spark.createDataFrame(ROWS[:3], SCHEMA).coalesce(1).write.parquet(str(folder))
+    events = spark.readStream.schema(SCHEMA).parquet(str(folder))
+    running = kai.spark.deliver(events, query, sink, lateness=0, checkpoint=tmp_path / "checkpoint")
+    try:
+        running.processAllAvailable()
+        knowledge.update(add="<urn:q> <urn:in> <urn:r1> .")
+        spark.createDataFrame([(5, 200, 6, "q"), (6, 300, 7, "z")], SCHEMA).coalesce(1).write.mode(
+            "append"
+        ).parquet(str(folder))
+        running.processAllAvailable()
+    finally:
+        running.stop()
+    assert ['"x": 1' in line for line in sink.batches[0]] == [True]
+    assert any('"x": 6' in line and '"knowledge": 1' in line for line in sink.lines)
