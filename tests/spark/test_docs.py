@@ -1,4 +1,4 @@
-"""The first script of docs/spark.md, as a reader would run it."""
+"""The scripts of README.md and docs/spark.md, as a reader would run them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/spark.md"])
 def test_the_script_prints_matches(
-    spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs" / "spark.md").read_text("utf-8")
+    page = (ROOT / name).read_text("utf-8")
     script = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
     monkeypatch.chdir(ROOT)
-    exec(compile(script, "docs/spark.md", "exec"), {})
+    exec(compile(script, name, "exec"), {})
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert [each.strip() for each in lines[0].strip("|").split("|")] == ["start", "end", "sensorID", "rise"]
     assert len(lines) > 1
