@@ -181,6 +181,11 @@ def test_a_loop_that_goes_on_in_memory_that_moves(match: str) -> None:
     assert case.compiled(random.Random(1), (60,)) == case.interpreted()
 
 
+def test_kernels_in_one_process_keep_their_functions_apart() -> None:
+    names = {Case(SHAPES[name], []).operator(Strings())._run.py_func.__module__ for name in SHAPES}
+    assert len(names) == len(SHAPES)
+
+
 def test_matches_come_in_pieces_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "CHUNK", 5)
     case = Case(SHAPES["a rise"], many(200, 3))
@@ -200,6 +205,18 @@ def test_a_key_that_never_comes_back_leaves_nothing_behind() -> None:
         list(operator.feed(table_of(rows[at : at + 100], ("s", "t"), strings)))
     assert operator.size <= 9
     assert len(operator.snapshot()) < 4000
+
+
+def test_a_state_of_many_keys_is_loaded_where_none_of_them_is_known() -> None:
+    rows = [Event("s", 0, seq, 0, {"x": 1, "y": 0.0, "k": f"k{seq}"}) for seq in range(3000)]
+    case = Case(SHAPES["a rise"], rows)
+    strings = Strings()
+    operator = case.operator(strings)
+    list(operator.feed(table_of(rows, ("s", "t"), strings)))
+    again = case.operator(Strings())
+    again.restore(operator.snapshot())
+    assert again.size == 3000
+    assert again.slots(again.kernel.bases[0]).shape[0] > 3000
 
 
 def test_an_operator_that_holds_too_much_says_what_to_write_instead() -> None:

@@ -244,9 +244,12 @@ class PatternOperator:
             _, _, part, candidate = heappop(self._deadlines)
             self._decide(part, candidate, found)
         while self._bucket_order and (self._bucket_order[0] + 1) * self._grain <= now:
-            for cell in self._buckets.pop(heappop(self._bucket_order)):
-                self._sweep(cell)
-                self._forget(cell.part)
+            bucket = heappop(self._bucket_order)
+            for cell in self._buckets.pop(bucket):
+                # A cell that was swept since then has nothing to forget now, or stands in a later bucket too.
+                if cell.due == (bucket + 1) * self._grain:
+                    self._sweep(cell)
+                    self._forget(cell.part)
 
     def _schedule(self, cell: Cell, until: float) -> None:
         """Has the cell swept when `until` has passed, unless it will be by then."""

@@ -237,8 +237,13 @@ def larger(held, held_null, value, null):
 SOURCE = f"from kaicep.kernel.compiled.memory import *\n{_WORDS}{_EXPRESSIONS}{_HELPERS}"
 """The helpers of generated kernels: they are compiled once, and not with every kernel."""
 
-HELPERS = compile_source(SOURCE)
+# Not the name of their module: by it Numba tells the functions of one kernel from those of another.
+HELPERS = {name: each for name, each in compile_source(SOURCE).items() if not name.startswith("__")}
 
 _VERSION = blake2b((SOURCE + Path(memory.__file__).read_text("utf-8")).encode(), digest_size=8).hexdigest()
-HEADER = f"# {_VERSION}\nfrom kaicep.kernel.compiled.block import HELPERS\n\nglobals().update(HELPERS)\n"
+HEADER = f"""# with helpers {_VERSION}
+from kaicep.kernel.compiled.block import HELPERS
+
+globals().update(HELPERS)
+"""
 """What a generated kernel begins with; that it names the helpers' version makes it another one with them."""

@@ -105,6 +105,9 @@ def load(operator: CompiledPattern, state: bytes) -> None:
     codes = np.array([operator.strings.code(each) for each in document["texts"]] or [0], np.int64)
     if len(document["stores"]) != len(kernel.stores):
         raise Failure("the saved state is that of another pattern")
+    for each in document["stores"]:
+        for value in (value for key in each["keys"] for value in key if isinstance(value, str)):
+            operator.strings.code(value)  # there must be a slot for every string that is a key
     operator.learn()
     block[b.NOW], block[b.LAST] = document["now"], document["last"]
     numbers = np.frombuffer(data, "<i8")
