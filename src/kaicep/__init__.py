@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kaicep.errors import Failure, KaicepError, Mistake, Unsupported
 
 if TYPE_CHECKING:
-    from kaicep import spark
+    import kaicep.spark as spark
     from kaicep.engine import Engine
     from kaicep.hosts.inprocess import Settings
     from kaicep.knowledge.store import Knowledge

@@ -19,6 +19,7 @@ from kaicep.queries import Query
 
 if TYPE_CHECKING:
     from kaicep.kernel.columns import Matches
+    from kaicep.kernel.compiled.group import GroupMatches
 
 __all__ = ["Engine"]
 
@@ -51,7 +52,7 @@ class Engine:
         *,
         lateness: str | int | None = None,
         on_match: Callable[[Match], None] | None = None,
-        on_matches: Callable[[Matches | Listed], None] | None = None,
+        on_matches: Callable[[Matches | GroupMatches | Listed], None] | None = None,
         on_dead: Callable[[DeadLetter], None] | None = None,
         settings: Settings | None = None,
     ) -> None:

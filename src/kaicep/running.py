@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kaicep.kernel.columns import Matches
+    from kaicep.kernel.compiled.group import GroupMatches
 
 __all__ = ["run", "run_arrow", "run_async"]
 
@@ -67,11 +68,11 @@ def run_arrow(
     columns = {each.name: each.root for each in query.program.queries}
     found: list[pa.RecordBatch] = []
 
-    def take(matches: Matches | Listed) -> None:
+    def take(matches: Matches | GroupMatches | Listed) -> None:
         if isinstance(matches, Listed):
             found.append(arrow_of_rows(matches.query, matches.rows, columns[matches.query]))
         else:
-            found.append(arrow_of(matches))
+            found.extend(map(arrow_of, matches.split()))
 
     events, count = _counted(events)
     settings = settings or Settings(events=count)

@@ -95,3 +95,40 @@ def test_a_compiled_query_gives_what_the_reference_gives(shape: str) -> None:
         assert lived(run, drawn, random.Random(seed)) == judged(run)
 
     agree()
+
+
+def test_many_queries_of_one_shape_are_found_in_one_pass_and_come_and_go() -> None:
+    def text(level: float) -> str:
+        return (
+            f"SELECT ?a.x, ?b.y FROM (?a, s), (?b, s) FILTER (?b.y > {level}) JOIN (?a.k = ?b.k)"
+            " SEQ (?a, ?b) WINDOW (?a, ?b, 6s)"
+        )
+
+    chance = random.Random(3)
+    some = tuple(
+        Event("s", 0, seq, seq * 300_000, {"x": seq, "y": chance.random() * 12, "k": chance.choice("pq")})
+        for seq in range(200)
+    )
+    queries = {f"q{number}": text(number + 0.5) for number in range(12)}
+    drawn = Drawn(queries, (*some, PADDING[1]), 0)
+    run = drawn.run()
+    assert run is not None
+    wanted = judged(run)
+    engine = engine_for(run, drawn)
+    assert len(engine._steps) == 1
+    found = engine.push(some[:100])
+    saved = engine.snapshot()
+    engine = engine_for(run, drawn)
+    engine.restore(saved)
+    for name in ("q0", "q7"):  # the one that asks least, and one among the others
+        engine.unregister(name)
+    found += engine.push(some[100:])
+    found += engine.finish()
+    half = 99 * 300_000
+    told = sorted(each.to_json() for each in found)
+    assert told == sorted(
+        line
+        for line, match in zip(wanted, run.matches("reference"), strict=True)
+        if match.end <= half or match.query not in ("q0", "q7")
+    )
+    assert len(told) > 200

@@ -14,6 +14,7 @@ from kaicep.bench.data import STREAM, Columns, arrow_batches, events, mix
 from kaicep.bench.memory import Peak
 from kaicep.hosts.inprocess import Listed, Settings
 from kaicep.kernel.columns import Matches, Refs
+from kaicep.kernel.compiled.group import GroupMatches
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.plan.events import Match
 from kaicep.reference import evaluate
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "Tally", "compiled", "engine_of", "judged", "run_columns"]
 
-SETTINGS = Settings()
+SETTINGS = Settings(kernel="compiled")
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _TYPES = {"sensorID": "string", "flowrate": "float64"}
 
@@ -52,10 +53,12 @@ class Tally:
         self.seconds = 0.0
         self._sensors = data.sensor
 
-    def take(self, matches: Matches | Listed) -> None:
+    def take(self, matches: Matches | GroupMatches | Listed) -> None:
         """Takes a chunk of matches, in columns or one by one."""
         started = time.perf_counter()
-        if isinstance(matches, Matches):
+        if isinstance(matches, GroupMatches):
+            self._columns(list(matches.all.events.values()))
+        elif isinstance(matches, Matches):
             self._columns(list(matches.events.values()))
         else:
             self._rows(matches)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from kaicep.kernel.operator import Limits, Semantics
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
-from kaicep.plan.nodes import Pattern, Project, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import Pattern, Project, QueryPlan, SemanticFilter, WindowAggregate
 from kaicep.plan.results import Answer, derived_event
 from kaicep.plan.types import Type, Value, unify
 
@@ -17,8 +17,20 @@ if TYPE_CHECKING:
 
     from kaicep.kernel.batches import ColumnSorter
     from kaicep.kernel.columns import Matches, Strings, Table
+    from kaicep.kernel.compiled.group import GroupMatches
 
-__all__ = ["CompiledOperator", "CompiledQuery", "compiled_operator", "derived_events", "why_interpreted"]
+__all__ = [
+    "CompiledOperator",
+    "CompiledQuery",
+    "asks_the_knowledge",
+    "attribute_types",
+    "compiled_operator",
+    "derived_events",
+    "together",
+    "why_interpreted",
+]
+
+_MANY_ALIKE = 8
 
 
 class CompiledOperator(Protocol):
@@ -27,11 +39,11 @@ class CompiledOperator(Protocol):
     attributes: tuple[str, ...]
     version: int | None
 
-    def feed(self, table: Table) -> Iterable[Matches]:
+    def feed(self, table: Table) -> Iterable[Matches | GroupMatches]:
         """What is found by these events; an answer holds until the next one is asked for."""
         ...
 
-    def advance(self, watermark: float) -> Iterable[Matches]:
+    def advance(self, watermark: float) -> Iterable[Matches | GroupMatches]:
         """What is found by knowing that no event below the watermark will come."""
         ...
 
@@ -69,19 +81,33 @@ def why_interpreted(plan: QueryPlan, catalog: Catalog) -> str | None:
     if isinstance(source, Pattern):
         from kaicep.kernel.compiled.operator import compilable
     else:
+        if getattr(catalog.vocabulary, "epochs", ()) and asks_the_knowledge(plan):
+            return "what is known changes with time"
         from kaicep.kernel.compiled.windows import compilable
     return compilable(plan, catalog)
 
 
+def asks_the_knowledge(plan: QueryPlan) -> bool:
+    """Whether a query has a PATH that the knowledge decides."""
+    return any(
+        isinstance(node, SemanticFilter) or bool(getattr(node, "semantics", ())) for node in plan.root.walk()
+    )
+
+
 def compiled_operator(
-    plan: QueryPlan,
+    plans: Sequence[QueryPlan],
     catalog: Catalog,
     semantics: Semantics,
     strings: Strings,
     limits: Limits,
     versioned: bool,
 ) -> CompiledOperator:
-    """The compiled operator of an optimised plan."""
+    """The compiled operator of an optimised plan, or of several of one shape (`together` finds those)."""
+    if len(plans) > 1:
+        from kaicep.kernel.compiled.group import CompiledGroup
+
+        return CompiledGroup(plans, catalog, semantics, strings, limits, versioned)
+    (plan,) = plans
     assert isinstance(plan.root, Project)
     if isinstance(plan.root.input, Pattern):
         from kaicep.kernel.compiled.operator import CompiledPattern
@@ -92,28 +118,44 @@ def compiled_operator(
     return CompiledWindow(plan, catalog, semantics, strings, limits, versioned)
 
 
+def together(plans: Sequence[QueryPlan], catalog: Catalog) -> list[tuple[QueryPlan, ...]]:
+    """Optimised plans; many that differ in a threshold alone stand together, to be found in one pass."""
+    from kaicep.kernel.compiled.group import compilable_group, groups
+
+    made: list[tuple[QueryPlan, ...]] = []
+    for group in groups(plans):
+        if len(group) >= _MANY_ALIKE and compilable_group(group, catalog) is None:
+            made.append(group)
+        else:
+            made += [(each,) for each in group]
+    return made
+
+
 class CompiledQuery:
-    """A registered query that runs compiled: its plan, its operator, the sort stage that feeds it."""
+    """A registered query that runs compiled, or many that differ in a threshold and are found in one pass.
+
+    Their plans, as resolved and as optimised, their operator, and the sort stage that feeds it.
+    """
 
     def __init__(
         self,
-        plan: QueryPlan,
-        optimized: QueryPlan,
+        plans: Sequence[QueryPlan],
+        optimized: Sequence[QueryPlan],
         operator: CompiledOperator,
         sorter: ColumnSorter,
         version: int,
         versioned: bool,
     ) -> None:
-        self.plan = plan
-        self.optimized = optimized
+        self.plans = tuple(plans)
+        self.optimized = tuple(optimized)
         self.operator = operator
         self.sorter = sorter
         self.version = version
         self.versioned = versioned
-        self.names = (plan.name,)
-        self.text = plan.text
+        self.names = tuple(each.name for each in plans)
+        self.text = "\n".join(each.text for each in plans)
 
-    def answers(self, table: Table | None) -> Iterator[Matches]:
+    def answers(self, table: Table | None) -> Iterator[Matches | GroupMatches]:
         """The matches that these events and the watermark settle, chunk by chunk."""
         if table is not None and len(table):
             yield from self.operator.feed(table)

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
 from kaicep.hosts.columnar import (
+    CompiledOperator,
     CompiledQuery,
+    asks_the_knowledge,
     attribute_types,
     compiled_operator,
     derived_events,
+    together,
     why_interpreted,
 )
 from kaicep.hosts.editing import asks_as_before, held_events, why_anew
@@ -31,7 +34,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, Rule, optimize, subplan
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match
-from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, SemanticFilter, WindowAggregate
+from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, WindowAggregate
 from kaicep.plan.results import Answer, derived_event, term_answer
 from kaicep.plan.terms import Triple
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from kaicep.hosts.lane import Lane
     from kaicep.kernel.batches import Batch, ColumnSorter
     from kaicep.kernel.columns import Matches, Strings
+    from kaicep.kernel.compiled.group import GroupMatches
 
 __all__ = ["Engine", "Listed", "Settings", "run_inprocess"]
 
@@ -76,7 +80,7 @@ class _Query:
         self.operator: Operator
         self.projection: Projection
         self.version = 0
-        self.versioned = _asks_the_knowledge(plan)
+        self.versioned = asks_the_knowledge(plan)
         self.names = (plan.name,)
         self.text = plan.text
 
@@ -133,8 +137,9 @@ class Engine:
     `push` takes events in the order of arrival and returns the matches that are certain by then, each
     once; `finish` ends the input. `lateness` is how far behind the newest of its part an event may be, for
     all streams or by stream (None: any distance, so that only the end settles anything). `on_match` is
-    called for every match. With `on_matches` they are given in chunks, query by query and as columns where
-    the query is compiled, and nothing is returned; a chunk holds until the call returns. `late` has the
+    called for every match. With `on_matches` they are given in chunks, as columns where a query is compiled
+    (of many that are alike together: `split` parts them), and nothing is returned; a chunk holds until the
+    call returns. `late` has the
     newest of the events that came too late, `late_count` says how many there were. Knowledge may be updated
     between two pushes: events that were judged keep their verdict, and a match shows the version that its
     last event was judged under.
@@ -148,7 +153,7 @@ class Engine:
         *,
         lateness: Lateness = None,
         on_match: Callable[[Match], None] | None = None,
-        on_matches: Callable[[Matches | Listed], None] | None = None,
+        on_matches: Callable[[Matches | GroupMatches | Listed], None] | None = None,
         settings: Settings | None = None,
         unknown: UnknownEntities | None = None,
     ) -> None:
@@ -171,11 +176,20 @@ class Engine:
         self._sorters: list[Sorter | ColumnSorter] = []
         shared: dict[tuple[str, ...], Sorter] = {}
         columns: dict[tuple[str, ...], ColumnSorter] = {}
+        compiled: list[tuple[QueryPlan, QueryPlan]] = []
         for plan in program.queries:
             if plan.language == "EP-SPARQL":
                 self._add_triples(program)
+                continue
+            optimized, _ = optimize(plan, catalog, knowledge, self.settings.rules)
+            if self._is_to_compile(optimized):
+                compiled.append((plan, optimized))
             else:
-                self._add(plan, shared, columns)
+                # It may read what those before it derive.
+                self._add_compiled(compiled, columns)
+                compiled = []
+                self._add(self._interpreted(plan, optimized, shared))
+        self._add_compiled(compiled, columns)
 
     # --- queries come and go ---
 
@@ -188,7 +202,14 @@ class Engine:
             raise Mistake(Diagnostic(f"a query named {plan.name} is registered already"))
         if catalog is not None:
             self.catalog = self._relations.catalog = self._relations.runtime.catalog = catalog
-        self._add(plan, {}, {})
+        self._register(plan)
+
+    def _register(self, plan: QueryPlan) -> None:
+        optimized, _ = optimize(plan, self.catalog, self.knowledge, self.settings.rules)
+        if self._is_to_compile(optimized):
+            self._add_compiled([(plan, optimized)], {})
+        else:
+            self._add(self._interpreted(plan, optimized, {}))
 
     def unregister(self, name: str) -> None:
         """Removes a query and what it holds; the others go on untouched."""
@@ -203,12 +224,29 @@ class Engine:
             raise Mistake(
                 Diagnostic(f"{name} is read by {', '.join(readers)}", hint=f"remove {readers[0]} first")
             )
+        self._dismiss(name)
+        self._parts.drop(name)
+
+    def _dismiss(self, name: str) -> None:
+        """Takes a query out; those that are found in one pass with it go on without it."""
         gone = self._queries.pop(name)
         self._lane = None
+        if isinstance(gone, CompiledQuery) and len(gone.names) > 1:
+            self._without(gone, name)
+            return
         self._steps.remove(gone)
-        self._parts.drop(name)
         if all(query.sorter is not gone.sorter for query in self._queries.values()):
             self._sorters.remove(gone.sorter)
+
+    def _without(self, query: CompiledQuery, name: str) -> None:
+        left = [index for index, each in enumerate(query.names) if each != name]
+        plans = [query.plans[index] for index in left]
+        optimized = [query.optimized[index] for index in left]
+        operator = self._compiled_operator(optimized, query.versioned)
+        operator.restore(query.operator.snapshot())
+        made = CompiledQuery(plans, optimized, operator, query.sorter, query.version, query.versioned)
+        self._steps[self._steps.index(query)] = made
+        self._queries.update(dict.fromkeys(made.names, made))
 
     def edit(self, plan: QueryPlan, catalog: Catalog | None = None) -> str | None:
         """Replaces a query by another of its name, from the next event on; the others go on untouched.
@@ -217,42 +255,33 @@ class Engine:
         before. Returns None then, and else why it begins anew.
         """
         reason = self.why_anew(plan, catalog)
-        old = self._queries[plan.name]
         if catalog is not None:
             self.catalog = self._relations.catalog = self._relations.runtime.catalog = catalog
-        optimized, _ = optimize(plan, self.catalog, self.knowledge)
-        index = self._steps.index(old)
-        made: _Query | CompiledQuery
         if reason is not None:
-            self._sorters = [each for each in self._sorters if self._is_used(each, old)]
-            self._add(plan, {}, {})
-            made = self._queries[plan.name]
-            self._steps.remove(made)
-        else:
-            assert isinstance(old, _Query)
-            made = _Query(plan, old.sorter)
-            made.version, made.optimized = old.version, optimized
-            made.projection = Projection(optimized, made.versioned)
-            made.operator = self._operator(optimized)
-            made.operator.version = old.version
-            self._hand_over(old, made)
-        self._steps[index] = self._queries[plan.name] = made
-        return reason
+            self._dismiss(plan.name)
+            self._register(plan)
+            return reason
+        old = self._queries[plan.name]
+        assert isinstance(old, _Query)
+        made = _Query(plan, old.sorter)
+        made.version = old.version
+        made.optimized, _ = optimize(plan, self.catalog, self.knowledge, self.settings.rules)
+        made.projection = Projection(made.optimized, made.versioned)
+        made.operator = self._operator(made.optimized)
+        made.operator.version = old.version
+        self._hand_over(old, made)
+        self._steps[self._steps.index(old)] = self._queries[plan.name] = made
+        return None
 
     def why_anew(self, plan: QueryPlan, catalog: Catalog | None = None) -> str | None:
         """Why a query would begin anew if this replaced the one of its name; None where it would go on."""
         old = self._queries.get(plan.name)
         if old is None:
             raise Mistake(Diagnostic(f"no query named {plan.name} is registered"))
-        optimized, _ = optimize(plan, catalog or self.catalog, self.knowledge)
-        reason = why_anew(old.optimized, optimized)
-        if reason is None and (isinstance(old, CompiledQuery) or self._is_to_compile(optimized)):
+        optimized, _ = optimize(plan, catalog or self.catalog, self.knowledge, self.settings.rules)
+        if isinstance(old, CompiledQuery) or self._is_to_compile(optimized):
             return "compiled queries begin anew"
-        return reason
-
-    def _is_used(self, sorter: Sorter | ColumnSorter, old: _Query | CompiledQuery) -> bool:
-        """Whether anybody but this query is fed by the sort stage."""
-        return any(each.sorter is sorter for each in self._steps if each is not old)
+        return why_anew(old.optimized, optimized)
 
     def _hand_over(self, old: _Query, new: _Query) -> None:
         """Gives the new operator what the old one holds; what it finds in that was found before."""
@@ -287,23 +316,12 @@ class Engine:
         self._sorters.append(made)
         return made
 
-    def _add(
-        self,
-        plan: QueryPlan,
-        shared: dict[tuple[str, ...], Sorter],
-        columns: dict[tuple[str, ...], ColumnSorter],
-    ) -> None:
-        """Adds a query; those that begin together may have one sort stage for the same streams."""
-        optimized, _ = optimize(plan, self.catalog, self.knowledge, self.settings.rules)
-        made = (
-            self._compiled(plan, optimized, columns)
-            if self._is_to_compile(optimized)
-            else self._interpreted(plan, optimized, shared)
-        )
-        self._queries[plan.name] = made
+    def _add(self, made: _Query | CompiledQuery) -> None:
+        self._queries.update(dict.fromkeys(made.names, made))
         self._steps.append(made)
         self._lane = None
-        self._parts.derive(plan.name)
+        for name in made.names:
+            self._parts.derive(name)
         self._expect(made.sorter)
 
     def _interpreted(
@@ -326,23 +344,33 @@ class Engine:
             wanted = "compiled" if (self.settings.events or 0) >= MANY else "interpreted"
         return wanted == "compiled" and why_interpreted(plan, self.catalog) is None
 
-    def _compiled(
-        self, plan: QueryPlan, optimized: QueryPlan, columns: dict[tuple[str, ...], ColumnSorter]
-    ) -> CompiledQuery:
+    def _add_compiled(
+        self, plans: Sequence[tuple[QueryPlan, QueryPlan]], columns: dict[tuple[str, ...], ColumnSorter]
+    ) -> None:
+        """Adds queries, each as resolved and as optimised; those that are alike are found in one pass."""
+        if not plans:
+            return
         from kaicep.kernel.batches import ColumnSorter
 
-        versioned = _asks_the_knowledge(plan)
-        operator = compiled_operator(
-            optimized, self.catalog, self._relations, self.strings, self.settings.limits, versioned
+        resolved = {each.name: each for each, _ in plans}
+        for group in together([each for _, each in plans], self.catalog):
+            own = [resolved[each.name] for each in group]
+            versioned = asks_the_knowledge(own[0])
+            operator = self._compiled_operator(group, versioned)
+            streams = _streams(own[0])
+            if streams not in columns:
+                columns[streams] = ColumnSorter(streams, self._parts, {}, self.strings)
+                self._sorters.append(columns[streams])
+            sorter = columns[streams]
+            sorter.attributes.update(attribute_types(operator, group[0], self.catalog))
+            self._add(CompiledQuery(own, group, operator, sorter, self.knowledge.version, versioned))
+
+    def _compiled_operator(self, plans: Sequence[QueryPlan], versioned: bool) -> CompiledOperator:
+        made = compiled_operator(
+            plans, self.catalog, self._relations, self.strings, self.settings.limits, versioned
         )
-        operator.version = self.knowledge.version
-        types = attribute_types(operator, optimized, self.catalog)
-        streams = _streams(plan)
-        if streams not in columns:
-            columns[streams] = ColumnSorter(streams, self._parts, {}, self.strings)
-            self._sorters.append(columns[streams])
-        columns[streams].attributes.update(types)
-        return CompiledQuery(plan, optimized, operator, columns[streams], self.knowledge.version, versioned)
+        made.version = self.knowledge.version
+        return made
 
     @property
     def strings(self) -> Strings:
@@ -557,10 +585,12 @@ class Engine:
                 released[id(sorter)] = sorter.release()
             events = released[id(sorter)]
             if isinstance(query, CompiledQuery):
+                read = [name for name in query.names if self._readers(name)]
                 for matches in query.answers(events):
                     self._deliver(matches, found)
-                    if self._readers(query.plan.name):
-                        self._pass_on(query.plan.name, derived_events(matches, self.catalog))
+                    for each in matches.split() if read else ():
+                        if each.query in read:
+                            self._pass_on(each.query, derived_events(each, self.catalog))
             else:
                 answers = self._answers(query, events, worked)
                 for name in query.names:
@@ -569,8 +599,9 @@ class Engine:
                         self._deliver(Listed(name, [each.match for each in own]), found)
                         if self._readers(name):
                             self._pass_on(name, [derived_event(each, self.catalog) for each in own])
+            promise = query.operator.promise(sorter.watermark)
             for name in query.names:
-                self._parts.derive(name, query.operator.promise(sorter.watermark))
+                self._parts.derive(name, promise)
         found.sort(key=_in_order)
         if self._on_match is not None:
             for match in found:
@@ -588,7 +619,7 @@ class Engine:
             worked[id(operator)] = [*operator.feed(events), *operator.advance(query.sorter.watermark)]
         return list(query.projection.answers(worked[id(operator)]))
 
-    def _deliver(self, matches: Matches | Listed, found: list[Match]) -> None:
+    def _deliver(self, matches: Matches | GroupMatches | Listed, found: list[Match]) -> None:
         if self._on_matches is not None:
             self._on_matches(matches)
         else:
@@ -643,17 +674,12 @@ class Engine:
     def _renew_compiled(self, query: CompiledQuery) -> None:
         """A new operator with the old state: what it knows by the codes of strings is asked anew."""
         query.version = self.knowledge.version
-        query.optimized, _ = optimize(query.plan, self.catalog, self.knowledge, self.settings.rules)
-        state = query.operator.snapshot()
-        query.operator = compiled_operator(
-            query.optimized,
-            self.catalog,
-            self._relations,
-            self.strings,
-            self.settings.limits,
-            query.versioned,
+        rules = self.settings.rules
+        query.optimized = tuple(
+            optimize(each, self.catalog, self.knowledge, rules)[0] for each in query.plans
         )
-        query.operator.version = query.version
+        state = query.operator.snapshot()
+        query.operator = self._compiled_operator(query.optimized, query.versioned)
         query.operator.restore(state)
 
     # --- saved state ---
@@ -760,12 +786,6 @@ def _streams(plan: QueryPlan) -> tuple[str, ...]:
     if isinstance(source, Pattern | WindowAggregate):
         return source.streams
     raise Unsupported(f"{plan.name}: EP-SPARQL queries are given when an engine is made")
-
-
-def _asks_the_knowledge(plan: QueryPlan) -> bool:
-    return any(
-        isinstance(node, SemanticFilter) or bool(getattr(node, "semantics", ())) for node in plan.root.walk()
-    )
 
 
 def _late(event: Event) -> Event:

@@ -257,6 +257,10 @@ class Matches:
     def __iter__(self) -> Iterator[Match]:
         return iter(self.rows)
 
+    def split(self) -> Iterator[Matches]:
+        """The matches of each query: there is one."""
+        yield self
+
     @cached_property
     def rows(self) -> list[Match]:
         """The matches one by one."""

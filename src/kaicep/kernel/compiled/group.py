@@ -17,15 +17,17 @@ from kaicep.kernel.columns import Array, Matches, Strings, Table
 from kaicep.kernel.compiled import block as b
 from kaicep.kernel.compiled.expressions import NotCompiled
 from kaicep.kernel.compiled.layout import Levels
-from kaicep.kernel.compiled.operator import CompiledPattern, some_of
+from kaicep.kernel.compiled.operator import CompiledPattern, compilable, some_of
 from kaicep.kernel.operator import Limits, Semantics
 from kaicep.plan.catalog import Catalog
+from kaicep.plan.events import Match
 from kaicep.plan.expressions import Call, Const, Expr
 from kaicep.plan.identity import MatchId
 from kaicep.plan.nodes import Filter, Node, Pattern, Project, QueryPlan
+from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
 
-__all__ = ["CompiledGroup", "GroupMatches", "groups"]
+__all__ = ["CompiledGroup", "GroupMatches", "compilable_group", "groups"]
 
 CHUNK = 1 << 18
 _ORDERS = (">", ">=", "<", "<=")
@@ -100,6 +102,22 @@ def _without(conditions: tuple[Expr, ...], index: int, level: _Level) -> tuple[E
     return (*conditions[:index], blank, *conditions[index + 1 :])
 
 
+def compilable_group(plans: Sequence[QueryPlan], catalog: Catalog) -> str | None:
+    """Why plans cannot be looked for in one pass; None where they can."""
+    root = plans[0].root
+    assert isinstance(root, Project)
+    assert isinstance(root.input, Pattern)
+    if root.input.match != "any" or root.input.deadline is not None:
+        return "MATCH next and strict, and an absence at the end, choose events by the level"
+    if loops_of(root.input.sequence):
+        return "a loop"
+    try:
+        _common_level(plans)
+    except NotCompiled as reason:
+        return str(reason)
+    return compilable(plans[0], catalog)
+
+
 def _common_level(plans: Sequence[QueryPlan]) -> list[_Level]:
     """The level of each plan, in which alone they differ."""
     found = [dict(_skeletons(each)) for each in plans]
@@ -120,6 +138,10 @@ class GroupMatches:
 
     def __len__(self) -> int:
         return len(self.query)
+
+    def __iter__(self) -> Iterator[Match]:
+        for each in self.split():
+            yield from each
 
     def split(self) -> Iterator[Matches]:
         """The matches of each query."""

@@ -171,7 +171,7 @@ class CompiledWindow:
         """Lets PATHs be asked again: the knowledge has a new version."""
         for each in self.source.constants.tables:
             if isinstance(each, VerdictTable):
-                each.reset()
+                each.reset(())  # where the knowledge changes with time, windows are interpreted
 
     def _inputs(self, kernel: _Kernel, table: Table) -> list[Array]:
         source = kernel.source
