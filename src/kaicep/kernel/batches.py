@@ -197,7 +197,8 @@ class ColumnSorter:
             return None
         held = self._held[0] if len(self._held) == 1 else _joined(self._held)
         held = _in_order(held)
-        if bound[0] == math.inf:
+        last = (int(held.ts[-1]), int(held.place[-1]), "", int(held.part[-1]), int(held.seq[-1]))
+        if last < bound:
             cut = len(held)
         else:
             early = _before(held.ts, held.place, held.part, held.seq, bound)
