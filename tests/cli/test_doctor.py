@@ -36,7 +36,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def java_says(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(doctor.shutil, "which", lambda name, path=None: f"/usr/bin/{name}")
     done = subprocess.CompletedProcess(["java"], 0, "", text)
     monkeypatch.setattr(doctor.subprocess, "run", lambda *args, **settings: done)
 
@@ -50,7 +50,8 @@ def test_every_line_has_a_mark(run: Callable[..., Any]) -> None:
         assert line[:9].strip() in ("ok", "missing", "old", "")
     names = [line[9:].split()[0] for line in lines[:-2] if line[0] != " "]
     assert names == [
-        "python", "pyoxigraph", "typer", "java", "pyspark", "pyarrow", "pandas", "deltalake",
+        "python", "numba", "pyoxigraph", "typer", "java", "pyspark", "pyarrow", "deltalake", "pandas",
+        "confluent-kafka", "paho-mqtt", "cryptography", "scipy", "matplotlib", "dot", "mosquitto", "mvn",
         "cores", "real-time", "memory", "cache",
     ]  # fmt: skip
 
@@ -62,17 +63,19 @@ def test_knowledge_is_weighed(run: Callable[..., Any], tmp_path: Path) -> None:
         "<urn:o> <http://www.w3.org/2002/07/owl#imports> <urn:elsewhere> ."
     )
     said = run("doctor", "--knowledge", str(file)).stdout
-    assert "ok       knowledge   3 statements, 4 with what follows under rdfs; loaded and closed in" in said
-    assert "odd      knowledge   <urn:o> imports <urn:elsewhere>, which is not loaded" in said
+    assert (
+        "ok       knowledge        3 statements, 4 with what follows under rdfs; loaded and closed in" in said
+    )
+    assert "odd      knowledge        <urn:o> imports <urn:elsewhere>, which is not loaded" in said
 
 
 def test_what_is_optional_may_be_missing(run: Callable[..., Any], without: Callable[..., None]) -> None:
-    without("pyspark", "pyarrow", "deltalake")
+    without("pyspark", "pyarrow", "deltalake", "confluent-kafka")
     result = run("doctor")
     assert result.exit_code == 0
-    assert "missing  pyarrow     for Parquet files\n" in result.stdout
-    assert "to get it: pip install 'kaicep[parquet]'\n" in result.stdout
-    assert "to get it: pip install 'kaicep[spark]'\n" in result.stdout
+    assert "missing  pyarrow          for Arrow, Parquet files\n" in result.stdout
+    for extra in ("parquet", "spark", "delta", "kafka"):
+        assert f"to get it: pip install 'kaicep[{extra}]'\n" in result.stdout
 
 
 def test_what_the_core_needs_may_not(run: Callable[..., Any], without: Callable[..., None]) -> None:
@@ -113,7 +116,7 @@ def test_java(monkeypatch: pytest.MonkeyPatch, said: str, mark: str, seen: str) 
 def test_no_java(monkeypatch: pytest.MonkeyPatch, platform: str, tool: str, command: str) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(doctor.sys, "platform", platform)
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: name if name == tool else None)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name, path=None: name if name == tool else None)
     found = finding("java")
     assert found.mark == "missing"
     assert found.remedy.endswith(command)
@@ -125,13 +128,43 @@ def test_spark(monkeypatch: pytest.MonkeyPatch, version: str, mark: str) -> None
     assert finding("pyspark").mark == mark
 
 
+@pytest.mark.parametrize(
+    ("platform", "tool", "command"),
+    [
+        ("darwin", "", "brew install graphviz"),
+        ("win32", "", "winget install Graphviz.Graphviz"),
+        ("linux", "apt-get", "apt-get install -y graphviz"),
+        ("linux", "pacman", "pacman -S --noconfirm graphviz"),
+        ("linux", "", "install graphviz"),
+    ],
+)
+def test_a_program(monkeypatch: pytest.MonkeyPatch, platform: str, tool: str, command: str) -> None:
+    monkeypatch.setattr(doctor.sys, "platform", platform)
+    here = {tool}
+    monkeypatch.setattr(doctor.shutil, "which", lambda name, path=None: name if name in here else None)
+    found = finding("dot")
+    assert (found.mark, found.seen) == ("missing", "for pictures of live graphs")
+    assert found.remedy.endswith(command)
+    here.add("dot")
+    assert finding("dot") == doctor.Finding("ok", "dot", "dot (pictures of live graphs)")
+
+
+def test_a_server_is_found_where_servers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr(doctor.shutil, "which", lambda name, path="": looked.append(path))
+    finding("mosquitto")
+    assert any("/usr/sbin" in path.split(doctor.os.pathsep) for path in looked)
+
+
 def test_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(doctor.sys, "platform", "linux")
+    monkeypatch.delenv("KAICEP_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert finding("cache").mark == "ok"
+    assert finding("cache").seen == f"{tmp_path}/kaicep/kernels (compiled queries)"
     assert not (tmp_path / "kaicep").exists()
     (tmp_path / "kaicep").touch()
     assert finding("cache").mark == "missing"
+    monkeypatch.setenv("KAICEP_CACHE_DIR", str(tmp_path / "other"))
+    assert finding("cache").mark == "ok"
 
 
 @pytest.mark.parametrize(("allowed", "mark"), [(True, "ok"), (False, "missing")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -61,18 +62,57 @@ def test_it_prints_where_to_go_and_two_commands(made: tuple[Path, list[str]]) ->
     folder, (change, *commands) = made
     assert shlex.split(change) == ["cd", str(folder)]
     assert len(commands) == 2
+    readme = (folder / "README.md").read_text("utf-8")
+    assert all(f"```sh\n{command}\n```" in readme for command in commands)
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_the_commands_work(made: tuple[Path, list[str]], which: int) -> None:
-    folder, (_, *commands) = made
-    words = shlex.split(commands[which])
-    command = [sys.executable, *(["-m", "kaicep"] if words[0] == "kaicep" else []), *words[1:]]
+def follow(folder: Path, command: str) -> str:
+    """What a printed command prints."""
+    program, *words = shlex.split(command)
+    assert program == "kaicep"
     done = subprocess.run(
-        command, cwd=folder, env=with_path(), capture_output=True, text=True, timeout=120, check=False
-    )
+        [sys.executable, "-m", "kaicep", *words],
+        cwd=folder, env=with_path(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert ("lot17" if which == 0 else "2 passed") in done.stdout
+    return done.stdout
+
+
+def test_the_first_command_shows_the_vaccine(made: tuple[Path, list[str]]) -> None:
+    folder, (_, command, _) = made
+    header, _, *rows = follow(folder, command).splitlines()
+    assert header.split()[4:] == ["freezer", "temperature", "goods", "events"]
+    assert len(rows) == len([each for each in warm(folder) if each[0] == "F3"])
+    assert all("cold-store#lot17" in row for row in rows)
+
+
+@pytest.mark.slow
+def test_the_second_command_runs_the_deployment(made: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """It answers all five queries, as they are answered over the files."""
+    folder, (_, _, command) = made
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    follow(copy, command)
+    told = [json.loads(line)["id"] for line in (copy / "matches.jsonl").read_text().splitlines()]
+    names = [path.stem for path in sorted((folder / "queries").iterdir())]
+    assert len(names) == 5
+    assert sorted(told) == sorted(each.id for each in matches(folder, *names))
+
+
+def test_its_own_tests_pass(made: tuple[Path, list[str]]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=made[0], env=with_path(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert "2 passed" in done.stdout, done.stdout
+
+
+def test_what_the_deployment_needs_is_named_where_it_is_missing(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kaicep.cli.init.find_spec", lambda name: None)
+    *_, install, start = run("init", "new").stdout.splitlines()
+    assert (install, start) == ("  pip install 'kaicep[delta]'", "  kaicep run kaicep.toml")
 
 
 def test_the_deployment_is_well_formed(made: tuple[Path, list[str]]) -> None:

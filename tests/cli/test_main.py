@@ -55,7 +55,20 @@ def test_help_names_every_command_and_nothing_is_cut_off(run: Callable[..., Any]
     result = run("--help")
     assert result.exit_code == 0
     commands = re.findall(r"^  (\w+)  +\S", result.stdout, re.M)
-    first = ["match", "check", "explain", "ingest", "query", "init", "doctor", "bench", "why"]
+    first = [
+        "match",
+        "check",
+        "explain",
+        "ingest",
+        "query",
+        "init",
+        "run",
+        "status",
+        "follow",
+        "doctor",
+        "bench",
+        "why",
+    ]
     assert commands == [*first, "knowledge", "live", "archive"]
     assert "..." not in result.stdout.split("Commands:")[1]
 

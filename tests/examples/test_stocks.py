@@ -5,8 +5,14 @@ A day alone is midnight of that day in 2012; an interval of one instant is writt
 
 from __future__ import annotations
 
+import json
+import re
+from itertools import combinations
 from pathlib import Path
 from typing import Any
+
+import pytest
+from tests.examples.deployed import as_its_readme_says, copied, read, script
 
 from kaicep.api import open_run
 from kaicep.plan.time import format_time
@@ -198,3 +204,110 @@ def test_6_unbound_variables_are_told() -> None:
     said = " ".join(each.message for each in run.warnings)
     assert "?sum" in said
     assert "?count" in said
+
+
+# --- a larger stream, and the same questions in plain Python ---------------------------------------------
+
+DAY = 86_400
+Row = tuple[str, int, int]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with a stream from the script: 20 companies, 60 days."""
+    folder = copied("stocks", tmp_path_factory.mktemp("stocks"))
+    script(folder, "generate.py", "made.jsonl", "--seed", "1")
+    return folder
+
+
+def told(folder: Path) -> list[tuple[int, list[list[str]]]]:
+    """Moment and triples of each record, as local names and numbers."""
+    records = [json.loads(line) for line in (folder / "made.jsonl").read_text().splitlines()]
+    return [
+        (each["start"], [_words(text) for text in each.get("triples", [each.get("triple")])])
+        for each in records
+    ]
+
+
+def _words(triple: str) -> list[str]:
+    return [
+        re.sub(r'^<urn:kaicep:|>$|^"|"\^\^.*$', "", word) for word in triple.removesuffix(" .").split(" ")
+    ]
+
+
+def prices(folder: Path) -> dict[str, list[tuple[int, int]]]:
+    found: dict[str, list[tuple[int, int]]] = {}
+    for moment, [(subject, predicate, value), *_] in told(folder):
+        if predicate == "hasStockPrice":
+            found.setdefault(subject, []).append((moment, int(value)))
+    return found
+
+
+def answered(folder: Path, query: str) -> list[Row]:
+    """Company, start and end of each match, with the agency before where it is a downrating."""
+    queries = [folder / "queries" / f"{query}.epsparql"]
+    run = open_run(queries=queries, streams=[("stocks", folder / "made.jsonl")])
+    assert run.dead == []
+    found = []
+    for each in run.matches():
+        if each.triples is not None:
+            company, _, agency = _words(each.triples[0])
+            name = f"{agency} {company}"
+        else:
+            name = each.select["company"]["value"].removeprefix("urn:kaicep:")
+        found.append((name, each.start // 1_000_000, each.end // 1_000_000))
+    return sorted(found)
+
+
+def test_1_over_a_larger_stream(made: Path) -> None:
+    expected = {
+        (company, first, last)
+        for company, known in prices(made).items()
+        for (first, p1), (_, p2), (last, p3) in combinations(known, 3)
+        if p2 * 10 < p1 * 7 and p3 * 100 > p1 * 105 and last - first < 30 * DAY
+    }
+    assert len(expected) > 20
+    assert answered(made, "query1") == sorted(expected)
+
+
+def test_3_over_a_larger_stream(made: Path) -> None:
+    acquired: dict[str, int] = {}
+    for moment, [(subject, predicate, _), *_] in told(made):
+        if predicate == "hasAcquired":
+            acquired.setdefault(subject, moment)
+    expected = {
+        (company, first, last)
+        for company, known in prices(made).items()
+        for (first, p1), (last, p2) in combinations(known, 2)
+        if p2 * 10 > p1 * 15 and last - first < 15 * DAY and not acquired.get(company, last) < last
+    }
+    assert len(expected) > 20
+    assert answered(made, "query3-larger") == sorted(expected)
+
+
+def test_4_over_a_larger_stream(made: Path) -> None:
+    ratings = [
+        (f"{agency} {company}", moment, int(score))
+        for moment, [(_, predicate, agency), *rest] in told(made)
+        if predicate == "rater"
+        for (_, _, company), (_, _, score) in [rest]
+    ]
+    expected = {
+        (one, first, last)
+        for (one, first, before), (other, last, after) in combinations(ratings, 2)
+        if one == other and first < last and after < before
+    }
+    assert len(expected) > 10
+    assert answered(made, "query4") == sorted(expected)
+
+
+@pytest.mark.slow
+def test_as_the_readme_says(made: Path, tmp_path: Path) -> None:
+    """The commands over the files made by hand, then those over the larger stream, then the deployment."""
+    folder, said = as_its_readme_says("stocks", tmp_path)
+    assert (folder / "made.jsonl").read_bytes() == (made / "made.jsonl").read_bytes()
+    queries = ("query1", "query3-larger", "query4")
+    larger = [json.loads(line) for line in said if '"2012-01' in line or '"2012-02' in line]
+    told = {each["id"] for each in read(folder / "state" / "matches.jsonl") if each["query"] in queries}
+    assert len(told) == sum(len(answered(made, query)) for query in queries)
+    assert told < {each["id"] for each in larger}

@@ -26,6 +26,7 @@ BENCHMARKS: Mapping[str, str] = {
     "scaling": "the cost of an event against events, sensors, window and knowledge, with plots",
     "spark": "the Spark hosts: history by scan, filter, shuffle and kernel; streams by rate and delay",
     "startup": "how long the command line takes to start, as a multiple of a bare Python",
+    "recovery": "back after an outage of 10 to 115 minutes at 600 events/s: first match, and caught up",
     "live": "the event service under load: priorities, sharing and shedding, a query above spectra",
 }
 """The benchmarks by name, and what each measures."""

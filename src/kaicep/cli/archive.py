@@ -37,7 +37,12 @@ def status(
     folder: Folder,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Show the streams of an archive: how much there is of each, from when to when, up to which position."""
+    """Show the streams of an archive.
+
+    How much there is of each, from when to when, up to which position.
+
+    Example: kaicep archive status morning
+    """
     import json
 
     found = [_status(_opened(folder), name) for name in _opened(folder).streams()]
@@ -54,7 +59,12 @@ def status(
 @archive.command()
 @guarded
 def compact(folder: Folder, keep: Keep = "7d") -> None:
-    """Put small files together and in order of time, and give back the space of what is not read any more."""
+    """Put small files together and in order of time.
+
+    The space of what is not read any more is given back.
+
+    Example: kaicep archive compact morning --keep 1d
+    """
     from kaicep.archive import upkeep
 
     hours = _hours(keep)
@@ -80,7 +90,12 @@ def expire(
     ] = None,
     keep: Keep = "7d",
 ) -> None:
-    """Remove old events. Their positions stay taken, so that they do not come in again."""
+    """Remove old events.
+
+    Their positions stay taken, so that they do not come in again.
+
+    Example: kaicep archive expire morning --older-than 48h
+    """
     from kaicep.archive import upkeep
 
     instant, age, hours = moment("--before", before), duration("--older-than", older), _hours(keep)

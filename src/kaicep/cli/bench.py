@@ -21,7 +21,12 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Little input: to see that it works.")] = False,
 ) -> None:
-    """Measure what kaicep costs on this machine. Without a name, list what can be measured."""
+    """Measure what kaicep costs on this machine.
+
+    Without a name, list what can be measured.
+
+    Example: kaicep bench startup --json
+    """
     if name is None:
         width = max(map(len, BENCHMARKS))
         for each, what in BENCHMARKS.items():

@@ -28,7 +28,12 @@ def check(
     annotation: Annotations = None,
     reasoning: Reasoning = "rdfs",
 ) -> None:
-    """Parse, resolve and type-check queries. Streams and annotations are optional, and help."""
+    """Parse, resolve and type-check queries.
+
+    Streams and annotations are optional, and help.
+
+    Example: kaicep check rise.chi --stream air=air.jsonl
+    """
     streams = named_streams(stream or ())
     paths = query_files(queries, streams)
     choose("--reasoning", reasoning, REASONING)

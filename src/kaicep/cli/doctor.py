@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,12 +24,28 @@ _PYTHONS = ((3, 11), (3, 13))
 _JAVA = 17
 _SPARK = (4, 3)
 
-# Package, what it is for, how to get it.
-_CORE = (("pyoxigraph", "knowledge, RDF streams"), ("typer", "the command line"))
+# Package, what it is for.
+_CORE = (
+    ("numba", "compiled queries"),
+    ("pyoxigraph", "knowledge, RDF streams"),
+    ("typer", "the command line"),
+)
+# Package, what it is for, the extra that brings it.
 _OPTIONAL = (
-    ("pyarrow", "Parquet files", "kaicep[parquet]"),
-    ("pandas", "the Spark hosts", "kaicep[spark]"),
-    ("deltalake", "the archive", "deltalake"),
+    ("pyarrow", "Arrow, Parquet files", "parquet"),
+    ("deltalake", "the archive, deployments", "delta"),
+    ("pandas", "the Spark hosts", "spark"),
+    ("confluent-kafka", "Kafka", "kafka"),
+    ("paho-mqtt", "MQTT", "mqtt"),
+    ("cryptography", "encryption in the live service", "live"),
+    ("scipy", "filters in the live service", "live"),
+    ("matplotlib", "plots of the benchmarks", "plots"),
+)
+# Program, what it is for, the package of the system that has it, and what winget calls that.
+_PROGRAMS = (
+    ("dot", "pictures of live graphs", "graphviz", "Graphviz.Graphviz"),
+    ("mosquitto", "the tests of MQTT", "mosquitto", "EclipseFoundation.Mosquitto"),
+    ("mvn", "the tests of Kafka, and benchmarks of other engines", "maven", ""),
 )
 
 
@@ -52,6 +68,8 @@ def doctor(knowledge: KnowledgeFiles = None, reasoning: Reasoning = "rdfs") -> N
 
     Looks at Python, Java, Spark, memory and packages, and says how to get what is missing. With
     --knowledge, also at what is known: how much it is, and how long it takes to load and to close.
+
+    Example: kaicep doctor --knowledge campus.ttl
     """
     choose("--reasoning", reasoning, REASONING)
     findings = [*examine(), *_knowledge(files("--knowledge", knowledge, folders=True), reasoning)]
@@ -73,12 +91,14 @@ def examine() -> Iterator[Finding]:
         yield _package(package, purpose, f"pip install {package}", vital=True)
     yield _java()
     yield _spark()
-    for package, purpose, wheel in _OPTIONAL:
-        yield _package(package, purpose, f"pip install '{wheel}'")
+    for package, purpose, extra in _OPTIONAL:
+        yield _package(package, purpose, f"pip install 'kaicep[{extra}]'")
+    for program, purpose, package, winget in _PROGRAMS:
+        yield _program(program, purpose, package, winget)
     yield Finding("ok", "cores", str(_cores()))
     yield _real_time()
     yield Finding("ok", "memory", _memory())
-    yield _cache(_cache_folder())
+    yield _cache()
 
 
 def _knowledge(paths: list[Path], reasoning: str) -> Iterator[Finding]:
@@ -159,21 +179,44 @@ def _java_version(said: str) -> int | None:
 
 def _java_command() -> str:
     """The command that installs Java on this platform."""
+    names = {
+        "brew": "openjdk@21",
+        "winget": "Microsoft.OpenJDK.21",
+        "apt-get": _debian_package(),
+        "pacman": "jre21-openjdk-headless",
+        "apk": "openjdk21-jre-headless",
+    }
+    otherwise = "install a Java runtime, version 17 or 21, and set JAVA_HOME to it"
+    return _install(names, "java-21-openjdk-headless", otherwise)
+
+
+def _program(program: str, purpose: str, package: str, winget: str) -> Finding:
+    """A program of the system, wherever servers are kept too."""
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+    found = shutil.which(program, path=path)
+    if found:
+        return Finding("ok", program, f"{found} ({purpose})")
+    remedy = _install({"winget": winget}, package, f"install {package}")
+    return Finding("missing", program, f"for {purpose}", remedy)
+
+
+def _install(names: Mapping[str, str], usual: str, otherwise: str) -> str:
+    """The command that installs a package on this platform, which may have a name of its own for it."""
     if sys.platform == "darwin":
-        return "brew install openjdk@21"
+        return f"brew install {names.get('brew', usual)}"
     if sys.platform == "win32":
-        return "winget install Microsoft.OpenJDK.21"
+        return f"winget install {names['winget']}" if names["winget"] else otherwise
     sudo = "" if os.geteuid() == 0 else "sudo "
     for tool, command in (
-        ("apt-get", f"{sudo}apt-get update && {sudo}apt-get install -y {_debian_package()}"),
-        ("dnf", f"{sudo}dnf install -y java-21-openjdk-headless"),
-        ("zypper", f"{sudo}zypper install -y java-21-openjdk-headless"),
-        ("pacman", f"{sudo}pacman -S --noconfirm jre21-openjdk-headless"),
-        ("apk", f"{sudo}apk add openjdk21-jre-headless"),
+        ("apt-get", f"apt-get update && {sudo}apt-get install -y"),
+        ("dnf", "dnf install -y"),
+        ("zypper", "zypper install -y"),
+        ("pacman", "pacman -S --noconfirm"),
+        ("apk", "apk add"),
     ):
         if shutil.which(tool):
-            return command
-    return "install a Java runtime, version 17 or 21, and set JAVA_HOME to it"
+            return f"{sudo}{command} {names.get(tool, usual)}"
+    return otherwise
 
 
 def _debian_package() -> str:
@@ -210,19 +253,13 @@ def _memory() -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-def _cache_folder() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "kaicep"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "kaicep"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kaicep"
+def _cache() -> Finding:
+    """Whether the folder for compiled queries can be written, or made."""
+    from kaicep.kernel.compile import cache_folder
 
-
-def _cache(folder: Path) -> Finding:
-    """Whether the folder for compiled code can be written, or made."""
+    folder = cache_folder()
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
-        return Finding("ok", "cache", str(folder))
-    return Finding(
-        "missing", "cache", f"{folder} cannot be written", f"make {there} a folder that you may write to"
-    )
+        return Finding("ok", "cache", f"{folder} (compiled queries)")
+    seen = f"{folder} cannot be written; queries are compiled anew by every process"
+    return Finding("missing", "cache", seen, "set KAICEP_CACHE_DIR to a folder that you may write to")

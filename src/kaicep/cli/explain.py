@@ -38,7 +38,10 @@ def explain(
         bool, typer.Option("--sparql", help="Each query as one SPARQL query over the archive's RDF view.")
     ] = False,
 ) -> None:
-    """Show how queries are understood: their plans, as trees."""
+    """Show how queries are understood: their plans, as trees.
+
+    Example: kaicep explain rise.chi --stream air=air.jsonl --knowledge campus.ttl
+    """
     streams = named_streams(stream or ())
     paths = query_files(queries, streams)
     choose("--reasoning", reasoning, REASONING)

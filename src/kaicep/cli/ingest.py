@@ -51,6 +51,8 @@ def ingest(
 
     What it holds already does not come in again. The archive is made where there is
     none. Run it again whenever files have grown or new ones have come.
+
+    Example: kaicep ingest --stream air=air.jsonl --archive morning
     """
     streams = named_streams(stream or ())
     if not streams:

@@ -44,7 +44,10 @@ def summary(
     reasoning: Reasoning = "rdfs",
     as_json: Json = False,
 ) -> None:
-    """List classes and properties, as the data uses them."""
+    """List classes and properties, as the data uses them.
+
+    Example: kaicep knowledge summary --knowledge campus.ttl
+    """
     known, _, names = _open(knowledge, annotation, reasoning)
 
     from kaicep.knowledge.vocabulary import summary as summarise
@@ -60,7 +63,10 @@ def concepts(
     reasoning: Reasoning = "rdfs",
     as_json: Json = False,
 ) -> None:
-    """Say which attributes of the streams carry which concepts."""
+    """Say which attributes of the streams carry which concepts.
+
+    Example: kaicep knowledge concepts --annotation air.json --knowledge campus.ttl
+    """
     known, annotations, names = _open(knowledge, annotation, reasoning, annotated=True)
 
     from kaicep.knowledge.vocabulary import concepts as find
@@ -77,7 +83,10 @@ def path(
     reasoning: Reasoning = "rdfs",
     as_json: Json = False,
 ) -> None:
-    """Find how one thing leads to another, as a PATH."""
+    """Find how one thing leads to another, as a PATH.
+
+    Example: kaicep knowledge path airflowReport bd:MeetingRoom --knowledge campus.ttl --annotation air.json
+    """
     known, annotations, names = _open(knowledge, annotation, reasoning)
 
     from kaicep.knowledge.ways import MOST_STEPS, ways

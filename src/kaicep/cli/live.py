@@ -52,7 +52,10 @@ Seconds = Annotated[
 
 
 def check(graph: GraphFile) -> None:
-    """Find what is wrong with a graph, without running it."""
+    """Find what is wrong with a graph, without running it.
+
+    Example: kaicep live check brakes.toml
+    """
     found = open_graph(graph)
     counts = f"{len(found.suppliers)} suppliers, {len(found.operators)} operators"
     typer.echo(f"{found.name}: ok ({counts}, {len(found.consumers)} consumers)")
@@ -68,7 +71,10 @@ def explain(
         bool, typer.Option("--shared/--given", help="As it runs, equal operators being one; or as given.")
     ] = True,
 ) -> None:
-    """Show the levels of a graph, and what moves between them."""
+    """Show the levels of a graph, and what moves between them.
+
+    Example: kaicep live explain brakes.toml --draw brakes.svg
+    """
     from kaicep.live.draw import as_dot, as_text
     from kaicep.live.draw import draw as drawn
     from kaicep.live.sharing import shared as merged
@@ -101,6 +107,8 @@ def run(
     """Run a graph, and print the figures of each consumer.
 
     It runs until interrupted, for --seconds, or until all sources have come to their end.
+
+    Example: kaicep live run brakes.toml --seconds 10
     """
     found = open_graph(graph)
 
@@ -136,7 +144,10 @@ def run(
 def top(
     once: Annotated[bool, typer.Option("--once", help="Print the figures once and end.")] = False,
 ) -> None:
-    """Watch the services that `kaicep live run` runs on this machine."""
+    """Watch the services that `kaicep live run` runs on this machine.
+
+    Example: kaicep live top --once
+    """
     from kaicep.live.metrics import shown
 
     while True:

@@ -77,6 +77,8 @@ def match(
     """Run queries over streams and print their matches.
 
     Matches come in the order of their end, then of their id.
+
+    Example: kaicep match rise.chi --stream air=air.jsonl --knowledge campus.ttl --out table
     """
     from kaicep.cli.output import FORMATS, atomic, columns_of, refuse_overwriting, to_stdout
 

@@ -89,6 +89,8 @@ def query(
     """Run queries over an archive and print their matches.
 
     They come in the order of their end, then of their id. WITHIN says how far back a query reaches.
+
+    Example: kaicep query rise.chi --archive morning --out table
     """
     if archive is None:
         raise Mistake(Diagnostic("no archive is given", hint="such as --archive DIR"))

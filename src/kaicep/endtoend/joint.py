@@ -80,12 +80,14 @@ def joined(
 class Mark:
     """Where an answer stands: the source positions that it is made from, and how far the sources had come.
 
-    What was certain then has been told. It is kept beside what was told, in one step.
+    What was certain then, under the lateness of then, has been told. It is kept beside what was told, in one
+    step.
     """
 
     cut: Cut
     standing: list[Any]
     watermark: float
+    lateness: Lateness
 
     def to_json(self) -> dict[str, Any]:
         """The mark as JSON holds it."""
@@ -93,12 +95,14 @@ class Mark:
             "cut": json.loads(self.cut.text()),
             "standing": self.standing,
             "watermark": str(self.watermark),
+            "lateness": dict(self.lateness) if isinstance(self.lateness, Mapping) else self.lateness,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Mark:
         """The mark that `to_json` wrote."""
-        return cls(Cut.parse(json.dumps(data["cut"])), data["standing"], float(data["watermark"]))
+        cut = Cut.parse(json.dumps(data["cut"]))
+        return cls(cut, data["standing"], float(data["watermark"]), data["lateness"])
 
 
 class HandOff:
@@ -112,7 +116,8 @@ class HandOff:
     order; `leg` says how many of these were passed, so that what is found meanwhile is news to those
     only whose marks come before. Without a `mark`, somebody was told nothing yet.
 
-    A query that begins at a position, and not at a time, sees nothing of what lies before `since`.
+    A query that begins at a position, and not at a time, sees nothing of what lies before `since`. The
+    `strategy` is how the archive is gone through: `hybrid`, or `replay` (`endtoend.history`).
     """
 
     def __init__(
@@ -125,6 +130,7 @@ class HandOff:
         saved: tuple[Mark, bytes] | None = None,
         later: Sequence[Mark] = (),
         since: Cut | None = None,
+        strategy: str = "hybrid",
     ) -> None:
         self.history = history
         self.snapshot = snapshot
@@ -135,6 +141,7 @@ class HandOff:
         self._saved = saved
         self._later = tuple(later)
         self._since = since
+        self._strategy = strategy
         self._seam = Seam(snapshot.cut)
         self._done = False
 
@@ -146,7 +153,7 @@ class HandOff:
     @property
     def mark(self) -> Mark:
         """Where the answer stands."""
-        return Mark(self.cut, self.engine.standing, self.engine.watermark)
+        return Mark(self.cut, self.engine.standing, self.engine.watermark, self.engine.lateness)
 
     def past(self) -> Iterator[list[Match]]:
         """Works through the archive; when it is done, the engine stands where the source stood then."""
@@ -154,10 +161,12 @@ class HandOff:
         if self._mark is not None:
             at, low = yield from self._recover(self._mark)
         for mark in self._later:
+            self.engine.lateness = mark.lateness
             yield from self._leg(at, mark.cut, low)
             yield self.engine.settle(mark.standing)
             at, low = mark.cut, mark.watermark
             self.leg += 1
+        self.engine.lateness = self.lateness
         yield from self._leg(at, self.snapshot.cut, low, _settled(self.snapshot, self.lateness))
         yield _stand(self.engine, self.snapshot)
         self._done = True
@@ -166,9 +175,12 @@ class HandOff:
     def _recover(self, mark: Mark) -> Generator[list[Match], None, tuple[Cut, float]]:
         """Brings the engine to where it stood at the mark; what it finds on the way has been told."""
         reach = reach_of(self.history.program)
+        self.engine.lateness = mark.lateness
         if self._saved is not None:
             then, state = self._saved
+            self.engine.lateness = then.lateness
             self.engine.restore(state)
+            self.engine.lateness = mark.lateness
             way = self._leg(then.cut, mark.cut, then.watermark)
         else:
             way = self._leg(self._since, mark.cut, mark.watermark - reach)
@@ -194,7 +206,7 @@ class HandOff:
         since = Snapshot({}, after) if after is not None else None
         stretch = Snapshot(self.snapshot.tables, until, since)
         bounds = Interval(low=int(low)) if low > -math.inf else Interval()
-        yield from replayed(self.history, self.engine, stretch, "hybrid", True, bounds, reach)
+        yield from replayed(self.history, self.engine, stretch, self._strategy, True, bounds, reach)
 
     def live(self, stretch: Stretch) -> list[Match]:
         """Takes what the live source has; nothing is answered before the past is."""

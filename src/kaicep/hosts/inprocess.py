@@ -564,6 +564,15 @@ class Engine:
         return self._run()
 
     @property
+    def lateness(self) -> Lateness:
+        """How far behind the newest of its part an event may be; another one counts from the next event on."""
+        return self._parts.lateness
+
+    @lateness.setter
+    def lateness(self, lateness: Lateness) -> None:
+        self._parts.lateness = lateness
+
+    @property
     def watermark(self) -> float:
         """No event that is still to be looked at is earlier than this."""
         return min((each.watermark for each in self._sorters), default=math.inf)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from kaicep.live.graph import Graph
 from kaicep.live.kinds import KINDS
 from kaicep.live.nodes import Consumer, Node, Operator, Place, Supplier, priority_of
 from kaicep.plan.time import parse_duration
+from kaicep.plan.toml import key_spans, read_source, read_toml
 
 __all__ = ["load_graph", "parse_rows", "parse_toml"]
 
@@ -23,13 +22,7 @@ _CONSUMER = ("name", "input", "priority", "queue", "output")
 
 def load_graph(path: Path) -> Graph:
     """Reads a graph: TOML if the file is named so, else the rows of the paper."""
-    try:
-        text = path.read_text("utf-8")
-    except OSError as error:
-        raise Mistake(Diagnostic(f"cannot read the graph {path}: {error.strerror}")) from None
-    except UnicodeDecodeError as error:
-        raise Mistake(Diagnostic(f"the graph {path} is no UTF-8 text: {error.reason}")) from None
-    source = Source(str(path), text)
+    source = read_source(path, "graph")
     return parse_toml(source) if path.suffix == ".toml" else parse_rows(source)
 
 
@@ -55,15 +48,13 @@ def parse_toml(source: Source) -> Graph:
     >>> graph.operators["spectrum"].kind
     'fft'
     """
-    try:
-        read = tomllib.loads(source.text)
-    except tomllib.TOMLDecodeError as error:
-        raise Mistake(_no_toml(error, source)) from None
+    read = read_toml(source)
+    reader = _Reader(source)
     for key in read:
         if key not in _TOP:
-            span = _find(source.text, rf"^\s*\[*\s*({re.escape(key)})\b", 0, len(source.text))
+            header = reader.spans.get((key, 0))
+            span = Span(header.start + 2, header.end - 2) if header else reader.top(key)
             raise Mistake(Diagnostic(f"a graph has no {key}", span, source, did_you_mean(key, _TOP)))
-    reader = _Reader(source)
     outdated = read.get("outdated", "discard")
     if outdated not in ("mark", "discard"):
         reader.wrong.append(Diagnostic("outdated is mark or discard", reader.top("outdated"), source))
@@ -88,11 +79,12 @@ class _Reader:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self.spans = key_spans(source.text)
         self.wrong: list[Diagnostic] = []
         self.place = Place(source, Span(0, 0))
 
     def top(self, key: str) -> Span | None:
-        return _find(self.source.text, rf"^\s*({re.escape(key)})\s*=", 0, len(self.source.text))
+        return self.spans.get((key,))
 
     def tables(self, table: str, rows: Any, make: Callable[[str, Mapping[str, Any]], Node]) -> list[Node]:
         made: list[Node] = []
@@ -102,13 +94,19 @@ class _Reader:
             )
             return made
         for number, row in enumerate(rows):
-            self.place = _place(self.source, table, number, row)
+            self.place = self.place_of(table, number, row)
             name = row.get("name")
             if not isinstance(name, str) or not name:
                 self.say(f"this {table} has no name", "name")
             else:
                 made.append(make(name, row))
         return made
+
+    def place_of(self, table: str, number: int, row: Mapping[str, Any]) -> Place:
+        """Where the n-th table of a name stands, with its keys; one may be written in another way too."""
+        here = self.spans.get((table, number), Span(0, 0))
+        keys = {key: self.spans.get((table, number, key)) for key in row}
+        return Place(self.source, here, {key: span for key, span in keys.items() if span})
 
     def say(self, message: str, key: str, hint: str | None = None) -> None:
         span = self.place.keys.get(key, self.place.span)
@@ -180,35 +178,6 @@ class _Reader:
         output = self.text(row, "output", "") or None
         queue = self.number(row, "queue", 64) or 0
         return Consumer(name, self.text(row, "input", ""), priority, None, queue, output, self.place)
-
-
-def _no_toml(error: tomllib.TOMLDecodeError, source: Source) -> Diagnostic:
-    """The reader tells the place in its message only."""
-    text = str(error)
-    found = re.search(r" \(at line (\d+), column (\d+)\)$", text)
-    if found is None:
-        end = len(source.text.rstrip())
-        return Diagnostic(f"this is no TOML: {text}", Span(max(end - 1, 0), end), source)
-    lines = source.text.split("\n")[: int(found[1]) - 1]
-    start = sum(len(each) + 1 for each in lines) + int(found[2]) - 1
-    return Diagnostic(f"this is no TOML: {text[: found.start()]}", Span(start, start + 1), source)
-
-
-def _place(source: Source, table: str, number: int, row: Mapping[str, Any]) -> Place:
-    """Where the n-th table of a name stands, with its keys."""
-    headers = list(re.finditer(rf"^\s*(\[\[\s*{table}\s*\]\])", source.text, re.MULTILINE))
-    if number >= len(headers):  # tables may be written in another way too, as inline ones
-        return Place(source, Span(0, 0))
-    here = headers[number]
-    following = re.compile(r"^\s*\[\[", re.MULTILINE).search(source.text, here.end())
-    end = following.start() if following else len(source.text)
-    keys = {key: _find(source.text, rf"^\s*({re.escape(key)})\s*=", here.end(), end) for key in row}
-    return Place(source, Span(*here.span(1)), {key: span for key, span in keys.items() if span})
-
-
-def _find(text: str, pattern: str, start: int, end: int) -> Span | None:
-    found = re.compile(pattern, re.MULTILINE).search(text, start, end)
-    return Span(*found.span(1)) if found else None
 
 
 # --- the paper's rows --------------------------------------------------------------------------------------

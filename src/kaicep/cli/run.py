@@ -1,0 +1,104 @@
+"""`kaicep run`: a whole deployment, from one file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kaicep.cli.arguments import choose, moment
+from kaicep.cli.guard import FAILED, say
+
+if TYPE_CHECKING:
+    from kaicep.endtoend.deployment import Deployment
+
+__all__ = ["DeploymentFile", "run"]
+
+_LOGS = ("text", "json")
+
+DeploymentFile = Annotated[
+    Path, typer.Argument(metavar="TOML", help="The file that describes the deployment.")
+]
+
+
+def run(
+    deployment: DeploymentFile = Path("kaicep.toml"),
+    check: Annotated[bool, typer.Option("--check", help="Check everything and start nothing.")] = False,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", metavar="N", help="Stop after so long.", show_default=False)
+    ] = None,
+    now: Annotated[
+        str | None,
+        typer.Option("--now", metavar="TIME", help="The time that `now` stands for in new queries."),
+    ] = None,
+    log: Annotated[
+        str, typer.Option("--log", metavar="|".join(_LOGS), help="The form of the messages on stderr.")
+    ] = "text",
+) -> None:
+    """Run a deployment, all that one file describes.
+
+    Its sources, archive, knowledge, queries and sinks.
+    Ctrl-C lets it finish what it has begun; a second one stops it at once, and loses nothing either.
+
+    Example: kaicep run campus/kaicep.toml --check
+    """
+    choose("--log", log, _LOGS)
+    instant = moment("--now", now)
+
+    from kaicep.endtoend.config import load_config
+
+    config = load_config(deployment)
+    if check:
+        from kaicep.endtoend.checking import check_deployment
+
+        for line in check_deployment(config):
+            typer.echo(line)
+        return
+
+    from kaicep.endtoend.deployment import Deployment
+    from kaicep.server.service import Service
+
+    _log_to_stderr(log)
+    running = Deployment(config, (lambda: instant) if instant is not None else None)
+    with Service(running), _stopped_by_signals(running):
+        running.run(seconds)
+
+
+@contextmanager
+def _stopped_by_signals(running: Deployment) -> Iterator[None]:
+    """The first signal lets it come to an end, the second ends it here and now."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+    asked = 0
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            os._exit(FAILED)
+        say("stopping: what came in is answered and told; once more stops at once")
+        running.stop()
+
+    before = [signal.signal(each, stop) for each in signals]
+    try:
+        yield
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
+
+
+def _log_to_stderr(form: str) -> None:
+    from kaicep.server.logs import JsonLines, Plain
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else Plain())
+    logger = logging.getLogger("kaicep")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)

@@ -1,0 +1,384 @@
+"""The queries of a deployment: those of a folder, which is watched, and those that came in from outside.
+
+A query that was registered stays so until its file is gone, or it is removed. Of each there is a session,
+as soon as the streams that it reads are known. A query that reads the output of others evaluates those
+with it, so its session begins anew when one of them does.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kaicep.archive.archive import Archive
+from kaicep.archive.cut import Cut
+from kaicep.archive.snapshot import Snapshot
+from kaicep.endtoend.config import Config, SinkConfig
+from kaicep.endtoend.history import History, history_of
+from kaicep.endtoend.outlets import Entry
+from kaicep.endtoend.registered import (
+    SUFFIXES,
+    Registered,
+    Registry,
+    absolute,
+    check_name,
+    readers_of,
+    upstream,
+)
+from kaicep.endtoend.sessions import Asked, Session, recovery
+from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake
+from kaicep.kernel.operator import Limits
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.chi import ChiQuery
+from kaicep.plan.sparql import EpQuery
+from kaicep.plan.time import format_time
+
+__all__ = ["FROM_OUTSIDE", "STEP", "Catalogue"]
+
+_log = logging.getLogger("kaicep.run")
+
+FROM_OUTSIDE = Limits(held=200_000, bytes=256 << 20)
+"""What a query that came in from outside may hold."""
+
+STEP = 5.0
+"""So many seconds a single step of a query from outside may take."""
+
+Query = ChiQuery | EpQuery
+Told = Mapping[str, Mapping[str, Entry]]
+"""By sink, how far each session was told."""
+
+
+class Catalogue:
+    """Registered queries and their sessions. `refresh` keeps up with the folder and with the streams."""
+
+    def __init__(
+        self,
+        config: Config,
+        archive: Archive,
+        knowledge: Knowledge,
+        prefixes: Mapping[str, str],
+        finite: bool,
+        now: Callable[[], int],
+    ) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.problems: dict[str, str] = {}
+        self.changed = False
+        self.shape_changed = True
+        self.registry = Registry(config.state / "registered.json")
+        self._config = config
+        self._archive = archive
+        self._knowledge = knowledge
+        self._prefixes = prefixes
+        self._finite = finite
+        self._now = now
+        self._seen: dict[Path, tuple[int, int]] = {}
+        self._texts: dict[Path, str] = {}
+        self._parsed: dict[str, Query] = {}
+        self._tried: set[str] = set()
+
+    # --- queries come and go ---
+
+    def refresh(
+        self, told: Told, parts: Mapping[str, Sequence[int]], sinks: Mapping[str, SinkConfig]
+    ) -> None:
+        """Looks at the folder, and sees to it that every query has its session."""
+        self._look()
+        if self.shape_changed:
+            self._tried.clear()
+            self.shape_changed = False
+        self._parse()
+        self._see_to_sessions(told, parts, sinks)
+
+    def register(self, name: str, language: str, text: str) -> None:
+        """Takes a query in from outside, or the new text of one."""
+        check_name(name, self._config.streams)
+        known = self.registry.queries.get(name)
+        if known is not None and not known.outside:
+            hint = f"edit its file in {self._config.queries}, or use another name"
+            raise Mistake(Diagnostic(f"{name} is a query of the deployment itself", hint=hint))
+        made = Registered(name, SUFFIXES[language], text, self._now(), outside=True)
+        made.parse(self._prefixes)
+        if known is None:
+            self._add(made)
+        elif (known.suffix, known.text) != (made.suffix, made.text):
+            self._edit(known, made)
+
+    def remove(self, name: str) -> None:
+        """Removes a query that came in from outside."""
+        known = self.registry.queries.get(name)
+        if known is None:
+            raise Mistake(Diagnostic(f"no query is called {name}"))
+        if not known.outside:
+            hint = f"remove its file from {self._config.queries}"
+            raise Mistake(Diagnostic(f"{name} is a query of the deployment itself", hint=hint))
+        self._parse()
+        readers = readers_of(name, self._parsed)
+        if readers:
+            raise Mistake(Diagnostic(f"{name} is read by {', '.join(readers)}", hint="remove those first"))
+        self._drop(name)
+
+    def _look(self) -> None:
+        """Takes note of what is new, changed or gone in the folder."""
+        found = dict(self._files())
+        for path in [each for each in self._texts if each not in found]:
+            del self._texts[path]
+            self.problems.pop(path.stem, None)
+            if path.stem in self.registry.queries and not self.registry.queries[path.stem].outside:
+                self._drop(path.stem)
+        self._texts = found
+        inside = {path.stem for path in found}
+        for name in [each.name for each in self.registry.queries.values() if not each.outside]:
+            if name not in inside:
+                self._drop(name)
+        for path, text in found.items():
+            try:
+                self._came(path, text)
+            except Mistake as mistake:
+                self._complain(path.stem, str(mistake))
+
+    def _files(self) -> Iterator[tuple[Path, str]]:
+        """The query files with their texts; those that did not change are not read again."""
+        for path in sorted(self._config.queries.glob("*")):
+            if path.suffix not in SUFFIXES.values() or path.name.startswith("."):
+                continue
+            try:
+                stat = path.stat()
+                stamp = stat.st_mtime_ns, stat.st_size
+                if self._seen.get(path) == stamp and path in self._texts:
+                    yield path, self._texts[path]
+                    continue
+                text = path.read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                self._complain(path.stem, f"cannot read {path}: {error}")
+                continue
+            self._seen[path] = stamp
+            yield path, text
+
+    def _came(self, path: Path, text: str) -> None:
+        name = path.stem
+        known = self.registry.queries.get(name)
+        if known is not None and not known.outside and (known.suffix, known.text) == (path.suffix, text):
+            return
+        twins = [each for each in self._texts if each.stem == name]
+        if len(twins) > 1 or (known is not None and known.outside):
+            raise Mistake(Diagnostic(f"two queries are named {name}", hint="rename one of them"))
+        check_name(name, self._config.streams)
+        made = Registered(name, path.suffix, text, self._now())
+        made.parse(self._prefixes)
+        self.problems.pop(name, None)
+        if known is None:
+            self._add(made)
+        else:
+            self._edit(known, made)
+
+    def _add(self, made: Registered) -> None:
+        _log.info("%s: registered", made.name)
+        self.registry.put(made)
+        self._tried.clear()  # others may have waited for its output
+
+    def _drop(self, name: str) -> None:
+        _log.info("%s: removed", name)
+        self.registry.drop(name)
+        self.problems.pop(name, None)
+        self._tried.clear()
+
+    def _edit(self, known: Registered, made: Registered) -> None:
+        """Another text of a query: it goes on with what it holds where that is sound, or begins anew."""
+        self._parse()
+        session = self.sessions.get(self._id((known.name,)))
+        if session is not None and session.recovering:
+            return  # it is asked again when it has caught up, which it must do under its old text
+        reason = self._why_anew(session, known, replace(made, now=known.now))
+        if reason is None:
+            _log.info("%s: changed, and goes on", made.name)
+            self.registry.put(replace(made, now=known.now, generation=known.generation))
+        else:
+            _log.info("%s: changed, and begins anew: %s", made.name, reason)
+            self.registry.put(replace(made, generation=known.generation + 1))
+        self._tried.clear()
+
+    def _why_anew(self, session: Session | None, known: Registered, made: Registered) -> str | None:
+        """Why a query begins anew; where it does not, its session has the new text when this returns."""
+        if session is None or not session.live:
+            return "it has nothing to go on with"
+        if len(upstream(known.name, self._parsed)) > 1 or readers_of(known.name, self._parsed):
+            return "it reads the output of another query, or its own is read"
+        if known.suffix != ".chi" or made.suffix != ".chi":
+            return "only chi-CEP queries go on"
+        try:
+            history = self._history([made])
+        except KaicepError:
+            return "it waits for what it reads"
+        return session.edit(history)
+
+    # --- sessions ---
+
+    def _parse(self) -> None:
+        parsed: dict[str, Query] = {}
+        for name, each in self.registry.queries.items():
+            try:
+                parsed[name] = absolute(each.parse(self._prefixes), each.now, self._finite)
+            except Mistake as mistake:  # the prefixes, or kaicep itself, are others than they were
+                self._complain(name, str(mistake))
+        self._parsed = parsed
+
+    def _units(self) -> Iterator[tuple[str, ...]]:
+        """Whose matches one session tells: a query's; those of all EP-SPARQL queries together."""
+        triples = tuple(sorted(name for name, each in self._parsed.items() if isinstance(each, EpQuery)))
+        if triples:
+            yield triples
+        yield from ((name,) for name, each in self._parsed.items() if isinstance(each, ChiQuery))
+
+    def _id(self, names: tuple[str, ...]) -> str:
+        """The id of a session: another one as soon as one of its queries begins anew."""
+        needed = dict.fromkeys(each for name in names for each in upstream(name, self._parsed))
+        return "+".join(f"{each}#{self.registry.queries[each].generation}" for each in needed)
+
+    def _see_to_sessions(
+        self, told: Told, parts: Mapping[str, Sequence[int]], sinks: Mapping[str, SinkConfig]
+    ) -> None:
+        wanted = {self._id(names): names for names in self._units()}
+        for id in [each for each in self.sessions if each not in wanted]:
+            self.sessions.pop(id).forget()
+            self.changed = True
+        new = {id: names for id, names in wanted.items() if id not in self.sessions and id not in self._tried}
+        if not new:
+            return
+        snapshot = self._archive.snapshot()
+        for id, names in new.items():
+            self._tried.add(id)
+            takers = [name for name in told if name not in sinks or any(map(sinks[name].takes, names))]
+            start = recovery({name: told[name].get(id) for name in takers})
+            since = self._since(id, names, snapshot)
+            try:
+                asked = self._asked(id, names)
+                made = Session(
+                    asked, snapshot, self._lateness(), parts, self._config.state / "states", start, since
+                )
+            except KaicepError as error:
+                for name in names:
+                    self._complain(name, str(error))
+                continue
+            self.sessions[id] = made
+            self.changed = True
+            for name in names:
+                self.problems.pop(name, None)
+            self._tell(made, snapshot)
+
+    def _lateness(self) -> dict[str, int | None]:
+        """By stream; what is archived and has no source is all there, and never late."""
+        others = dict.fromkeys(self._archive.streams(), 0)
+        return {**others, **self._config.lateness}
+
+    def _asked(self, id: str, names: tuple[str, ...]) -> Asked:
+        needed = dict.fromkeys(each for name in names for each in upstream(name, self._parsed))
+        queries = [self.registry.queries[each] for each in needed]
+        history = self._history(queries)
+        if any(each.outside for each in queries):
+            return Asked(id, names, history, FROM_OUTSIDE, STEP)
+        return Asked(id, names, history)
+
+    def _history(self, queries: Sequence[Registered]) -> History:
+        """Queries, resolved; a failure while a stream is missing that nobody has seen a record of."""
+        parsed = [absolute(each.parse(self._prefixes), each.now, self._finite) for each in queries]
+        held = self._archive.streams()
+        missing = [name for name in self._config.streams if name not in held and _may_read(parsed, name)]
+        if missing:
+            raise Failure(f"waiting for the first records of {', '.join(missing)}")
+        return history_of(parsed, self._archive, self._knowledge, self._config.annotations, 0)
+
+    def _since(self, id: str, names: tuple[str, ...], snapshot: Snapshot) -> Cut | None:
+        """EP-SPARQL has no WITHIN: its queries begin at the positions at which they were registered."""
+        if not isinstance(self._parsed[names[0]], EpQuery):
+            return None
+        if id not in self.registry.since:
+            self.registry.since = {id: json.loads(snapshot.cut.text())}
+            self.registry.save()
+        return Cut.parse(json.dumps(self.registry.since[id]))
+
+    def _complain(self, name: str, problem: str) -> None:
+        if self.problems.get(name) != problem:
+            _log.log(
+                logging.INFO if problem.startswith("waiting") else logging.WARNING, "%s: %s", name, problem
+            )
+            self.problems[name] = problem
+
+    def _tell(self, session: Session, snapshot: Snapshot) -> None:
+        """What there is to know of a query that begins."""
+        if session.complete:
+            return
+        name = ", ".join(session.asked.names)
+        for plan in session.asked.history.program.queries:
+            for each in plan.warnings:
+                if each.severity == "warning" and plan.name in session.asked.names:
+                    _log.warning("%s: %s", name, each.message)
+        for stream, within in session.asked.history.spans().items():
+            lows = [each.low for each in snapshot.files(stream) if each.low is not None]
+            if within.low is not None and session.start.mark is None and lows and within.low < min(lows):
+                _log.info(
+                    "%s: asks from %s on; the archive has %s from %s on",
+                    *(name, format_time(within.low), stream, format_time(min(lows))),
+                )
+
+    # --- figures ---
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """How every query is doing."""
+        found: dict[str, dict[str, Any]] = {}
+        owners = {name: each for each in self.sessions.values() for name in each.asked.names}
+        for name in sorted({*self.registry.queries, *self.problems}):
+            known = self.registry.queries.get(name)
+            row: dict[str, Any] = {"state": "wrong", "outside": known.outside if known else False}
+            problem = self.problems.get(name)
+            if problem is not None:
+                row["state"] = "waiting" if problem.startswith("waiting") else "wrong"
+                row["problem"] = problem
+            if name in owners:
+                row |= _figures(owners[name])
+            found[name] = row
+        return found
+
+    def text(self, name: str) -> Registered | None:
+        """A registered query."""
+        return self.registry.queries.get(name)
+
+    def session(self, name: str) -> Session | None:
+        """The session that tells the matches of a query."""
+        return next((each for each in self.sessions.values() if name in each.asked.names), None)
+
+
+def _may_read(queries: Sequence[Query], stream: str) -> bool:
+    """Whether one of the queries reads a stream, or may: by a class of events, by naming none, as triples."""
+    for query in queries:
+        if isinstance(query, EpQuery) or not query.froms:
+            return True
+        sources = [source for clause in query.froms for source in clause.sources]
+        if stream in sources or not all(isinstance(each, str) for each in sources):
+            return True
+    return False
+
+
+def _figures(session: Session) -> dict[str, Any]:
+    watermark = session.watermark
+    spans = session.asked.history.spans().values()
+    lows, highs = [each.low for each in spans], [each.high for each in spans]
+    return {
+        "state": session.state,
+        "matches": session.told,
+        "last": session.last,
+        "held": session.held,
+        "watermark": format_time(int(watermark)) if watermark is not None else None,
+        "from": format_time(min(each for each in lows if each is not None))
+        if lows and None not in lows
+        else None,
+        "until": (
+            format_time(max(each for each in highs if each is not None))
+            if highs and None not in highs
+            else None
+        ),
+        **({"problem": session.failed} if session.failed is not None else {}),
+    }

@@ -1,0 +1,86 @@
+"""A deployment checked without being started: `kaicep run --check`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kaicep.api import prefixes_of, read_query
+from kaicep.archive.archive import Archive
+from kaicep.endtoend.config import Config, read_token
+from kaicep.endtoend.registered import SUFFIXES, check_name
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.knowledge.annotation import plain_stream, stream_of
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.catalog import Catalog, Stream
+from kaicep.plan.chi import ChiQuery
+from kaicep.plan.program import build_program
+from kaicep.plan.sparql import EpQuery
+
+__all__ = ["check_deployment"]
+
+
+def check_deployment(config: Config) -> Iterator[str]:
+    """Checks all that can be checked without starting anything; a line for each thing that is in order.
+
+    Raises `Mistake` with all that is wrong. Sources and sinks are not connected to.
+    """
+    wrong: list[Diagnostic] = []
+    lines: list[str] = []
+    try:
+        read_token(config.listen)
+    except Mistake as mistake:
+        wrong += mistake.diagnostics
+    for folder in (config.state, config.archive):
+        near = next(each for each in (folder, *folder.resolve().parents) if each.exists())
+        if not os.access(near, os.W_OK):
+            wrong.append(Diagnostic(f"{folder} cannot be made: {near} is not writable"))
+    knowledge = Knowledge.load(*config.knowledge, reasoning=config.reasoning)
+    lines.append(f"knowledge: {len(knowledge):,} statements, reasoning {config.reasoning}")
+    lines += [f"stream {name}: {each.source['kind']}" for name, each in config.streams.items()]
+    lines += [f"sink {name}: {each.options['kind']}" for name, each in config.sinks.items()]
+    queries, problems = _queries(config)
+    wrong += problems
+    try:
+        program, _ = build_program(queries, _catalog(config, knowledge), 0)
+        for plan in program.queries:
+            notes = [each.message for each in plan.warnings if each.severity == "warning"]
+            lines.append(f"query {plan.name}: {'; '.join(notes) or 'ok'}")
+    except Mistake as mistake:
+        wrong += mistake.diagnostics
+    named = {name for each in config.sinks.values() for name in each.queries or ()}
+    for name in sorted(named - {each.name for each in queries}):
+        lines.append(f"note: a sink takes matches of {name}, and there is no such query yet")
+    if wrong:
+        raise Mistake(wrong)
+    yield from lines
+    yield f"{config.name}: ok"
+
+
+def _queries(config: Config) -> tuple[list[ChiQuery | EpQuery], list[Diagnostic]]:
+    prefixes = prefixes_of(config.annotations)
+    found: list[ChiQuery | EpQuery] = []
+    wrong: list[Diagnostic] = []
+    for path in sorted(config.queries.iterdir()):
+        if path.suffix in SUFFIXES.values():
+            try:
+                check_name(path.stem, config.streams)
+                found.append(read_query(path, prefixes))
+            except Mistake as mistake:
+                wrong += mistake.diagnostics
+    return found, wrong
+
+
+def _catalog(config: Config, knowledge: Knowledge) -> Catalog:
+    """The streams as the archive has them, or, where it has nothing yet, as they are described."""
+    archive = Archive(config.archive)
+    held = archive.streams()
+    streams: dict[str, Stream] = {}
+    for name, each in config.streams.items():
+        shape = archive.stream(name).shape if name in held else None
+        attributes = shape.attributes if shape else tuple(each.types.items())
+        known = each.annotation
+        made = stream_of(known, attributes) if known else plain_stream(name, attributes)
+        streams[name] = replace(made, open=shape is None, rdf=shape.rdf if shape else False)
+    return Catalog(streams, prefixes_of(config.annotations), knowledge)

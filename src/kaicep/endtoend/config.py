@@ -1,0 +1,362 @@
+"""A deployment in one file: `kaicep.toml`, read and checked, every mistake at its line.
+
+Paths are relative to the folder of the file. Secrets never stand in it: it names environment variables,
+or files, that hold them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from kaicep.connectors.contract import Sink
+from kaicep.connectors.contract import Source as EventSource
+from kaicep.connectors.registry import SINKS, SOURCES, Kind, make_sink, make_source
+from kaicep.connectors.shape import Form
+from kaicep.connectors.sources.http import is_loopback
+from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
+from kaicep.knowledge.annotation import Annotation, load_annotations
+from kaicep.knowledge.store import check_level
+from kaicep.plan.time import parse_duration
+from kaicep.plan.toml import Keys, key_spans, read_source, read_toml
+from kaicep.plan.types import Type
+
+__all__ = ["Config", "Listen", "SinkConfig", "StreamConfig", "load_config", "read_token"]
+
+_TOP = ("name", "state", "tick", "listen", "token_env", "token_file", "archive", "knowledge", "queries")
+_TABLES = ("streams", "sinks")
+_ARCHIVE = ("folder", "retention")
+_KNOWLEDGE = ("files", "reasoning")
+_STREAM = ("annotation", "types", "lateness", "idle", "source")
+_TICK, _IDLE = 250_000, 30_000_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where the service listens, and where its token is: in an environment variable, or in a file."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token_env: str | None = None
+    token_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """A stream: what its records are, how late they may come, when it counts as silent, its source.
+
+    Without a `lateness` nothing is ever late, and nothing certain before the end.
+    """
+
+    name: str
+    source: Mapping[str, Any]
+    annotation: Annotation | None = None
+    types: Mapping[str, Type] = field(default_factory=dict)
+    lateness: int | None = 0
+    idle: int = _IDLE
+
+    @property
+    def form(self) -> Form:
+        """The stream as connectors want it described."""
+        known = self.annotation
+        types = {**dict(known.types if known else ()), **self.types}
+        return Form(self.name, known.time if known else "ts", types, known is not None)
+
+    def open_source(self) -> EventSource:
+        """Its source, not yet opened."""
+        return make_source(self.form, self.source)
+
+
+@dataclass(frozen=True)
+class SinkConfig:
+    """A sink, and whose matches it takes; None: everybody's."""
+
+    name: str
+    options: Mapping[str, Any]
+    queries: tuple[str, ...] | None = None
+
+    def takes(self, query: str) -> bool:
+        """Whether the matches of a query go there."""
+        return self.queries is None or query in self.queries
+
+    def open_sink(self) -> Sink:
+        """The sink, not yet opened."""
+        return make_sink(self.name, self.options)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A deployment as its file describes it."""
+
+    path: Path
+    name: str
+    state: Path
+    archive: Path
+    retention: int | None
+    knowledge: tuple[Path, ...]
+    reasoning: str
+    queries: Path
+    tick: int
+    listen: Listen
+    streams: Mapping[str, StreamConfig]
+    sinks: Mapping[str, SinkConfig]
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]:
+        """What is said of the streams."""
+        return tuple(each.annotation for each in self.streams.values() if each.annotation)
+
+    @property
+    def lateness(self) -> dict[str, int | None]:
+        """How late events of each stream may come."""
+        return {name: each.lateness for name, each in self.streams.items()}
+
+
+def load_config(path: Path) -> Config:
+    """Reads a deployment; a `Mistake` with all that is wrong with it. Nothing is opened or made."""
+    source = read_source(path, "deployment")
+    reader = _Reader(source, path.parent)
+    found = reader.config(path, read_toml(source))
+    if reader.wrong:
+        raise Mistake(reader.wrong)
+    return found
+
+
+class _Reader:
+    """Makes a configuration of what a TOML text says, and collects what is wrong with it."""
+
+    def __init__(self, source: Source, folder: Path) -> None:
+        self.source = source
+        self.folder = folder
+        self.spans = key_spans(source.text)
+        self.wrong: list[Diagnostic] = []
+
+    def say(self, way: Keys, message: str, hint: str | None = None) -> None:
+        """Notes a mistake at the key it is about, or at the nearest table around it."""
+        span = next((self.spans[way[:at]] for at in range(len(way), 0, -1) if way[:at] in self.spans), None)
+        self.wrong.append(Diagnostic(message, span, self.source, hint))
+
+    def config(self, path: Path, read: Mapping[str, Any]) -> Config:
+        self.known((), read, (*_TOP, *_TABLES), "a deployment")
+        archive, knowledge, queries = (self.table(read, each) for each in ("archive", "knowledge", "queries"))
+        self.known(("archive",), archive, _ARCHIVE, "archive")
+        self.known(("knowledge",), knowledge, _KNOWLEDGE, "knowledge")
+        self.known(("queries",), queries, ("folder",), "queries")
+        streams = {name: self.stream(name, each) for name, each in self.tables(read, "streams").items()}
+        sinks = {name: self.sink(name, each) for name, each in self.tables(read, "sinks").items()}
+        if not streams:
+            hint = 'such as [streams.meter] with source = {kind = "files", path = "meter.jsonl"}'
+            self.say(("streams",), "a deployment has at least one stream", hint)
+        state = self.path((), read, "state", "state")
+        folder = self.path(("queries",), queries, "folder", "queries")
+        if not folder.is_dir():
+            self.say(("queries", "folder"), f"there is no folder {folder}", "make it, or name another one")
+        return Config(
+            path=path,
+            name=self.text((), read, "name", path.resolve().parent.name),
+            state=state,
+            archive=self.path(("archive",), archive, "folder", str(state / "archive")),
+            retention=self.duration(("archive",), archive, "retention", None),
+            knowledge=self.knowledge(knowledge),
+            reasoning=self.reasoning(knowledge),
+            queries=folder,
+            tick=self.duration((), read, "tick", _TICK) or _TICK,
+            listen=self.listen(read),
+            streams={name: each for name, each in streams.items() if each},
+            sinks={name: each for name, each in sinks.items() if each},
+        )
+
+    # --- parts of it ---
+
+    def stream(self, name: str, read: Mapping[str, Any]) -> StreamConfig | None:
+        way = ("streams", name)
+        self.known(way, read, _STREAM, "a stream")
+        source = read.get("source")
+        if not isinstance(source, Mapping):
+            self.say(way, f"{name} has no source", 'such as source = {kind = "files", path = "meter.jsonl"}')
+            return None
+        found = StreamConfig(
+            name,
+            self.options(source, SOURCES),
+            self.annotation(way, name, read),
+            self.types(way, read),
+            self.duration(way, read, "lateness", 0),
+            self.duration(way, read, "idle", _IDLE) or _IDLE,
+        )
+        made = self.tried((*way, "source"), found.open_source)
+        if made is None:
+            return None
+        # What has an end is sorted first, unless somebody says how late is too late (semantics 1).
+        return replace(found, lateness=None) if made.finite and "lateness" not in read else found
+
+    def annotation(self, way: Keys, name: str, read: Mapping[str, Any]) -> Annotation | None:
+        if "annotation" not in read:
+            return None
+        path = self.path(way, read, "annotation", "")
+        found = self.tried((*way, "annotation"), lambda: load_annotations(path)) or ()
+        own = [each for each in found if each.stream == name]
+        if found and not own:
+            spoken = ", ".join(each.stream for each in found)
+            self.say((*way, "annotation"), f"{path} speaks of {spoken}, not of {name}")
+        return own[0] if own else None
+
+    def types(self, way: Keys, read: Mapping[str, Any]) -> dict[str, Type]:
+        given = read.get("types", {})
+        if not isinstance(given, Mapping):
+            self.say((*way, "types"), "types is a table", 'such as types = {flowrate = "float64"}')
+            return {}
+        made: dict[str, Type] = {}
+        for attribute, type in given.items():
+            try:
+                made[attribute] = Type(type)
+            except ValueError:
+                names = ", ".join(each.value for each in Type)
+                self.say((*way, "types", attribute), f"unknown type {type}", f"the types are {names}")
+        return made
+
+    def sink(self, name: str, read: Mapping[str, Any]) -> SinkConfig | None:
+        way = ("sinks", name)
+        queries = read.get("queries")
+        if queries is not None and not _are_texts(queries):
+            self.say((*way, "queries"), "queries is a list of names", 'such as queries = ["rising"]')
+            queries = None
+        rest = {key: value for key, value in read.items() if key != "queries"}
+        found = SinkConfig(name, self.options(rest, SINKS), tuple(queries) if queries is not None else None)
+        return found if self.tried(way, found.open_sink) else None
+
+    def options(self, read: Mapping[str, Any], kinds: Mapping[str, Kind]) -> dict[str, Any]:
+        """The options of a connector, those that are paths made relative to the file's folder."""
+        kind = kinds.get(str(read.get("kind")))
+        made = dict(read)
+        if kind is not None:
+            hints = get_type_hints(getattr(import_module(kind.module), kind.options))
+            for key, value in read.items():
+                hint = hints.get(key)
+                if isinstance(value, str) and (hint is Path or Path in get_args(hint)):
+                    made[key] = str(self.folder / value)
+        return made
+
+    def knowledge(self, read: Mapping[str, Any]) -> tuple[Path, ...]:
+        given = read.get("files", [])
+        if not _are_texts(given):
+            self.say(("knowledge", "files"), "files is a list of names", 'such as files = ["campus/*.ttl"]')
+            return ()
+        found: dict[Path, None] = {}
+        for each in given:
+            near = sorted(self.folder.glob(each)) if not Path(each).is_absolute() else [Path(each)]
+            if not near or not all(path.exists() for path in near):
+                self.say(("knowledge", "files"), f"there is no knowledge file {self.folder / each}")
+            found |= dict.fromkeys(near)
+        return tuple(found)
+
+    def reasoning(self, read: Mapping[str, Any]) -> str:
+        level = self.text(("knowledge",), read, "reasoning", "rdfs")
+        self.tried(("knowledge", "reasoning"), lambda: check_level(level))
+        return level
+
+    def listen(self, read: Mapping[str, Any]) -> Listen:
+        text = self.text((), read, "listen", "127.0.0.1:0")
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdigit() or int(port) > 65_535:
+            self.say(("listen",), f"{text} is no address", "such as 127.0.0.1:8080; port 0 is any free one")
+            return Listen()
+        env = self.text((), read, "token_env", "") or None
+        file = self.path((), read, "token_file", "") if "token_file" in read else None
+        host = host.strip("[]")
+        if env is None and file is None and not is_loopback(host):
+            self.say(
+                ("listen",),
+                f"{host} can be reached by others, and there is no token",
+                'name an environment variable that holds one: token_env = "KAICEP_TOKEN"; or token_file',
+            )
+        return Listen(host, int(port), env, file)
+
+    # --- values ---
+
+    def tried(self, way: Keys, make: Callable[[], T]) -> T | None:
+        """What a piece of the house makes of it; what that finds wrong is told at the key."""
+        try:
+            return make()
+        except Mistake as mistake:
+            for each in mistake.diagnostics:
+                if each.source is not None:
+                    self.wrong.append(each)
+                else:
+                    option = next((key for key in self._options(way) if f" {key}" in each.message), None)
+                    self.say((*way, option) if option else way, each.message, each.hint)
+            return None
+
+    def _options(self, way: Keys) -> list[str]:
+        inside = (each[len(way)] for each in self.spans if len(each) == len(way) + 1 and each[:-1] == way)
+        return [str(each) for each in inside]
+
+    def known(self, way: Keys, read: Mapping[str, Any], keys: tuple[str, ...], what: str) -> None:
+        for key in read:
+            if key not in keys:
+                hint = did_you_mean(key, keys)
+                if key == "token":
+                    hint = 'a token never stands in the file: token_env = "KAICEP_TOKEN", or token_file'
+                self.say((*way, key), f"{what} has no {key}", hint)
+
+    def table(self, read: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        found = read.get(key, {})
+        if not isinstance(found, Mapping):
+            self.say((key,), f"{key} is a table", f"such as [{key}]")
+            return {}
+        return found
+
+    def tables(self, read: Mapping[str, Any], key: str) -> Mapping[str, Mapping[str, Any]]:
+        found = self.table(read, key)
+        for name, each in found.items():
+            if not isinstance(each, Mapping):
+                self.say((key, name), f"{name} is a table", f"such as [{key}.{name}]")
+        return {name: each for name, each in found.items() if isinstance(each, Mapping)}
+
+    def text(self, way: Keys, read: Mapping[str, Any], key: str, default: str) -> str:
+        value = read.get(key, default)
+        if not isinstance(value, str):
+            self.say((*way, key), f"{key} is a text")
+            return default
+        return value
+
+    def path(self, way: Keys, read: Mapping[str, Any], key: str, default: str) -> Path:
+        return self.folder / self.text(way, read, key, default)
+
+    def duration(self, way: Keys, read: Mapping[str, Any], key: str, default: int | None) -> int | None:
+        if key not in read:
+            return default
+        micros = parse_duration(read[key]) if isinstance(read[key], str) else None
+        if micros is None:
+            self.say((*way, key), f"{key} is no duration", 'a number and a unit in quotes, such as "5min"')
+        return micros
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def read_token(listen: Listen) -> str | None:
+    """The token that whoever comes must show; a mistake, which does not show it, where there is none."""
+    if listen.token_env is not None:
+        found = os.environ.get(listen.token_env, "").strip()
+        if not found:
+            hint = f"set it before the start, for example: export {listen.token_env}=..."
+            message = f"token_env: the environment variable {listen.token_env} is not set"
+            raise Mistake(Diagnostic(message, hint=hint))
+        return found
+    if listen.token_file is None:
+        return None
+    try:
+        found = listen.token_file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise Mistake(Diagnostic(f"token_file: cannot read {listen.token_file}: {reason}")) from None
+    if not found:
+        raise Mistake(Diagnostic(f"token_file: {listen.token_file} is empty"))
+    return found

@@ -1,0 +1,400 @@
+"""A deployment that runs: sources into the archive, sessions over both, matches to the sinks.
+
+One thread does all of it, tick by tick. What came in is archived first, then answered, then handed to
+the sinks together with how far the answers stand. So whatever moment a process is lost at, the archive is
+never behind a sink's mark, and what lies between the two is answered again and told once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import queue
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kaicep.api import prefixes_of
+from kaicep.archive.archive import Archive
+from kaicep.archive.upkeep import compact, expire
+from kaicep.endtoend.catalogue import Catalogue
+from kaicep.endtoend.config import Config, SinkConfig
+from kaicep.endtoend.feeds import Feed
+from kaicep.endtoend.joint import Mark
+from kaicep.endtoend.outlets import BACKLOG, Entry, NoSink, Outlet
+from kaicep.endtoend.seam import Stretch
+from kaicep.endtoend.sessions import Session, Told
+from kaicep.errors import Failure, KaicepError, Mistake
+from kaicep.knowledge.watching import KnowledgeFiles
+from kaicep.plan.events import Event, Match
+from kaicep.plan.time import format_time
+
+__all__ = ["Deployment"]
+
+_log = logging.getLogger("kaicep.run")
+
+_WATCH_EVERY = 1.0
+_UPKEEP_EVERY = 300.0
+_SLICE = 0.1
+_DRAIN = 10.0
+_KEPT_HOURS = 24
+
+Follower = Callable[[Match], None]
+"""Called, in the deployment's thread, for every match of a query that somebody follows."""
+
+
+@dataclass(frozen=True)
+class _Saving:
+    """A state that is written down as soon as the sinks have what it stands for."""
+
+    session: Session
+    moment: int
+    state: tuple[str, Mark, bytes]
+
+
+class Deployment:
+    """What `kaicep.toml` describes, running. `run` works until it is told to stop, or all sources ended."""
+
+    def __init__(self, config: Config, now: Callable[[], int] | None = None) -> None:
+        self.config = config
+        self.started = time.time()
+        self.ticked = time.monotonic()
+        self.archive = Archive(config.archive)
+        self.followers: dict[str, list[Follower]] = {}
+        self._stopping = False
+        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._lock = _locked(config.state)
+        for folder in ("marks", "states"):
+            (config.state / folder).mkdir(exist_ok=True)
+        self.knowledge = KnowledgeFiles(config.knowledge, config.reasoning)
+        self.feeds = {name: Feed(each, self.archive) for name, each in config.streams.items()}
+        wanted = config.sinks or {"none": SinkConfig("none", {})}
+        self.outlets = {
+            name: Outlet(each, config.state / "marks", None if config.sinks else NoSink())
+            for name, each in wanted.items()
+        }
+        self.catalogue = Catalogue(
+            config,
+            self.archive,
+            self.knowledge.knowledge,
+            prefixes_of(config.annotations),
+            finite=all(each.finite for each in self.feeds.values()),
+            now=now or (lambda: time.time_ns() // 1_000),
+        )
+        self._moment = 0
+        self._saving: list[_Saving] = []
+        self._watched = self._kept = time.monotonic()
+
+    # --- beginning and end ---
+
+    def run(self, seconds: float | None = None) -> None:
+        """Runs until all sources have ended, `stop` is called, or so many seconds are over."""
+        deadline = time.monotonic() + seconds if seconds is not None else None
+        try:
+            self.open()
+            while not self._stopping and not (deadline is not None and time.monotonic() > deadline):
+                begun = time.monotonic()
+                busy = self.tick()
+                if self.is_over:
+                    _log.info("all sources have ended")
+                    break
+                if not busy:
+                    self._rest(begun + self.config.tick / 1_000_000 - time.monotonic())
+        finally:
+            behind = self.drain()
+            self.close()
+        if behind and self.is_over:
+            raise Failure(f"sink {behind[0]} did not take everything: start again, and it is told the rest")
+
+    def stop(self) -> None:
+        """Lets `run` come to an end: what was taken in is answered and told. May be called by anybody."""
+        self._stopping = True
+        self._commands.put((lambda: None, Future()))
+
+    def open(self) -> None:
+        """Opens sinks and sources, and goes on where everything stood."""
+        for outlet in self.outlets.values():
+            outlet.open()
+        for feed in self.feeds.values():
+            feed.open()
+        self._look_at_queries()
+        _log.info("%s runs: %d streams, %d queries", self.config.name, len(self.feeds), len(self.sessions))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all sources have ended, and everything is answered."""
+        ended = all(each.ended for each in self.feeds.values()) and not self.catalogue.shape_changed
+        return ended and all(each.state != "catching up" for each in self.sessions.values())
+
+    def drain(self) -> list[str]:
+        """Waits until the sinks have everything, and closes them; those that could not take it in time."""
+        for outlet in self.outlets.values():
+            outlet.close(_DRAIN)
+            if outlet.settled < self._moment:
+                _log.warning("sink %s did not take everything: it is told the rest next time", outlet.name)
+        self._save_states()
+        return [name for name, each in self.outlets.items() if each.settled < self._moment]
+
+    def close(self) -> None:
+        """Closes the sources, and lets others have the state folder."""
+        for feed in self.feeds.values():
+            feed.close()
+        self._lock.close()
+
+    def ask(self, what: Callable[[], Any], seconds: float = 30.0) -> Any:
+        """Has something done by the deployment's own thread, between two ticks; for other threads."""
+        answer: Future[Any] = Future()
+        self._commands.put((what, answer))
+        try:
+            return answer.result(seconds)
+        except TimeoutError:
+            raise Failure("the deployment is busy: try again") from None
+
+    def _rest(self, seconds: float) -> None:
+        """Waits for the next tick, and does meanwhile what others ask for."""
+        until = time.monotonic() + seconds
+        while not self._stopping:
+            try:
+                what, answer = self._commands.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                return
+            self._do(what, answer)
+
+    def _do(self, what: Callable[[], Any], answer: Future[Any]) -> None:
+        try:
+            answer.set_result(what())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    # --- what others ask for, by way of `ask` ---
+
+    def register(self, name: str, language: str, text: str) -> None:
+        """Takes a query in from outside: back in time if it says so, then on with what comes."""
+        self.catalogue.register(name, language, text)
+        self._look_at_queries()
+
+    def unregister(self, name: str) -> None:
+        """Removes a query that came in from outside."""
+        self.catalogue.remove(name)
+        self._look_at_queries()
+
+    def follow(self, name: str, take: Follower, last: int) -> list[Match] | None:
+        """Tells somebody every match of a query from now on; the last ones so far. None: no such query."""
+        if name not in self.catalogue.status():
+            return None
+        self.followers.setdefault(name, []).append(take)
+        session = self.catalogue.session(name)
+        recent = [each for each in session.recent if each.query == name] if session is not None else []
+        return recent[len(recent) - min(last, len(recent)) :]
+
+    def unfollow(self, name: str, take: Follower) -> None:
+        """Tells somebody no more."""
+        self.followers[name].remove(take)
+
+    def status(self) -> dict[str, Any]:
+        """How everything is going."""
+        return {
+            "name": self.config.name,
+            "since": format_time(int(self.started * 1_000_000)),
+            "streams": {name: each.status() for name, each in self.feeds.items()},
+            "queries": self.catalogue.status(),
+            "sinks": {
+                name: {
+                    "written": each.written,
+                    "backlog": each.backlog,
+                    "behind": self._moment - each.settled,
+                    "trouble": each.trouble,
+                }
+                for name, each in self.outlets.items()
+                if self.config.sinks
+            },
+            "archive": {"folder": str(self.config.archive)},
+            "knowledge": {
+                "statements": len(self.knowledge.knowledge),
+                "version": self.knowledge.knowledge.version,
+            },
+        }
+
+    # --- a tick ---
+
+    @property
+    def sessions(self) -> Mapping[str, Session]:
+        """The sessions by their ids."""
+        return self.catalogue.sessions
+
+    def tick(self) -> bool:
+        """Takes in what came, answers it, hands on what is certain; whether there is more to do at once."""
+        self.ticked = time.monotonic()
+        while not self._commands.empty():
+            self._do(*self._commands.get())
+        for outlet in self.outlets.values():
+            outlet.check()
+        self._watch()
+        behind = any(each.state == "catching up" for each in self.sessions.values())
+        stretches = self._taken()
+        found = self._answers(stretches)
+        self._hand_on(found, news=bool(stretches))
+        self._save_states()
+        self._upkeep()
+        return bool(stretches) or behind
+
+    def _taken(self) -> list[Stretch]:
+        """What the sources have; nothing while a sink has more than enough to do.
+
+        Nor while somebody finds out how far it was: until then nobody can say which events are late.
+        """
+        if any(each.backlog > BACKLOG for each in self.outlets.values()):
+            return []
+        if any(each.recovering for each in self.sessions.values()):
+            return []
+        patience = self.config.tick / 1_000_000 / 5 / len(self.feeds)
+        found: list[Stretch] = []
+        for feed in self.feeds.values():
+            known = feed.table is not None
+            found += feed.take(patience, self._is_late)
+            if not known and feed.table is not None:
+                self.catalogue.shape_changed = True
+        return found
+
+    def _is_late(self, event: Event) -> bool:
+        return any(each.has_passed(event) for each in self.sessions.values())
+
+    def _answers(self, stretches: Sequence[Stretch]) -> Iterator[tuple[Session, Told]]:
+        """What the sessions find: by what came, by what fell silent, in their past, or at their end."""
+        silent = [(feed.name, part) for feed in self.feeds.values() for part in feed.fall_silent()]
+        ended = [feed.name for feed in self.feeds.values() if feed.ended]
+        until = time.monotonic() + _SLICE
+        for session in self.sessions.values():
+            found = session.take(stretches)
+            for stream, part in silent:
+                found += session.idle(stream, part)
+            if session.state == "catching up":
+                found += session.work(until)
+                if session.live:
+                    found += self._joins(session)
+            found += session.end_if(ended)
+            for each in found:
+                yield session, each
+
+    def _joins(self, session: Session) -> list[Told]:
+        """A session comes to the present: parts that are silent by now hold it back no more."""
+        _log.info("%s: up to date, %d matches", ", ".join(session.asked.names), session.told)
+        found: list[Told] = []
+        for stream in session.streams:
+            feed = self.feeds.get(stream)
+            table = self.archive.stream(stream)
+            for part in feed.idle_parts if feed is not None else table.positions:
+                found += session.idle(stream, part)
+        return found
+
+    def _hand_on(self, found: Iterator[tuple[Session, Told]], news: bool) -> None:
+        """Gives matches to the sinks and to those who follow, with how far everybody stands."""
+        told = sorted(found, key=lambda each: (each[1].match.end, each[1].match.id))
+        if not told and not news and not self.catalogue.changed:
+            return
+        self.catalogue.changed = False
+        self._moment += 1
+        for outlet in self.outlets.values():
+            matches = [
+                each.match
+                for session, each in told
+                if outlet.config.takes(each.match.query) and session.start.is_news(outlet.name, each.leg)
+            ]
+            outlet.send(matches, dict(self._entries(outlet)), self._moment)
+        for session, each in told:
+            if each.leg >= len(session.start.later):
+                for follow in self.followers.get(each.match.query, ()):
+                    follow(each.match)
+        self._plan_saving()
+
+    def _entries(self, outlet: Outlet) -> Iterator[tuple[str, Entry]]:
+        """How far each session stands for a sink; one that is not in the present stands where it stood."""
+        for id, session in self.sessions.items():
+            if any(map(outlet.config.takes, session.asked.names)):
+                if session.live or session.complete:
+                    yield id, session.entry()
+                elif id in outlet.entries:
+                    yield id, outlet.entries[id]
+
+    # --- states ---
+
+    def _plan_saving(self) -> None:
+        for session in self.sessions.values():
+            state = session.snapshot()
+            if state is not None:
+                self._saving.append(_Saving(session, self._moment, state))
+
+    def _save_states(self) -> None:
+        """Writes down the states that everybody was told the matches of."""
+        settled = min(each.settled for each in self.outlets.values())
+        ready = [each for each in self._saving if each.moment <= settled]
+        for each in ready:
+            if each.session in self.sessions.values():
+                each.session.save(*each.state)
+        self._saving = [each for each in self._saving if each.moment > settled]
+
+    # --- what changes ---
+
+    def _watch(self) -> None:
+        """Looks at the query files and at the knowledge from time to time."""
+        if time.monotonic() - self._watched < _WATCH_EVERY and not self.catalogue.shape_changed:
+            return
+        self._watched = time.monotonic()
+        self._look_at_knowledge()
+        self._look_at_queries()
+
+    def _look_at_knowledge(self) -> None:
+        change = self.knowledge.poll()
+        if isinstance(change, Mistake):
+            _log.warning("the knowledge stays as it was: %s", change)
+        elif change is not None:
+            _log.info("the knowledge has changed: version %d", change.version)
+
+    def _look_at_queries(self) -> None:
+        told = {name: each.entries for name, each in self.outlets.items()}
+        parts = {name: each.parts for name, each in self.feeds.items()}
+        self.catalogue.refresh(told, parts, self.config.sinks)
+
+    def _upkeep(self) -> None:
+        """Puts small files of the archive together, and removes what is too old, rarely."""
+        if time.monotonic() - self._kept < _UPKEEP_EVERY:
+            return
+        self._kept = time.monotonic()
+        if any(each.state == "catching up" for each in self.sessions.values()):
+            return  # somebody reads what would be put together
+        for feed in self.feeds.values():
+            if feed.table is None:
+                continue
+            try:
+                self._keep(feed)
+            except KaicepError as error:
+                _log.warning("upkeep of %s: %s", feed.name, error)
+
+    def _keep(self, feed: Feed) -> None:
+        assert feed.table is not None
+        newest = feed.table.newest.values()
+        if self.config.retention is not None and newest:
+            before = max(newest) - self.config.retention
+            kept = expire(feed.table, before)
+            if len(kept.after) != len(kept.before):
+                _log.info("%s: events before %s were removed", feed.name, format_time(before))
+        compact(feed.table)
+        feed.table.table.vacuum(_KEPT_HOURS)
+
+
+def _locked(folder: Path) -> Any:
+    """The state folder, which one process has at a time."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("a")
+    except OSError as error:
+        raise Mistake(f"cannot make the state folder {folder}: {error.strerror}") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise Mistake(f"another process runs this deployment: it has {folder}") from None
+    return file

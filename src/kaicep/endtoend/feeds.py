@@ -1,0 +1,226 @@
+"""A stream of a deployment: from its source into the archive first, then to whoever is asking.
+
+What the archive holds, by position, is what there is: a source is opened there, and what was read and not
+archived when a process was lost is read again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kaicep.archive.archive import Archive
+from kaicep.archive.columns import TS, Shape, extended
+from kaicep.archive.stream import StreamTable
+from kaicep.connectors.contract import Batch, Lost
+from kaicep.connectors.shape import DeadLetter, Schema
+from kaicep.connectors.sources.http import HttpSource
+from kaicep.endtoend.config import StreamConfig
+from kaicep.endtoend.seam import Stretch, stretches
+from kaicep.plan.events import Event
+from kaicep.plan.time import format_time
+
+__all__ = ["Feed"]
+
+_log = logging.getLogger("kaicep.run")
+
+_LOST_KEPT = 100
+
+IsLate = Callable[[Event], bool]
+"""Whether somebody went on as if an event would not come."""
+
+
+@dataclass
+class Counts:
+    """What came in since the process began."""
+
+    events: int = 0
+    late: int = 0
+    dead: int = 0
+
+
+@dataclass
+class _Silence:
+    """Since when nothing came of a part, by the clock on the wall, and whether it counts as silent."""
+
+    since: float
+    idle: bool = False
+    waking: bool = True  # nobody knows yet how far the others went without it
+
+
+class Feed:
+    """One stream: its source, its table in the archive, and which of its parts are silent."""
+
+    def __init__(self, config: StreamConfig, archive: Archive) -> None:
+        self.config = config
+        self.name = config.name
+        self.counts = Counts()
+        self.lost: list[Lost] = []
+        self.ended = False
+        self._archive = archive
+        self._source = config.open_source()
+        self._table: StreamTable | None = None
+        self._position: dict[int, int] = {}
+        self._letters: list[DeadLetter] = []
+        self._parts: dict[int, _Silence] = {}
+        self._said: str | None = None
+
+    @property
+    def finite(self) -> bool:
+        """Whether it will end."""
+        return self._source.finite
+
+    @property
+    def table(self) -> StreamTable | None:
+        """Its table; None until enough records were seen to tell their types."""
+        return self._table
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The parts that its source has."""
+        return tuple(sorted({*self._position, *self._source.position}))
+
+    @property
+    def idle_parts(self) -> list[int]:
+        """Those that are silent, or have ended."""
+        return [part for part, each in self._parts.items() if each.idle]
+
+    def open(self) -> None:
+        """Opens the source where the archive ends, with the types that the archive has."""
+        schema: Schema | None = None
+        if self.name in self._archive.streams():
+            self._table = self._archive.stream(self.name)
+            self._position = self._table.positions
+            schema = self._schema(self._table.shape)
+        self._source.open(self._position, schema)
+        now = time.monotonic()
+        self._parts = {part: _Silence(now) for part in self.parts or (0,)}
+
+    def _schema(self, shape: Shape) -> Schema:
+        if shape.rdf:
+            return Schema(rdf=True)
+        form = self.config.form
+        declared = Shape(tuple(form.types.items()), form.time)
+        return Schema(extended(self.name, shape, declared).attributes)
+
+    def close(self) -> None:
+        """Closes the source."""
+        self._source.close()
+
+    # --- events come ---
+
+    def take(self, timeout: float, is_late: IsLate) -> list[Stretch]:
+        """Takes what the source has, archives it, and returns it; nothing where nothing came."""
+        if self.ended:
+            return []
+        batch = self._source.next_batch(timeout)
+        self._tell_trouble()
+        self._tell_lost(batch)
+        self._letters += batch.dead
+        self.counts.dead += len(batch.dead)
+        self.ended = batch.ended
+        if self._table is None and not self._made():
+            return []
+        before, after = self._position, dict(batch.position)
+        covered = {part: (before.get(part, 0), at) for part, at in after.items() if at > before.get(part, 0)}
+        events = self._judged(batch.events, is_late)
+        self._archived(events, covered)
+        self._position = after
+        self._awake(covered)
+        return list(stretches(self.name, before, after, events))
+
+    def _made(self) -> bool:
+        """Makes the table, once it is known what it holds."""
+        schema = self._source.schema
+        if schema is None:
+            return False
+        shape = Shape(schema.attributes, TS if schema.rdf else self.config.form.time, schema.rdf)
+        self._table = self._archive.made(self.name, shape)
+        self._position = self._table.positions
+        return True
+
+    def _judged(self, events: Sequence[Event], is_late: IsLate) -> Sequence[Event]:
+        """Events of a part that was silent may come after others went on without it: they are late."""
+        waking = {part for part, each in self._parts.items() if each.waking}
+        if not any(event.part in waking or event.part not in self._parts for event in events):
+            return events
+        return [
+            replace(each, late=True)
+            if (each.part in waking or each.part not in self._parts) and is_late(each)
+            else each
+            for each in events
+        ]
+
+    def _archived(self, events: Sequence[Event], covered: dict[int, tuple[int, int]]) -> None:
+        if not covered:
+            return
+        assert self._table is not None
+        letters, self._letters = self._letters, []
+        whole = [each for each in letters if each.line == 0]  # a whole file, which has no position
+        for each in whole:
+            _log.warning("%s: %s: %s", self.name, each.file, each.reason)
+        rows: list[dict[str, Any]] = [each.to_dict() for each in letters if each.line != 0]
+        if rows:
+            self._archive.dead_letters.append(self.name, rows, covered)
+            _log.warning(
+                "%s: %d records could not be read, such as: %s", self.name, len(rows), rows[0]["reason"]
+            )
+        added = self._table.append(events, covered, lateness=self.config.lateness)
+        self.counts.events += added.rows
+        self.counts.late += added.late
+        self._source.forget(self._table.positions)
+
+    def _tell_lost(self, batch: Batch) -> None:
+        for each in batch.lost:
+            _log.warning(
+                "%s: part %d: the positions %d to %d are lost: the source does not have them any more",
+                *(self.name, each.part, each.start, each.end - 1),
+            )
+        self.lost = [*self.lost, *batch.lost][-_LOST_KEPT:]
+
+    def _tell_trouble(self) -> None:
+        trouble = self._source.trouble
+        if trouble != self._said:
+            _log.warning("%s: %s", self.name, trouble or "all is well again")
+            self._said = trouble
+
+    # --- silence ---
+
+    def _awake(self, parts: Iterable[int]) -> None:
+        now = time.monotonic()
+        for part in parts:
+            self._parts[part] = _Silence(now, waking=False)
+
+    def fall_silent(self) -> list[int]:
+        """The parts that count as silent from now on."""
+        now, found = time.monotonic(), []
+        for part, each in self._parts.items():
+            if not each.idle and (self.ended or now - each.since > self.config.idle / 1_000_000):
+                each.idle = each.waking = True
+                found.append(part)
+        return found
+
+    # --- figures ---
+
+    def status(self) -> dict[str, Any]:
+        """How it is going."""
+        newest = self._table.newest if self._table is not None else {}
+        reached = max(newest.values(), default=None)
+        least = min(newest.values(), default=None) if self.config.lateness is not None else None
+        return {
+            "positions": {str(part): at for part, at in sorted(self._position.items())},
+            "newest": format_time(reached) if reached is not None else None,
+            "watermark": format_time(least - (self.config.lateness or 0)) if least is not None else None,
+            "lag": round(time.time() - reached / 1_000_000, 3) if reached is not None else None,
+            "events": self.counts.events,
+            "late": self.counts.late,
+            "dead": self.counts.dead,
+            "lost": [{"part": each.part, "from": each.start, "to": each.end} for each in self.lost],
+            "idle": self.idle_parts,
+            "ended": self.ended,
+            "trouble": self._source.trouble,
+            **({"address": self._source.address} if isinstance(self._source, HttpSource) else {}),
+        }

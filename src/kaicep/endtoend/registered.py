@@ -1,0 +1,134 @@
+"""What is registered with a deployment and survives a crash: the queries, since when, under which text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kaicep.api import parse_query
+from kaicep.connectors.disk import replace_file
+from kaicep.errors import Diagnostic, Failure, Mistake, Source
+from kaicep.plan.chi import Bound, ChiQuery, Within
+from kaicep.plan.sparql import EpQuery
+
+__all__ = ["SUFFIXES", "Registered", "Registry", "absolute", "readers_of", "upstream"]
+
+SUFFIXES = {"chi-cep": ".chi", "ep-sparql": ".epsparql"}
+"""The languages, and how the names of their files end."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A query: its text, the moment that `now` is in it, and whether it came in from outside.
+
+    `generation` counts how often it began anew under another text: what was told of an older one is no
+    mark for it.
+    """
+
+    name: str
+    suffix: str
+    text: str
+    now: int
+    generation: int = 0
+    outside: bool = False
+
+    def parse(self, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:
+        """The query as written."""
+        return parse_query(Source(f"{self.name}{self.suffix}", self.text), prefixes)
+
+
+class Registry:
+    """The registered queries, in a file that is replaced whole at every change."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.queries: dict[str, Registered] = {}
+        self.since: dict[str, Any] = {}
+        try:
+            read = json.loads(path.read_bytes())
+            self.queries = {each["name"]: Registered(**each) for each in read["queries"]}
+            self.since = read["since"]
+        except FileNotFoundError:
+            pass
+        except (KeyError, TypeError, ValueError):
+            raise Failure(f"{path} is damaged: it does not tell the registered queries") from None
+
+    def put(self, query: Registered) -> None:
+        """Adds a query, or replaces the one of its name."""
+        self.queries[query.name] = query
+        self.save()
+
+    def drop(self, name: str) -> None:
+        """Removes a query."""
+        del self.queries[name]
+        self.save()
+
+    def save(self) -> None:
+        """Writes it down; it is on the disk when this returns."""
+        rows = [asdict(each) for each in self.queries.values()]
+        replace_file(self._path, json.dumps({"queries": rows, "since": self.since}, indent=1).encode())
+
+
+def absolute(query: ChiQuery | EpQuery, now: int, finite: bool) -> ChiQuery | EpQuery:
+    """The query with the bounds that it has when it is registered now (semantics 2, WITHIN).
+
+    Without WITHIN it begins now; over a finite input, at its beginning.
+    """
+    if isinstance(query, EpQuery):
+        return query
+    if query.within is None:
+        return query if finite else replace(query, within=Within(Bound(now, 0, True), None))
+
+    def fixed(bound: Bound | None) -> Bound | None:
+        if bound is None or bound.at is not None:
+            return bound
+        return Bound(now + bound.offset, 0, bound.inclusive)
+
+    within = replace(query.within, low=fixed(query.within.low), high=fixed(query.within.high))
+    return replace(query, within=within)
+
+
+def _reads(query: ChiQuery | EpQuery, others: Mapping[str, ChiQuery | EpQuery]) -> Iterator[str]:
+    """The queries whose output a query reads, or may read by way of a class of events."""
+    if isinstance(query, EpQuery):
+        yield from (name for name, each in others.items() if isinstance(each, EpQuery))
+        return
+    for clause in query.froms:
+        for source in clause.sources:
+            if isinstance(source, str) and source in others:
+                yield source
+
+
+def upstream(name: str, queries: Mapping[str, ChiQuery | EpQuery]) -> list[str]:
+    """A query and all whose output it needs, by way of others too; those that come first are last.
+
+    All EP-SPARQL queries are one: what one of them constructs, all of them read.
+    """
+    found: dict[str, None] = {}
+
+    def visit(each: str) -> None:
+        if each not in found:
+            found[each] = None
+            for other in _reads(queries[each], queries):
+                visit(other)
+
+    visit(name)
+    return list(found)
+
+
+def readers_of(name: str, queries: Mapping[str, ChiQuery | EpQuery]) -> list[str]:
+    """The queries that need the output of a query."""
+    return [each for each in queries if each != name and name in upstream(each, queries)]
+
+
+def check_name(name: str, streams: Iterable[str]) -> str:
+    """The name of a query, if it can be one."""
+    if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii() or len(name) > 64:
+        hint = "letters, digits, - and _, at most 64 of them"
+        raise Mistake(Diagnostic(f"{name[:80]!r} is no name for a query", hint=hint))
+    if name in streams:
+        raise Mistake(Diagnostic(f"{name} is the name of a stream", hint="give the query another name"))
+    return name

@@ -1,0 +1,326 @@
+"""A session: one query of a deployment, from its past on into what comes, and how far it was told.
+
+Queries whose output it reads are evaluated with it, in silence. The EP-SPARQL queries of a deployment are one
+session, since what one of them constructs all of them read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from kaicep.archive.cut import Cut
+from kaicep.archive.snapshot import Snapshot
+from kaicep.connectors.disk import replace_file
+from kaicep.endtoend.history import History
+from kaicep.endtoend.joint import HandOff, Mark, reach_of
+from kaicep.endtoend.outlets import Entry
+from kaicep.endtoend.seam import Stretch
+from kaicep.errors import Failure, KaicepError
+from kaicep.hosts.inprocess import MANY, Settings
+from kaicep.kernel.operator import Limits
+from kaicep.kernel.sort import Lateness
+from kaicep.plan.events import Event, Match
+from kaicep.plan.time import format_time
+
+__all__ = ["Asked", "Session", "Told", "recovery"]
+
+_log = logging.getLogger("kaicep.run")
+
+RECENT = 1_000
+"""So many matches are remembered for those who begin to follow."""
+
+_SAVE_EVERY = 10.0
+
+
+@dataclass(frozen=True)
+class Told:
+    """A match, and which of those who were told already are to be told of it: see `recovery`."""
+
+    match: Match
+    leg: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a session is about: its id, whose matches it tells, and the queries resolved.
+
+    A single step of it may take as many seconds as its `patience`: others wait for it meanwhile.
+    """
+
+    id: str
+    names: tuple[str, ...]
+    history: History
+    limits: Limits = Limits()
+    patience: float = math.inf
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """From which marks a session goes on: the one that everybody has, and those of who is ahead."""
+
+    mark: Mark | None
+    later: tuple[Mark, ...]
+    legs: Mapping[str, float]
+    told: int = 0
+    last: str | None = None
+    complete: bool = False
+
+    def is_news(self, sink: str, leg: int) -> bool:
+        """Whether what is found on a leg was not told to a sink before."""
+        return leg >= self.legs.get(sink, 0)
+
+
+def recovery(entries: Mapping[str, Entry | None]) -> Recovery:
+    """What the entries of a session say, by sink; None where a sink was told nothing yet."""
+    if not entries:
+        return Recovery(None, (), {})
+    known = [each for each in entries.values() if each is not None]
+    furthest = max(known, key=lambda each: int(each["told"]), default=None)
+    told, last = (int(furthest["told"]), furthest["last"]) if furthest else (0, None)
+    if len(known) == len(entries) and all(each["complete"] for each in known):
+        return Recovery(None, (), {}, told, last, complete=True)
+    behind = {name: each for name, each in entries.items() if each is None or not each["complete"]}
+    marks = {name: Mark.from_json(each["mark"]) for name, each in behind.items() if each is not None}
+    ordered: list[Mark] = []
+    for mark in sorted(marks.values(), key=_order):
+        if not ordered or ordered[-1] != mark:
+            ordered.append(mark)
+    everybody = len(marks) == len(behind)
+    first = 1 if everybody else 0
+    legs: dict[str, float] = dict.fromkeys(entries.keys() - behind.keys(), math.inf)
+    legs |= {name: ordered.index(mark) + 1 - first for name, mark in marks.items()}
+    return Recovery(ordered[0] if everybody else None, tuple(ordered[first:]), legs, told, last)
+
+
+def _order(mark: Mark) -> tuple[int, float]:
+    positions = sum(at for parts in mark.cut.positions.values() for at in parts.values())
+    return positions, mark.watermark
+
+
+class Session:
+    """A query that is being answered. Whoever drives it calls `work` until there is no past left."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        snapshot: Snapshot,
+        lateness: Lateness,
+        parts: Mapping[str, Sequence[int]],
+        states: Path,
+        start: Recovery,
+        since: Cut | None = None,
+    ) -> None:
+        self.asked = asked
+        self.start = start
+        self.told = start.told
+        self.last = start.last
+        self.recent: deque[Match] = deque(maxlen=RECENT)
+        self.complete = start.complete
+        self.failed: str | None = None
+        self.reach = reach_of(asked.history.program)
+        self.streams = tuple(asked.history.spans())
+        self._file = states / f"{quote(asked.id, safe='')}.state"
+        self._found: list[Told] = []
+        self._saved_at = time.monotonic()
+        self._past: Iterator[list[Match]] | None = None
+        if self.complete:
+            return
+        own = Snapshot({name: snapshot.tables[name] for name in self.streams})
+        saved = self._saved(start.mark) if self.reach == math.inf and start.mark is not None else None
+        self._kernel = saved[0] if saved else self._kernel_for(own, start.mark)
+        settings = Settings(asked.limits, self._kernel, parts=parts)
+        state = saved[1:] if saved else None
+        self.made = HandOff(asked.history, own, lateness, settings, start.mark, state, start.later, since)
+        self._past = self.made.past()
+        self._warn_of_holes(own)
+
+    @property
+    def live(self) -> bool:
+        """Whether the past is done, and it goes on with what comes."""
+        return self._past is None and not self.complete and self.failed is None
+
+    @property
+    def recovering(self) -> bool:
+        """Whether it was told before, and is on the way to where it was."""
+        return self._past is not None and self.failed is None and self.start.mark is not None
+
+    @property
+    def state(self) -> str:
+        """In a word, what it is doing."""
+        if self.failed is not None:
+            return "failed"
+        return "complete" if self.complete else "live" if self.live else "catching up"
+
+    def _kernel_for(self, snapshot: Snapshot, mark: Mark | None) -> str:
+        """Compiled where there are many events to go through at once."""
+        count = 0
+        for stream, within in self.asked.history.spans().items():
+            low = mark.watermark - self.reach if mark is not None else -math.inf
+            files = snapshot.files(stream, within)
+            count += sum(each.rows for each in files if each.reach >= low)
+        if any(each.language == "EP-SPARQL" for each in self.asked.history.program.queries):
+            return "auto"
+        return "compiled" if count >= MANY else "interpreted"
+
+    def _warn_of_holes(self, snapshot: Snapshot) -> None:
+        """Says what cannot be answered any more, because the archive has let go of it."""
+        for stream, within in self.asked.history.spans().items():
+            expired = snapshot.expired(stream)
+            wanted = -math.inf if within.low is None else within.low
+            if self.start.mark is not None:
+                wanted = max(wanted, self.start.mark.watermark - self.reach)
+            if expired is not None and wanted < expired:
+                begin = format_time(int(wanted)) if wanted > -math.inf else "the beginning"
+                _log.warning(
+                    "%s: events of %s from %s to %s are no longer in the archive: matches that need them "
+                    "cannot be found",
+                    *(", ".join(self.asked.names), stream, begin, format_time(expired)),
+                )
+
+    # --- what it does ---
+
+    def work(self, until: float) -> list[Told]:
+        """Goes on with the past until some moment of the clock; all that it found, when it is done."""
+        while self._past is not None and self.failed is None and time.monotonic() < until:
+            some = self._step(lambda: next(self._past, None) if self._past is not None else None)
+            if some is not None:
+                self._found += [Told(each, self.made.leg) for each in self._own(some)]
+            elif self.failed is None:
+                self._past = None
+                found, self._found = self._found, []
+                return self._counted(found)
+        return []
+
+    def take(self, stretches: Iterable[Stretch]) -> list[Told]:
+        """Takes what has come of its streams."""
+        own = [each for each in stretches if each.stream in self.streams]
+        return self._try(lambda: self.made.live_all(own)) if own else []
+
+    def idle(self, stream: str, part: int) -> list[Told]:
+        """A part has fallen silent."""
+        return self._try(lambda: self.made.idle(stream, part)) if stream in self.streams and self.live else []
+
+    def has_passed(self, event: Event) -> bool:
+        """Whether it went on as if this event would not come."""
+        return self.live and event.stream in self.streams and self.made.has_passed(event)
+
+    def end_if(self, ended: Iterable[str]) -> list[Told]:
+        """Ends the query where nothing more can come: its streams have ended, or WITHIN is over."""
+        if not self.live or not (set(self.streams) <= set(ended) or self._is_over()):
+            return []
+        found = self._try(self.made.finish)
+        self.complete = self.failed is None
+        return found
+
+    def edit(self, history: History) -> str | None:
+        """Another text of the query; None where it goes on with what it holds, else why it does not."""
+        (plan,) = history.program.queries
+        reason = self.made.engine.why_anew(plan, history.catalog)
+        if reason is None:
+            self.made.engine.edit(plan, history.catalog)
+            self.made.history = history
+            self.asked = replace(self.asked, history=history)
+            self.reach = reach_of(history.program)
+        return reason
+
+    def _is_over(self) -> bool:
+        highs = [each.high for each in self.asked.history.spans().values()]
+        if not highs or None in highs:
+            return False
+        latest = max(each for each in highs if each is not None)
+        wait = self.reach if self.reach < math.inf else 0
+        return self.made.engine.watermark > latest + wait
+
+    def _try(self, what: Callable[[], list[Match]]) -> list[Told]:
+        if self.failed is not None or self.complete:
+            return []
+        matches = self._step(what) or []
+        return self._counted([Told(each, len(self.start.later)) for each in self._own(matches)])
+
+    def _step(self, what: Callable[[], list[Match] | None]) -> list[Match] | None:
+        """What a step finds; where it fails, or takes too long, the session is over, and others go on."""
+        begun = time.monotonic()
+        try:
+            found = what()
+            if time.monotonic() - begun > self.asked.patience:
+                raise Failure(f"it takes longer than {self.asked.patience:g} s at a time")
+        except KaicepError as error:
+            self.failed = str(error)
+            _log.error("%s: %s", ", ".join(self.asked.names), error)
+            return None
+        return found
+
+    def _own(self, matches: Iterable[Match]) -> list[Match]:
+        return [each for each in matches if each.query in self.asked.names]
+
+    def _counted(self, found: list[Told]) -> list[Told]:
+        """Counts what is news to whoever was told most."""
+        news = [each.match for each in found if each.leg >= len(self.start.later)]
+        self.told += len(news)
+        self.recent.extend(news)
+        if news:
+            self.last = format_time(max(each.end for each in news))
+        return found
+
+    # --- what survives ---
+
+    def entry(self) -> Entry:
+        """How far it has told."""
+        return {
+            "mark": self.made.mark.to_json() if not self.start.complete else _NOWHERE,
+            "told": self.told,
+            "last": self.last,
+            "complete": self.complete,
+        }
+
+    def snapshot(self) -> tuple[str, Mark, bytes] | None:
+        """Its state now and then, where no window bounds what it needs; None where it is not to be saved."""
+        if self.reach < math.inf or not self.live or time.monotonic() - self._saved_at < _SAVE_EVERY:
+            return None
+        self._saved_at = time.monotonic()
+        return self._kernel, self.made.mark, self.made.engine.snapshot()
+
+    def save(self, kernel: str, mark: Mark, state: bytes) -> None:
+        """Writes a state down, once everybody was told what it stands for."""
+        head = json.dumps({"kernel": kernel, "mark": mark.to_json()}).encode()
+        replace_file(self._file, head + b"\n" + state)
+
+    def _saved(self, mark: Mark) -> tuple[str, Mark, bytes] | None:
+        """The state that was saved, unless somebody was told less than it stands for."""
+        try:
+            head, _, state = self._file.read_bytes().partition(b"\n")
+        except FileNotFoundError:
+            return None
+        read = json.loads(head)
+        then = Mark.from_json(read["mark"])
+        ahead = any(then.cut.beyond(mark.cut)) or then.watermark > mark.watermark
+        return None if ahead else (read["kernel"], then, state)
+
+    def forget(self) -> None:
+        """Removes what was saved of it."""
+        self._file.unlink(missing_ok=True)
+
+    @property
+    def held(self) -> int:
+        """How many events and partial matches it holds."""
+        return 0 if self.complete or self.failed is not None else self.made.engine.size
+
+    @property
+    def watermark(self) -> float | None:
+        """The time up to which everything is told; None where it has not begun, or is over."""
+        if not self.live:
+            return None
+        found = self.made.engine.watermark
+        return found if math.isfinite(found) else None
+
+
+_NOWHERE: Mapping[str, Any] = {"cut": {}, "standing": [[], [], "-inf"], "watermark": "inf", "lateness": None}

@@ -1,0 +1,179 @@
+"""`kaicep run`, `status` and `follow`: what a person sees."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.endtoend.processes import kaicep, matches, running, spawn, stopped, wait_for, write
+from typer.testing import CliRunner, Result
+
+from kaicep.cli.main import app
+
+CAMPUS = Path(__file__).parents[2] / "examples" / "campus"
+HIGH = "SELECT ?e.x FROM (?e, s) WITHIN [2012-05-07T09:00, ) FILTER (?e.x > 5)"
+TOML = """\
+name = "tried"
+tick = "20ms"
+
+[streams.s]
+source = {kind = "files", path = "s.jsonl", follow = true}
+
+[sinks.out]
+kind = "files"
+path = "out.jsonl"
+"""
+
+
+def event(second: float, x: int) -> str:
+    return json.dumps({"ts": 1336381200 + second, "x": x}) + "\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write(
+        tmp_path,
+        {"kaicep.toml": TOML, "queries/high.chi": HIGH, "s.jsonl": event(0, 1) + event(1, 7)},
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(*args: str) -> Result:
+    return CliRunner().invoke(app, list(args), prog_name="kaicep")
+
+
+def test_check_starts_nothing(folder: Path) -> None:
+    done = call("run", "--check")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[-1] == "tried: ok"
+    assert not (folder / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        (
+            'tick = "20ms"',
+            'tack = "20ms"',
+            ["has no tack", "kaicep.toml:2:1", "did you mean tick?"],
+        ),
+        ('tick = "20ms"', 'tick = "soon"', ["tick is no duration", "kaicep.toml:2:1"]),
+        ('"20ms"', "20ms", ["this is no TOML", "kaicep.toml:2:"]),
+        ('kind = "files", path', 'kind = "flies", path', ["no source of kind flies", "kaicep.toml:5:"]),
+        (
+            "follow = true",
+            "folow = true",
+            ["unknown option folow", "kaicep.toml:5:45", "did you mean follow?"],
+        ),
+        ('kind = "files"\npath', 'kind = "files"\nthrough', ["unknown option through", "kaicep.toml:9:1"]),
+        (
+            "[streams.s]",
+            '[queries]\nfolder = "none"\n[streams.s]',
+            ["there is no folder none", "kaicep.toml:5:1"],
+        ),
+        ("[streams.s]", "[streams.s]\nlateness = 5", ["lateness is no duration", "kaicep.toml:5:1"]),
+        ("[streams.s]", '[streams.s]\ntypes = {x = "whole"}', ["unknown type whole", "kaicep.toml:5:"]),
+        ("[streams.s]", '[streams.s]\nannotation = "no.json"', ["cannot read the annotation file", "5:1"]),
+        ('tick = "20ms"', 'listen = "everywhere"', ["everywhere is no address", "kaicep.toml:2:1"]),
+        (
+            "[streams.s]",
+            '[knowledge]\nfiles = ["no.ttl"]\n[streams.s]',
+            ["there is no knowledge file", "5:1"],
+        ),
+    ],
+)
+def test_mistakes_are_shown_at_their_line(folder: Path, old: str, new: str, shown: list[str]) -> None:
+    assert old in TOML
+    write(folder, {"kaicep.toml": TOML.replace(old, new)})
+    done = call("run", "--check")
+    assert done.exit_code == 2, done.output
+    for each in shown:
+        assert each in done.stderr
+
+
+def test_a_wrong_query_is_found_by_check(folder: Path) -> None:
+    write(folder, {"queries/bad.chi": "SELECT ?e.x FROM (?e, nowhere)"})
+    done = call("run", "--check")
+    assert done.exit_code == 2
+    assert "bad.chi:1:" in done.stderr
+
+
+def test_without_a_file_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in (["run"], ["status"], ["follow", "high"]):
+        done = call(*command)
+        assert done.exit_code == 2
+        assert "cannot read the deployment kaicep.toml" in done.stderr
+
+
+def test_of_a_deployment_that_does_not_run_there_is_nothing_to_show(folder: Path) -> None:
+    for command in (["status"], ["follow", "high"]):
+        done = call(*command)
+        assert done.exit_code == 1
+        assert "tried is not running: start it with kaicep run kaicep.toml" in done.stderr
+
+
+@pytest.mark.slow
+def test_it_runs_is_shown_and_followed_and_stops_when_asked_to(folder: Path) -> None:
+    with running(folder, "--log", "json") as process:
+        wait_for(lambda: matches(folder / "out.jsonl"), folder, process)
+        shown = call("status")
+        assert "stream s: 2 events, 0 late, 0 dead" in shown.stdout
+        assert "query high: live, 1 matches, the last at 2012-05-07T09:00:01.000000Z" in shown.stdout
+        assert json.loads(call("status", "--json").stdout)["streams"]["s"]["positions"] == {"0": 2}
+        following = spawn(folder, "follow", "high", "--last", "5")
+        wait_for(lambda: '"x": 7' in (folder / "log.txt").read_text(), folder, following)
+        with (folder / "s.jsonl").open("a") as file:
+            file.write(event(2, 9))
+        wait_for(lambda: len(matches(folder / "out.jsonl")) == 2, folder, process)
+        assert stopped(process) == 0
+        assert following.wait(60) == 0
+    log = (folder / "log.txt").read_text().splitlines()
+    followed = [json.loads(each)["select"]["x"] for each in log if each.startswith('{"query"')]
+    assert followed == [7, 9]
+    assert any(json.loads(each).get("message") == "high: registered" for each in log if each.startswith("{"))
+    assert not (folder / "state" / "address.json").exists()
+
+
+@pytest.mark.slow
+def test_asked_twice_it_stops_at_once_and_loses_nothing(folder: Path) -> None:
+    port = 'url = "http://127.0.0.1:9/"'  # nobody is there, so that there is something to wait for
+    write(folder, {"kaicep.toml": f'{TOML}\n[sinks.hook]\nkind = "webhook"\n{port}\npatience = "60s"\n'})
+    with running(folder) as process:
+        wait_for(lambda: matches(folder / "out.jsonl"), folder, process)
+        process.send_signal(signal.SIGINT)
+        wait_for(lambda: "once more stops at once" in (folder / "log.txt").read_text(), folder, process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 1
+    write(folder, {"kaicep.toml": TOML.replace(", follow = true", "")})
+    assert kaicep(folder, "run").returncode == 0
+    assert [each["select"]["x"] for each in matches(folder / "out.jsonl")] == [7]
+
+
+@pytest.mark.slow
+def test_the_campus_is_killed_started_again_and_has_every_match_once(tmp_path: Path) -> None:
+    folder = tmp_path / "campus"
+    shutil.copytree(CAMPUS, folder, ignore=shutil.ignore_patterns("run"))
+    with running(folder, state="run") as process:
+        wait_for(lambda: matches(folder / "run" / "matches.jsonl"), folder, process)
+        process.kill()
+    with running(folder, state="run") as process:
+        found = wait_for(lambda: _caught_up(folder), folder, process)
+        assert len(found["queries"]) == 3
+        assert stopped(process) == 0
+    told = [each["id"] for each in matches(folder / "run" / "matches.jsonl")]
+    assert len(told) == len(set(told)) > 50
+
+
+def _caught_up(folder: Path) -> dict[str, dict[str, dict[str, object]]] | None:
+    done: subprocess.CompletedProcess[str] = kaicep(folder, "status", "--json")
+    if done.returncode:
+        return None
+    found: dict[str, dict[str, dict[str, object]]] = json.loads(done.stdout)
+    live = all(each["state"] == "live" for each in found["queries"].values())
+    return found if live and found["streams"]["airflowReport"]["positions"] == {"0": 2792} else None

@@ -1,0 +1,518 @@
+"""A deployment, tick by tick: past, present and future, whatever comes and goes while it runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from tests.endtoend.processes import matches, write
+from tests.servers import free_port
+
+from kaicep.api import open_run
+from kaicep.archive.archive import Archive
+from kaicep.archive.upkeep import expire
+from kaicep.endtoend.config import load_config
+from kaicep.endtoend.deployment import Deployment
+from kaicep.errors import Mistake
+from kaicep.plan.time import parse_time
+
+START = 1336381200  # 2012-05-07T09:00:00Z
+SINCE = "WITHIN [2012-05-07T09:00, )"
+PAIR = f"SELECT ?a.x, ?b.x FROM (?a, s), (?b, s) {SINCE} JOIN (?a.k = ?b.k) SEQ (?a, ?b) WINDOW (?a, ?b, 10s)"
+HIGH = f"SELECT ?e.x FROM (?e, s) {SINCE} FILTER (?e.x > 5)"
+
+
+def event(second: float, x: int, k: str = "p") -> str:
+    return json.dumps({"ts": START + second, "x": x, "k": k}) + "\n"
+
+
+def toml(follow: bool = True, sinks: str = "", stream: str = "", top: str = "") -> str:
+    return f"""{top}
+[streams.s]
+{stream}
+source = {{kind = "files", path = "s.jsonl", follow = {str(follow).lower()}}}
+[sinks.out]
+kind = "files"
+path = "out.jsonl"
+{sinks}"""
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark without a match is made final soon, so that no test waits for it."""
+    monkeypatch.setattr("kaicep.endtoend.outlets._QUIET", 0.05)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path, {"kaicep.toml": toml(), "s.jsonl": event(0, 1) + event(1, 7), "queries/high.chi": HIGH})
+    return tmp_path
+
+
+@contextmanager
+def deployed(folder: Path, lose: bool = False) -> Iterator[Deployment]:
+    """A deployment that was opened; with `lose` it is lost at the end, as by a crash."""
+    made = Deployment(load_config(folder / "kaicep.toml"))
+    try:
+        made.open()
+        yield made
+        if not lose:
+            made.drain()
+    finally:
+        for outlet in made.outlets.values():
+            outlet._trouble = outlet._trouble or "lost"  # its thread makes nothing final any more
+            outlet.close(20)
+        made.close()
+
+
+def settle(made: Deployment) -> None:
+    """Ticks until there is nothing to do, everybody is up to date, and the sinks have it."""
+    while made.tick():
+        pass
+    for outlet in made.outlets.values():
+        assert outlet.wait(made._moment, 20)
+
+
+def append(folder: Path, *lines: str) -> None:
+    with (folder / "s.jsonl").open("a") as file:
+        file.writelines(lines)
+
+
+def look_again(made: Deployment) -> None:
+    """The folders are watched once a second; a test does not wait for that."""
+    made._watched = 0.0
+    settle(made)
+
+
+def told(folder: Path, name: str = "out.jsonl", query: str | None = None) -> list[dict[str, Any]]:
+    return [each["select"] for each in matches(folder / name) if query in (None, each["query"])]
+
+
+def wanted(folder: Path, query: str) -> list[dict[str, Any]]:
+    run = open_run([folder / "queries" / f"{query}.chi"], [("s", folder / "s.jsonl")], lateness=0)
+    return [json.loads(each.to_json()) for each in run.matches()]
+
+
+# --- past, present, future --------------------------------------------------------------------------
+
+
+def test_a_finite_deployment_ends_and_tells_nothing_twice(folder: Path) -> None:
+    write(folder, {"kaicep.toml": toml(follow=False), "queries/pair.chi": PAIR})
+    for _ in range(2):
+        Deployment(load_config(folder / "kaicep.toml")).run()
+        assert sorted(map(json.dumps, matches(folder / "out.jsonl"))) == sorted(
+            map(json.dumps, wanted(folder, "high") + wanted(folder, "pair"))
+        )
+
+
+def test_a_query_that_comes_later_answers_as_if_it_had_been_there(folder: Path) -> None:
+    with deployed(folder) as made:
+        settle(made)
+        append(folder, event(2, 8), event(3, 2))
+        settle(made)
+        write(folder, {"queries/pair.chi": PAIR})
+        look_again(made)
+        append(folder, event(4, 9), event(20, 3))
+        settle(made)
+        assert [each["state"] for each in made.catalogue.status().values()] == ["live", "live"]
+    found = [each for each in matches(folder / "out.jsonl") if each["query"] == "pair"]
+    assert found == wanted(folder, "pair")
+
+
+def test_without_within_a_query_begins_now(folder: Path) -> None:
+    now = parse_time("2012-05-07T09:00:02Z")
+    write(folder, {"queries/new.chi": "SELECT ?e.x FROM (?e, s)"})
+    made = Deployment(load_config(folder / "kaicep.toml"), lambda: now or 0)
+    made.open()
+    append(folder, event(2, 8), event(3, 4))
+    settle(made)
+    made.drain()
+    made.close()
+    assert told(folder, query="new") == [{"x": 8}, {"x": 4}]
+
+
+def test_when_within_is_over_the_query_is_complete_and_stays_so(folder: Path) -> None:
+    write(folder, {"queries/pair.chi": PAIR.replace(", )", ", 2012-05-07T09:00:05)")})
+    for _ in range(2):
+        with deployed(folder) as made:
+            append(folder, event(4, 9), event(30, 3))
+            settle(made)
+            assert made.catalogue.status()["pair"]["state"] == "complete"
+            assert made.catalogue.status()["high"]["state"] == "live"
+    assert told(folder, query="pair") == [{"a.x": 1, "b.x": 7}, {"a.x": 1, "b.x": 9}, {"a.x": 7, "b.x": 9}]
+
+
+def test_a_query_for_the_future_waits_for_it(folder: Path) -> None:
+    write(folder, {"queries/later.chi": "SELECT ?e.x FROM (?e, s) WITHIN [2012-05-07T10:00, )"})
+    with deployed(folder) as made:
+        settle(made)
+        append(folder, event(3600, 6))
+        settle(made)
+    assert told(folder, query="later") == [{"x": 6}]
+
+
+def test_the_archive_says_where_it_begins(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kaicep.run")
+    write(folder, {"queries/old.chi": "SELECT ?e.x FROM (?e, s) WITHIN [1999-01-01, )"})
+    with deployed(folder) as made:
+        settle(made)
+    assert "old: asks from 1999-01-01" in caplog.text
+    assert "the archive has s from 2012-05-07T09:00:00" in caplog.text
+
+
+def test_queries_of_both_languages_read_each_other(folder: Path) -> None:
+    write(
+        folder,
+        {
+            "kaicep.toml": toml(stream='annotation = "s.json"'),
+            "s.json": '{"stream": "s", "prefixes": {"v": "urn:v:"}, "attributes": {"x": "v:x"}}',
+            "queries/big.epsparql": "PREFIX v: <urn:v:> SELECT ?n { ?e v:x ?n . FILTER (?n > 5) }",
+            "queries/bigger.chi": f"SELECT ?e.n FROM (?e, big) {SINCE}",
+        },
+    )
+    with deployed(folder) as made:
+        settle(made)
+        append(folder, event(2, 9), event(3, 2))
+        settle(made)
+    assert told(folder, query="bigger") == [{"n": "7"}, {"n": "9"}]
+    assert [each["n"]["value"] for each in told(folder, query="big")] == ["7", "9"]
+
+
+# --- queries and knowledge change -------------------------------------------------------------------
+
+
+def test_a_query_that_asks_for_more_goes_on_with_what_it_holds(folder: Path) -> None:
+    write(folder, {"queries/pair.chi": PAIR})
+    with deployed(folder) as made:
+        settle(made)
+        write(folder, {"queries/pair.chi": PAIR.replace("10s", "9s")})
+        look_again(made)
+        append(folder, event(2, 8))
+        settle(made)
+    found = sorted((each["a.x"], each["b.x"]) for each in told(folder, query="pair"))
+    assert found == [(1, 7), (1, 8), (7, 8)]
+
+
+def test_a_query_that_asks_for_something_else_begins_anew(folder: Path) -> None:
+    with deployed(folder) as made:
+        settle(made)
+        write(folder, {"queries/high.chi": HIGH.replace("> 5", "> 0")})
+        look_again(made)
+    assert told(folder) == [{"x": 7}, {"x": 1}, {"x": 7}]
+
+
+def test_a_text_that_is_wrong_changes_nothing_and_is_shown(folder: Path) -> None:
+    with deployed(folder) as made:
+        settle(made)
+        write(folder, {"queries/high.chi": "SELECT ?e.x FROM"})
+        look_again(made)
+        append(folder, event(2, 8))
+        settle(made)
+        shown = made.catalogue.status()["high"]
+        assert shown["state"] == "live"
+        assert "high.chi:1:" in shown["problem"]
+    assert told(folder) == [{"x": 7}, {"x": 8}]
+
+
+def test_a_query_that_is_removed_says_no_more(folder: Path) -> None:
+    with deployed(folder) as made:
+        settle(made)
+        (folder / "queries" / "high.chi").unlink()
+        look_again(made)
+        append(folder, event(2, 8))
+        settle(made)
+        assert made.catalogue.status() == {}
+    assert told(folder) == [{"x": 7}]
+
+
+def test_a_query_edited_while_nothing_ran_catches_up_under_its_old_text_first(folder: Path) -> None:
+    with deployed(folder) as made:
+        settle(made)
+    append(folder, event(2, 8))
+    write(folder, {"queries/high.chi": HIGH.replace("> 5", "> 7")})
+    with deployed(folder) as made:
+        settle(made)
+        look_again(made)
+        append(folder, event(3, 6), event(4, 9))
+        settle(made)
+    assert told(folder) == [{"x": 7}, {"x": 8}, {"x": 9}]
+
+
+def test_knowledge_is_watched(folder: Path) -> None:
+    write(
+        folder,
+        {
+            "kaicep.toml": toml(stream='annotation = "s.json"', sinks='[knowledge]\nfiles = ["k.ttl"]\n'),
+            "s.json": '{"stream": "s", "prefixes": {"v": "urn:v:"},'
+            ' "entities": {"k": {"property": "v:of", "iri": "v:{value}"}}}',
+            "k.ttl": "<urn:v:p> a <urn:v:Hot> . <urn:v:q> a <urn:v:Cold> .",
+            "queries/high.chi": f"SELECT ?e.x FROM (?e, s) {SINCE} PATH {{?e v:of ?o . ?o a v:Hot}}",
+        },
+    )
+    with deployed(folder) as made:
+        settle(made)
+        write(folder, {"k.ttl": "<urn:v:q> a <urn:v:Hot> . <urn:v:p> a <urn:v:Cold> ."})
+        look_again(made)
+        append(folder, event(2, 8), event(3, 9, "q"))
+        settle(made)
+    assert told(folder) == [{"x": 1}, {"x": 7}, {"x": 9}]
+
+
+# --- lost and found ---------------------------------------------------------------------------------
+
+
+def test_a_sink_that_is_behind_is_told_what_it_lacks_and_no_other(folder: Path) -> None:
+    sinks = '[sinks.two]\nkind = "files"\npath = "two.jsonl"\n'
+    write(folder, {"kaicep.toml": toml(sinks=sinks), "queries/pair.chi": PAIR})
+    with deployed(folder) as made:
+        settle(made)
+    kept = folder / "kept"
+    kept.mkdir()
+    shutil.copy(folder / "two.jsonl", kept)
+    shutil.copy(folder / ".two.jsonl.commit", kept)
+    append(folder, event(2, 8), event(3, 2))
+    with deployed(folder) as made:
+        settle(made)
+    shutil.copy(kept / "two.jsonl", folder)
+    shutil.copy(kept / ".two.jsonl.commit", folder)
+    append(folder, event(4, 9))
+    with deployed(folder) as made:
+        settle(made)
+    everything = wanted(folder, "high") + wanted(folder, "pair")
+    for name in ("out.jsonl", "two.jsonl"):
+        assert sorted(each["id"] for each in matches(folder / name)) == sorted(
+            each["id"] for each in everything
+        )
+
+
+def test_a_sink_that_is_new_is_told_everything(folder: Path) -> None:
+    with deployed(folder) as made:
+        settle(made)
+    write(folder, {"kaicep.toml": toml(sinks='[sinks.two]\nkind = "files"\npath = "two.jsonl"\n')})
+    append(folder, event(2, 8))
+    with deployed(folder) as made:
+        settle(made)
+    assert told(folder) == told(folder, "two.jsonl") == [{"x": 7}, {"x": 8}]
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT SUM(?e.x) AS n FROM (?e, s) " + SINCE + " WINDOW (?e, sliding, 2)", PAIR]
+)
+def test_what_was_not_told_when_it_was_lost_is_told_next_time(
+    folder: Path, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kaicep.endtoend.sessions._SAVE_EVERY", 0.0)
+    write(folder, {"queries/q.chi": query})
+    with deployed(folder) as made:
+        settle(made)
+    with deployed(folder, lose=True) as made:
+        for outlet in made.outlets.values():
+            monkeypatch.setattr(outlet, "_deliver", lambda *_: time.sleep(0.02))
+        append(folder, event(2, 8), event(3, 2))
+        while made.tick():
+            pass
+    append(folder, event(4, 9))
+    with deployed(folder) as made:
+        settle(made)
+    found = [each for each in matches(folder / "out.jsonl") if each["query"] == "q"]
+    assert found == wanted(folder, "q")
+
+
+def test_what_the_archive_has_let_go_of_is_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(folder, {"queries/pair.chi": PAIR})
+    with deployed(folder) as made:
+        settle(made)
+    expire(Archive(folder / "state" / "archive").stream("s"), (START + 1) * 1_000_000)
+    with deployed(folder) as made:
+        settle(made)
+        append(folder, event(2, 8))
+        settle(made)
+    assert "pair: events of s from" in caplog.text
+    assert "to 2012-05-07T09:00:01.000000Z are no longer in the archive" in caplog.text
+    assert told(folder, query="pair")[-1] == {"a.x": 7, "b.x": 8}
+
+
+def test_a_part_that_is_silent_holds_nobody_up_and_is_late_when_it_wakes(folder: Path) -> None:
+    (folder / "s.jsonl").unlink()
+    (folder / "s.jsonl").mkdir()
+    write(
+        folder, {"kaicep.toml": toml(stream='idle = "50ms"'), "queries/high.chi": HIGH.replace("> 5", "> 0")}
+    )
+    write(folder, {"s.jsonl/a.jsonl": event(0, 1) + event(5, 2), "s.jsonl/b.jsonl": event(1, 3)})
+    with deployed(folder) as made:
+        while len(told(folder)) < 3:  # b falls silent, and a's second event is certain without it
+            made.tick()
+        write(folder, {"s.jsonl/b.jsonl": event(1, 3) + event(2, 4) + event(6, 5)})
+        while not made.feeds["s"].counts.late:
+            made.tick()
+        settle(made)
+    assert [each["x"] for each in told(folder)][:3] == [1, 3, 2]
+    held = Archive(folder / "state" / "archive").snapshot()
+    assert [each.values["x"] for each in held.events("s") if each.late] == [4]
+
+
+def test_a_record_that_is_no_event_is_kept_beside_the_others(folder: Path) -> None:
+    append(folder, "oops\n", event(2, 9))
+    with deployed(folder) as made:
+        settle(made)
+        assert made.feeds["s"].status()["dead"] == 1
+    with deployed(folder) as made:
+        settle(made)
+    assert [each["seq"] for each in Archive(folder / "state" / "archive").dead_letters.read()] == [2]
+    assert told(folder) == [{"x": 7}, {"x": 9}]
+
+
+def test_an_archive_of_another_schema_is_refused(folder: Path) -> None:
+    with deployed(folder) as made:
+        settle(made)
+    write(folder, {"kaicep.toml": toml(stream='types = {x = "string"}')})
+    with pytest.raises(Mistake, match="x is int64 in the archive, and string here"), deployed(folder):
+        pass
+
+
+def test_one_process_at_a_time(folder: Path) -> None:
+    with deployed(folder), pytest.raises(Mistake, match="another process runs this deployment"):
+        Deployment(load_config(folder / "kaicep.toml"))
+
+
+def test_a_sink_that_is_down_is_waited_for_while_the_others_go_on(folder: Path) -> None:
+    port = free_port()
+    hook = f'[sinks.hook]\nkind = "webhook"\nurl = "http://127.0.0.1:{port}/"\npatience = "100ms"\n'
+    write(folder, {"kaicep.toml": toml(sinks=hook)})
+    seen: list[str] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            found = json.loads(body)
+            seen.extend(each["id"] for each in (found if isinstance(found, list) else [found]))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with deployed(folder) as made:
+        while not told(folder) or made.outlets["hook"].trouble is None:
+            made.tick()
+        server = HTTPServer(("127.0.0.1", port), Hook)
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            settle(made)
+        finally:
+            server.shutdown()
+            server.server_close()
+    assert list(dict.fromkeys(seen)) == [each["id"] for each in matches(folder / "out.jsonl")]
+
+
+def test_a_sink_further_behind_than_the_saved_state_is_told_everything_that_it_lacks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kaicep.endtoend.sessions._SAVE_EVERY", 0.0)
+    counted = f"SELECT SUM(?e.x) AS n FROM (?e, s) {SINCE} WINDOW (?e, sliding, 2)"
+    both = toml(sinks='[sinks.two]\nkind = "files"\npath = "two.jsonl"\n')
+    write(folder, {"kaicep.toml": both, "queries/high.chi": counted})
+    with deployed(folder) as made:
+        settle(made)
+    write(folder, {"kaicep.toml": toml()})  # two is left out for a while
+    append(folder, event(2, 8), event(3, 2))
+    with deployed(folder) as made:
+        settle(made)
+        settle(made)
+    write(folder, {"kaicep.toml": both})
+    append(folder, event(4, 9))
+    with deployed(folder) as made:
+        settle(made)
+    assert told(folder) == told(folder, "two.jsonl") == [{"n": n} for n in (1, 8, 15, 10, 11)]
+
+
+def test_upkeep_removes_what_is_old_and_puts_small_files_together(folder: Path) -> None:
+    write(folder, {"kaicep.toml": toml(sinks='[archive]\nretention = "5s"\n')})
+    with deployed(folder) as made:
+        for second in range(2, 12):
+            append(folder, event(second, 6))
+            settle(made)
+        table = made.feeds["s"].table
+        assert table is not None
+        assert len(table.table.files()) > 5
+        made._kept = -1e9
+        settle(made)
+        assert len(table.table.files()) == 1
+        append(folder, event(12, 9))
+        settle(made)
+    held = Archive(folder / "state" / "archive").snapshot()
+    assert [each.ts // 1_000_000 - START for each in held.events("s")] == [6, 7, 8, 9, 10, 11, 12]
+    assert [each["x"] for each in told(folder)] == [7, *[6] * 10, 9]
+
+
+@pytest.mark.slow
+def test_much_history_is_compiled_and_gives_the_same(folder: Path) -> None:
+    chance = random.Random(3)
+    lines = [event(n / 10, chance.randrange(1000), f"k{n % 50}") for n in range(25_000)]
+    rise = (
+        f"SELECT ?a.x, ?b.x FROM (?a, s), (?b, s) {SINCE} FILTER (?a.x > 950) JOIN (?a.k = ?b.k) "
+        "JOIN (?b.x > ?a.x) SEQ (?a, ?b) WINDOW (?a, ?b, 60s)"
+    )
+    (folder / "s.jsonl").write_text("".join(lines[:24_000]))
+    with deployed(folder) as made:
+        settle(made)
+        write(folder, {"queries/rise.chi": rise})
+        look_again(made)
+        session = made.catalogue.session("rise")
+        assert session is not None
+        assert session._kernel == "compiled"
+        append(folder, *lines[24_000:24_500])
+        settle(made)
+    append(folder, *lines[24_500:])
+    with deployed(folder) as made:
+        settle(made)
+    found = [each for each in matches(folder / "out.jsonl") if each["query"] == "rise"]
+    assert found == wanted(folder, "rise")
+    assert len(found) > 100
+
+
+def test_what_was_posted_and_acknowledged_is_not_lost(folder: Path) -> None:
+    import urllib.request
+
+    http = toml().replace('{kind = "files", path = "s.jsonl", follow = true}', '{kind = "http", log = "log"}')
+    write(folder, {"kaicep.toml": http})
+    with deployed(folder, lose=True) as made:
+        address = made.feeds["s"].status()["address"]
+        for number, each in enumerate((event(0, 7), event(1, 8))):
+            if number:  # the second is acknowledged, and nobody has looked at it
+                settle(made)
+            request = urllib.request.Request(address, each.encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                assert answer.status == 200
+    with deployed(folder) as made:
+        settle(made)
+    assert told(folder) == [{"x": 7}, {"x": 8}]
+
+
+@pytest.mark.parametrize(("before", "after"), [("0s", "3s"), ("3s", "0s")])
+def test_another_lateness_counts_from_the_next_event_on(folder: Path, before: str, after: str) -> None:
+    write(
+        folder,
+        {"kaicep.toml": toml(stream=f'lateness = "{before}"'), "queries/high.chi": HIGH.replace("5", "0")},
+    )
+    with deployed(folder) as made:
+        append(folder, event(2, 3), event(3, 4))
+        settle(made)
+    write(folder, {"kaicep.toml": toml(stream=f'lateness = "{after}"')})
+    append(folder, event(20, 5), event(40, 6))
+    with deployed(folder) as made:
+        settle(made)
+    write(folder, {"kaicep.toml": toml(follow=False)})
+    Deployment(load_config(folder / "kaicep.toml")).run()
+    assert [each["x"] for each in told(folder)] == [1, 7, 3, 4, 5, 6]

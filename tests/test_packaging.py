@@ -1,0 +1,185 @@
+"""What is handed out: the wheel and its metadata, the help of every command, docstrings on public names."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import pkgutil
+import re
+import shlex
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.message import Message
+from email.parser import Parser
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer.main
+
+import kaicep
+from kaicep.cli.main import app
+
+ROOT = Path(__file__).parent.parent
+
+
+# --- the wheel ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel, built without a network."""
+    for needed in ("hatchling", "pip"):
+        if find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed, which builds the wheel")
+    folder = tmp_path_factory.mktemp("wheel")
+    build = ["pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "-q", "-w", str(folder)]
+    subprocess.run([sys.executable, "-m", *build], cwd=ROOT, check=True, timeout=300)
+    [made] = folder.glob("*.whl")
+    return made
+
+
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as file:
+        return set(file.namelist())
+
+
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as file:
+        [name] = [each for each in file.namelist() if each.endswith(".dist-info/METADATA")]
+        return Parser().parsestr(file.read(name).decode())
+
+
+@pytest.mark.slow
+def test_everything_of_the_package_is_in_the_wheel(wheel: Path) -> None:
+    package = ROOT / "src" / "kaicep"
+    own = {
+        str(path.relative_to(package.parent))
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {each for each in names(wheel) if each.startswith("kaicep/")} == own
+    assert {"kaicep/py.typed", "kaicep/examples/start/kaicep.toml"} <= own
+
+
+@pytest.mark.slow
+def test_nothing_else_is_in_the_wheel(wheel: Path) -> None:
+    tops = {each.split("/")[0] for each in names(wheel)}
+    assert tops == {"kaicep", f"kaicep-{kaicep.__version__}.dist-info"}
+    assert any(each.endswith("/licenses/LICENSE") for each in names(wheel))
+
+
+@pytest.mark.slow
+def test_the_metadata(wheel: Path) -> None:
+    told = metadata(wheel)
+    assert (told["Name"], told["Version"]) == ("kaicep", kaicep.__version__)
+    assert told["License-Expression"] == "Apache-2.0"
+    assert told["Requires-Python"] == "<3.14,>=3.11"
+    assert "Typing :: Typed" in told.get_all("Classifier", [])
+    assert {"spark", "kafka", "mqtt", "delta", "live", "all"} <= set(told.get_all("Provides-Extra", []))
+    assert told.get_payload().startswith("# kaicep")
+
+
+@pytest.mark.slow
+def test_the_core_needs_little(wheel: Path) -> None:
+    needed = [each for each in metadata(wheel).get_all("Requires-Dist", []) if "extra ==" not in each]
+    assert {re.split(r"[<>=!~\[ ]", each)[0] for each in needed} == {"numba", "pyoxigraph", "typer"}
+
+
+@pytest.mark.slow
+def test_it_works_where_the_repository_is_not(wheel: Path, tmp_path: Path) -> None:
+    """In an environment of its own, with the packages of this one and without its kaicep."""
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    install = ["install", "-q", "--no-deps", "--no-index", "--target", str(tmp_path / "site"), str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=120)
+    here = [str(tmp_path / "site"), *(each for each in sys.path if each.endswith("site-packages"))]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
+
+    def kaicep_says(*arguments: str, cwd: Path = tmp_path) -> str:
+        done = subprocess.run(
+            [str(python), "-m", "kaicep", *arguments],
+            cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert kaicep_says("--version") == f"kaicep {kaicep.__version__}\n"
+    command = kaicep_says("init", "new").splitlines()[3].strip()
+    assert "lot17" in kaicep_says(*shlex.split(command)[1:], cwd=tmp_path / "new")
+
+
+# --- the help ----------------------------------------------------------------------------------------------
+
+
+def commands(group: Any, path: tuple[str, ...] = ("kaicep",)) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command, with the words that call it."""
+    for name, each in group.commands.items():
+        if hasattr(each, "commands"):
+            yield from commands(each, (*path, name))
+        else:
+            yield (*path, name), each
+
+
+COMMANDS = [
+    pytest.param(path, each, id=" ".join(path)) for path, each in commands(typer.main.get_command(app))
+]
+
+
+@pytest.mark.parametrize(("path", "command"), COMMANDS)
+def test_the_help_of_every_command_shows_an_example(path: tuple[str, ...], command: Any) -> None:
+    """The example calls the command, with arguments and options that it has."""
+    call = " ".join(path)
+    examples = re.findall(rf"^(?:Example: )?{call}\b(.*)$", command.help or "", re.MULTILINE)
+    assert examples, f"the docstring of {call} wants a line such as: Example: {call} ..."
+    for each in examples:
+        command.make_context(call, shlex.split(each))
+
+
+# --- docstrings --------------------------------------------------------------------------------------------
+
+
+MODULES = sorted(
+    each.name
+    for each in pkgutil.walk_packages(kaicep.__path__, "kaicep.")
+    if not each.name.endswith("__main__") and ".start." not in each.name
+)
+
+
+def undocumented(module: Any) -> list[str]:
+    """The public names of a module that say nothing of themselves."""
+    found = [] if inspect.getdoc(module) else [module.__name__]
+    for name in getattr(module, "__all__", ()):
+        value = getattr(module, name)
+        if not (inspect.isclass(value) or inspect.isroutine(value)):
+            continue
+        said = value.__doc__ or ""
+        # A dataclass without a docstring gets its signature for one.
+        if not said or said.startswith(f"{name}("):
+            found.append(f"{module.__name__}.{name}")
+    return found
+
+
+@pytest.mark.slow
+def test_every_public_name_has_a_docstring() -> None:
+    pytest.importorskip("pyspark")
+    pytest.importorskip("pyarrow")
+    missing = [each for name in MODULES for each in undocumented(importlib.import_module(name))]
+    assert missing == []
+
+
+def test_a_missing_docstring_would_be_found() -> None:
+    @dataclass
+    class Silent:
+        x: int
+
+    module = ModuleType("made", "A module.")
+    vars(module).update(Silent=Silent, f=lambda: None, told=commands, __all__=["Silent", "f", "told"])
+    assert undocumented(module) == ["made.Silent", "made.f"]
