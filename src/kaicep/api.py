@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import ChiQuery
 from kaicep.plan.events import Event, Match
 from kaicep.plan.explain import Explanation
-from kaicep.plan.nodes import Program
+from kaicep.plan.nodes import Program, QueryPlan
 from kaicep.plan.program import build_program
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.terms import Triple, n_triples
@@ -72,8 +72,28 @@ class Run:
                 shown.append(
                     ("share_subplans", f"it is found together with {shared[query.name]}, in one search")
                 )
-            made.append(Explanation(query, optimised, tuple(shown)))
+            made.append(Explanation(query, optimised, tuple(shown), tuple(self._physical(query, optimised))))
         return made
+
+    def _physical(self, query: QueryPlan, optimised: QueryPlan) -> Iterator[tuple[str, str]]:
+        """How each host runs a query."""
+        from kaicep.hosts.columnar import why_interpreted
+        from kaicep.hosts.inprocess import MANY
+        from kaicep.hosts.spark.physical import explained, physical
+
+        if query.language == "EP-SPARQL":
+            yield "inprocess", "what fits is joined over columns, the rest event by event"
+        else:
+            reason = why_interpreted(optimised, self.catalog)
+            yield (
+                "inprocess",
+                f"compiled, over columns, from {MANY:,} events on"
+                if reason is None
+                else f"event by event, since it cannot be compiled: {reason}",
+            )
+        for part in physical(self.program, self.catalog, self.knowledge):
+            if query.name in {each.name for each in part.queries}:
+                yield "spark", explained(part)
 
     def matches(self, host: str = "inprocess") -> list[Match]:
         """All matches, in the order of their end, then of their id."""

@@ -44,11 +44,12 @@ class _Card:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A query with its plan as written, its plan after the rules, and what each rule did."""
+    """A query with its plan as written, its plan after the rules, what each rule did, and how hosts run it."""
 
     query: QueryPlan
     optimised: QueryPlan
     notes: tuple[tuple[str, str], ...] = ()
+    physical: tuple[tuple[str, str], ...] = ()
 
 
 def explain_text(explanations: Sequence[Explanation]) -> str:
@@ -67,6 +68,7 @@ def explain_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
                 "logical": _node_json(each.query.root, dict(each.query.prefixes)),
                 "rules": [{"rule": rule, "did": text} for rule, text in each.notes],
                 "optimised": _node_json(each.optimised.root, dict(each.query.prefixes)),
+                "physical": dict(each.physical),
             }
             for each in explanations
         ]
@@ -78,14 +80,17 @@ def _query_lines(explanation: Explanation) -> Iterator[str]:
     reads = f", reads {', '.join(query.reads)}" if query.reads else ""
     yield f"{query.name} ({query.language}{reads})"
     yield from _tree(query.root, prefixes, "", "")
-    if not explanation.notes:
-        return
-    yield "\nrules"
-    for rule, text in explanation.notes:
-        yield f"  {rule}: {text}"
-    if explanation.optimised.root != query.root:
-        yield "\noptimised"
-        yield from _tree(explanation.optimised.root, prefixes, "", "")
+    if explanation.notes:
+        yield "\nrules"
+        for rule, text in explanation.notes:
+            yield f"  {rule}: {text}"
+        if explanation.optimised.root != query.root:
+            yield "\noptimised"
+            yield from _tree(explanation.optimised.root, prefixes, "", "")
+    if explanation.physical:
+        yield "\nphysical"
+        for host, text in explanation.physical:
+            yield f"  {host}: {text}"
 
 
 def _tree(node: Node, prefixes: Prefixes, first: str, rest: str) -> Iterator[str]:
