@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 JOBS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fast lint format types check bench clean
+.PHONY: help setup demo test night fast lint format types check bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -15,11 +15,14 @@ setup:  ## .venv with the command kaicep in it (does nothing when nothing change
 demo: setup  ## a small campus, its knowledge, and what the queries find in it
 	@$(PYTHON) examples/campus/demo.py
 
-test: setup  ## all tests, and the examples in the docstrings
-	@$(PYTHON) -m pytest -n $(JOBS)
+test: setup  ## all tests but the longest, and the examples in the docstrings
+	@$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -m "not night"
+
+night: setup  ## the longest tests
+	@$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -m night
 
 fast: setup  ## the tests that take seconds
-	@$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not spark and not servers"
+	@$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not spark and not servers and not night"
 
 lint: setup  ## ruff: rules and layout
 	@$(PYTHON) -m ruff check .

@@ -33,8 +33,14 @@ def test_a_wrong_name_is_told_with_the_right_ones():
     assert "did you mean semantic" in result.stderr
 
 
+# Those that start other processes, or work by the clock, take minutes even in little.
+LONG = ("live", "peers", "queries", "recovery", "spark")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.night] * (each in LONG)) for each in BENCHMARKS]
+)
 def test_json_has_the_machine_and_the_rows(name, request):
     if name == "peers" and (reason := jvm.missing()):
         pytest.skip(reason)

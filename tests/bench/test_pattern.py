@@ -161,7 +161,7 @@ def test_a_peer_with_other_matches_stops_it():
     assert peers._compared(Case("1", "A"), 100, own, [replace(other, checksum=77)])
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @needs_jvm
 @pytest.mark.parametrize("peer", jvm.PEERS, ids=lambda each: each.name)
 def test_a_peer_has_our_matches(peer, tmp_path: Path):
@@ -174,7 +174,7 @@ def test_a_peer_has_our_matches(peer, tmp_path: Path):
         assert (name, taken.matches, taken.checksum) == (name, *answer(own))
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @needs_jvm
 def test_many_queries_beside_esper():
     rows = run("queries", quick=True).tables[0].rows

@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what runs at night only."""
     for number, item in enumerate([each for each in items if _host(each) == "spark-stream"]):
         if number % ONE_IN:
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.night)
 
 
 @pytest.fixture(params=[pytest.param(each, marks=[pytest.mark.spark] * (each in SPARK)) for each in HOSTS])

@@ -504,7 +504,10 @@ def test_what_was_posted_and_acknowledged_is_not_lost(folder: Path) -> None:
 def test_another_lateness_counts_from_the_next_event_on(folder: Path, before: str, after: str) -> None:
     write(
         folder,
-        {"kaicep.toml": toml(stream=f'lateness = "{before}"'), "queries/high.chi": HIGH.replace("5", "0")},
+        {
+            "kaicep.toml": toml(stream=f'lateness = "{before}"'),
+            "queries/high.chi": HIGH.replace("> 5", "> 0"),
+        },
     )
     with deployed(folder) as made:
         append(folder, event(2, 3), event(3, 4))

@@ -229,7 +229,7 @@ def test_random_graphs_deliver_everything_once_and_in_order(graph, cores):
     run_random(graph, cores)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @ALL
 @given(graphs(), st.integers(1, 3))
 def test_a_thousand_random_graphs(graph, cores):

@@ -127,6 +127,7 @@ def test_it_says_how_it_is(ask: Asking) -> None:
     assert ask("GET", "/health") == (200, {"status": "ok"})
     found = ask.until("/status", lambda found: found["queries"]["own"]["matches"] == 1)
     assert found["streams"]["s"]["positions"] == {"0": 2}
+    assert found["archive"]["events"] == 2
     assert found["streams"]["s"]["watermark"] == "2012-05-07T09:00:01.000000Z"
     _, metrics = ask("GET", "/metrics")
     assert 'kaicep_stream_events_total{stream="s"} 2' in metrics
@@ -341,7 +342,8 @@ def test_one_that_cannot_is_let_in_and_is_quick(pattern: str) -> None:
     ],
 )
 def test_what_is_not_let_in(folder: Path, text: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaicep.server.trial.PATIENCE", 1.0)
+    if text is HEAVY:
+        monkeypatch.setattr("kaicep.server.trial.PATIENCE", 1.0)
     deployment = Deployment(load_config(folder / "kaicep.toml"))
     deployment.open()
     while deployment.tick():

@@ -30,7 +30,9 @@ def status(
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{found['name']}: running since {found['since']}, archive {found['archive']['folder']}"
+    archive = found["archive"]
+    yield f"{found['name']}: running since {found['since']}"
+    yield f"archive {archive['folder']}: {archive['events']:,} events, {archive['bytes']:,} bytes"
     yield ""
     for name, each in found["streams"].items():
         yield f"stream {name}: {each['events']:,} events, {each['late']:,} late, {each['dead']:,} dead"

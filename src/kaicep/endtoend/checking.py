@@ -18,7 +18,7 @@ from kaicep.plan.chi import ChiQuery
 from kaicep.plan.program import build_program
 from kaicep.plan.sparql import EpQuery
 
-__all__ = ["check_deployment"]
+__all__ = ["catalog_of", "check_deployment"]
 
 
 def check_deployment(config: Config) -> Iterator[str]:
@@ -43,7 +43,7 @@ def check_deployment(config: Config) -> Iterator[str]:
     queries, problems = _queries(config)
     wrong += problems
     try:
-        program, _ = build_program(queries, _catalog(config, knowledge), 0)
+        program, _ = build_program(queries, catalog_of(config, knowledge), 0)
         for plan in program.queries:
             notes = [each.message for each in plan.warnings if each.severity == "warning"]
             lines.append(f"query {plan.name}: {'; '.join(notes) or 'ok'}")
@@ -72,7 +72,7 @@ def _queries(config: Config) -> tuple[list[ChiQuery | EpQuery], list[Diagnostic]
     return found, wrong
 
 
-def _catalog(config: Config, knowledge: Knowledge) -> Catalog:
+def catalog_of(config: Config, knowledge: Knowledge) -> Catalog:
     """The streams as the archive has them, or, where it has nothing yet, as they are described."""
     archive = Archive(config.archive)
     held = archive.streams()

@@ -211,11 +211,21 @@ class Deployment:
                 for name, each in self.outlets.items()
                 if self.config.sinks
             },
-            "archive": {"folder": str(self.config.archive)},
+            "archive": self._archive_status(),
             "knowledge": {
                 "statements": len(self.knowledge.knowledge),
                 "version": self.knowledge.knowledge.version,
             },
+        }
+
+    def _archive_status(self) -> dict[str, Any]:
+        tables = [each.table for each in self.feeds.values() if each.table is not None]
+        files = [file for table in tables for file in table.table.files()]
+        return {
+            "folder": str(self.config.archive),
+            "events": sum(each.rows for each in files),
+            "files": len(files),
+            "bytes": sum(each.size for each in files),
         }
 
     # --- a tick ---

@@ -200,7 +200,7 @@ class HandOff:
         if after is not None:
             parts, *rest = self.engine.standing
             moved = {(name, part) for name, part, _ in until.beyond(after)}
-            self.engine.settle(
+            yield self.engine.settle(
                 [[[*each[:4], each[4] and (each[0], each[1]) not in moved] for each in parts], *rest]
             )
         since = Snapshot({}, after) if after is not None else None

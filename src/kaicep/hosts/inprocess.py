@@ -565,7 +565,7 @@ class Engine:
 
     @property
     def lateness(self) -> Lateness:
-        """How far behind the newest of its part an event may be; another one counts from the next event on."""
+        """How far behind the newest of its part an event may be; a new one counts from the next event on."""
         return self._parts.lateness
 
     @lateness.setter

@@ -82,14 +82,14 @@ def _judge(answer: bytes) -> None:
 def _refuse(deployment: Path, source: str, text: str) -> None:
     """In the process of its own: raises what is wrong with a query."""
     from kaicep.api import parse_query, prefixes_of
-    from kaicep.archive.archive import Archive
+    from kaicep.endtoend.checking import catalog_of
     from kaicep.endtoend.config import load_config
-    from kaicep.endtoend.history import history_of
     from kaicep.endtoend.registered import Registry, upstream
     from kaicep.errors import Source
     from kaicep.knowledge.store import Knowledge
     from kaicep.optimize import optimize
     from kaicep.plan.nodes import SemanticFilter
+    from kaicep.plan.program import build_program
 
     config = load_config(deployment)
     knowledge = Knowledge.load(*config.knowledge, reasoning=config.reasoning)
@@ -99,6 +99,7 @@ def _refuse(deployment: Path, source: str, text: str) -> None:
         for name, each in Registry(config.state / "registered.json").queries.items()
         if name != Path(source).stem
     }
+    streams = catalog_of(config, knowledge)
     print("ready", flush=True)
     query = parse_query(Source(source, text), prefixes)
     for pattern in patterns_of(query):
@@ -107,9 +108,9 @@ def _refuse(deployment: Path, source: str, text: str) -> None:
             raise Mistake(Diagnostic(f"a regular expression is not let in from outside: {reason}"))
     needed = upstream(query.name, {**others, query.name: query})
     queries = [query, *(others[each] for each in needed if each != query.name)]
-    history = history_of(queries, Archive(config.archive), knowledge, config.annotations, 0)
-    for plan in history.program.queries:
-        optimized, _ = optimize(plan, history.catalog, knowledge)
+    program, catalog = build_program(queries, streams, 0)
+    for plan in program.queries:
+        optimized, _ = optimize(plan, catalog, knowledge)
         for node in optimized.root.walk():
             conditions = (
                 node.conditions if isinstance(node, SemanticFilter) else getattr(node, "semantics", ())
