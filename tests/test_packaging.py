@@ -116,6 +116,28 @@ def test_it_works_where_the_repository_is_not(wheel: Path, tmp_path: Path) -> No
     assert "lot17" in kaicep_says(*shlex.split(command)[1:], cwd=tmp_path / "new")
 
 
+# --- the core alone ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["ingest --stream air=air.jsonl --archive new", "run kaicep.toml"])
+def test_what_an_archive_needs_is_named(command: str, tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    for package in ("deltalake", "pyarrow"):
+        (hidden / f"{package}.py").write_text("raise ImportError('as if it were not installed')\n")
+    (tmp_path / "air.jsonl").write_text('{"ts": 0, "flow": 1}\n')
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "kaicep.toml").write_text('[streams.air]\nsource = {kind = "files", path = "air.jsonl"}\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "kaicep", *command.split()],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(hidden), *filter(None, sys.path)])},
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "error: an archive needs the package" in done.stderr
+    assert "pip install 'kaicep[delta]'" in done.stderr
+
+
 # --- the help ----------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from kaicep.archive.archive import Archive
 from kaicep.archive.upkeep import expire
 from kaicep.endtoend.config import load_config
 from kaicep.endtoend.deployment import Deployment
+from kaicep.endtoend.history import open_history, past_matches
 from kaicep.errors import Mistake
 from kaicep.plan.time import parse_time
 
@@ -519,3 +520,35 @@ def test_another_lateness_counts_from_the_next_event_on(folder: Path, before: st
     write(folder, {"kaicep.toml": toml(follow=False)})
     Deployment(load_config(folder / "kaicep.toml")).run()
     assert [each["x"] for each in told(folder)] == [1, 7, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_falls_silent_or_is_lost_the_answer_is_that_of_the_archive_as_seen(
+    folder: Path, seed: int
+) -> None:
+    """Who is late may hang on the clock on the wall; but the archive says who was, and all go by it."""
+    chance = random.Random(seed)
+    (folder / "s.jsonl").unlink()
+    files = [folder / "s.jsonl" / name for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
+    files[0].parent.mkdir()
+    quick = 'lateness = "1s"\nidle = "20ms"'
+    write(folder, {"kaicep.toml": toml(stream=quick), "queries/pair.chi": PAIR, "queries/high.chi": HIGH})
+    second = 0.0
+    for _ in range(8):
+        with deployed(folder, lose=chance.random() < 0.6) as made:
+            for _ in range(chance.randrange(1, 6)):
+                with chance.choice(files).open("a") as file:
+                    for _ in range(chance.randrange(1, 4)):
+                        second += chance.random()
+                        late = chance.choice((0, 0, 0, 0.5, 3, 8))
+                        file.write(event(second - late, chance.randrange(10), chance.choice("pq")))
+                for _ in range(chance.randrange(3)):
+                    made.tick()
+                time.sleep(chance.choice((0, 0.03)))
+    write(folder, {"kaicep.toml": toml(follow=False, stream=quick)})
+    Deployment(load_config(folder / "kaicep.toml")).run()
+    archive = Archive(folder / "state" / "archive")
+    queries = [folder / "queries" / "pair.chi", folder / "queries" / "high.chi"]
+    seen = past_matches(open_history(queries, archive), as_seen=True)
+    told_once = sorted(each["id"] for each in matches(folder / "out.jsonl"))
+    assert told_once == sorted(each.id for each in seen)

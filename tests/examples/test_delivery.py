@@ -136,7 +136,7 @@ def test_the_city_is_the_same_for_one_agent(city: City, tmp_path: Path) -> None:
     assert alone.visits == [each for each in city.visits if each.agent == "agent0"]
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_ten_agents_and_twenty_locations_as_the_readme_says(tmp_path: Path) -> None:
     folder, said = as_its_readme_says("delivery", tmp_path)
     city = understood(folder / "made")

@@ -301,7 +301,7 @@ def test_4_over_a_larger_stream(made: Path) -> None:
     assert answered(made, "query4") == sorted(expected)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_as_the_readme_says(made: Path, tmp_path: Path) -> None:
     """The commands over the files made by hand, then those over the larger stream, then the deployment."""
     folder, said = as_its_readme_says("stocks", tmp_path)

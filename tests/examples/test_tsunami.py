@@ -118,7 +118,7 @@ def test_a_quiet_day_has_no_tsunami(lines: list[str], tmp_path: Path) -> None:
     assert found["tsunami"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_all_readings_as_the_readme_says(lines: list[str], tmp_path: Path) -> None:
     folder, said = as_its_readme_says("tsunami", tmp_path)
     assert (folder / "made" / "reading.jsonl").read_text() == "".join(lines)

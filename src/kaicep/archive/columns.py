@@ -50,7 +50,12 @@ class Shape:
 
 def arrow_schema(shape: Shape) -> pyarrow.Schema:
     """The columns of a table in their order."""
-    import pyarrow
+    try:
+        import pyarrow
+    except ImportError:
+        raise Mistake(
+            Diagnostic("an archive needs the package pyarrow", hint="pip install 'kaicep[delta]'")
+        ) from None
 
     fields = [(PART, pyarrow.int32()), (SEQ, pyarrow.int64()), (LATE, pyarrow.bool_())]
     if shape.rdf:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -34,9 +33,12 @@ def init(
 
     Example: kaicep init cold-store
     """
+    from importlib.resources import as_file, files
+
     _check_empty(folder)
     with as_file(files("kaicep.examples") / "start") as start:
-        shutil.copytree(start, folder, ignore=_UNWANTED, dirs_exist_ok=True)
+        # Not their modes: where the package is read-only, the folder is not.
+        shutil.copytree(start, folder, ignore=_UNWANTED, copy_function=shutil.copyfile, dirs_exist_ok=True)
 
     from kaicep.examples.start.generate import write
 

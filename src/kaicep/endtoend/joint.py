@@ -167,10 +167,16 @@ class HandOff:
             at, low = mark.cut, mark.watermark
             self.leg += 1
         self.engine.lateness = self.lateness
-        yield from self._leg(at, self.snapshot.cut, low, _settled(self.snapshot, self.lateness))
+        yield from self._last_leg(at, low)
         yield _stand(self.engine, self.snapshot)
         self._done = True
         yield self._go_on()
+
+    def _last_leg(self, at: Cut | None, low: float) -> Iterator[list[Match]]:
+        """From there to what the archive has now, as far as nothing can come before it any more."""
+        yield self._wake(at, self.snapshot.cut)
+        settled = _settled(self.engine, self.snapshot)
+        yield from self._leg(at, self.snapshot.cut, low, settled)
 
     def _recover(self, mark: Mark) -> Generator[list[Match], None, tuple[Cut, float]]:
         """Brings the engine to where it stood at the mark; what it finds on the way has been told."""
@@ -194,19 +200,20 @@ class HandOff:
     ) -> Iterator[list[Match]]:
         """Puts through the engine what the archive has between two cuts, in order of time.
 
-        Nothing of that is earlier than `low`, but what is late. A part that was silent at the first cut, and
-        is not in between, holds the others back again.
+        Nothing of that is earlier than `low`, but what is late.
         """
-        if after is not None:
-            parts, *rest = self.engine.standing
-            moved = {(name, part) for name, part, _ in until.beyond(after)}
-            yield self.engine.settle(
-                [[[*each[:4], each[4] and (each[0], each[1]) not in moved] for each in parts], *rest]
-            )
+        yield self._wake(after, until)
         since = Snapshot({}, after) if after is not None else None
         stretch = Snapshot(self.snapshot.tables, until, since)
         bounds = Interval(low=int(low)) if low > -math.inf else Interval()
         yield from replayed(self.history, self.engine, stretch, self._strategy, True, bounds, reach)
+
+    def _wake(self, after: Cut | None, until: Cut) -> list[Match]:
+        """A part that was silent at the first cut, and is not in between, holds the others back again."""
+        parts, *rest = self.engine.standing
+        moved = {(name, part) for name, part, _ in until.beyond(after or Cut())}
+        woken = [[*each[:4], each[4] and (each[0], each[1]) not in moved] for each in parts]
+        return self.engine.settle([woken, *rest])
 
     def live(self, stretch: Stretch) -> list[Match]:
         """Takes what the live source has; nothing is answered before the past is."""
@@ -252,11 +259,11 @@ class Concurrent:
     ) -> None:
         self.history = history
         self.snapshot = snapshot
-        self._at = _settled(snapshot, lateness)
-        self._reach = reach_of(history.program)
         self._past, self._present, self._across = (
             _engine(history, snapshot, lateness, settings) for _ in range(3)
         )
+        self._at = _settled(self._past, snapshot)
+        self._reach = reach_of(history.program)
         self._windows = {each.name: _source(each) for each in history.program.queries}
         self._seam = Seam(snapshot.cut)
         self._behind: list[list[Event]] = []
@@ -371,12 +378,16 @@ def _engine(history: History, snapshot: Snapshot, lateness: Lateness, settings: 
     )
 
 
-def _settled(snapshot: Snapshot, lateness: Lateness) -> float:
-    """The time below which the source sends nothing after the cut but what is late."""
+def _settled(engine: Engine, snapshot: Snapshot) -> float:
+    """The time below which the source sends nothing after the cut but what is late.
+
+    A part that has sent nothing yet may send anything, unless it counts as silent.
+    """
     settled = math.inf
-    for stream, table in snapshot.tables.items():
-        allowed = allowed_lateness(lateness, stream)
-        for newest in table.newest.values():
+    for stream, part, *_, idle in engine.standing[0]:
+        if stream in snapshot.tables and not idle:
+            allowed = allowed_lateness(engine.lateness, stream)
+            newest = snapshot.tables[stream].newest.get(part, -math.inf)
             settled = min(settled, newest - allowed if allowed is not None else -math.inf)
     return settled if settled < math.inf else -math.inf
 

@@ -323,4 +323,9 @@ class Session:
         return found if math.isfinite(found) else None
 
 
-_NOWHERE: Mapping[str, Any] = {"cut": {}, "standing": [[], [], "-inf"], "watermark": "inf", "lateness": None}
+_NOWHERE: Mapping[str, Any] = {
+    "cut": {},
+    "standing": [[], [], "-inf", []],
+    "watermark": "inf",
+    "lateness": None,
+}

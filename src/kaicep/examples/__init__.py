@@ -1,5 +1,5 @@
-"""Larger worked examples that ship with the package and use its public names only.
+"""Worked examples that ship with the package and use its public names only.
 
-Nothing enters; data, knowledge and queries leave. Empty so far: the campus lies in `examples/` beside
-the package.
+Nothing enters; data, knowledge and queries leave. `start` is the folder that `kaicep init` copies: a cold
+store, its events, and one query for each idea. Larger examples lie in `examples/` beside the package.
 """

@@ -25,7 +25,7 @@ from kaicep.kernel.epsparql import EpOperator
 from kaicep.kernel.operator import Found, Limits, Operator, Semantics, Windowed
 from kaicep.kernel.pattern import PatternOperator
 from kaicep.kernel.project import Projection
-from kaicep.kernel.sort import Lateness, Parts, Sorter
+from kaicep.kernel.sort import Lateness, Parts, Sorter, read_place, written_place
 from kaicep.kernel.windows import WindowOperator
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.knowledge.relations import Relations
@@ -555,12 +555,21 @@ class Engine:
 
     @property
     def standing(self) -> list[Any]:
-        """How far each part of each source has come, as JSON holds it; `settle` takes it back."""
-        return self._parts.document()
+        """How far each part of each source has come, and what was released, as JSON holds it.
+
+        The one does not follow from the other: a part that was silent may have been passed.
+        """
+        passed = [[list(each.streams), written_place(each.reached)] for each in self._sorters]
+        return [*self._parts.document(), passed]
 
     def settle(self, standing: list[Any]) -> list[Match]:
         """The sources stand where they stood before; returns what that settles."""
-        self._parts.load(standing)
+        *parts, passed = standing
+        self._parts.load(parts)
+        places = {tuple(streams): read_place(place) for streams, place in passed}
+        for sorter in self._sorters:
+            if sorter.streams in places:
+                sorter.pass_to(max(sorter.reached, places[sorter.streams]))
         return self._run()
 
     @property

@@ -181,6 +181,11 @@ class ColumnSorter:
         found = _before(batch.ts, place, batch.part, batch.seq, self._passed)
         return found if found.any() else None
 
+    @property
+    def reached(self) -> Place:
+        """The place in the order before which everything has been released."""
+        return self._passed
+
     def pass_to(self, place: Place) -> None:
         """Moves on as if everything before this place in the order had been released."""
         self._passed = place

@@ -186,6 +186,15 @@ class Sorter:
         """No event that is released later is earlier than this."""
         return self._passed[0]
 
+    @property
+    def reached(self) -> Place:
+        """The place in the order before which everything has been released."""
+        return self._passed
+
+    def pass_to(self, place: Place) -> None:
+        """Moves on as if everything before this place in the order had been released."""
+        self._passed = place
+
     def has_passed(self, event: Event) -> bool:
         """Whether events were released, or time moved on, as if this one would not come.
 

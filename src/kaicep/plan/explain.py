@@ -44,7 +44,7 @@ class _Card:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A query with its plan as written, its plan after the rules, what each rule did, and how hosts run it."""
+    """A query, its plan as written and after the rules, what each rule did, and how hosts run it."""
 
     query: QueryPlan
     optimised: QueryPlan
