@@ -12,6 +12,7 @@ from tests.hosts.random_runs import Drawn, events
 from tests.hosts.test_against_reference import interleaved, judged
 
 from kaicep.api import Run
+from kaicep.hosts import inprocess
 from kaicep.hosts.columnar import CompiledQuery
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.plan.events import Event, Match
@@ -132,3 +133,27 @@ def test_many_queries_of_one_shape_are_found_in_one_pass_and_come_and_go() -> No
         if match.end <= half or match.query not in ("q0", "q7")
     )
     assert len(told) > 200
+
+
+def test_keys_that_come_once_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inprocess, "_FEW_STRINGS", 500)
+    some = tuple(
+        Event("s", 0, seq, seq * 100_000, {"x": 1, "y": float(seq), "k": f"once{seq // 2}"})
+        for seq in range(4_000)
+    )
+    drawn = Drawn({"q": SHAPES["pair"]}, (*some[:20], PADDING[1]), 0)
+    run = drawn.run()
+    assert run is not None
+    engine = engine_for(run, drawn)
+    early = engine.batch("s", some[3_000:3_100])  # made long before it is pushed
+    found: list[Match] = []
+    most = 0
+    for start in range(0, 3_000, 100):
+        found += engine.push(some[start : start + 100])
+        most = max(most, len(engine.strings))
+    found += engine.push_batch(early)
+    found += engine.push(some[3_100:])
+    assert len(found) == 2_000  # every key comes twice in a row
+    assert most < 700
+    engine.advance(10**15)
+    assert engine.size == 0

@@ -295,8 +295,9 @@ class Deployment:
         found: list[Told] = []
         for stream in session.streams:
             feed = self.feeds.get(stream)
-            table = self.archive.stream(stream)
-            for part in feed.idle_parts if feed is not None else table.positions:
+            # What is archived and has no source sends nothing any more.
+            silent = feed.idle_parts if feed is not None else self.archive.stream(stream).positions
+            for part in silent:
                 found += session.idle(stream, part)
         return found
 

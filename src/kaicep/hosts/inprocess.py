@@ -50,6 +50,7 @@ MANY = 20_000
 """From so many events on it pays to compile, or to load what was compiled before."""
 
 _LATE_KEPT = 10_000
+_FEW_STRINGS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,7 @@ class Engine:
         self._on_match = on_match
         self._on_matches = on_matches
         self._strings: Strings | None = None
+        self._most_strings = _FEW_STRINGS
         self._lane: Lane | None = None
         self._version = -1
         self._parts = Parts(lateness)
@@ -465,6 +467,8 @@ class Engine:
         """Takes a batch of events of one stream; returns what is certain by now."""
         from kaicep.kernel.batches import late_in
 
+        if batch.strings is not self.strings:
+            batch = self.batch(batch.stream, batch.events)  # it was made before strings got new codes
         late = late_in(batch, self._parts)
         readers = [each for each in self._sorters if batch.stream in each.places]
         for sorter in readers:
@@ -624,7 +628,32 @@ class Engine:
         if self._on_match is not None:
             for match in found:
                 self._on_match(match)
+        if self._strings is not None and len(self._strings) > self._most_strings:
+            self._forget_strings()
         return found
+
+    def _forget_strings(self) -> None:
+        """Gives the strings that are still of use new codes, and forgets the others.
+
+        What is saved holds strings by their text, so everything is saved and goes on from there.
+        """
+        waiting = {id(each): each.document() for each in self._sorters if not isinstance(each, Sorter)}
+        states = {
+            id(each): each.operator.snapshot() for each in self._steps if isinstance(each, CompiledQuery)
+        }
+        self._strings = self._lane = None
+        made: dict[int, ColumnSorter] = {}
+        for query in self._steps:
+            if isinstance(query, CompiledQuery):
+                old = query.sorter
+                if id(old) not in made:
+                    made[id(old)] = old.anew(self.strings)
+                    made[id(old)].load(waiting[id(old)])
+                query.sorter = made[id(old)]
+                query.operator = self._compiled_operator(query.optimized, query.versioned)
+                query.operator.restore(states[id(query)])
+        self._sorters = [made.get(id(each), each) for each in self._sorters]
+        self._most_strings = max(_FEW_STRINGS, 2 * len(self.strings))
 
     def _answers(
         self, query: _Query | _TripleQueries, events: list[Event], worked: dict[int, list[Found | Windowed]]
@@ -759,10 +788,7 @@ class Engine:
         """A new sort stage like that of a query."""
         if not isinstance(query, CompiledQuery):
             return self._sorter(query.sorter.streams)
-        from kaicep.kernel.batches import ColumnSorter
-
-        old = query.sorter
-        made = ColumnSorter(old.streams, self._parts, old.attributes, self.strings)
+        made = query.sorter.anew(self.strings)
         self._sorters.append(made)
         return made
 

@@ -160,6 +160,10 @@ class ColumnSorter:
         self._passed: Place = (-math.inf, 0, "", 0, 0)
         self._held: list[Table] = []
 
+    def anew(self, strings: Strings) -> ColumnSorter:
+        """Another one like this, which holds nothing, for another dictionary of strings."""
+        return ColumnSorter(self.streams, self.parts, self.attributes, strings)
+
     def __len__(self) -> int:
         return sum(map(len, self._held))
 

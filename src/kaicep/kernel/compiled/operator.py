@@ -220,10 +220,11 @@ class CompiledPattern:
         block = self.block
         now = 2**63 - 1 if watermark == math.inf else math.ceil(max(watermark, -(2.0**62)))
         self._begin()
-        if self._fire is not None and now > block[b.NOW]:
+        if now > block[b.NOW]:
             block[b.NOW] = now
-            self._fire(block, now)
-            return self._pieces()
+            if self._fire is not None:
+                self._fire(block, now)
+                return self._pieces()
         return ()
 
     def promise(self, watermark: float) -> float:
