@@ -16,10 +16,11 @@ demo: setup  ## a small campus, its knowledge, and what the queries find in it
 	@$(PYTHON) examples/campus/demo.py
 
 test: setup  ## all tests but the longest, and the examples in the docstrings
-	@$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -p no:cacheprovider -m "not night"
+	@$(PYTHON) -m pytest -n $(JOBS) -m "not night and not spark"
+	@$(PYTHON) -m pytest -m "spark and not night"  # one process, so that there is one Spark session
 
 night: setup  ## the longest tests
-	@$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -p no:cacheprovider -m night
+	@$(PYTHON) -m pytest -m night
 
 fast: setup  ## the tests that take seconds
 	@$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not spark and not servers and not night"

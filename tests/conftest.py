@@ -18,12 +18,6 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Has all tests on Spark run in one process, so that there is one session."""
-    if item.get_closest_marker("spark"):
-        item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The one Spark session of all tests; whoever asks for it is marked `spark`."""
