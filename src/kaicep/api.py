@@ -25,7 +25,16 @@ from kaicep.plan.terms import Triple, n_triples
 if TYPE_CHECKING:
     from kaicep.knowledge.store import Knowledge
 
-__all__ = ["HOSTS", "Run", "build_run", "open_run", "parse_query", "prefixes_of", "read_query"]
+__all__ = [
+    "HOSTS",
+    "Run",
+    "build_run",
+    "open_run",
+    "parse_query",
+    "prefixes_of",
+    "read_queries",
+    "read_query",
+]
 
 _LANGUAGES: Mapping[str, Callable[..., ChiQuery | EpQuery]] = {".chi": parse_chi, ".epsparql": parse_ep}
 
@@ -165,7 +174,7 @@ def open_run(
     """Reads everything, resolves the queries, and raises `Mistake` with whatever is wrong."""
     known = tuple(each for path in annotations for each in load_annotations(path))
     data = _read_streams(streams, known)
-    parsed = _parse_all(queries, prefixes_of(known))
+    parsed = read_queries(queries, prefixes_of(known))
     taken = {name for name, _ in streams}
     for query in parsed:
         if query.name in taken:
@@ -224,8 +233,8 @@ def load_knowledge(paths: Sequence[Path], reasoning: str) -> Knowledge:
     return Knowledge.load(*paths, reasoning=reasoning)
 
 
-def _parse_all(paths: Sequence[Path], prefixes: Mapping[str, str]) -> list[ChiQuery | EpQuery]:
-    """All queries; what is wrong with any of them is told in one go."""
+def read_queries(paths: Sequence[Path], prefixes: Mapping[str, str]) -> list[ChiQuery | EpQuery]:
+    """Reads and parses query files; what is wrong with any of them is told in one go."""
     parsed: list[ChiQuery | EpQuery] = []
     wrong: list[Diagnostic] = []
     for path in paths:

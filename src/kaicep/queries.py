@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaicep.api import parse_query, prefixes_of, read_query
+from kaicep.api import parse_query, prefixes_of, read_queries
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
 from kaicep.knowledge.annotation import (
     Annotation,
@@ -112,11 +112,11 @@ def _parsed(
     prefixes: Mapping[str, str],
 ) -> list[ChiQuery | EpQuery]:
     if isinstance(query, Path):
-        return [read_query(query, prefixes)]
+        query = (query,)
     if isinstance(query, str):
         query = {name: query}
     if not isinstance(query, Mapping):
-        return [read_query(each, prefixes) for each in query]
+        return read_queries(query, prefixes)
     return [
         parse_query(Source(each + _ending(each, text, language), text), prefixes)
         for each, text in query.items()

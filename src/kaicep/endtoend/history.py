@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kaicep.api import load_knowledge, prefixes_of, read_query
+from kaicep.api import load_knowledge, prefixes_of, read_queries
 from kaicep.archive.archive import Archive
 from kaicep.archive.columns import PART, SEQ, events_of
 from kaicep.archive.snapshot import EVERYTHING, Snapshot
@@ -85,16 +85,7 @@ def open_history(
 ) -> History:
     """Reads and resolves queries against what an archive holds; `Mistake` with whatever is wrong."""
     known = tuple(each for path in annotations for each in load_annotations(path))
-    prefixes = prefixes_of(known)
-    parsed: list[ChiQuery | EpQuery] = []
-    wrong: list[Diagnostic] = []
-    for path in queries:
-        try:
-            parsed.append(read_query(path, prefixes))
-        except Mistake as mistake:
-            wrong.extend(mistake.diagnostics)
-    if wrong:
-        raise Mistake(wrong)
+    parsed = read_queries(queries, prefixes_of(known))
     return history_of(parsed, archive, load_knowledge(knowledge, reasoning), known, now)
 
 
