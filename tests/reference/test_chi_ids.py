@@ -25,7 +25,7 @@ def test_an_id_is_made_of_the_events_by_variable():
 def test_an_id_begins_with_the_partition():
     query = pattern("?a, ?b", "PARTITION BY ?a.k, ?a.x")
     a, b = events("a1@0::x b1@1::x")
-    made = MatchId("query", query).text('"x"').text("null").word(1).event(a).word(1).event(b)
+    made = MatchId("query", query).value("x").value(None).word(1).event(a).word(1).event(b)
     assert ids(query, [a, b]) == [made.hex()]
 
 

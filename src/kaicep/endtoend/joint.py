@@ -285,10 +285,9 @@ class Concurrent:
             yield self._of("past", found)
         yield self._of("past", self._past.finish())
         yield self._of("across", self._begun(self._across, self._at - self._reach))
+        while self._behind:  # what comes while this is worked through waits its turn
+            yield self._spanning(self._behind.pop(0))
         self._ready = True
-        waiting, self._behind = self._behind, []
-        for events in waiting:
-            yield self._spanning(events)
 
     def live(self, stretch: Stretch) -> list[Match]:
         """Takes what the live source has, and answers at once what lies after the cut alone."""

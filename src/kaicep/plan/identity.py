@@ -128,8 +128,11 @@ def event_words(event: Event) -> Words:
 
 
 def id_words(id: str) -> Words:
-    """The two words of a match's id."""
-    return int(id[:16], 16), int(id[16:], 16)
+    """The two words of a match's id; of any other text, that of the text twice."""
+    try:
+        return int(id[:16], 16), int(id[16:], 16)
+    except ValueError:
+        return text_word(id), text_word(id)
 
 
 def match_id(name: str, text: str, parts: Iterable[str]) -> str:

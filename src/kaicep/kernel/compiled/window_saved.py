@@ -209,7 +209,7 @@ def _save_batch(operator: CompiledWindow, writer: _Writer) -> dict[str, Any]:
             writer.add(f"values{number}", operator.arena[at], argument.type)
     return {
         "keys": [keys[each] for each in order.tolist()],
-        "number": operator.number,
+        "number": operator.number if keys else 0,  # of no batch, where nothing is inside
         "streams": list(shape.node.streams),
     }
 
