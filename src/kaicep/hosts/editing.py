@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kaicep.kernel.chains import chain_parts
 from kaicep.kernel.codec import decode, read_event
 from kaicep.kernel.operator import Operator
 from kaicep.kernel.pattern import PatternOperator
@@ -17,15 +18,10 @@ from kaicep.plan.chi import Absent, SpanWindow
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call, Const, Expr
 from kaicep.plan.nodes import (
-    Annotate,
-    Filter,
     Node,
     Pattern,
     Project,
     QueryPlan,
-    Scan,
-    Semantic,
-    SemanticFilter,
     WindowAggregate,
 )
 
@@ -118,8 +114,8 @@ def _window(old: WindowAggregate, new: WindowAggregate) -> str | None:
 
 def _chains(old: Sequence[Node], new: Sequence[Node]) -> str | None:
     for before, after in zip(old, new, strict=True):
-        scan, semantics, conditions = _chain(before)
-        other, more, stronger = _chain(after)
+        scan, conditions, semantics = chain_parts(before)
+        other, stronger, more = chain_parts(after)
         if scan != other:
             return "a variable ranges over other streams, or its WITHIN is another"
         if not set(semantics) <= set(more):
@@ -127,19 +123,6 @@ def _chains(old: Sequence[Node], new: Sequence[Node]) -> str | None:
         if not _imply(stronger, conditions):
             return "a FILTER is gone or lets more events pass"
     return None
-
-
-def _chain(node: Node) -> tuple[Scan, tuple[Semantic, ...], tuple[Expr, ...]]:
-    semantics: tuple[Semantic, ...] = ()
-    conditions: tuple[Expr, ...] = ()
-    while not isinstance(node, Scan):
-        if isinstance(node, SemanticFilter):
-            semantics += node.conditions
-        elif isinstance(node, Filter):
-            conditions += node.conditions
-        assert isinstance(node, SemanticFilter | Filter | Annotate)
-        node = node.input
-    return node, semantics, conditions
 
 
 def _imply(new: Iterable[Expr], old: Iterable[Expr]) -> bool:

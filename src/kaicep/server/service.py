@@ -9,16 +9,15 @@ from __future__ import annotations
 import hmac
 import json
 import queue
-import socket
-import sys
 import threading
 import time
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from kaicep.connectors.disk import replace_file
+from kaicep.connectors.listening import BoundedServer
 from kaicep.connectors.sources.http import is_loopback
 from kaicep.endtoend.config import Config, read_token
 from kaicep.endtoend.registered import SUFFIXES, check_name
@@ -80,42 +79,15 @@ def _bound(config: Config, deployment: Deployment) -> _Server:
         raise Mistake(Diagnostic(f"cannot listen on {where}: {error.strerror}", hint=hint)) from None
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-
+class _Server(BoundedServer):
     def __init__(self, address: tuple[str, int], deployment: Deployment, token: str | None) -> None:
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
         self.deployment = deployment
         self.token = token
         self.loopback = is_loopback(address[0])
         self.closing = False
         self.followers = threading.Semaphore(_FOLLOWERS)
         self.trials = threading.Lock()
-        self._room = threading.Semaphore(_CONNECTIONS)
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Gives a connection a thread, or tells it to come again."""
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-            return
-        busy = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
-        request.sendall(busy + b"Content-Length: 0\r\nConnection: close\r\n\r\n")
-        self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serves a connection, and makes room for another."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Somebody who hangs up in the middle is no error of ours."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
+        super().__init__(address, _Handler, _CONNECTIONS)
 
 
 class _Refused(Exception):

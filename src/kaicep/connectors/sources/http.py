@@ -9,14 +9,14 @@ from __future__ import annotations
 import ipaddress
 import json
 import socket
-import sys
 import threading
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 
 from kaicep.connectors.intake import Intake, Limits, Reply
+from kaicep.connectors.listening import BoundedServer
 from kaicep.connectors.log import Log
 from kaicep.connectors.options import Count, Variable, secret
 from kaicep.connectors.records import Record, json_object
@@ -114,39 +114,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class _Server(ThreadingHTTPServer):
-    """Threads, but not more than a number of them."""
-
-    daemon_threads = True
-    allow_reuse_address = True
+class _Server(BoundedServer):
+    """Hands what is sent to the intake."""
 
     def __init__(self, address: tuple[str, int], intake: Intake) -> None:
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
         self.intake = intake
-        self._room = threading.Semaphore(_CONNECTIONS)
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Gives a connection a thread, or tells it to come again."""
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-            return
-        busy = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
-        request.sendall(busy + b"Content-Length: 0\r\nConnection: close\r\n\r\n")
-        self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serves a connection, and makes room for another."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A sender that hangs up in the middle is no error of ours: nothing was acknowledged."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
+        super().__init__(address, _Handler, _CONNECTIONS)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -148,7 +148,7 @@ def _each_slice(job: Job) -> _Grouped:
     return work
 
 
-_FEW = 2
+FEW = 2
 """How many buckets there are where the events fit into this process."""
 
 
@@ -172,7 +172,7 @@ def run_batches(runs: Sequence[Run]) -> list[list[Match]]:
     matches: list[list[Match]] = [[] for _ in runs]
     with told():
         found = [
-            match_batch(_frames(spark, run), run.program, run.catalog, run.knowledge, _FEW).select(
+            match_batch(_frames(spark, run), run.program, run.catalog, run.knowledge, FEW).select(
                 sf.lit(owner).alias("owner"), "match"
             )
             for owner, run in enumerate(runs)

@@ -9,35 +9,20 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from kaicep.hosts.spark.batch import FEW, Run
 from kaicep.hosts.spark.clock import END, EVENT_ROW
 from kaicep.hosts.spark.output import match_of
 from kaicep.hosts.spark.session import own_session, told
 from kaicep.hosts.spark.stream import Frames, Streamed, match_stream
 from kaicep.hosts.spark.wire import Layout, rows_of
-from kaicep.knowledge.store import Knowledge
-from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match
-from kaicep.plan.nodes import Program
 
 __all__ = ["Run", "run_stream", "run_streams"]
-
-_FEW = 2
-"""How many buckets there are where the events fit into this process."""
-
-
-class Run(Protocol):
-    """What this host needs of a run."""
-
-    program: Program
-    catalog: Catalog
-    knowledge: Knowledge
-    batches: Sequence[Sequence[Event]]
 
 
 def run_stream(run: Run) -> list[Match]:
@@ -51,7 +36,7 @@ def run_streams(runs: Sequence[Run]) -> list[list[Match]]:
     with tempfile.TemporaryDirectory(prefix="kaicep-") as name, told():
         folder = Path(name)
         queries = [_query(spark, run, folder / str(number)) for number, run in enumerate(runs)]
-        found = match_stream(queries, _FEW).select("owner", "match")
+        found = match_stream(queries, FEW).select("owner", "match")
         query = (
             found.writeStream.format("parquet")
             .option("path", str(folder / "matches"))

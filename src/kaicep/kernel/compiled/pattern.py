@@ -8,9 +8,7 @@ answers trailing absences whose deadline has passed; `sweep` forgets what no eve
 
 from __future__ import annotations
 
-from typing import Any
-
-from kaicep.kernel.chains import chain_of
+from kaicep.kernel.chains import chain_parts
 from kaicep.kernel.compiled import block as b
 from kaicep.kernel.compiled.arrival import Arrival, Beside
 from kaicep.kernel.compiled.arriving import Arriving
@@ -18,8 +16,8 @@ from kaicep.kernel.compiled.automaton import Automaton, Killer, Requirements, St
 from kaicep.kernel.compiled.expressions import Body, Constants, Inputs, RowReader
 from kaicep.kernel.compiled.layout import Function, Kernel, Levels, taken
 from kaicep.kernel.compiled.verdicts import Verdict
-from kaicep.plan.expressions import Expr, Field
-from kaicep.plan.nodes import Filter, Interval, Node, QueryPlan, Scan, Semantic
+from kaicep.plan.expressions import Field
+from kaicep.plan.nodes import Interval, QueryPlan, Scan, Semantic
 from kaicep.plan.types import Type
 
 __all__ = ["generate"]
@@ -88,7 +86,7 @@ class _Unit(Arriving):
         row = RowReader(body, self.inputs)
         masks: list[str] = []
         counts: list[str] = []
-        chains = [_chain(each) for each in self.pattern.chains]
+        chains = [chain_parts(each) for each in self.pattern.chains]
         all_count = any(not semantics for _, _, semantics in chains)
         for place, (scan, conditions, semantics) in enumerate(chains):
             here = self._in_bounds(scan)
@@ -464,14 +462,3 @@ class _Unit(Arriving):
             made.add(f"S[{base + b.HAND}] = slot")
         made.add("return 0")
         return made.text()
-
-
-def _chain(node: Node) -> tuple[Scan, list[Expr], tuple[Semantic, ...]]:
-    """The scan of a variable, its conditions and its PATHs."""
-    conditions: list[Expr] = []
-    semantics: Any = chain_of(node).semantics
-    while not isinstance(node, Scan):
-        if isinstance(node, Filter):
-            conditions = [*node.conditions, *conditions]
-        node = node.input  # type: ignore[attr-defined]
-    return node, conditions, semantics

@@ -258,7 +258,7 @@ def plain_shape(shape: Shape) -> Shape:
     made.arguments = [replace(each, expr=field(f"a{each.number}", each.type)) for each in shape.arguments]
     made.fields = [field(f"f{n}", each) for n, each in enumerate(_types(shape.fields))]
     made.node = replace(node, streams=("s",), partition=partition, group_by=group_by, having=(), semantics=())
-    made.scan, made.conditions, made.semantics = Scan("e", ("s",)), [], []
+    made.scan, made.conditions, made.semantics = Scan("e", ("s",)), (), ()
     made.columns, made.aggregates = (), ()
     made.inputs = Inputs(Catalog({"s": Stream("s", tuple(attributes.items()))}), ("s",))
     for name in attributes:

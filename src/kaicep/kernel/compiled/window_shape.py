@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from kaicep.kernel.chains import chain_parts
 from kaicep.kernel.compiled.expressions import Inputs, NotCompiled, fields_in
 from kaicep.kernel.project import window_aggregates
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.expressions import Aggregate, Expr, Field, VariableRef
 from kaicep.plan.nodes import (
-    Annotate,
-    Filter,
-    Node,
     Project,
     QueryPlan,
-    Scan,
-    Semantic,
-    SemanticFilter,
     WindowAggregate,
 )
 from kaicep.plan.types import Type
@@ -96,7 +91,7 @@ class Shape:
         self.node = node = source
         self.columns = plan.root.columns
         self.inputs = Inputs(catalog, node.streams)
-        self.scan, self.conditions, self.semantics = _chain(node.input)
+        self.scan, self.conditions, self.semantics = chain_parts(node.input)
         self.sliding = node.window.kind == "sliding"
         self.timed = node.window.width is not None
         self.grouped = bool(node.group_by)
@@ -200,20 +195,6 @@ def _arguments(aggregates: tuple[Aggregate, ...]) -> Iterator[Argument]:
         if each.op in ("MIN", "MAX") and type is Type.STRING:
             raise NotCompiled(f"{each.op} of strings")
     yield from found.values()
-
-
-def _chain(node: Node) -> tuple[Scan, list[Expr], list[Semantic]]:
-    conditions: list[Expr] = []
-    semantics: list[Semantic] = []
-    while not isinstance(node, Scan):
-        if isinstance(node, Filter):
-            conditions = [*node.conditions, *conditions]
-        elif isinstance(node, SemanticFilter):
-            semantics = [*node.conditions, *semantics]
-        elif not isinstance(node, Annotate):
-            raise NotCompiled(f"{type(node).__name__} below a window")
-        node = node.input
-    return node, conditions, semantics
 
 
 def _refuse(shape: Shape, catalog: Catalog) -> None:
