@@ -28,7 +28,12 @@ ATTEMPTS = 20
 
 APPLICATION = "kaicep"
 _STATE = "kaicep"
-_CONFIGURATION = {"delta.dataSkippingStatsColumns": "ts"}
+_CONFIGURATION = {
+    "delta.dataSkippingStatsColumns": "ts",
+    # A deployment commits several times a second: what is remembered of old versions must not grow for weeks.
+    "delta.logRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+}
 
 T = TypeVar("T")
 
