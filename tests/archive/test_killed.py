@@ -22,7 +22,9 @@ import sys
 from pathlib import Path
 from kaicep.archive.archive import Archive
 from kaicep.connectors.shape import Form
+from kaicep.connectors import stretches
 from kaicep.endtoend import ingest
+stretches.BYTES = stretches._LONGEST = 400
 ingest.BATCH = 20
 ingest.ingest(Archive(Path(sys.argv[2])), Form("meter"), Path(sys.argv[1]), lateness=3_000_000)
 """

@@ -109,7 +109,7 @@ class StreamTable:
             except BaseException:
                 discard(self.table.folder, (each.path for each in files))
                 raise
-            late = kept.column(LATE).to_pylist().count(True) if lateness is not None else 0
+            late = _count(kept.column(LATE)) if lateness is not None else 0
             return Appended(kept.num_rows, late, self.table.version)
 
         return attempts(self.stream, once)
@@ -220,8 +220,14 @@ class StreamTable:
         rows = pyarrow.dataset.dataset(paths, format="parquet").to_table([TS, PART, LATE])
         most = rows.group_by(PART).aggregate([(TS, "max")])
         times = most.column(f"{TS}_max").cast(pyarrow.int64()).to_pylist()
-        late = rows.column(LATE).to_pylist().count(True)
+        late = _count(rows.column(LATE))
         return dict(zip(map(str, most.column(PART).to_pylist()), times, strict=True)), late
+
+
+def _count(marks: pyarrow.ChunkedArray) -> int:
+    import pyarrow.compute as pc
+
+    return int(pc.sum(marks, min_count=0).as_py())
 
 
 def _by_text(given: Mapping[int, Any]) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from kaicep.plan.types import Type
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["parquet_columns", "read_parquet"]
+__all__ = ["open_parquet", "parquet_columns", "read_parquet"]
 
 
 @contextmanager
-def _parquet(name: str, path: Path) -> Iterator[pyarrow.parquet.ParquetFile]:
+def open_parquet(name: str, path: Path) -> Iterator[pyarrow.parquet.ParquetFile]:
     """An open Parquet file; whatever is wrong with it is a mistake that names it."""
     try:
         import pyarrow
@@ -37,7 +37,7 @@ def _parquet(name: str, path: Path) -> Iterator[pyarrow.parquet.ParquetFile]:
 
 def parquet_columns(name: str, path: Path) -> list[tuple[str, Type | None]]:
     """The columns of a file with the types of their values."""
-    with _parquet(name, path) as file:
+    with open_parquet(name, path) as file:
         schema = file.schema_arrow
     for each in schema.names:
         if schema.names.count(each) > 1:
@@ -68,7 +68,7 @@ def read_parquet(name: str, part: int, path: Path, start: int = 0) -> Iterator[R
     """The rows of a file, from row `start` on. Row groups before it are not touched."""
     columns = [each for each, _ in parquet_columns(name, path)]
     size = path.stat().st_size
-    with _parquet(name, path) as file:
+    with open_parquet(name, path) as file:
         seq, groups = 0, list(range(file.num_row_groups))
         while groups and seq + file.metadata.row_group(groups[0]).num_rows <= start:
             seq += file.metadata.row_group(groups.pop(0)).num_rows

@@ -25,7 +25,10 @@ __all__ = [
     "Cursor",
     "Record",
     "Watcher",
+    "begin_csv",
+    "csv_record",
     "json_object",
+    "json_record",
     "read_csv",
     "read_json_lines",
     "skip_json_lines",
@@ -102,11 +105,8 @@ def read_json_lines(
                 raw = raw.removeprefix(_BOM)
             if seq % _TICK == 0:
                 tell(path, cursor.offset)
-            if raw.isspace() or not raw:
-                continue
-            fields, reason = json_object(raw)
-            text = raw.decode(errors="replace").rstrip("\r\n")
-            yield Record(part, seq, seq + 1, str(path), fields, text, reason)
+            if (record := json_record(part, seq, str(path), raw)) is not None:
+                yield record
 
 
 def skip_json_lines(path: Path, seq: int) -> Cursor:
@@ -197,22 +197,16 @@ def read_csv(
     Of a `growing` file, a last row without its end is left for later: it may be half of one.
     """
     cursor = cursor or Cursor()
+    if cursor.header is None:
+        begun = begin_csv(path, time, growing)
+        if begun.header is None:
+            return
+        columns(begun.header)
+        cursor.header, cursor.offset, cursor.line = begun.header, begun.offset, begun.line
     with path.open("rb") as file:
         file.seek(cursor.offset)
-        encoding = "utf-8" if cursor.offset else "utf-8-sig"
-        lines = _Lines(TextIOWrapper(file, encoding, "surrogateescape", newline=""))
+        lines = _Lines(TextIOWrapper(file, "utf-8", "surrogateescape", newline=""))
         rows = csv.reader(lines, strict=True)
-        if cursor.header is None:
-            try:
-                names = next((row for row in rows if row), [])
-            except csv.Error as error:
-                raise Mistake(f"{path}: the first row is not CSV: {error}") from None
-            if growing and not lines.whole:
-                return
-            cursor.header = _csv_header(path, names, time)
-            columns(cursor.header)
-            cursor.offset = len(lines.take()) + _bom_length(path)
-            cursor.line = rows.line_num + 1
         before = cursor.line - rows.line_num
         while True:
             seq, line = cursor.seq, cursor.line
@@ -238,9 +232,51 @@ def read_csv(
                 yield Record(part, seq, line, str(path), fields, text, reason)
 
 
-def _bom_length(path: Path) -> int:
+def begin_csv(path: Path, time: str, growing: bool = False) -> Cursor:
+    """The cursor below the header; of a `growing` file whose header has no end yet, one without a header."""
     with path.open("rb") as file:
-        return len(_BOM) if file.read(len(_BOM)) == _BOM else 0
+        bom = len(_BOM) if file.read(len(_BOM)) == _BOM else 0
+        file.seek(bom)
+        lines = _Lines(TextIOWrapper(file, "utf-8", "surrogateescape", newline=""))
+        rows = csv.reader(lines, strict=True)
+        try:
+            names = next((row for row in rows if row), [])
+        except csv.Error as error:
+            raise Mistake(f"{path}: the first row is not CSV: {error}") from None
+        if growing and not lines.whole:
+            return Cursor()
+        return Cursor(bom + len(lines.take()), 0, rows.line_num + 1, _csv_header(path, names, time))
+
+
+def csv_record(part: int, seq: int, line: int, file: str, header: list[str], raw: bytes) -> Record | None:
+    """The record of a row that is one line of a file; None where it is blank.
+
+    >>> csv_record(0, 7, 9, "m.csv", ["ts", "kW"], b"12,\\n").fields
+    {'ts': '12', 'kW': None}
+    """
+    fields: dict[str, object] | None = None
+    try:
+        cells = next(csv.reader([raw.decode(errors="surrogateescape")], strict=True))
+    except csv.Error as error:
+        reason = f"not CSV: {error}"
+    else:
+        fields, reason = _csv_fields(header, cells)
+    if not (fields or reason):
+        return None
+    return Record(part, seq, line, file, fields, raw.decode(errors="replace").rstrip("\r\n"), reason)
+
+
+def json_record(part: int, seq: int, file: str, raw: bytes) -> Record | None:
+    """The record of a line of JSON; None where it is blank.
+
+    >>> json_record(0, 7, "m.jsonl", b"[1]\\n").reason
+    'not a JSON object but a list'
+    """
+    if raw.isspace() or not raw:
+        return None
+    fields, reason = json_object(raw)
+    text = raw.decode(errors="replace").rstrip("\r\n")
+    return Record(part, seq, seq + 1, file, fields, text, reason)
 
 
 def _csv_header(path: Path, names: list[str], time: str) -> list[str]:

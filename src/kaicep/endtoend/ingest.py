@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.columns import TS, Shape
+from kaicep.archive.columns import PART, SEQ, TS, Shape, rows_of
 from kaicep.archive.stream import StreamTable
+from kaicep.connectors.columnar import Columns
 from kaicep.connectors.files import parts_of
-from kaicep.connectors.options import Count
 from kaicep.connectors.shape import DeadLetter, Form, Schema
 from kaicep.connectors.sources.files import FileOptions, FileSource
-from kaicep.endtoend.arrow_files import are_direct, arrow_tables
-from kaicep.plan.events import Event
+from kaicep.connectors.stretches import Stretch, covered_by, gathered, read_events, read_stretch, stretches
+from kaicep.errors import Failure
 
-__all__ = ["Ingested", "ingest"]
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = [
+    "Ingested",
+    "Plan",
+    "ingest",
+    "planned",
+    "rows_of_columns",
+    "rows_of_stretch",
+    "shape_of_schema",
+]
+
 
 BATCH = 250_000
-"""So many records are appended at a time."""
+"""So many records are appended at a time, about."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +52,95 @@ def ingest(archive: Archive, form: Form, path: Path, lateness: int | None = None
     Types that the archive has are kept: a value that does not fit is a bad record, as anywhere else. A new
     attribute is taken in where it is declared, or appears at the beginning of a file that is new.
     """
+    plan = planned(archive, form, path)
+    done = Ingested(form.stream, positions=plan.held)
+    for group in gathered(plan.stretches(), BATCH):
+        rows, dead = _read(plan, group)
+        covered = covered_by(group)
+        archive.dead_letters.append(form.stream, [each.to_dict() for each in dead], covered)
+        added = plan.table.append(rows, covered, plan.shape, lateness, plan.sources)
+        done = replace(
+            done, rows=done.rows + added.rows, late=done.late + added.late, dead=(*done.dead, *dead)
+        )
+    return replace(done, positions=plan.table.positions)
+
+
+def _read(plan: Plan, group: Sequence[Stretch]) -> tuple[pyarrow.Table, list[DeadLetter]]:
+    import pyarrow
+
+    read = [rows_of_stretch(each, plan.form, plan.schema) for each in group]
+    return pyarrow.concat_tables([rows for rows, _ in read]), [each for _, dead in read for each in dead]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be read, and where it goes."""
+
+    form: Form
+    schema: Schema
+    parts: Mapping[int, Path]
+    table: StreamTable
+    held: Mapping[int, int]
+
+    @property
+    def shape(self) -> Shape:
+        """The rows as the archive has them."""
+        return shape_of_schema(self.form, self.schema)
+
+    @property
+    def sources(self) -> dict[int, str]:
+        """The file behind each part."""
+        return {part: file.name for part, file in self.parts.items()}
+
+    def stretches(self, growing: bool = False) -> Iterator[Stretch]:
+        """What the archive does not hold yet, in order."""
+        for part, path in sorted(self.parts.items()):
+            yield from stretches(self.form, self.schema, part, path, self.held.get(part, 0), growing)
+
+
+def planned(archive: Archive, form: Form, path: Path) -> Plan:
+    """Looks at the files and at the archive, whose table is made where there is none."""
     parts = parts_of(form.stream, path)
-    sources = {part: file.name for part, file in parts.items()}
     table = archive.stream(form.stream) if form.stream in archive.streams() else None
     held = table.positions if table is not None else {}
     schema = _schema(form, path, parts, table)
-    shape = Shape(schema.attributes, TS if schema.rdf else form.time, schema.rdf)
-    table = archive.made(form.stream, shape)
-    table.append([], {}, sources=sources)
-    done = Ingested(form.stream, positions=held)
-    if not schema.rdf and are_direct(parts, form, schema):
-        for part, rows, first in arrow_tables(parts, form, schema, held):
-            covered = {part: (first, first + rows.num_rows)}
-            added = table.append(rows, covered, shape, lateness, sources)
-            done = replace(done, rows=done.rows + added.rows, late=done.late + added.late)
-    else:
-        for events, dead, covered in _batches(form, path, held, schema):
-            archive.dead_letters.append(form.stream, [each.to_dict() for each in dead], covered)
-            added = table.append(events, covered, shape, lateness, sources)
-            rows, late = done.rows + added.rows, done.late + added.late
-            done = replace(done, rows=rows, late=late, dead=(*done.dead, *dead))
-    return replace(done, positions=table.positions)
+    plan = Plan(form, schema, parts, archive.made(form.stream, shape_of_schema(form, schema)), held)
+    plan.table.append([], {}, sources=plan.sources)
+    for part, seq in held.items():
+        if seq and part not in parts:
+            raise Failure(
+                f"stream {form.stream}: the archive holds {seq} records of part {part}, but {path} has no "
+                f"such file ({len(parts)} in all): some are gone, or it is another stream"
+            )
+    return plan
+
+
+def shape_of_schema(form: Form, schema: Schema) -> Shape:
+    """A stream as a table of the archive."""
+    return Shape(schema.attributes, TS if schema.rdf else form.time, schema.rdf)
+
+
+def rows_of_stretch(
+    stretch: Stretch, form: Form, schema: Schema
+) -> tuple[pyarrow.Table, Sequence[DeadLetter]]:
+    """The events of a stretch as rows of the archive, and what could not be read."""
+    if schema.rdf:
+        events, dead = read_events(stretch, form, schema)
+        return rows_of(events, shape_of_schema(form, schema)), dead
+    columns = read_stretch(stretch, form, schema)
+    return rows_of_columns(columns, stretch.part, form), columns.dead
+
+
+def rows_of_columns(columns: Columns, part: int, form: Form) -> pyarrow.Table:
+    """Events by columns as rows of the archive."""
+    import numpy
+    import pyarrow
+
+    made = dict(columns.values)
+    made[TS] = made[form.time]
+    made[PART] = pyarrow.array(numpy.full(len(columns.seq), part, numpy.int32))
+    made[SEQ] = columns.seq
+    return pyarrow.table(made)
 
 
 def _schema(form: Form, path: Path, parts: Mapping[int, Path], table: StreamTable | None) -> Schema:
@@ -83,21 +164,3 @@ def _inferred(form: Form, path: Path) -> Schema:
         source.open()
         assert source.schema is not None
         return source.schema
-
-
-def _batches(
-    form: Form, path: Path, held: Mapping[int, int], schema: Schema
-) -> Iterator[tuple[list[Event], list[DeadLetter], dict[int, tuple[int, int]]]]:
-    """Events, dead letters and what they cover of each part, a batch at a time."""
-    with FileSource(form, FileOptions(path, batch=Count(BATCH))) as source:
-        source.open(held, schema)
-        before, ended = dict(held), False
-        while not ended:
-            batch = source.next_batch(0)
-            after = dict(batch.position)
-            covered = {
-                part: (before.get(part, 0), at) for part, at in after.items() if at > before.get(part, 0)
-            }
-            before, ended = after, batch.ended
-            if covered:
-                yield list(batch.events), list(batch.dead), covered

@@ -1,0 +1,335 @@
+"""Records of JSON Lines and CSV as typed columns: the plain ones by columns, all others one by one.
+
+A record is *plain* where its text alone leaves no doubt what `Shaper` would make of it: a flat object, or a
+row, whose values are written as their types write them. Those are read by Arrow. Everything else (escapes,
+numbers in quotes, times in odd forms, a missing time, text that is no record at all) goes through the same
+functions as ever, so that events, dead letters and reasons are theirs to the last byte.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kaicep.connectors.records import Record
+from kaicep.connectors.shape import DeadLetter, Shaper
+from kaicep.plan.events import Event
+from kaicep.plan.types import Type
+
+if TYPE_CHECKING:
+    import numpy
+    import pyarrow
+
+__all__ = ["Columns", "arrow_types", "csv_columns", "event_columns", "json_columns"]
+
+Exact = Callable[[int], Record | None]
+"""The record in a row, as the readers of records give it; None for a blank line, which is no record."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Events by columns: their positions, their attributes by name; and what could not be read."""
+
+    seq: pyarrow.Array
+    values: Mapping[str, pyarrow.Array]
+    dead: Sequence[DeadLetter] = field(default_factory=list)
+
+
+# A number in another form (`+1`, `1.`, `0x1`) may well be one; it is looked at by itself.
+_INT = r"-?(?:0|[1-9]\d{0,17})"
+_FLOAT = r"(?:0|-?[1-9]\d{0,16}|-?\d{1,17}\.\d{1,17}|-?\d{1,17}(?:\.\d{1,17})?[eE][+-]?\d{1,2})"
+_JSON_FLOAT = (
+    r"(?:0|-?[1-9]\d{0,16}|-?(?:0|[1-9]\d{0,16})\.\d{1,17}"
+    r"|-?(?:0|[1-9]\d{0,16})(?:\.\d{1,17})?[eE][+-]?\d{1,2})"
+)
+# Below 2.2e9 seconds, six decimals and their nearest float64 are the same microsecond.
+_SECONDS = r"(?:0|[1-9]\d{0,8}|1\d{9}|2[01]\d{8})(?:\.\d{1,6})?"
+_ISO = (
+    r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])[T ](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
+    r"(?:\.\d{1,6})?(?:Z|\+00:00)?"
+)
+_TEXT = r'"[^"\\\x00-\x1f]*"'
+_BLANK = r"[ \t\r]*"
+
+
+# --- JSON Lines ---------------------------------------------------------------------------------------
+
+
+def json_columns(
+    shaper: Shaper, lines: pyarrow.BinaryArray, seq: numpy.ndarray[Any, Any], exact: Exact
+) -> Columns:
+    """The events of lines of JSON, each with its end of line; a null is a line that is not plain."""
+    import pyarrow
+    import pyarrow.compute as pc
+
+    assert shaper.schema is not None
+    textual = _textual_times(shaper, lines)
+    pattern = _plain_object(shaper.schema.attributes, textual, shaper.form.time)
+    plain = pc.and_(pc.fill_null(pc.match_substring_regex(lines, pattern), False), _are_unicode(lines))
+    try:
+        read = _read_json(shaper, lines.filter(plain), textual)
+    except pyarrow.ArrowInvalid:  # an attribute twice, no such day: which line it is, nobody says
+        plain, read = pyarrow.array([False] * len(lines), pyarrow.bool_()), {}
+    return _together(shaper, plain, read, seq, exact)
+
+
+def _are_unicode(lines: pyarrow.BinaryArray) -> pyarrow.Array | pyarrow.Scalar:
+    """Whether each line is UTF-8, which Arrow's reader of JSON takes for granted."""
+    import pyarrow
+
+    try:
+        lines.cast(pyarrow.string())
+        return pyarrow.scalar(True)
+    except pyarrow.ArrowInvalid:
+        return pyarrow.array([_is_unicode(each or b"") for each in lines.to_pylist()])
+
+
+def _is_unicode(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _textual_times(shaper: Shaper, lines: pyarrow.BinaryArray) -> frozenset[str]:
+    """The attributes of times that are texts in the first lines; elsewhere they are numbers."""
+    assert shaper.schema is not None
+    some = b"".join(each or b"" for each in lines[:20].to_pylist())
+    times = [name for name, type in shaper.schema.attributes if type is Type.TIMESTAMP]
+    return frozenset(each for each in times if re.search(_key(each).encode() + rb'[ \t]*:[ \t]*"', some))
+
+
+@lru_cache(maxsize=64)
+def _plain_object(attributes: tuple[tuple[str, Type], ...], textual: frozenset[str], time: str) -> str:
+    """What a flat object looks like whose every value is written as its type writes it."""
+    kinds: dict[str, list[str]] = {}
+    for name, type in attributes:
+        if type is Type.TIMESTAMP:
+            value = f'"{_ISO}"' if name in textual else _SECONDS
+        else:
+            value = {
+                Type.STRING: _TEXT,
+                Type.INT64: _INT,
+                Type.FLOAT64: _JSON_FLOAT,
+                Type.BOOL: "true|false",
+            }[type]
+        kinds.setdefault(value, []).append(_key(name))
+    if time != "ts":  # out of reach, so that it may be anything
+        kinds.setdefault(f"{_TEXT}|{_JSON_FLOAT}|true|false", []).append('"ts"')
+    pairs = "|".join(
+        f"(?:{'|'.join(names)}){_BLANK}:{_BLANK}(?:{value}|null)" for value, names in kinds.items()
+    )
+    return rf"\A{_BLANK}\{{{_BLANK}(?:{pairs})(?:{_BLANK},{_BLANK}(?:{pairs}))*{_BLANK}\}}[ \t\r\n]*\z"
+
+
+def _key(name: str) -> str:
+    """A name as a key of an object; one that needs escapes is never met."""
+    return f'"{re.escape(name)}"'
+
+
+def _read_json(
+    shaper: Shaper, lines: pyarrow.BinaryArray, textual: frozenset[str]
+) -> dict[str, pyarrow.Array]:
+    import pyarrow
+    import pyarrow.json
+
+    assert shaper.schema is not None
+    if not len(lines):
+        return {}
+    kinds = arrow_types()
+    times = {
+        name: pyarrow.string() if name in textual else pyarrow.float64()
+        for name, type in shaper.schema.attributes
+        if type is Type.TIMESTAMP
+    }
+    fields = [(name, times.get(name) or kinds[type]) for name, type in shaper.schema.attributes]
+    data = b"".join(lines.to_pylist())
+    read = pyarrow.json.read_json(
+        io.BytesIO(data),
+        pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        pyarrow.json.ParseOptions(explicit_schema=pyarrow.schema(fields), unexpected_field_behavior="ignore"),
+    ).combine_chunks()
+    if read.num_rows != len(lines):
+        raise pyarrow.ArrowInvalid("some lines are no records")
+    made: dict[str, pyarrow.Array] = {}
+    for name, _ in fields:
+        column = _array(read.column(name))
+        made[name] = column if name not in times else _iso(column) if name in textual else _seconds(column)
+    return made
+
+
+# --- CSV ----------------------------------------------------------------------------------------------
+
+
+def csv_columns(
+    shaper: Shaper, header: Sequence[str], block: bytes, seq: numpy.ndarray[Any, Any], exact: Exact
+) -> Columns:
+    """The events of rows of CSV, one a line: quotes, where there are any, open and close within it."""
+    import numpy
+    import pyarrow
+    import pyarrow.compute as pc
+    import pyarrow.csv
+
+    assert shaper.schema is not None
+    odd: list[int] = []
+
+    def put_aside(row: pyarrow.csv.InvalidRow) -> str:
+        odd.append(row.number - 1)
+        return "skip"
+
+    types = {name: type for name, type in shaper.schema.attributes if name in header}
+    if not _is_unicode(block):
+        return _together(shaper, pyarrow.array(numpy.zeros(len(seq), bool)), {}, seq, exact)
+    try:
+        read = pyarrow.csv.read_csv(
+            io.BytesIO(block),
+            pyarrow.csv.ReadOptions(column_names=list(header), use_threads=False, block_size=len(block) + 1),
+            pyarrow.csv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=put_aside),
+            pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(header, pyarrow.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=True,
+                include_columns=list(types),
+            ),
+        ).combine_chunks()
+        made = {name: _cells(_array(read.column(name)), type) for name, type in types.items()}
+    except pyarrow.ArrowInvalid:  # no such day: which row it is, nobody says
+        return _together(shaper, pyarrow.array(numpy.zeros(len(seq), bool)), {}, seq, exact)
+    rows = numpy.delete(numpy.arange(len(seq)), odd)
+    if len(rows) != read.num_rows:
+        return _together(shaper, pyarrow.array(numpy.zeros(len(seq), bool)), {}, seq, exact)
+    sure = pyarrow.array(numpy.ones(len(rows), bool))
+    for _, fits in made.values():
+        if fits is not None:
+            sure = pc.and_(sure, fits)
+    plain = numpy.zeros(len(seq), bool)
+    plain[rows] = sure.to_numpy(zero_copy_only=False)
+    read_cells = {name: column.filter(sure) for name, (column, _) in made.items()}
+    return _together(shaper, pyarrow.array(plain), read_cells, seq, exact)
+
+
+def _cells(cells: pyarrow.Array, type: Type) -> tuple[pyarrow.Array, pyarrow.Array | None]:
+    """Cells as values of a type, null where that is not sure; and where it is (None: everywhere)."""
+    import pyarrow
+    import pyarrow.compute as pc
+
+    if type is Type.STRING:
+        return cells, None
+    if type is Type.TIMESTAMP:
+        first = next((each for each in cells[:20].to_pylist() if each is not None), "")
+        textual = re.fullmatch(_SECONDS, first) is None
+        pattern = _ISO if textual else _SECONDS
+    else:
+        textual = False
+        pattern = {Type.INT64: _INT, Type.FLOAT64: _FLOAT, Type.BOOL: "(?i:true|false)|0|1"}[type]
+    fits = pc.fill_null(pc.match_substring_regex(cells, rf"\A(?:{pattern})\z"), True)
+    known = cells if pc.all(fits, min_count=0).as_py() else pc.if_else(fits, cells, None)
+    if type is Type.TIMESTAMP:
+        return (_iso(known) if textual else _seconds(known.cast(pyarrow.float64()))), fits
+    if type is Type.BOOL:
+        known = pc.utf8_lower(known)
+    return known.cast(arrow_types()[type]), fits
+
+
+# --- both ---------------------------------------------------------------------------------------------
+
+
+def _together(
+    shaper: Shaper,
+    plain: pyarrow.Array,
+    read: Mapping[str, pyarrow.Array],
+    seq: numpy.ndarray[Any, Any],
+    exact: Exact,
+) -> Columns:
+    """What was read by columns, without what has no time, and what is looked at one by one."""
+    import numpy
+    import pyarrow
+    import pyarrow.compute as pc
+
+    assert shaper.schema is not None
+    mask = plain.to_numpy(zero_copy_only=False).copy()
+    time = read.get(shaper.form.time)
+    timed = pc.is_valid(time) if time is not None else pyarrow.array(numpy.zeros(mask.sum(), bool))
+    if not pc.all(timed, min_count=0).as_py():
+        read = {name: column.filter(timed) for name, column in read.items()}
+        mask[numpy.flatnonzero(mask)] = timed.to_numpy(zero_copy_only=False)
+    records = [found for at in numpy.flatnonzero(~mask) if (found := exact(int(at))) is not None]
+    events, dead = shaper.shape(records)
+    sure = Columns(pyarrow.array(seq[mask], pyarrow.int64()), read, dead)
+    return _joined(shaper, sure, event_columns(shaper, events)) if events else _complete(shaper, sure)
+
+
+def event_columns(shaper: Shaper, events: Sequence[Event]) -> Columns:
+    """Events by columns."""
+    import pyarrow
+
+    assert shaper.schema is not None
+    kinds = arrow_types()
+    values = {
+        name: pyarrow.array([each.values.get(name) for each in events], kinds[type])
+        for name, type in shaper.schema.attributes
+    }
+    return Columns(pyarrow.array([each.seq for each in events], pyarrow.int64()), values)
+
+
+def _complete(shaper: Shaper, columns: Columns) -> Columns:
+    """With a column of nulls for every attribute that the text does not have."""
+    import pyarrow
+
+    assert shaper.schema is not None
+    kinds, count = arrow_types(), len(columns.seq)
+    values = {
+        name: columns.values[name] if name in columns.values else pyarrow.nulls(count, kinds[type])
+        for name, type in shaper.schema.attributes
+    }
+    return Columns(columns.seq, values, columns.dead)
+
+
+def _joined(shaper: Shaper, sure: Columns, others: Columns) -> Columns:
+    import pyarrow
+
+    first = _complete(shaper, sure)
+    values = {name: pyarrow.concat_arrays([each, others.values[name]]) for name, each in first.values.items()}
+    return Columns(pyarrow.concat_arrays([first.seq, others.seq]), values, sure.dead)
+
+
+def arrow_types() -> Mapping[Type, pyarrow.DataType]:
+    """The Arrow type of each type."""
+    import pyarrow
+
+    return {
+        Type.BOOL: pyarrow.bool_(),
+        Type.INT64: pyarrow.int64(),
+        Type.FLOAT64: pyarrow.float64(),
+        Type.STRING: pyarrow.string(),
+        Type.TIMESTAMP: pyarrow.timestamp("us", tz="UTC"),
+    }
+
+
+def _array(column: pyarrow.ChunkedArray) -> pyarrow.Array:
+    import pyarrow
+
+    return column.chunk(0) if column.num_chunks else pyarrow.array([], column.type)
+
+
+def _iso(texts: pyarrow.Array) -> pyarrow.Array:
+    import pyarrow
+    import pyarrow.compute as pc
+
+    if pc.any(pc.ends_with(texts, "+00:00")).as_py():
+        texts = pc.replace_substring_regex(texts, r"\+00:00$", "")
+    return pc.utf8_rtrim(texts, "Z").cast(pyarrow.timestamp("us")).cast(arrow_types()[Type.TIMESTAMP])
+
+
+def _seconds(numbers: pyarrow.Array) -> pyarrow.Array:
+    import pyarrow
+    import pyarrow.compute as pc
+
+    micros = pc.round(pc.multiply(numbers, 1e6))
+    return micros.cast(pyarrow.int64()).cast(arrow_types()[Type.TIMESTAMP])

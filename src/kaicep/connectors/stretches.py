@@ -1,0 +1,342 @@
+"""Stretches of files: pieces that can be read by themselves, in any order and on any machine.
+
+Whoever plans looks at the text only to find its lines; a stretch then says where it stands, in bytes and
+in positions. So the number of a line is known before anybody has read what is in the lines before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from kaicep.connectors.columnar import Columns, arrow_types, csv_columns, event_columns, json_columns
+from kaicep.connectors.parquet import open_parquet, read_parquet
+from kaicep.connectors.records import (
+    Cursor,
+    begin_csv,
+    csv_record,
+    json_record,
+    read_csv,
+    read_json_lines,
+    tell,
+)
+from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
+from kaicep.errors import Failure
+from kaicep.plan.events import Event
+
+if TYPE_CHECKING:
+    import numpy
+
+__all__ = ["BYTES", "ROWS", "Stretch", "covered_by", "gathered", "read_events", "read_stretch", "stretches"]
+
+BYTES = 16_000_000
+"""So much text is in one stretch, about."""
+
+ROWS = 500_000
+"""So many rows of Parquet are in one stretch, about."""
+
+_LONGEST = 131_072  # of a cell, for the reader of single rows
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Positions `first` to `after` (not included) of a part, and where in its file they are.
+
+    `way` is how they are read: lines of `json`; `csv` with a row in each line, or `rows` of CSV that go over
+    several; `columns` of Parquet that are as they should be, or `records` of Parquet.
+    """
+
+    way: Literal["json", "csv", "rows", "columns", "records"]
+    part: int
+    file: str
+    first: int
+    after: int
+    offset: int = 0
+    size: int = 0
+    line: int = 1
+    header: tuple[str, ...] = ()
+
+
+def stretches(
+    form: Form, schema: Schema, part: int, path: Path, first: int = 0, growing: bool = False
+) -> Iterator[Stretch]:
+    """The stretches of a file from a position on, in order.
+
+    Of a `growing` file, a last line without its end is left for later: it may be half of one.
+    """
+    try:
+        if path.suffix.lower() == ".parquet":
+            yield from _of_parquet(form, schema, part, path, first)
+        elif path.suffix.lower() == ".csv":
+            yield from _of_csv(form, part, path, first, growing)
+        else:
+            yield from _of_json(form, part, path, first, growing)
+    except OSError as error:
+        raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
+
+
+def gathered(found: Iterable[Stretch], most: int) -> Iterator[list[Stretch]]:
+    """Stretches in groups of so many positions, about: small files are not worth a commit each."""
+    group: list[Stretch] = []
+    for each in found:
+        group.append(each)
+        if sum(some.after - some.first for some in group) >= most:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def covered_by(group: Iterable[Stretch]) -> dict[int, tuple[int, int]]:
+    """The positions of each part that a group of stretches covers."""
+    found: dict[int, tuple[int, int]] = {}
+    for each in group:
+        first, after = found.get(each.part, (each.first, each.after))
+        found[each.part] = min(first, each.first), max(after, each.after)
+    return found
+
+
+def read_stretch(stretch: Stretch, form: Form, schema: Schema) -> Columns:
+    """The events of a stretch by columns, and the dead letters of what is none."""
+    shaper = Shaper(form, schema)
+    path = Path(stretch.file)
+    try:
+        if stretch.way == "columns":
+            return _read_columns(stretch, form, schema)
+        if stretch.way in ("rows", "records"):
+            events, dead = read_events(stretch, form, schema)
+            return replace(event_columns(shaper, events), dead=dead)
+        with path.open("rb") as file:
+            file.seek(stretch.offset)
+            block = file.read(stretch.size)
+    except OSError as error:
+        raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
+    return _read_lines(stretch, shaper, block)
+
+
+# --- text ---------------------------------------------------------------------------------------------
+
+
+def _blocks(path: Path, offset: int, growing: bool) -> Iterator[tuple[int, bytes, numpy.ndarray[Any, Any]]]:
+    """Blocks of whole lines: where each begins, its bytes, and where in it its lines end."""
+    import numpy
+
+    with path.open("rb") as file:
+        file.seek(offset)
+        rest = b""
+        while True:
+            read = file.read(max(BYTES - len(rest), _LONGEST))
+            block = rest + read
+            cut = len(block) if not read and not growing else block.rfind(b"\n") + 1
+            block, rest = block[:cut], block[cut:]
+            if block:
+                ends = numpy.flatnonzero(numpy.frombuffer(block, numpy.uint8) == 10) + 1
+                if not len(ends) or ends[-1] != len(block):
+                    ends = numpy.append(ends, len(block))
+                yield offset, block, ends
+                offset += len(block)
+                tell(path, offset)
+            if not read:
+                return
+
+
+def _of_json(form: Form, part: int, path: Path, first: int, growing: bool) -> Iterator[Stretch]:
+    seq = 0
+    for offset, block, ends in _blocks(path, 0, growing):
+        found = Stretch("json", part, str(path), seq, seq + len(ends), offset, len(block))
+        seq = found.after
+        if seq > first:
+            yield _from(found, first, ends)
+    _reaches(form, path, first, seq)
+
+
+def _of_csv(form: Form, part: int, path: Path, first: int, growing: bool) -> Iterator[Stretch]:
+    begun = begin_csv(path, form.time, growing)
+    if begun.header is None:
+        return
+    seq, line, header = 0, begun.line, tuple(begun.header)
+    for offset, block, ends in _blocks(path, begun.offset, growing):
+        if not _a_row_a_line(block, ends):
+            rows = Stretch("rows", part, str(path), seq, seq, offset, 0, line, header)
+            yield from _of_rows(form, rows, first, growing)
+            return
+        found = Stretch("csv", part, str(path), seq, seq + len(ends), offset, len(block), line, header)
+        seq, line = found.after, line + len(ends)
+        if seq > first:
+            yield _from(found, first, ends)
+    _reaches(form, path, first, seq)
+
+
+def _of_rows(form: Form, begin: Stretch, first: int, growing: bool) -> Iterator[Stretch]:
+    """The rest of a CSV file whose rows may go over several lines: only reading it tells where they end."""
+    cursor = Cursor(begin.offset, begin.first, begin.line, list(begin.header))
+    path, start = Path(begin.file), begin
+    for _ in read_csv(begin.part, path, form.time, cursor=cursor, growing=growing):
+        if cursor.seq <= first:
+            start = replace(begin, first=cursor.seq, offset=cursor.offset, line=cursor.line)
+        elif cursor.offset - start.offset >= BYTES and cursor.seq > first:
+            yield replace(start, after=cursor.seq, size=cursor.offset - start.offset)
+            start = replace(begin, first=cursor.seq, offset=cursor.offset, line=cursor.line)
+    _reaches(form, path, first, cursor.seq)
+    if cursor.seq > max(start.first, first):
+        yield replace(start, after=cursor.seq, size=cursor.offset - start.offset)
+
+
+def _from(stretch: Stretch, first: int, ends: numpy.ndarray[Any, Any]) -> Stretch:
+    """A stretch of lines without those before a position."""
+    lines = first - stretch.first
+    if lines <= 0:
+        return stretch
+    skipped = int(ends[lines - 1])
+    return replace(
+        stretch,
+        first=first,
+        offset=stretch.offset + skipped,
+        size=stretch.size - skipped,
+        line=stretch.line + lines,
+    )
+
+
+def _reaches(form: Form, path: Path, first: int, count: int) -> None:
+    if count < first:
+        raise Failure(
+            f"stream {form.stream}: the position is record {first} of {path}, but the file "
+            f"has only {count}: it was cut short, or it is another one"
+        )
+
+
+def _a_row_a_line(block: bytes, ends: numpy.ndarray[Any, Any]) -> bool:
+    """Whether every line of CSV is a row, and one that all readers read alike.
+
+    Quotes must open at the beginning of a cell, close at its end, and do both within the line.
+    """
+    import numpy
+
+    if b"\0" in block or block.count(b"\r") != block.count(b"\r\n"):
+        return False
+    if int(numpy.diff(ends, prepend=0).max()) >= _LONGEST:
+        return False
+    if b'"' not in block:
+        return True
+    data = numpy.frombuffer(block, numpy.uint8)
+    quotes = numpy.flatnonzero(data == 34)
+    line = numpy.searchsorted(ends, quotes, side="right")
+    places = numpy.arange(len(quotes)) - numpy.searchsorted(line, line)
+    opening, closing = quotes[places % 2 == 0], quotes[places % 2 == 1]
+    if len(opening) != len(closing) or not (line[places % 2 == 0] == line[places % 2 == 1]).all():
+        return False
+    before = numpy.where(opening > 0, data[opening - 1], 10)
+    padded = numpy.append(data, 10)
+    return bool(
+        numpy.isin(before, (44, 10, 34)).all() and numpy.isin(padded[closing + 1], (44, 13, 10, 34)).all()
+    )
+
+
+def _read_lines(stretch: Stretch, shaper: Shaper, block: bytes) -> Columns:
+    import numpy
+    import pyarrow
+
+    ends = numpy.flatnonzero(numpy.frombuffer(block, numpy.uint8) == 10) + 1
+    if not len(ends) or ends[-1] != len(block):
+        ends = numpy.append(ends, len(block))
+    seq = numpy.arange(stretch.first, stretch.after)
+    if len(ends) != len(seq) or len(block) != stretch.size:
+        raise Failure(
+            f"stream {shaper.form.stream}: {stretch.file} has changed while it was read; lines may be "
+            "appended to a file, not taken from it"
+        )
+    starts = numpy.concatenate(([0], ends[:-1]))
+    if stretch.offset == 0 and stretch.way == "json" and block.startswith(_BOM):
+        starts[0] = len(_BOM)
+
+    def line(at: int) -> bytes:
+        return block[starts[at] : ends[at]]
+
+    if stretch.way == "csv":
+        header = list(stretch.header)
+        return csv_columns(
+            shaper,
+            header,
+            block,
+            seq,
+            lambda at: csv_record(
+                stretch.part, stretch.first + at, stretch.line + at, stretch.file, header, line(at)
+            ),
+        )
+    offsets = numpy.append(starts, ends[-1]).astype(numpy.int32)
+    lines = pyarrow.BinaryArray.from_buffers(
+        pyarrow.binary(), len(seq), [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(block)]
+    )
+    return json_columns(
+        shaper, lines, seq, lambda at: json_record(stretch.part, stretch.first + at, stretch.file, line(at))
+    )
+
+
+def read_events(stretch: Stretch, form: Form, schema: Schema) -> tuple[list[Event], list[DeadLetter]]:
+    """The events of a stretch one by one, and the dead letters: slow, and for every kind of stream."""
+    path = Path(stretch.file)
+    cursor = Cursor(stretch.offset, stretch.first, stretch.line, list(stretch.header) or None)
+    if path.suffix.lower() == ".parquet":
+        records = read_parquet(form.stream, stretch.part, path, stretch.first)
+    elif path.suffix.lower() == ".csv":
+        records = read_csv(stretch.part, path, form.time, cursor=cursor)
+    else:
+        records = read_json_lines(stretch.part, path, cursor)
+    return Shaper(form, schema).shape(takewhile(lambda each: each.seq < stretch.after, records))
+
+
+# --- Parquet ------------------------------------------------------------------------------------------
+
+
+def _of_parquet(form: Form, schema: Schema, part: int, path: Path, first: int) -> Iterator[Stretch]:
+    from kaicep.connectors.direct import is_direct
+
+    with open_parquet(form.stream, path) as file:
+        found = file.metadata
+        way: Literal["columns", "records"] = (
+            "columns" if not schema.rdf and is_direct(file, form.time, schema) else "records"
+        )
+        counts = [found.row_group(each).num_rows for each in range(found.num_row_groups)]
+    size, seq = path.stat().st_size, 0
+    start = 0
+    for count in counts:
+        seq += count
+        if seq - max(start, first) >= ROWS:
+            yield Stretch(way, part, str(path), max(start, first), seq)
+            start = seq
+        tell(path, size * seq // max(1, sum(counts)))
+    _reaches(form, path, first, seq)
+    if seq > max(start, first):
+        yield Stretch(way, part, str(path), max(start, first), seq)
+
+
+def _read_columns(stretch: Stretch, form: Form, schema: Schema) -> Columns:
+    import numpy
+    import pyarrow
+
+    from kaicep.connectors.direct import as_typed
+
+    with open_parquet(form.stream, Path(stretch.file)) as file:
+        there = [name for name, _ in schema.attributes if name in file.schema_arrow.names]
+        groups: list[int] = []
+        before = seq = 0
+        for each in range(file.num_row_groups):
+            count = file.metadata.row_group(each).num_rows
+            if seq + count > stretch.first and seq < stretch.after:
+                before = before if groups else seq
+                groups.append(each)
+            seq += count
+        rows = file.read_row_groups(groups, columns=there, use_threads=False)
+    rows = rows.slice(stretch.first - before, stretch.after - stretch.first)
+    count, kinds = stretch.after - stretch.first, arrow_types()
+    values = {
+        name: pyarrow.concat_arrays([as_typed(each, type) for each in rows.column(name).chunks])
+        if name in rows.column_names
+        else pyarrow.nulls(count, kinds[type])
+        for name, type in schema.attributes
+    }
+    return Columns(pyarrow.array(numpy.arange(stretch.first, stretch.after)), values)
