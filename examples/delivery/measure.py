@@ -1,6 +1,6 @@
 """What 1 and 10 agents cost who visit 5 to 20 locations: figure 3 of the EP-SPARQL paper, beside its numbers.
 
-    python examples/delivery/measure.py [--seed 1]
+    python examples/delivery/measure.py [--seed 1] [--quick]
 
 Time is what this process spends on the queries, from the first event to the last; memory is what it holds at
 most meanwhile, measured in a second run, because watching it takes time.
@@ -56,9 +56,11 @@ def kilobytes(folder: Path) -> float:
     return most / 1_000
 
 
-def main(seed: int) -> None:
+def main(seed: int, quick: bool) -> None:
     print("agents  locations      ms   paper      kB   paper")
     for (agents, locations), (paper_ms, paper_kb) in PAPER.items():
+        if quick and locations > 10:
+            continue
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             write(folder, seed, agents, locations)
@@ -72,4 +74,6 @@ def main(seed: int) -> None:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description="Figure 3 of the EP-SPARQL paper.")
     arguments.add_argument("--seed", type=int, default=1)
-    main(arguments.parse_args().seed)
+    arguments.add_argument("--quick", action="store_true", help="no more than 10 locations")
+    chosen = arguments.parse_args()
+    main(chosen.seed, chosen.quick)

@@ -34,19 +34,20 @@ def test_a_wrong_name_is_told_with_the_right_ones():
 
 
 # Those that start other processes, or work by the clock, take minutes even in little.
-LONG = ("live", "peers", "queries", "recovery", "spark")
+LONG = ("figures", "live", "peers", "queries", "recovery", "spark")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=[pytest.mark.night] * (each in LONG)) for each in BENCHMARKS]
 )
-def test_json_has_the_machine_and_the_rows(name, request):
+def test_json_has_the_machine_and_the_rows(name, request, tmp_path):
     if name == "peers" and (reason := jvm.missing()):
         pytest.skip(reason)
     if name == "spark":
         request.getfixturevalue("spark")
-    result = invoke(name, "--quick", "--json")
+    where = ["--output", str(tmp_path)] if name == "figures" else []
+    result = invoke(name, "--quick", "--json", *where)
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
     assert found["benchmark"] == name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,11 +29,13 @@ BENCHMARKS: Mapping[str, str] = {
     "startup": "how long the command line takes to start, as a multiple of a bare Python",
     "recovery": "back after an outage of 10 to 115 minutes at 600 events/s: first match, and caught up",
     "live": "the event service under load: priorities, sharing and shedding, a query above spectra",
+    "figures": "the figures of the three papers from these, as pictures, rows and a page of numbers",
 }
 """The benchmarks by name, and what each measures."""
 
 
-def run(name: str, quick: bool = False) -> Report:
-    """Runs a benchmark; `quick` is with little input, to see that it works."""
-    found: Report = import_module(f"kaicep.bench.{name}").measure(quick)
+def run(name: str, quick: bool = False, folder: Path | None = None) -> Report:
+    """Runs a benchmark; `quick` is with little input, to see that it works. `figures` leaves files."""
+    where = {} if folder is None else {"folder": folder}
+    found: Report = import_module(f"kaicep.bench.{name}").measure(quick, **where)
     return found

@@ -49,12 +49,12 @@ class Size:
     times: tuple[int, ...] = (1, 3, 10)
     sequences: int = 120_000
     counts: tuple[int, ...] = (100, 500, 1_000, 50_000)
-    typed: int = 1_000_000
+    typed: tuple[int, ...] = (5_000, 10_000, 15_000, 20_000, 1_000_000)
     classes: int = 40_080
     turns: int = 3
 
 
-QUICK = Size(20_000, 2_000, 100, 20, (1, 3), 1_200, (10, 50), 20_000, 500, 1)
+QUICK = Size(20_000, 2_000, 100, 20, (1, 3), 1_200, (10, 50), (5_000, 20_000), 500, 1)
 
 
 def measure(quick: bool = False) -> Report:
@@ -214,11 +214,14 @@ def _classes(size: Size) -> list[dict[str, Cell]]:
     knowledge = Knowledge.parse("\n".join(lines), "nt")
     loading = time.process_time() - started
     plans = [_plan("SELECT ?x WHERE { ?x a :c0 }")]
-    columns = _typed(size.typed, size.classes)
-    _agree(plans, _rows(columns, 100), knowledge)
-    seconds, matches = _over_columns(plans, knowledge, columns, size.turns)
-    row = _row("columns, compiled", size.typed, seconds, matches)
-    return [{**row, "us a triple": seconds / size.typed * 1e6, "loading, s": loading}]
+    _agree(plans, _rows(_typed(100, size.classes), 100), knowledge)
+    found: list[dict[str, Cell]] = []
+    for count in size.typed:
+        columns = _typed(count, size.classes)
+        seconds, matches = _over_columns(plans, knowledge, columns, size.turns)
+        row = _row("columns, compiled", count, seconds, matches)
+        found.append({**row, "us a triple": seconds / count * 1e6, "loading, s": loading})
+    return found
 
 
 def _typed(count: int, classes: int) -> TripleColumns:

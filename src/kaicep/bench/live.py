@@ -17,7 +17,6 @@ from typing import Any
 
 from kaicep.bench.campus import prepared, reports, turtle
 from kaicep.bench.live_load import KEY, Run, run_once
-from kaicep.bench.live_plots import keep
 from kaicep.bench.table import Cell, Report, Table
 from kaicep.knowledge.store import Knowledge
 from kaicep.live import priorities
@@ -60,7 +59,7 @@ QUICK = Size((0.45, 0.95), (0.5, 2.0), 1, 0.5, 0.3)
 
 
 def measure(quick: bool = False) -> Report:
-    """Runs the experiments; the full ones leave CSV files and plots in `benchmarks/results`."""
+    """Runs the experiments; `kaicep bench figures` draws them."""
     size = QUICK if quick else FULL
     first, second, third = _prioritisation(size), _sharing(size), _query(size)
     tables = [
@@ -76,8 +75,6 @@ def measure(quick: bool = False) -> Report:
         "load is the CPU time of workers and movers, of the cores for operators",
         "the load generator is a process of its own; it and what takes events in have a core for themselves",
     ]
-    if not quick:
-        notes += keep({"6": first, "8": tables[1].rows, "9": tables[2].rows})
     return Report("live", tables, notes)
 
 

@@ -22,7 +22,8 @@ from kaicep.archive.snapshot import Snapshot
 from kaicep.bench.campus import ANNOTATION, PREFIXES, QUERY5, turtle
 from kaicep.bench.table import Cell, Report, Table
 from kaicep.endtoend.history import AT_RUN_TIME, History, history_of
-from kaicep.endtoend.joint import HandOff, Mark, reach_of
+from kaicep.endtoend.joint import HandOff, Mark
+from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.rewriting import rewritten_matches
 from kaicep.errors import Failure, Source
 from kaicep.hosts.inprocess import MANY, Settings
@@ -65,7 +66,7 @@ def measure(quick: bool = False) -> Report:
     outages: tuple[int, ...] = (10, 30, 60, 90, 115)
     rate = RATE
     if quick:
-        archives, outages, rate = {"6 min": 6, "30 min": 30}, (2,), 5
+        archives, outages, rate = {"6 min": 6, "30 min": 30}, (2, 4), 5
     knowledge = Knowledge.parse(turtle(SENSORS))
     rows: list[dict[str, Cell]] = []
     for name, minutes in archives.items():

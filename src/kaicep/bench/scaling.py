@@ -15,7 +15,7 @@ from kaicep.bench.engine import Result, compiled, run_columns
 from kaicep.bench.jvm import FOLDER
 from kaicep.bench.latency import query7
 from kaicep.bench.pattern import query3
-from kaicep.bench.plot import plot
+from kaicep.bench.plot import Panel, draw, line_of, needs_matplotlib
 from kaicep.bench.table import Cell, Report, Table
 from kaicep.errors import Failure
 
@@ -70,12 +70,16 @@ def _axes(scale: int) -> Sequence[Axis]:
 
 def measure(quick: bool = False) -> Report:
     """Runs along every axis, and draws it."""
+    if not quick:
+        needs_matplotlib()
     tables = [_table(axis) for axis in _axes(250 if quick else 1)]
     if not quick and RESULTS.parent.exists():
         RESULTS.mkdir(exist_ok=True)
         for table in tables:
             name = table.title.split(",")[0].replace(" ", "-")
-            (RESULTS / f"scaling-{name}.svg").write_text(plot(table, table.title, "ns per event"), "utf-8")
+            line = line_of(table, table.title, "ns per event")
+            panel = Panel(table.title, table.title, line.label, [line], log="xy")
+            draw(RESULTS / f"scaling-{name}.png", [panel])
     return Report(
         "scaling",
         tables,

@@ -35,6 +35,8 @@ class Report:
     tables: Sequence[Table]
     notes: Sequence[str] = ()
     about: Mapping[str, Cell] = field(default_factory=lambda: machine())
+    failures: Sequence[str] = ()
+    """What could not be measured, where the rest could."""
 
 
 def machine() -> dict[str, Cell]:

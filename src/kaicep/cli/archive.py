@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["archive"]
 
 archive = typer.Typer(
-    name="archive", help="See what an archive holds, and keep it in order.", no_args_is_help=True
+    name="archive",
+    help="See what an archive holds, and keep it in order.\n\nExample: kaicep archive status morning",
+    no_args_is_help=True,
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the archive.", show_default=False)]

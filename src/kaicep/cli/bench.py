@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kaicep.bench import BENCHMARKS
 from kaicep.cli.arguments import choose
+from kaicep.errors import Diagnostic, Failure, Mistake
 
 __all__ = ["bench"]
 
@@ -20,6 +22,15 @@ def bench(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Little input: to see that it works.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="DIR",
+            help="Where `figures` leaves its files (default: benchmarks/results).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Measure what kaicep costs on this machine.
 
@@ -34,10 +45,14 @@ def bench(
         typer.echo("\n`kaicep bench NAME` runs one of them.")
         return
     choose("bench", name, BENCHMARKS)
+    if output is not None and name != "figures":
+        raise Mistake(Diagnostic(f"{name} leaves no files", hint="--output is for `kaicep bench figures`"))
 
     from kaicep.bench import run
     from kaicep.bench.table import as_json as for_machines
     from kaicep.bench.table import as_text
 
-    report = run(name, quick)
+    report = run(name, quick, output)
     typer.echo(json.dumps(for_machines(report), indent=2) if as_json else as_text(report))
+    if report.failures:
+        raise Failure("not everything could be measured:\n" + "\n".join(report.failures))

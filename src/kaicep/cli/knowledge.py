@@ -27,7 +27,8 @@ _MOST_ROWS = 60
 
 knowledge = typer.Typer(
     name="knowledge",
-    help="See what the knowledge and the streams speak of.",
+    help="See what the knowledge and the streams speak of.\n\n"
+    "Example: kaicep knowledge summary --knowledge campus.ttl",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -37,7 +37,8 @@ _WAIT, _DRAIN = 0.2, 10.0
 
 live = typer.Typer(
     name="live",
-    help="Run a graph of operators by priority and in time.",
+    help="Run a graph of operators by priority and in time.\n\n"
+    "Example: kaicep live run brakes.toml --seconds 10",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -49,7 +49,10 @@ def greet(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Patterns in streams of events, with the help of what is known about the world behind them."""
+    """Patterns in streams of events, with the help of what is known about the world behind them.
+
+    Example: kaicep match rise.chi --stream air=air.jsonl --knowledge campus.ttl --out table
+    """
     if version:
         typer.echo(f"kaicep {__version__}")
         raise typer.Exit

@@ -62,9 +62,9 @@ def why(
 ) -> None:
     """Tell why there is a match, or why there is none.
 
-    kaicep why 3f2a07 query7.chi --stream airflowReport=events.jsonl --knowledge campus.ttl
+    Example: kaicep why 3f2a07 query7.chi --stream air=air.jsonl --knowledge campus.ttl
 
-    kaicep why --not query7.chi --near 2012-05-07T09:30 --key B-204 --stream airflowReport=events.jsonl
+    Example: kaicep why --not query7.chi --near 2012-05-07T09:30 --key B-204 --stream air=air.jsonl
     """
     id, paths = ("", words) if negated else (words[0], words[1:])
     if not paths:

@@ -1,0 +1,53 @@
+"""What a figure is made of: panels, and what the paper says beside what was found here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kaicep.bench.plot import Panel
+from kaicep.bench.table import Cell
+
+__all__ = ["Claim", "Drawing", "Row", "first", "number"]
+
+Row = Mapping[str, Cell]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One number, or one sentence, of a paper; `here` is None where this run has nothing to compare."""
+
+    what: str
+    here: str | None
+    paper: str
+    where: str
+    """The section of the paper that says so."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure before it is drawn."""
+
+    panels: Sequence[Panel]
+    claims: Sequence[Claim]
+
+
+def number(value: Cell, unit: str = "") -> str | None:
+    """A number for a person.
+
+    >>> number(1234.5, "events/s"), number(0.0123, "s"), number(None)
+    ('1,234 events/s', '0.0123 s', None)
+    """
+    if value is None or isinstance(value, str):
+        return value
+    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{text} {unit}".strip()
+
+
+def first(rows: Sequence[Row], wanted: str, where: Row) -> Cell:
+    """The value of a column in the first row that has these others, if there is one.
+
+    >>> first([{"a": 1, "b": 2}, {"a": 3, "b": 4}], "b", {"a": 3})
+    4
+    """
+    return next((row[wanted] for row in rows if where.items() <= row.items()), None)
