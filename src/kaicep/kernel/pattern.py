@@ -107,6 +107,7 @@ class Absences:
         self.by_key: dict[Any, deque[tuple[int, Event]]] = {}
 
     def add(self, position: int, key: Any, event: Event) -> None:
+        """Notes an event at its place in the order."""
         self.in_order.append((position, key))
         self.by_key.setdefault(key, deque()).append((position, event))
 

@@ -135,6 +135,7 @@ class BatchReader(WindowReader):
 
 
 def local(body: Body, atom: Atom) -> Atom:
+    """The value in a variable of its own, so that it is worked out once."""
     made = body.local(atom.text)
     null = body.local(atom.null) if atom.type is Type.INT64 and atom.null else null_of(made, atom.type)
     return Atom(made, atom.type, null)

@@ -1,0 +1,191 @@
+"""The pages of the documentation that are made, not written: what is supported, and the Python API.
+
+    .venv/bin/python scripts/docs.py
+
+writes docs/support.md and docs/api.md. A test (tests/test_generated_docs.py) says when they are out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+SUITE = ROOT / "tests" / "conformance"
+HOSTS = ("reference", "inprocess", "spark-batch", "spark-stream")
+RENEW = "`.venv/bin/python scripts/docs.py` writes this page anew."
+
+# --- what is supported -------------------------------------------------------------------------------------
+
+SUPPORT = f"""# What runs where
+
+Made from the conformance suite, `tests/conformance/`: one row for each of its tests, which say what must be
+found in a small table of events. Every test runs on every host, and each host must give the same matches with
+the same ids. (On `spark-stream`, the slowest, a run of the tests takes one in four, and the nightly run
+all of them.) *Yes* is a test that runs there; *refused*
+is one where that host must say that it cannot, and does.
+{RENEW}
+"""
+
+
+def support() -> str:
+    """The page of what is supported: a table for each file of the suite."""
+    lines = [SUPPORT, *_summary()]
+    for title, tests in _suite().items():
+        lines += ["", f"## {title}", "", _head("a test says")]
+        lines += [_row(text, [_answer(host, refused) for host in HOSTS]) for text, refused in tests.items()]
+    return "\n".join([*lines, ""])
+
+
+def _summary() -> Iterator[str]:
+    yield _head("tests that run, of all")
+    for title, tests in _suite().items():
+        counts = [sum(host not in refused for refused in tests.values()) for host in HOSTS]
+        link = f"[{title}](#{re.sub(r'[^a-z0-9 -]', '', title.lower()).replace(' ', '-')})"
+        yield _row(link, [f"{count} of {len(tests)}" for count in counts])
+
+
+def _suite() -> dict[str, dict[str, Mapping[str, str]]]:
+    """By file: what each test says, and the hosts that must refuse it, with the reason."""
+    found = {}
+    for path in sorted(SUITE.glob("test_*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        title = (ast.get_docstring(tree) or path.stem).splitlines()[0].rstrip(".").replace("`", "")
+        tests = [
+            each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")
+        ]
+        found[title] = {_sentence(each.name): dict(_refused(each)) for each in tests}
+    return found
+
+
+def _refused(test: ast.FunctionDef) -> Iterator[tuple[str, str]]:
+    for mark in test.decorator_list:
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func).endswith("mark.notimpl"):
+            host, reason = (str(ast.literal_eval(each)) for each in mark.args)
+            yield host, reason
+
+
+def _sentence(name: str) -> str:
+    return name.removeprefix("test_").replace("_", " ")
+
+
+def _answer(host: str, refused: Mapping[str, str]) -> str:
+    return f"refused: {refused[host]}" if host in refused else "yes"
+
+
+def _head(first: str) -> str:
+    return _row(first, HOSTS) + "\n|---|" + ":-:|" * len(HOSTS)
+
+
+def _row(first: str, cells: Any) -> str:
+    return "| " + " | ".join([first, *cells]) + " |"
+
+
+# --- the Python API ----------------------------------------------------------------------------------------
+
+API = f"""# Python API
+
+Every public name of `kaicep`, `kaicep.spark` and `kaicep.testing`, with its own description; the examples are
+run with the tests of the code that they stand in. For an introduction see [Python](python.md) and
+[Spark](spark.md). {RENEW}
+"""
+MODULES = ("kaicep", "kaicep.spark", "kaicep.testing")
+
+
+def api() -> str:
+    """The page of the API."""
+    lines = [API]
+    for name in MODULES:
+        module = import_module(name)
+        lines += [f"## `{name}`", "", *_described(inspect.getdoc(module))]
+        for each in sorted(module.__all__, key=str.lower):
+            thing = getattr(module, each)
+            if not isinstance(thing, (str, ModuleType)):
+                lines += _thing(f"{name.replace('kaicep', 'kai', 1)}.{each}", thing)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _thing(name: str, thing: Any) -> Iterator[str]:
+    yield f"### `{name}`"
+    yield ""
+    if not callable(thing):
+        yield from (f"A {type(thing).__name__}.", "")
+        return
+    tree = ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]
+    if isinstance(tree, ast.ClassDef):
+        yield from _described(inspect.getdoc(thing))
+        yield from _members(tree)
+    elif isinstance(tree, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield from _signature(name, tree)
+        yield from _described(ast.get_docstring(tree))
+
+
+def _members(tree: ast.ClassDef) -> Iterator[str]:
+    """The fields of a class, and what it can do, in the order of the source."""
+    for each, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(each, ast.AnnAssign) and _public(ast.unparse(each.target)):
+            said = after.value.value if _is_text(after) else ""  # type: ignore[union-attr]
+            yield f"* `{ast.unparse(each)}`" + (f": {' '.join(str(said).split())}" if said else "")
+    yield ""
+    for each in tree.body:
+        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)) and _public(each.name):
+            marks = [ast.unparse(mark) for mark in each.decorator_list]
+            if any(mark.endswith(".setter") for mark in marks):
+                continue
+            if "property" in marks:
+                yield f"**`{each.name}`** -> `{ast.unparse(each.returns) if each.returns else ''}`"
+                yield ""
+            else:
+                yield from _signature(f"{tree.name}.{each.name}", each)
+            yield from _described(ast.get_docstring(each))
+
+
+def _is_text(node: ast.stmt | None) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _public(name: str) -> bool:
+    return not name.startswith("_")
+
+
+def _signature(name: str, tree: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    given = [each for each in ast.unparse(tree.args).split(", ") if each not in ("self", "cls")]
+    back = f" -> {ast.unparse(tree.returns)}" if tree.returns else ""
+    yield from ("```text", *textwrap.wrap(f"{name}({', '.join(given)}){back}", 110, subsequent_indent="    "))
+    yield from ("```", "")
+
+
+def _described(text: str | None) -> Iterator[str]:
+    """A docstring as Markdown: its examples in fences."""
+    inside = False
+    for line in (text or "").splitlines():
+        begins = line.startswith(">>> ")
+        if begins and not inside:
+            yield "```pycon"
+            inside = True
+        elif inside and not line:
+            yield "```"
+            inside = False
+        yield line
+    if inside:
+        yield "```"
+    yield ""
+
+
+PAGES: Mapping[str, Callable[[], str]] = {"support.md": support, "api.md": api}
+
+if __name__ == "__main__":
+    for page, made in PAGES.items():
+        (ROOT / "docs" / page).write_text(made(), "utf-8")
+        print(f"docs/{page}")
