@@ -21,6 +21,7 @@ from tests.servers import free_port
 from kaicep.api import open_run
 from kaicep.archive.archive import Archive
 from kaicep.archive.upkeep import expire
+from kaicep.endtoend.checking import check_deployment
 from kaicep.endtoend.config import load_config
 from kaicep.endtoend.deployment import Deployment
 from kaicep.endtoend.history import open_history, past_matches
@@ -187,6 +188,96 @@ def test_queries_of_both_languages_read_each_other(folder: Path) -> None:
         settle(made)
     assert told(folder, query="bigger") == [{"n": "7"}, {"n": "9"}]
     assert [each["n"]["value"] for each in told(folder, query="big")] == ["7", "9"]
+
+
+def test_a_concurrent_query_is_followed_at_once_and_written_down_in_order(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(folder, event(2, 8), event(3, 2))
+    (folder / "queries" / "high.chi").unlink()
+    write(folder, {"kaicep.toml": toml(sinks='[queries.pair]\nplan = "concurrent"\n')})
+    with deployed(folder) as made:
+        settle(made)
+    write(folder, {"queries/pair.chi": PAIR})
+    followed: list[Any] = []
+    for second, lost in ((20, True), (40, False)):
+        with deployed(folder, lose=lost) as made:
+            with monkeypatch.context() as patched:
+                patched.setattr("kaicep.endtoend.deployment._SLICE", -1.0)  # the past is not done soon
+                made.follow("pair", lambda match: followed.append(match.select), 0)
+                append(folder, event(second, 5), event(second + 1, 6))
+                while not followed:
+                    made.tick()
+                assert followed.pop() == {"a.x": 5, "b.x": 6}
+                shown = made.catalogue.status()["pair"]
+                assert (shown["state"], shown["plan"]) == ("catching up", "concurrent")
+            assert told(folder) == []
+            if not lost:
+                settle(made)
+                assert len(told(folder)) == shown["matches"] + 8
+                append(folder, event(42, 7))
+                settle(made)
+    append(folder, event(43, 8))  # it goes on from where the plan stood
+    with deployed(folder) as made:
+        settle(made)
+        assert made.catalogue.status()["pair"]["plan"] == "hand-off"
+    assert matches(folder / "out.jsonl") == wanted(folder, "pair")
+
+
+def test_the_output_of_a_query_may_be_annotated(folder: Path) -> None:
+    prefixes = '"prefixes": {"v": "urn:v:"}'
+    known = '[knowledge]\nfiles = ["k.ttl"]\n[queries.high]\nannotation = "high.json"\n'
+    write(
+        folder,
+        {
+            "kaicep.toml": toml(sinks=known, stream='types = {x = "int64"}'),
+            "k.ttl": "<urn:v:High> <http://www.w3.org/2000/01/rdf-schema#subClassOf> <urn:v:Alarm> .",
+            "high.json": f'{{"stream": "high", {prefixes}, "class": "v:High", "attributes": {{"x": "v:x"}}}}',
+            "queries/alarm.chi": f"SELECT ?a.v:x FROM (?a, v:Alarm) {SINCE} FILTER (?a.v:x > 7)",
+        },
+    )
+    assert list(check_deployment(load_config(folder / "kaicep.toml")))[-1].endswith(": ok")
+    with deployed(folder) as made:
+        settle(made)
+        append(folder, event(2, 8), event(3, 9), event(4, 1))
+        settle(made)
+    assert told(folder, query="alarm") == [{"x": 8}, {"x": 9}]
+
+
+def test_each_query_counts_its_own_matches(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kaicep.run")
+    annotation = '{"stream": "s", "prefixes": {"v": "urn:v:"}, "attributes": {"x": "v:x"}}'
+    ask = "PREFIX v: <urn:v:> SELECT ?n {{ ?e v:x ?n . FILTER (?n > {}) }}"
+    write(folder, {"kaicep.toml": toml(stream='annotation = "s.json"'), "s.json": annotation})
+    write(folder, {"queries/some.epsparql": ask.format(5), "queries/all.epsparql": ask.format(0)})
+    counts = {"all": 2, "high": 1, "some": 1}
+    append(folder, event(2, 0))  # until then more could come of the second before
+    for _ in range(2):
+        with deployed(folder) as made:
+            settle(made)
+            shown = made.catalogue.status()
+            assert {name: each["matches"] for name, each in shown.items()} == counts
+    last = [each for each in caplog.messages if "up to date" in each][-3:]
+    assert sorted(last) == [f"{name}: up to date, {count} matches" for name, count in counts.items()]
+
+
+def test_a_source_that_goes_back_to_old_positions_doubles_nothing(folder: Path) -> None:
+    """As a broker may that was started again before it had written everything down."""
+    write(folder, {"queries/pair.chi": PAIR})
+    with deployed(folder) as made:
+        settle(made)
+        feed = made.feeds["s"]
+        feed._source.close()
+        feed._source = feed.config.open_source()
+        feed._source.open({0: 0}, None)
+        append(folder, event(2, 8))
+        settle(made)
+        assert feed.status()["positions"] == {"0": 3}
+    held = Archive(folder / "state" / "archive").snapshot()
+    assert [each.seq for each in held.events("s")] == [0, 1, 2]
+    for name in ("pair", "high"):
+        found = [each for each in matches(folder / "out.jsonl") if each["query"] == name]
+        assert found == wanted(folder, name)
 
 
 # --- queries and knowledge change -------------------------------------------------------------------

@@ -6,7 +6,7 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,9 @@ from kaicep.archive.columns import Shape
 from kaicep.archive.cut import Cut
 from kaicep.connectors.files import StreamData, mark_late
 from kaicep.endtoend.history import History, history_of
-from kaicep.endtoend.joint import HandOff, Joint, Mark, joined, why_not_concurrent
+from kaicep.endtoend.joint import HandOff, Joint, Mark
+from kaicep.endtoend.planning import choose_plan, joined
+from kaicep.endtoend.reach import why_not_concurrent
 from kaicep.endtoend.seam import Stretch
 from kaicep.errors import Failure, Source
 from kaicep.hosts.inprocess import Settings
@@ -55,13 +57,14 @@ PARTS = Settings(parts={"s": (0, 1), "t": (0,)})
 def drawn(chance: random.Random, count: int) -> dict[tuple[str, int], list[Event | None]]:
     """Sources by part, in their order; None is a record that could not be read."""
     parts: dict[tuple[str, int], list[Event | None]] = {("s", 0): [], ("s", 1): [], ("t", 0): []}
+    skew = {each: chance.choice((0, 0, 0, -7, 9)) for each in parts}  # whose clock is wrong
     for number in range(count):
         stream, part = chance.choice([("s", 0), ("s", 0), ("s", 1), ("t", 0)])
         here = parts[stream, part]
         if chance.random() < 0.1:
             here.append(None)
             continue
-        ts = int((number + chance.choice((0, 0, 0, -1, -2, -5))) * S / 2)
+        ts = int((number + skew[stream, part] + chance.choice((0, 0, 0, -1, -2, -5))) * S / 2)
         values = {"ts": ts, "k": chance.choice("pq"), "x": chance.randrange(5)}
         here.append(Event(stream, part, len(here), ts, values))
     return parts
@@ -200,35 +203,55 @@ def test_an_event_keeps_its_values_on_both_sides(tmp_path: Path) -> None:
 
 
 def crashed(world: World, name: str, chance: random.Random) -> list[str]:
-    """The answer of a query whose process is lost now and then; matches and mark are kept in one step."""
+    """The answer of a query whose process is lost now and then, also while it catches up.
+
+    What was found becomes known together with the mark, in one step. Archive and live source are never at
+    the same place; the source may repeat itself, as a broker does that was started again.
+    """
     told: list[Match] = []
     mark: Mark | None = None
     saved: tuple[Mark, bytes] | None = None
     live = 0.0
     while True:
-        made = HandOff(history(world, name), world.archive.snapshot(), LATENESS, PARTS, mark, saved)
-        for some in made.past():
-            told += some
-        mark = made.mark
-        if saved is None or chance.random() < 0.5:
-            saved = mark, made.engine.snapshot()
-        while live < 1.0 and chance.random() < 0.7:
-            after = min(1.0, live + chance.choice((0.1, 0.3)))
-            world.archive_to(after)  # what is not archived by then is read again
-            found = [match for each in world.stretches(live, after) for match in made.live(each)]
-            live = after
-            if chance.random() < 0.3:
-                break  # lost before it could be told
-            told += found
-            mark = Mark.from_json(json.loads(json.dumps(made.mark.to_json())))
-            if chance.random() < 0.3:
-                saved = mark, made.engine.snapshot()
-        else:
-            if live >= 1.0:
-                told += made.finish()
-                break
+        made = asked_again(world, name, mark, saved, chance)
+        found: list[Match] | None = []
+        past: Iterator[list[Match]] | None = made.past()
+        while past is not None or live < 1.0:
+            step = chance.random()
+            if step < 0.08:
+                found = None
+                break  # lost, with all that was not told
+            if past is not None and step < 0.5:
+                some = next(past, None)
+                found += some or ()
+                past = None if some is None else past
+            elif live < 1.0:
+                after, again = min(1.0, live + chance.choice((0.05, 0.3))), chance.choice((0.0, 0.0, 0.2))
+                world.archive_to(after)  # what is not archived by then is read again
+                found += made.live_all(world.stretches(max(0.0, live - again), after))
+                live = after
+            if past is None and chance.random() < 0.7:
+                told += found
+                found, mark = [], Mark.from_json(json.loads(json.dumps(made.mark.to_json())))
+                if isinstance(made, HandOff) and chance.random() < 0.5:
+                    saved = mark, made.engine.snapshot()
+        if found is not None:
+            told += [*found, *made.finish()]
+            break
     assert len({each.id for each in told}) == len(told), "a match was told twice"
     return [each.to_json() for each in sorted(told, key=lambda match: (match.end, match.id))]
+
+
+def asked_again(
+    world: World, name: str, mark: Mark | None, saved: tuple[Mark, bytes] | None, chance: random.Random
+) -> Joint:
+    """A query by any plan that there is for it; one that stood somewhere goes on from there."""
+    asked, snapshot = history(world, name), world.archive.snapshot()
+    if mark is not None:
+        return HandOff(asked, snapshot, LATENESS, PARTS, mark, saved)
+    possible = why_not_concurrent(asked.program, LATENESS) is None
+    plan = chance.choice(("concurrent", "hand-off")) if possible else "hand-off"
+    return joined(asked, snapshot, LATENESS, plan, PARTS)
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -240,6 +263,25 @@ def test_what_is_lost_in_a_crash_is_found_again_and_told_once(name: str) -> None
         chance = random.Random(seed)
         with tempfile.TemporaryDirectory() as folder:
             world = World(Path(folder), drawn(chance, 40))
+            world.archive_to(chance.choice((0.0, 0.0, 0.4)))
             assert crashed(world, name, chance) == wanted(world, name)
 
     agree()
+
+
+def test_the_plan_is_chosen_by_range_window_and_urgency(tmp_path: Path) -> None:
+    world = World(tmp_path, drawn(random.Random(1), 400))
+    world.archive_to(1.0)
+    snapshot = world.archive.snapshot()
+
+    def chosen(name: str, urgency: int) -> str:
+        return str(choose_plan(history(world, name), snapshot, LATENESS, urgency))
+
+    count = len(world.events()) - len(world.parts["t", 0]) + world.parts["t", 0].count(None)
+    assert chosen("pair", 1_000_000) == f"hand-off: {count} events of the past are soon gone through"
+    assert chosen("pair", 0).startswith(f"concurrent: {count} events of the past would hold live matches up")
+    assert "since q skips after a match" in chosen("skip", 0)
+    assert "no WINDOW says how far back" in chosen("unbounded", 0)
+    wide = QUERIES["pair"].replace("6s", "1h")
+    asked = history_of([parse_query(Source("q.chi", wide), {})], world.archive, Knowledge.empty(), (), 0)
+    assert "the window of 1h is much of the range" in str(choose_plan(asked, snapshot, LATENESS, 0))

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.endtoend.test_joint import EFFORT, LATENESS, PARTS, QUERIES, World, drawn, history, wanted
 
-from kaicep.endtoend.joint import HandOff, reach_of
+from kaicep.endtoend.joint import HandOff
+from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.sessions import recovery
 from kaicep.plan.events import Match
 
@@ -30,7 +31,7 @@ class Told:
     def commit(self, matches: list[Match], made: HandOff) -> None:
         self.matches += matches
         mark = json.loads(json.dumps(made.mark.to_json()))
-        self.entry = {"mark": mark, "told": len(self.matches), "last": None, "complete": False}
+        self.entry = {"mark": mark, "told": {"q": len(self.matches)}, "last": {}, "complete": False}
 
 
 def lived(world: World, name: str, chance: random.Random) -> dict[str, Told]:

@@ -17,7 +17,7 @@ from typing import Any
 from kaicep.archive.archive import Archive
 from kaicep.archive.cut import Cut
 from kaicep.archive.snapshot import Snapshot
-from kaicep.endtoend.config import Config, SinkConfig
+from kaicep.endtoend.config import Config, QueryConfig, SinkConfig
 from kaicep.endtoend.history import History, history_of
 from kaicep.endtoend.outlets import Entry
 from kaicep.endtoend.registered import (
@@ -73,6 +73,9 @@ class Catalogue:
         self._archive = archive
         self._knowledge = knowledge
         self._prefixes = prefixes
+        self._classed = [
+            name for name, each in config.asked.items() if each.annotation and each.annotation.event_class
+        ]
         self._finite = finite
         self._now = now
         self._seen: dict[Path, tuple[int, int]] = {}
@@ -116,7 +119,7 @@ class Catalogue:
             hint = f"remove its file from {self._config.queries}"
             raise Mistake(Diagnostic(f"{name} is a query of the deployment itself", hint=hint))
         self._parse()
-        readers = readers_of(name, self._parsed)
+        readers = readers_of(name, self._parsed, self._classed)
         if readers:
             raise Mistake(Diagnostic(f"{name} is read by {', '.join(readers)}", hint="remove those first"))
         self._drop(name)
@@ -205,7 +208,8 @@ class Catalogue:
         """Why a query begins anew; where it does not, its session has the new text when this returns."""
         if session is None or not session.live:
             return "it has nothing to go on with"
-        if len(upstream(known.name, self._parsed)) > 1 or readers_of(known.name, self._parsed):
+        readers = readers_of(known.name, self._parsed, self._classed)
+        if len(self._needed((known.name,))) > 1 or readers:
             return "it reads the output of another query, or its own is read"
         if known.suffix != ".chi" or made.suffix != ".chi":
             return "only chi-CEP queries go on"
@@ -235,8 +239,13 @@ class Catalogue:
 
     def _id(self, names: tuple[str, ...]) -> str:
         """The id of a session: another one as soon as one of its queries begins anew."""
-        needed = dict.fromkeys(each for name in names for each in upstream(name, self._parsed))
-        return "+".join(f"{each}#{self.registry.queries[each].generation}" for each in needed)
+        generations = ((each, self.registry.queries[each].generation) for each in self._needed(names))
+        return "+".join(f"{each}#{generation}" for each, generation in generations)
+
+    def _needed(self, names: tuple[str, ...]) -> list[str]:
+        """Queries and all whose output they need."""
+        all_of_them = (upstream(name, self._parsed, self._classed) for name in names)
+        return list(dict.fromkeys(each for some in all_of_them for each in some))
 
     def _see_to_sessions(
         self, told: Told, parts: Mapping[str, Sequence[int]], sinks: Mapping[str, SinkConfig]
@@ -275,12 +284,12 @@ class Catalogue:
         return {**others, **self._config.lateness}
 
     def _asked(self, id: str, names: tuple[str, ...]) -> Asked:
-        needed = dict.fromkeys(each for name in names for each in upstream(name, self._parsed))
-        queries = [self.registry.queries[each] for each in needed]
+        queries = [self.registry.queries[each] for each in self._needed(names)]
         history = self._history(queries)
+        own = self._config.of_query(names[0]) if len(names) == 1 else QueryConfig()
         if any(each.outside for each in queries):
-            return Asked(id, names, history, FROM_OUTSIDE, STEP)
-        return Asked(id, names, history)
+            return Asked(id, names, history, own, FROM_OUTSIDE, STEP)
+        return Asked(id, names, history, own)
 
     def _history(self, queries: Sequence[Registered]) -> History:
         """Queries, resolved; a failure while a stream is missing that nobody has seen a record of."""
@@ -338,7 +347,7 @@ class Catalogue:
                 row["state"] = "waiting" if problem.startswith("waiting") else "wrong"
                 row["problem"] = problem
             if name in owners:
-                row |= _figures(owners[name])
+                row |= _figures(name, owners[name])
             found[name] = row
         return found
 
@@ -362,14 +371,15 @@ def _may_read(queries: Sequence[Query], stream: str) -> bool:
     return False
 
 
-def _figures(session: Session) -> dict[str, Any]:
+def _figures(name: str, session: Session) -> dict[str, Any]:
     watermark = session.watermark
     spans = session.asked.history.spans().values()
     lows, highs = [each.low for each in spans], [each.high for each in spans]
     return {
         "state": session.state,
-        "matches": session.told,
-        "last": session.last,
+        "plan": session.plan,
+        "matches": session.told[name],
+        "last": session.last.get(name),
         "held": session.held,
         "watermark": format_time(int(watermark)) if watermark is not None else None,
         "from": format_time(min(each for each in lows if each is not None))

@@ -49,9 +49,12 @@ def check_deployment(config: Config) -> Iterator[str]:
             lines.append(f"query {plan.name}: {'; '.join(notes) or 'ok'}")
     except Mistake as mistake:
         wrong += mistake.diagnostics
+    there = {each.name for each in queries}
     named = {name for each in config.sinks.values() for name in each.queries or ()}
-    for name in sorted(named - {each.name for each in queries}):
+    for name in sorted(named - there):
         lines.append(f"note: a sink takes matches of {name}, and there is no such query yet")
+    for name in sorted(config.asked.keys() - there):
+        lines.append(f"note: something is said of the query {name}, and there is no such query yet")
     if wrong:
         raise Mistake(wrong)
     yield from lines
@@ -83,4 +86,7 @@ def catalog_of(config: Config, knowledge: Knowledge) -> Catalog:
         known = each.annotation
         made = stream_of(known, attributes) if known else plain_stream(name, attributes)
         streams[name] = replace(made, open=shape is None, rdf=shape.rdf if shape else False)
+    for name, asked in config.asked.items():
+        if asked.annotation is not None:
+            streams[name] = replace(stream_of(asked.annotation, ()), open=True)
     return Catalog(streams, prefixes_of(config.annotations), knowledge)

@@ -25,13 +25,31 @@ from kaicep.plan.time import parse_duration
 from kaicep.plan.toml import Keys, key_spans, read_source, read_toml
 from kaicep.plan.types import Type
 
-__all__ = ["Config", "Listen", "SinkConfig", "StreamConfig", "load_config", "read_token"]
+__all__ = [
+    "HOSTS",
+    "PLANS",
+    "URGENCY",
+    "Config",
+    "Listen",
+    "QueryConfig",
+    "SinkConfig",
+    "StreamConfig",
+    "load_config",
+    "read_token",
+]
 
 _TOP = ("name", "state", "tick", "listen", "token_env", "token_file", "archive", "knowledge", "queries")
 _TABLES = ("streams", "sinks")
 _ARCHIVE = ("folder", "retention")
 _KNOWLEDGE = ("files", "reasoning")
 _STREAM = ("annotation", "types", "lateness", "idle", "source")
+_QUERY = ("host", "plan", "urgency", "annotation")
+
+HOSTS = ("inprocess", "spark-stream")
+PLANS = ("auto", "hand-off", "concurrent")
+
+URGENCY = 1_000_000
+"""How long live matches may wait for the past, where nobody says, in microseconds."""
 _TICK, _IDLE = 250_000, 30_000_000
 
 T = TypeVar("T")
@@ -91,6 +109,19 @@ class SinkConfig:
 
 
 @dataclass(frozen=True)
+class QueryConfig:
+    """What is said of one query: where it runs, how past and present are joined, what its output means.
+
+    `urgency` is how long live matches may wait while the past is gone through, in microseconds.
+    """
+
+    host: str = "inprocess"
+    plan: str = "auto"
+    urgency: int = URGENCY
+    annotation: Annotation | None = None
+
+
+@dataclass(frozen=True)
 class Config:
     """A deployment as its file describes it."""
 
@@ -106,11 +137,18 @@ class Config:
     listen: Listen
     streams: Mapping[str, StreamConfig]
     sinks: Mapping[str, SinkConfig]
+    asked: Mapping[str, QueryConfig] = field(default_factory=dict)
 
     @property
     def annotations(self) -> tuple[Annotation, ...]:
-        """What is said of the streams."""
-        return tuple(each.annotation for each in self.streams.values() if each.annotation)
+        """What is said of the streams, and of what queries derive."""
+        found = [each.annotation for each in self.streams.values()]
+        found += [each.annotation for each in self.asked.values()]
+        return tuple(each for each in found if each is not None)
+
+    def of_query(self, name: str) -> QueryConfig:
+        """What is said of a query."""
+        return self.asked.get(name, QueryConfig())
 
     @property
     def lateness(self) -> dict[str, int | None]:
@@ -147,7 +185,7 @@ class _Reader:
         archive, knowledge, queries = (self.table(read, each) for each in ("archive", "knowledge", "queries"))
         self.known(("archive",), archive, _ARCHIVE, "archive")
         self.known(("knowledge",), knowledge, _KNOWLEDGE, "knowledge")
-        self.known(("queries",), queries, ("folder",), "queries")
+        asked = {name: self.query(name, each) for name, each in queries.items() if name != "folder"}
         streams = {name: self.stream(name, each) for name, each in self.tables(read, "streams").items()}
         sinks = {name: self.sink(name, each) for name, each in self.tables(read, "sinks").items()}
         if not streams:
@@ -170,6 +208,7 @@ class _Reader:
             listen=self.listen(read),
             streams={name: each for name, each in streams.items() if each},
             sinks={name: each for name, each in sinks.items() if each},
+            asked=asked,
         )
 
     # --- parts of it ---
@@ -194,6 +233,20 @@ class _Reader:
             return None
         # What has an end is sorted first, unless somebody says how late is too late (semantics 1).
         return replace(found, lateness=None) if made.finite and "lateness" not in read else found
+
+    def query(self, name: str, read: object) -> QueryConfig:
+        way = ("queries", name)
+        if not isinstance(read, Mapping):
+            hint = did_you_mean(name, ("folder",)) or f"what is said of a query is a table: [queries.{name}]"
+            self.say(way, f"queries has no {name}", hint)
+            return QueryConfig()
+        self.known(way, read, _QUERY, "a query")
+        return QueryConfig(
+            self.choice(way, read, "host", HOSTS),
+            self.choice(way, read, "plan", PLANS),
+            self.duration(way, read, "urgency", URGENCY) or 0,
+            self.annotation(way, name, read),
+        )
 
     def annotation(self, way: Keys, name: str, read: Mapping[str, Any]) -> Annotation | None:
         if "annotation" not in read:
@@ -323,6 +376,14 @@ class _Reader:
         if not isinstance(value, str):
             self.say((*way, key), f"{key} is a text")
             return default
+        return value
+
+    def choice(self, way: Keys, read: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
+        value = self.text(way, read, key, choices[0])
+        if value not in choices:
+            hint = did_you_mean(value, choices) or f"it is one of {', '.join(choices)}"
+            self.say((*way, key), f"there is no {key} {value}", hint)
+            return choices[0]
         return value
 
     def path(self, way: Keys, read: Mapping[str, Any], key: str, default: str) -> Path:

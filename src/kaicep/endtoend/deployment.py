@@ -284,14 +284,17 @@ class Deployment:
             if session.state == "catching up":
                 found += session.work(until)
                 if session.live:
-                    found += self._joins(session)
+                    for name in session.asked.names:
+                        _log.info("%s: up to date, %d matches", name, session.told[name])
+            if session.answers and not session.joined:
+                found += self._joins(session)
             found += session.end_if(ended)
             for each in found:
                 yield session, each
 
     def _joins(self, session: Session) -> list[Told]:
         """A session comes to the present: parts that are silent by now hold it back no more."""
-        _log.info("%s: up to date, %d matches", ", ".join(session.asked.names), session.told)
+        session.joined = True
         found: list[Told] = []
         for stream in session.streams:
             feed = self.feeds.get(stream)
@@ -312,11 +315,13 @@ class Deployment:
             matches = [
                 each.match
                 for session, each in told
-                if outlet.config.takes(each.match.query) and session.start.is_news(outlet.name, each.leg)
+                if each.to_sinks
+                and outlet.config.takes(each.match.query)
+                and session.start.is_news(outlet.name, each.leg)
             ]
             outlet.send(matches, dict(self._entries(outlet)), self._moment)
         for session, each in told:
-            if each.leg >= len(session.start.later):
+            if each.to_followers and each.leg >= len(session.start.later):
                 for follow in self.followers.get(each.match.query, ()):
                     follow(each.match)
         self._plan_saving()

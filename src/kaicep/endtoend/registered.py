@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -91,37 +91,46 @@ def absolute(query: ChiQuery | EpQuery, now: int, finite: bool) -> ChiQuery | Ep
     return replace(query, within=within)
 
 
-def _reads(query: ChiQuery | EpQuery, others: Mapping[str, ChiQuery | EpQuery]) -> Iterator[str]:
+def _reads(
+    query: ChiQuery | EpQuery, others: Mapping[str, ChiQuery | EpQuery], classed: Collection[str]
+) -> Iterator[str]:
     """The queries whose output a query reads, or may read by way of a class of events."""
     if isinstance(query, EpQuery):
         yield from (name for name, each in others.items() if isinstance(each, EpQuery))
         return
     for clause in query.froms:
         for source in clause.sources:
-            if isinstance(source, str) and source in others:
+            if not isinstance(source, str):
+                yield from (each for each in classed if each in others)
+            elif source in others:
                 yield source
 
 
-def upstream(name: str, queries: Mapping[str, ChiQuery | EpQuery]) -> list[str]:
+def upstream(
+    name: str, queries: Mapping[str, ChiQuery | EpQuery], classed: Collection[str] = ()
+) -> list[str]:
     """A query and all whose output it needs, by way of others too; those that come first are last.
 
-    All EP-SPARQL queries are one: what one of them constructs, all of them read.
+    All EP-SPARQL queries are one: what one of them constructs, all of them read. `classed` are the queries
+    whose output is annotated as a class of events, which those may read that read a class.
     """
     found: dict[str, None] = {}
 
     def visit(each: str) -> None:
         if each not in found:
             found[each] = None
-            for other in _reads(queries[each], queries):
+            for other in _reads(queries[each], queries, classed):
                 visit(other)
 
     visit(name)
     return list(found)
 
 
-def readers_of(name: str, queries: Mapping[str, ChiQuery | EpQuery]) -> list[str]:
+def readers_of(
+    name: str, queries: Mapping[str, ChiQuery | EpQuery], classed: Collection[str] = ()
+) -> list[str]:
     """The queries that need the output of a query."""
-    return [each for each in queries if each != name and name in upstream(each, queries)]
+    return [each for each in queries if each != name and name in upstream(each, queries, classed)]
 
 
 def check_name(name: str, streams: Iterable[str]) -> str:

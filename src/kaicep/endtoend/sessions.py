@@ -10,9 +10,9 @@ import json
 import logging
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,9 +20,13 @@ from urllib.parse import quote
 from kaicep.archive.cut import Cut
 from kaicep.archive.snapshot import Snapshot
 from kaicep.connectors.disk import replace_file
+from kaicep.endtoend.concurrent import Concurrent
+from kaicep.endtoend.config import QueryConfig
 from kaicep.endtoend.history import History
-from kaicep.endtoend.joint import HandOff, Mark, reach_of
+from kaicep.endtoend.joint import HandOff, Joint, Mark
 from kaicep.endtoend.outlets import Entry
+from kaicep.endtoend.planning import choose_plan
+from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.seam import Stretch
 from kaicep.errors import Failure, KaicepError
 from kaicep.hosts.inprocess import MANY, Settings
@@ -43,10 +47,16 @@ _SAVE_EVERY = 10.0
 
 @dataclass(frozen=True)
 class Told:
-    """A match, and which of those who were told already are to be told of it: see `recovery`."""
+    """A match, and which of those who were told already are to be told of it: see `recovery`.
+
+    Those who follow get what is found in the present at once; sinks get matches in the order of their end,
+    so that what is found while the past is gone through waits for that.
+    """
 
     match: Match
     leg: int
+    to_sinks: bool = True
+    to_followers: bool = True
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,7 @@ class Asked:
     id: str
     names: tuple[str, ...]
     history: History
+    config: QueryConfig = QueryConfig()
     limits: Limits = Limits()
     patience: float = math.inf
 
@@ -70,8 +81,8 @@ class Recovery:
     mark: Mark | None
     later: tuple[Mark, ...]
     legs: Mapping[str, float]
-    told: int = 0
-    last: str | None = None
+    told: Mapping[str, int] = field(default_factory=dict)
+    last: Mapping[str, str] = field(default_factory=dict)
     complete: bool = False
 
     def is_news(self, sink: str, leg: int) -> bool:
@@ -84,8 +95,8 @@ def recovery(entries: Mapping[str, Entry | None]) -> Recovery:
     if not entries:
         return Recovery(None, (), {})
     known = [each for each in entries.values() if each is not None]
-    furthest = max(known, key=lambda each: int(each["told"]), default=None)
-    told, last = (int(furthest["told"]), furthest["last"]) if furthest else (0, None)
+    furthest = max(known, key=lambda each: sum(each["told"].values()), default=None)
+    told, last = (furthest["told"], furthest["last"]) if furthest else ({}, {})
     if len(known) == len(entries) and all(each["complete"] for each in known):
         return Recovery(None, (), {}, told, last, complete=True)
     behind = {name: each for name, each in entries.items() if each is None or not each["complete"]}
@@ -121,8 +132,10 @@ class Session:
     ) -> None:
         self.asked = asked
         self.start = start
-        self.told = start.told
-        self.last = start.last
+        self.told = Counter(start.told)
+        self.last = dict(start.last)
+        self.plan = "hand-off"
+        self.joined = False
         self.recent: deque[Match] = deque(maxlen=RECENT)
         self.complete = start.complete
         self.failed: str | None = None
@@ -139,9 +152,33 @@ class Session:
         self._kernel = saved[0] if saved else self._kernel_for(own, start.mark)
         settings = Settings(asked.limits, self._kernel, parts=parts)
         state = saved[1:] if saved else None
-        self.made = HandOff(asked.history, own, lateness, settings, start.mark, state, start.later, since)
+        self.made = self._made(own, lateness, settings, state, since)
         self._past = self.made.past()
         self._warn_of_holes(own)
+
+    def _made(
+        self,
+        snapshot: Snapshot,
+        lateness: Lateness,
+        settings: Settings,
+        state: tuple[Mark, bytes] | None,
+        since: Cut | None,
+    ) -> Joint:
+        """By the plan that suits it; one that goes on from where it stood has little past, and hands over."""
+        start, history = self.start, self.asked.history
+        if start.mark is None and not start.later and since is None:
+            config = self.asked.config
+            choice = choose_plan(history, snapshot, lateness, config.urgency, config.plan)
+            _log.info("%s: %s", ", ".join(self.asked.names), choice)
+            self.plan = choice.plan
+            if choice.plan == "concurrent":
+                return Concurrent(history, snapshot, lateness, settings)
+        return HandOff(history, snapshot, lateness, settings, start.mark, state, start.later, since)
+
+    @property
+    def answers(self) -> bool:
+        """Whether it answers what comes: when the past is done, or beside it."""
+        return self.live or (self._past is not None and self.failed is None and self.made.at_once)
 
     @property
     def live(self) -> bool:
@@ -203,15 +240,21 @@ class Session:
     def take(self, stretches: Iterable[Stretch]) -> list[Told]:
         """Takes what has come of its streams."""
         own = [each for each in stretches if each.stream in self.streams]
-        return self._try(lambda: self.made.live_all(own)) if own else []
+        return self._try(lambda: self.made.live_all(own)) if own or self._waits else []
+
+    @property
+    def _waits(self) -> bool:
+        return self.live and self.made.waiting
 
     def idle(self, stream: str, part: int) -> list[Told]:
         """A part has fallen silent."""
-        return self._try(lambda: self.made.idle(stream, part)) if stream in self.streams and self.live else []
+        if stream not in self.streams or not self.answers:
+            return []
+        return self._try(lambda: self.made.idle(stream, part))
 
     def has_passed(self, event: Event) -> bool:
         """Whether it went on as if this event would not come."""
-        return self.live and event.stream in self.streams and self.made.has_passed(event)
+        return self.answers and event.stream in self.streams and self.made.has_passed(event)
 
     def end_if(self, ended: Iterable[str]) -> list[Told]:
         """Ends the query where nothing more can come: its streams have ended, or WITHIN is over."""
@@ -223,11 +266,8 @@ class Session:
 
     def edit(self, history: History) -> str | None:
         """Another text of the query; None where it goes on with what it holds, else why it does not."""
-        (plan,) = history.program.queries
-        reason = self.made.engine.why_anew(plan, history.catalog)
+        reason = self.made.edited(history)
         if reason is None:
-            self.made.engine.edit(plan, history.catalog)
-            self.made.history = history
             self.asked = replace(self.asked, history=history)
             self.reach = reach_of(history.program)
         return reason
@@ -238,13 +278,16 @@ class Session:
             return False
         latest = max(each for each in highs if each is not None)
         wait = self.reach if self.reach < math.inf else 0
-        return self.made.engine.watermark > latest + wait
+        return self.made.watermark > latest + wait
 
     def _try(self, what: Callable[[], list[Match]]) -> list[Told]:
         if self.failed is not None or self.complete:
             return []
-        matches = self._step(what) or []
-        return self._counted([Told(each, len(self.start.later)) for each in self._own(matches)])
+        matches = self._own(self._step(what) or [])
+        if self._past is None:
+            return self._counted([Told(each, len(self.start.later)) for each in matches])
+        self._found += [Told(each, 0, to_followers=False) for each in matches]
+        return self._counted([Told(each, 0, to_sinks=False) for each in matches])
 
     def _step(self, what: Callable[[], list[Match] | None]) -> list[Match] | None:
         """What a step finds; where it fails, or takes too long, the session is over, and others go on."""
@@ -264,11 +307,13 @@ class Session:
 
     def _counted(self, found: list[Told]) -> list[Told]:
         """Counts what is news to whoever was told most."""
-        news = [each.match for each in found if each.leg >= len(self.start.later)]
-        self.told += len(news)
-        self.recent.extend(news)
-        if news:
-            self.last = format_time(max(each.end for each in news))
+        news = [each for each in found if each.leg >= len(self.start.later)]
+        self.recent.extend(each.match for each in news if each.to_followers)
+        for each in news:
+            if each.to_sinks:
+                name, end = each.match.query, format_time(each.match.end)
+                self.told[name] += 1
+                self.last[name] = max(self.last.get(name, end), end)
         return found
 
     # --- what survives ---
@@ -277,8 +322,8 @@ class Session:
         """How far it has told."""
         return {
             "mark": self.made.mark.to_json() if not self.start.complete else _NOWHERE,
-            "told": self.told,
-            "last": self.last,
+            "told": dict(self.told),
+            "last": dict(self.last),
             "complete": self.complete,
         }
 
@@ -287,6 +332,7 @@ class Session:
         if self.reach < math.inf or not self.live or time.monotonic() - self._saved_at < _SAVE_EVERY:
             return None
         self._saved_at = time.monotonic()
+        assert isinstance(self.made, HandOff)  # the other plans are for queries with a window
         return self._kernel, self.made.mark, self.made.engine.snapshot()
 
     def save(self, kernel: str, mark: Mark, state: bytes) -> None:
@@ -312,14 +358,14 @@ class Session:
     @property
     def held(self) -> int:
         """How many events and partial matches it holds."""
-        return 0 if self.complete or self.failed is not None else self.made.engine.size
+        return 0 if self.complete or self.failed is not None else self.made.size
 
     @property
     def watermark(self) -> float | None:
         """The time up to which everything is told; None where it has not begun, or is over."""
         if not self.live:
             return None
-        found = self.made.engine.watermark
+        found = self.made.watermark
         return found if math.isfinite(found) else None
 
 

@@ -1,0 +1,74 @@
+"""How far back the matches of queries reach, and what that means for cutting time in two."""
+
+from __future__ import annotations
+
+import math
+
+from kaicep.kernel.sort import Lateness, allowed_lateness
+from kaicep.plan.chi import Absent
+from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, Scan, WindowAggregate
+from kaicep.plan.results import loops_of
+
+__all__ = ["reach_of", "source_of", "why_not_concurrent"]
+
+
+def source_of(plan: QueryPlan) -> Pattern | WindowAggregate | None:
+    """The pattern or window that a chi-CEP query is about; None for EP-SPARQL."""
+    source = plan.root.input if isinstance(plan.root, Project) else None
+    return source if isinstance(source, Pattern | WindowAggregate) else None
+
+
+def reach_of(program: Program) -> float:
+    """How far back the events of a match of any of the queries can lie: infinity where nothing bounds it.
+
+    A query that reads the output of another reaches as far as both together.
+    """
+    reach: dict[str, float] = {}
+    for plan in program.queries:  # each comes after those that it reads
+        below = max((reach[name] for name in plan.reads if name in reach), default=0.0)
+        reach[plan.name] = _own_reach(plan) + below
+    return max(reach.values(), default=0.0)
+
+
+def _own_reach(plan: QueryPlan) -> float:
+    source = source_of(plan)
+    if isinstance(source, WindowAggregate):
+        return source.window.width if source.window.width is not None else math.inf
+    if source is None or source.skip != "none":  # what was skipped depends on all before
+        return math.inf
+    if len(source.chains) + len(loops_of(source.sequence)) == 1:
+        return source.deadline or 0.0
+    every = set(map(_variable, source.chains))
+    widths = [each.width for each in source.windows if every <= {*each.variables, *_absent(source)}]
+    return max(min(widths, default=math.inf), source.deadline or 0.0)
+
+
+def _absent(pattern: Pattern) -> set[str]:
+    return {each.variable for each in pattern.sequence if isinstance(each, Absent)}
+
+
+def _variable(chain: Node) -> str:
+    return next(each.variable for each in chain.walk() if isinstance(each, Scan))
+
+
+def why_not_concurrent(program: Program, lateness: Lateness) -> str | None:
+    """Why queries cannot be answered by three engines; None where they can."""
+    if len(program.queries) > 1 and any(
+        each in {query.name for query in program.queries} for plan in program.queries for each in plan.reads
+    ):
+        return "one query reads the output of another"
+    for plan in program.queries:
+        source = source_of(plan)
+        if source is None:
+            return f"{plan.name} is EP-SPARQL"
+        if isinstance(source, Pattern) and source.skip != "none":
+            return f"{plan.name} skips after a match, so that a match depends on all before it"
+        if isinstance(source, Pattern) and source.deadline is not None:
+            return f"{plan.name} waits for an absence at its end"
+        if isinstance(source, WindowAggregate) and source.window.width is None:
+            return f"{plan.name} counts events, so that a window depends on all before it"
+    if any(allowed_lateness(lateness, name) is None for plan in program.queries for name in plan.reads):
+        return "nothing is ever certain without a bound on lateness"
+    if reach_of(program) == math.inf:
+        return "no WINDOW says how far back a match can reach"
+    return None
