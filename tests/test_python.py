@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import pickle
 import random
 import subprocess
 import sys
@@ -238,6 +239,76 @@ def test_single_events_take_a_short_way_with_the_same_answers() -> None:
     assert (by_one.dead_count, by_one.late_count) == (at_once.dead_count, at_once.late_count)
     assert by_one.late_count > 5
     assert by_one.dead_count > 50
+
+
+TYPES = {"k": "string", "n": "int64", "x": "float64", "b": "bool", "at": "timestamp"}
+SHAPES = [
+    "SELECT * FROM (?a, s), (?b, s) JOIN (?a.k = ?b.k) SEQ (?a, ?b) WINDOW (?a, ?b, 9s)",
+    """SELECT ?a.n, ?b.x AS bx, ?c.b AS cb FROM (?a, s), (?b, s), (?c, s)
+       FILTER (?b.x > 5) FILTER (?c.n > 5) SEQ (?a, (?b | ?c)) WINDOW (?a, ?b, ?c, 3s)""",
+    "SELECT ?a.n FROM (?a, s), (?b, s) FILTER (?b.x > 5) SEQ (?a, !?b) WINDOW (?a, ?b, 2s)",
+    """SELECT ?a.n, COUNT(?b) AS c FROM (?a, s), (?b, s) FILTER (?b.x > 3)
+       SEQ (?a, ?b+) MATCH next WINDOW (?a, ?b, 4s)""",
+    "SELECT SUM(?e.x) AS total, ?e.k FROM (?e, s) WINDOW (?e, sliding, 5s) PARTITION BY ?e.k",
+]
+
+
+@pytest.mark.parametrize("shapes", [*([each] for each in SHAPES), SHAPES, [SHAPES[0]] * 12])
+def test_the_short_way_knows_all_types_and_shapes(shapes: list[str]) -> None:
+    chance = random.Random(len(shapes))
+    texts = {f"q{number}": text for number, text in enumerate(shapes)}
+    if len(shapes) == 12:  # many that differ in one threshold are found in one pass
+        texts = {
+            name: f"{text} FILTER (?a.x > {number})" for number, (name, text) in enumerate(texts.items())
+        }
+    query = kai.compile(texts, streams={"s": TYPES})
+    rows = [
+        {
+            "ts": number + chance.choice((0.0, 0.25)),
+            "k": chance.choice(("a", "b", None)),
+            "n": chance.choice((chance.randrange(9), None)),
+            "x": chance.choice((chance.randrange(9) + 0.5, chance.randrange(9), None)),
+            "b": chance.choice((True, False, None)),
+        }
+        for number in range(120)
+    ]
+    engines = [
+        kai.Engine(query, lateness="0s", settings=kai.Settings(kernel=kernel))
+        for kernel in ("compiled", "interpreted")
+    ]
+    short, long = ([[each.to_json() for each in engine.push(row)] for row in rows] for engine in engines)
+    assert engines[0]._host._lane is not None
+    assert short == long
+    assert sum(map(len, short)) > 20
+
+
+def test_a_match_of_the_short_way_is_like_any_other() -> None:
+    compiled, interpreted = (
+        kai.Engine(query(), lateness="0s", settings=kai.Settings(kernel=kernel))
+        for kernel in ("compiled", "interpreted")
+    )
+    found = [match for row in ROWS for match in compiled.push(row)]
+    wanted = [match for row in ROWS for match in interpreted.push(row)]
+    assert found == wanted
+    assert [pickle.loads(pickle.dumps(each)) for each in found] == wanted
+    assert [repr(each) for each in found] == [repr(each) for each in wanted]
+    with pytest.raises(AttributeError, match="no attribute colour"):
+        found[0].colour  # noqa: B018
+
+
+def test_the_short_way_gives_chunks_of_one_query_each() -> None:
+    chunks: list[tuple[str, set[str]]] = []
+    texts = {f"q{number}": RISE.replace("> 50", f"> {number}") for number in range(12)}
+    engine = kai.Engine(
+        kai.compile(texts, streams=STREAMS),
+        lateness="0s",
+        on_matches=lambda some: chunks.append((some.query, {each.query for each in some})),
+        settings=kai.Settings(kernel="compiled"),
+    )
+    for row in ROWS:
+        assert engine.push(row) == []
+    assert {name for name, _ in chunks} == set(texts)
+    assert all(inside == {name} for name, inside in chunks)
 
 
 def test_the_short_way_follows_the_knowledge_and_the_queries() -> None:

@@ -80,9 +80,9 @@ class Engine:
         `stream` is the one they are of, where the query reads several. Records are numbered in the order
         in which they come, unless they have a `part` and a `seq` of their own (Arrow columns).
         """
-        if isinstance(events, Event):
+        if events.__class__ is not dict and isinstance(events, Event):
             return self._host.push((events,))
-        if isinstance(events, Mapping):
+        if events.__class__ is dict or isinstance(events, Mapping):
             name = self.stream(stream)
             seq = self._next.get(name, 0)
             at_once = self._host.push_record(name, events, seq)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,8 +84,12 @@ class Tally:
             bound = [each for some in shown for each in (some if isinstance(some, list) else [some])]
             by_length.setdefault(len(bound), []).append([each["seq"] for each in bound])
         for rows in by_length.values():
-            there = np.zeros(len(rows), np.int64)
-            self._columns([Refs(there, there, seqs) for seqs in np.array(rows).T])
+            self.positions(rows)
+
+    def positions(self, rows: Sequence[Sequence[int]]) -> None:
+        """Takes matches of as many events each, by the positions of these."""
+        there = np.zeros(len(rows), np.int64)
+        self._columns([Refs(there, there, seqs) for seqs in np.array(rows).T])
 
 
 def _with(words: NDArray[np.uint64], seqs: NDArray[Any]) -> NDArray[np.uint64]:

@@ -33,7 +33,7 @@ from kaicep.knowledge.runtime import Settings as PathSettings
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, Rule, optimize, subplan
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Event, Match
+from kaicep.plan.events import Event, Match, in_order
 from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, WindowAggregate
 from kaicep.plan.results import Answer, derived_event, term_answer
 from kaicep.plan.terms import Triple
@@ -494,23 +494,20 @@ class Engine:
             lane = self._lane = self._new_lane(stream)
             if lane is None:
                 return None
-        ts = lane.instant(record)
-        part, sorter = self._parts.part(stream, lane.part), lane.sorter
-        if ts is None or ts < part.max_ts or seq < part.next_seq or len(sorter) or part.idle:
+        answers = lane.push(record, seq)
+        if answers is None:
             return None
-        if not lane.write(record, ts, seq):
-            return None
-        part.max_ts, part.next_seq = ts, seq + 1
-        sorter.pass_to((ts, 0, "", lane.part, seq + 1))
         found: list[Match] = []
-        for query in self._steps:
-            assert isinstance(query, CompiledQuery)
-            for matches in query.operator.feed(lane.table):
-                self._deliver(matches, found)
-            for matches in query.operator.advance(ts):
-                self._deliver(matches, found)
-        if len(found) > 1:
-            found.sort(key=_in_order)
+        for query, matches in zip(self._steps, answers, strict=True):
+            if self._on_matches is None or not matches:
+                found += matches
+                continue
+            for name in query.names:
+                own = [each for each in matches if each.query == name]
+                if own:
+                    self._on_matches(Listed(name, own))
+        if len(answers) > 1:
+            found.sort(key=in_order)
         if self._on_match is not None:
             for match in found:
                 self._on_match(match)
@@ -531,7 +528,8 @@ class Engine:
         from kaicep.hosts.lane import Lane
 
         known = self.catalog.streams[stream]
-        return Lane(sorter, dict(known.attributes), known.time, parts[0], self.strings)
+        operators = [each.operator for each in self._steps if isinstance(each, CompiledQuery)]
+        return Lane(sorter, operators, dict(known.attributes), known.time, parts[0], self.strings)
 
     def _note_late(self, event: Event) -> None:
         self.late.append(event)
@@ -624,7 +622,7 @@ class Engine:
             promise = query.operator.promise(sorter.watermark)
             for name in query.names:
                 self._parts.derive(name, promise)
-        found.sort(key=_in_order)
+        found.sort(key=in_order)
         if self._on_match is not None:
             for match in found:
                 self._on_match(match)
@@ -793,10 +791,6 @@ class Engine:
         return made
 
 
-def _in_order(match: Match) -> tuple[int, str]:
-    return match.end, match.id
-
-
 def _plain(lateness: Lateness) -> Any:
     """The lateness as JSON holds it."""
     return dict(sorted(lateness.items())) if isinstance(lateness, Mapping) else lateness
@@ -858,4 +852,4 @@ def run_inprocess(run: _Run) -> list[Match]:
         found += engine.push(batch)
     found += engine.finish()
     run.unknown = dict(unknown.counts)
-    return sorted(found, key=_in_order)
+    return sorted(found, key=in_order)

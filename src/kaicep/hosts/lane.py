@@ -6,38 +6,52 @@ that each is final at once. A record that is not as declared, or comes out of or
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kaicep.kernel.columns import DTYPES, NULLS, Column, Table
+from kaicep.kernel.columns import DTYPES, NULLS, Column, Table, cell
+from kaicep.kernel.compiled.operator import CompiledPattern
 from kaicep.kernel.words import identity_of
+from kaicep.plan.events import Match, in_order
 from kaicep.plan.time import parse_time, time_from_number
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type
 
 if TYPE_CHECKING:
+    from kaicep.hosts.columnar import CompiledOperator
     from kaicep.kernel.batches import ColumnSorter
     from kaicep.kernel.columns import Strings
 
 __all__ = ["Lane"]
 
+_MOST = sys.float_info.max
+_LEAST = -_MOST
+
 
 class Lane:
-    """One row of a stream's columns, to be written again for every event."""
+    """One row of a stream's columns, to be written again for every event, and who is to look at it."""
 
     def __init__(
-        self, sorter: ColumnSorter, types: Mapping[str, Type], time: str, part: int, strings: Strings
+        self,
+        sorter: ColumnSorter,
+        operators: Sequence[CompiledOperator],
+        types: Mapping[str, Type],
+        time: str,
+        number: int,
+        strings: Strings,
     ) -> None:
         (self.stream,) = sorter.streams
-        self.time = time
-        self.part = part
-        self.sorter = sorter
+        self._sorter = sorter
+        self._time = time
+        self._number = number
+        self._part = sorter.parts.part(self.stream, number)
         self._ts = np.zeros(1, np.int64)
         self._seq = np.zeros(1, np.int64)
         self._low, self._high = np.zeros(1, np.uint64), np.zeros(1, np.uint64)
-        self._identify = identity_of(self.stream, part, self._low, self._high)
+        self._identify = identity_of(self.stream, number, self._low, self._high)
         columns = {
             name: Column(
                 type,
@@ -46,98 +60,113 @@ class Lane:
             )
             for name, type in sorter.attributes.items()
         }
-        self.table = Table(
+        table = Table(
             sorter.streams,
             self._ts,
             np.zeros(1, np.int8),
-            np.full(1, part, np.int64),
+            np.full(1, number, np.int64),
             self._seq,
             self._low,
             self._high,
             columns,
             strings,
         )
-        self._columns = list(columns.values())
-        self._setters: dict[str, Callable[[Any], bool]] = {
-            name: _setter(type, columns.get(name), strings) for name, type in types.items() if name != time
-        }
-        self._times = columns.get(time)
+        self._looks = [partial(_single(each), table) for each in operators]
+        self._setters = [
+            (name, _setter(type, columns.get(name), strings)) for name, type in types.items() if name != time
+        ]
+        times = [columns[time].data] if time in columns else []
+        self._instants = [cell(each) for each in (self._ts, *times)]
+        self._position = cell(self._seq)
 
-    def instant(self, record: Mapping[str, Any]) -> int | None:
-        """The time of a record, where it is plain to see."""
-        raw = record.get(self.time)
-        kind = type(raw)
-        if kind is int:
-            return raw * 1_000_000  # type: ignore[operator]
-        if kind is float:
-            return time_from_number(raw) if math.isfinite(raw) else None  # type: ignore[arg-type]
-        return parse_time(raw) if kind is str else None  # type: ignore[arg-type]
-
-    def write(self, record: Mapping[str, Any], ts: int, seq: int) -> bool:
-        """Makes the row of a record; False where one of its values is not as declared."""
-        for column in self._columns:
-            column.data[0] = NULLS[column.type]
-            if column.valid is not None:
-                column.valid[0] = False
-        setters = self._setters
-        for name, value in record.items():
-            if value is not None:
-                setter = setters.get(name)
-                if setter is not None and not setter(value):
-                    return False
-        if self._times is not None:
-            self._times.data[0] = ts
-        self._ts[0] = ts
-        self._seq[0] = seq
+    def push(self, record: Mapping[str, Any], seq: int) -> list[Sequence[Match]] | None:
+        """What each operator finds by a record; None, and nothing is done, where it must go the long way."""
+        get = record.get
+        ts = _instant(get(self._time))
+        part, sorter = self._part, self._sorter
+        if ts is None or ts < part.max_ts or seq < part.next_seq or part.idle or sorter.waiting:
+            return None
+        for name, write in self._setters:
+            if not write(get(name)):
+                return None
+        for each in self._instants:
+            each[0] = ts
+        self._position[0] = seq
         self._identify(seq)
-        return True
+        part.max_ts, part.next_seq = ts, seq + 1
+        sorter.pass_to((ts, 0, "", self._number, seq + 1))
+        return [look(ts) for look in self._looks]
+
+
+def _instant(raw: Any) -> int | None:
+    """The time of a record, where it is plain to see."""
+    kind = raw.__class__
+    if kind is float or kind is int:
+        return time_from_number(raw)
+    return parse_time(raw) if kind is str else None
+
+
+def _single(operator: CompiledOperator) -> Callable[[Table, int], Sequence[Match]]:
+    """How an operator looks at one event."""
+    if isinstance(operator, CompiledPattern):
+        return operator.single
+
+    def single(table: Table, watermark: int) -> Sequence[Match]:
+        found = [match for some in operator.feed(table) for match in some]
+        found += [match for some in operator.advance(watermark) for match in some]
+        return sorted(found, key=in_order)
+
+    return single
 
 
 def _setter(type: Type, column: Column | None, strings: Strings) -> Callable[[Any], bool]:
-    """Writes a value of a type into a column; says whether it is one."""
-    data = None if column is None else column.data
+    """Writes a value of a type into a column, or that there is none; says whether it is one."""
+    data = cell(np.zeros(1, DTYPES[type]) if column is None else column.data)
+    null = NULLS[type]
     if type is Type.FLOAT64:
 
         def set_float(value: Any) -> bool:
-            if value.__class__ is not float and value.__class__ is not int:
+            if value.__class__ is float:
+                data[0] = value if _LEAST <= value <= _MOST else null
+            elif value is None:
+                data[0] = null
+            elif value.__class__ is int and INT64_MIN <= value <= INT64_MAX:
+                data[0] = float(value)
+            else:
                 return False
-            if data is not None:
-                number = float(value)
-                data[0] = number if math.isfinite(number) else math.nan
             return True
 
         return set_float
     if type is Type.STRING:
-        code = strings.code
+        codes = None if column is None else strings.code
 
         def set_string(value: Any) -> bool:
-            if value.__class__ is not str:
+            if value.__class__ is str:
+                if codes is not None:
+                    data[0] = codes(value)
+            elif value is None:
+                data[0] = null
+            else:
                 return False
-            if data is not None:
-                data[0] = code(value)
             return True
 
         return set_string
     if type is Type.BOOL:
 
         def set_bool(value: Any) -> bool:
-            if value.__class__ is not bool:
-                return False
-            if data is not None:
-                data[0] = value
-            return True
+            data[0] = null if value is None else value is True
+            return value is None or value.__class__ is bool
 
         return set_bool
     if type is Type.INT64:
-        valid = None if column is None else column.valid
+        valid = cell(np.zeros(1, np.bool_) if column is None or column.valid is None else column.valid)
 
         def set_int(value: Any) -> bool:
-            if value.__class__ is not int or not INT64_MIN <= value <= INT64_MAX:
+            if value is not None and (value.__class__ is not int or not INT64_MIN <= value <= INT64_MAX):
                 return False
-            if data is not None and valid is not None:
-                data[0] = value
-                valid[0] = True
+            valid[0] = value is not None
+            data[0] = null if value is None else value
             return True
 
         return set_int
-    return lambda value: False  # a time in words may be written in many ways
+    return lambda value: value is None  # a time in words may be written in many ways

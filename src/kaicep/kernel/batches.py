@@ -168,6 +168,11 @@ class ColumnSorter:
         return sum(map(len, self._held))
 
     @property
+    def waiting(self) -> bool:
+        """Whether any event waits for its turn."""
+        return bool(self._held)
+
+    @property
     def watermark(self) -> float:
         """No event that is released later is earlier than this."""
         return self._passed[0]

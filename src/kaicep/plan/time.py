@@ -72,12 +72,21 @@ def parse_time(text: str) -> int | None:
     return micros if _FIRST <= micros <= _LAST else None
 
 
+_PLAIN = 2.0**31
+
+
 def time_from_number(seconds: int | float | Decimal) -> int | None:
     """Microseconds of an epoch time in seconds, or None where it is no time of years 1 to 9999.
 
     >>> time_from_number(1.5)
     1500000
     """
+    if seconds.__class__ is float and -_PLAIN < seconds < _PLAIN:
+        # Up to here the product is off by less than a quarter: so near to a whole number, it is that one.
+        scaled = seconds * 1e6
+        near = round(scaled)
+        if -0.25 <= scaled - near <= 0.25:
+            return near
     try:
         exact = seconds if isinstance(seconds, Decimal) else Decimal(repr(seconds))
         if not exact.is_finite() or abs(exact) > 10**12:

@@ -21,12 +21,14 @@ from kaicep.kernel.compiled.automaton import Automaton, Store
 from kaicep.kernel.compiled.expressions import Constants, Inputs, NotCompiled
 from kaicep.kernel.compiled.layout import Kernel, Levels
 from kaicep.kernel.compiled.pattern import generate
+from kaicep.kernel.compiled.rows import MOST, RowReader
 from kaicep.kernel.compiled.saved import load, save
 from kaicep.kernel.compiled.verdicts import VerdictTable
 from kaicep.kernel.conditions import fold_of
 from kaicep.kernel.operator import Limits, Semantics, refuse
 from kaicep.kernel.states import Compiled
 from kaicep.plan.catalog import Catalog
+from kaicep.plan.events import Match, in_order
 from kaicep.plan.expressions import Aggregate
 from kaicep.plan.identity import MatchId
 from kaicep.plan.nodes import OutputColumn, Pattern, Project, QueryPlan
@@ -125,6 +127,7 @@ class CompiledPattern:
             16 * max((len(each.fields) for each in kernel.stores), default=1) + 1
         )
         self._table: Table | None = None
+        self._reader: RowReader | None = None
         self._known = -1
         self._make_block()
         self.renew()
@@ -184,6 +187,39 @@ class CompiledPattern:
         if done & 3 == 0:
             return self._pieces() if done else ()
         return self._rest(table, int(done & 3))
+
+    def single(self, table: Table, watermark: int) -> Sequence[Match]:
+        """As `feed` of a table with one event, then `advance`, but the matches are rows, in their order."""
+        block = self.block
+        if table is not self._table or len(self.strings.texts) != self._known:
+            self._bind(table)
+        if self.versioned:
+            block[b.VERSION] = self.version or 0
+        done = self._go(block, 1)
+        if done == 0 and self._fire is None:
+            block[b.NOW] = watermark
+            return ()
+        if done & 3 or done >> 2 > MOST or self._fire is not None or self.kernel.flats:
+            pieces = self._pieces() if done & 3 == 0 else self._rest(table, int(done & 3))
+            found = [match for piece in pieces for match in piece]
+            found += [match for piece in self.advance(watermark) for match in piece]
+            return sorted(found, key=in_order)
+        block[b.NOW] = watermark
+        return self._rows().matches(done >> 2)
+
+    def _rows(self) -> RowReader:
+        version = self.version if self.versioned else None
+        if self._reader is None or self._reader.version != version:
+            self._reader = RowReader(
+                self.plan.name,
+                self.block,
+                self.kernel.outputs,
+                self._columns,
+                self.streams,
+                self.strings,
+                version,
+            )
+        return self._reader
 
     def _rest(self, table: Table, status: int) -> Iterator[Matches]:
         block = self.block
