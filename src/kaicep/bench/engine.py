@@ -86,10 +86,10 @@ class Tally:
         for rows in by_length.values():
             self.positions(rows)
 
-    def positions(self, rows: Sequence[Sequence[int]]) -> None:
+    def positions(self, rows: Sequence[Sequence[int]] | NDArray[np.int64]) -> None:
         """Takes matches of as many events each, by the positions of these."""
         there = np.zeros(len(rows), np.int64)
-        self._columns([Refs(there, there, seqs) for seqs in np.array(rows).T])
+        self._columns([Refs(there, there, seqs) for seqs in np.asarray(rows).T])
 
 
 def _with(words: NDArray[np.uint64], seqs: NDArray[Any]) -> NDArray[np.uint64]:

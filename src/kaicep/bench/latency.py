@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import tempfile
 import time
+from array import array
 from pathlib import Path
+
+import numpy as np
 
 import kaicep as kai
 from kaicep.bench import jvm
@@ -43,7 +46,8 @@ def query7(names: list[str]) -> kai.Query:
 def measure(quick: bool = False) -> Report:
     """Measures kaicep, and the peers if they can be built."""
     data = make(SETS["A"]).first(QUICK if quick else EVENTS)
-    rows = [*_own("query 3", compiled(query3()), data), *_own("query 7", query7(data.names()), data)]
+    queries = {"query 3": compiled(query3()), "query 7": query7(data.names())}
+    rows = [_own(name, query, data, reads) for name, query in queries.items() for reads in (False, True)]
     reason = jvm.missing()
     if reason is None:
         rows += _peers(data, quick)
@@ -61,57 +65,47 @@ def measure(quick: bool = False) -> Report:
 
 
 class _Consumer:
-    """Takes matches, notes when, and reads them as a consumer would: who, from when to when, how much."""
+    """Takes matches and notes when; reads them as one would: who, from when to when, how much."""
 
-    def __init__(self) -> None:
-        self.called = self.read = self.matches = 0
+    def __init__(self, reads: bool) -> None:
+        self.when = 0
         self.last: tuple[object, ...] = ()
-        self.seqs: list[tuple[int, int]] = []
+        self.kept: list[Match] = []
+        self._reads = reads
 
     def take(self, match: Match) -> None:
-        self.called = time.perf_counter_ns()
-        select = match.select
-        self.last = select["sensorID"], match.start, match.end, select["flowrate"]
-        self.read = time.perf_counter_ns()
-        self.matches += 1
-        events = match.events or {}
-        self.seqs.append((events["e1"]["seq"], events["e2"]["seq"]))
+        """Takes a match."""
+        if self._reads:
+            select = match.select
+            self.last = select["sensorID"], match.start, match.end, select["flowrate"]
+        self.when = time.perf_counter_ns()
+        self.kept.append(match)
 
 
-def _own(name: str, query: kai.Query, data: Columns) -> list[dict[str, Cell]]:
-    """Two rows: until the callback for its last match is called, and until that match is read."""
-    consumer, tally = _Consumer(), Tally(data)
+def _own(name: str, query: kai.Query, data: Columns, reads: bool) -> dict[str, Cell]:
+    consumer, tally = _Consumer(reads), Tally(data)
     engine = kai.Engine(query, lateness=0, on_match=consumer.take, settings=SETTINGS)
     names = data.names()
-    records = [
-        {"ts": ts / 1e6, "sensorID": names[sensor], "flowrate": flowrate}
-        for ts, sensor, flowrate in zip(
-            data.ts.tolist(), data.sensor.tolist(), data.flowrate.tolist(), strict=True
-        )
-    ]
-    called: list[int] = []
-    read: list[int] = []
-    for number, record in enumerate(records):
-        before = consumer.matches
+    columns = data.ts.tolist(), data.sensor.tolist(), data.flowrate.tolist()
+    seqs = array("q")
+    taken: list[int] = []
+    for number, (ts, sensor, flowrate) in enumerate(zip(*columns, strict=True)):
+        record = {"ts": ts / 1e6, "sensorID": names[sensor], "flowrate": flowrate}
         started = time.perf_counter_ns()
         engine.push(record)
-        if consumer.matches > before and number >= len(records) // 2:
-            called.append(consumer.called - started)
-            read.append(consumer.read - started)
+        if consumer.kept:
+            if number >= len(data) // 2:
+                taken.append(consumer.when - started)
+            for match in consumer.kept:
+                events = match.events or {}
+                seqs.extend((events["e1"]["seq"], events["e2"]["seq"]))
+            consumer.kept.clear()
     engine.finish()
-    tally.positions(consumer.seqs)
-    return [
-        _row(
-            "kaicep",
-            f"{name}{how}",
-            tally.matches,
-            tally.checksum,
-            len(each),
-            _at(each, 0.5),
-            _at(each, 0.99),
-        )
-        for how, each in (("", sorted(called)), (", every match read", sorted(read)))
-    ]
+    tally.positions(np.frombuffer(seqs, np.int64).reshape(-1, 2))
+    taken.sort()
+    return _row(
+        "kaicep", name, reads, tally.matches, tally.checksum, len(taken), _at(taken, 0.5), _at(taken, 0.99)
+    )
 
 
 def _peers(data: Columns, quick: bool) -> list[dict[str, Cell]]:
@@ -127,7 +121,8 @@ def _peers(data: Columns, quick: bool) -> list[dict[str, Cell]]:
     return [
         _row(
             each.engine,
-            "query 3, every match read",
+            "query 3",
+            True,
             each.matches,
             each.checksum,
             each.samples,
@@ -139,11 +134,12 @@ def _peers(data: Columns, quick: bool) -> list[dict[str, Cell]]:
 
 
 def _row(
-    engine: str, query: str, matches: int, checksum: int, samples: int, p50: float, p99: float
+    engine: str, query: str, reads: bool, matches: int, checksum: int, samples: int, p50: float, p99: float
 ) -> dict[str, Cell]:
     return {
         "engine": engine,
         "query": query,
+        "until": "it is read" if reads else "it is told",
         "matches": matches,
         "checksum": f"{checksum:016x}",
         "samples": samples,
