@@ -31,6 +31,7 @@ TOP = {
     "api",
     "bench",
     "cli",
+    "demo",
     "endtoend",
     "engine",
     "kaicep",

@@ -41,8 +41,8 @@ def test_bare(run: Callable[..., Any]) -> None:
     sentence, _, *commands = result.stdout.splitlines()
     assert sentence.count(".") == 1
     assert [each.split()[:2] for each in commands[:3]] == [
+        ["kaicep", "demo"],
         ["kaicep", "match"],
-        ["kaicep", "check"],
         ["kaicep", "doctor"],
     ]
 
@@ -61,6 +61,7 @@ def test_help_names_every_command_and_nothing_is_cut_off(run: Callable[..., Any]
         "explain",
         "ingest",
         "query",
+        "demo",
         "init",
         "run",
         "status",

@@ -10,6 +10,7 @@ from kaicep import __version__
 from kaicep.cli.archive import archive
 from kaicep.cli.bench import bench
 from kaicep.cli.check import check
+from kaicep.cli.demo import demo
 from kaicep.cli.doctor import doctor
 from kaicep.cli.explain import explain
 from kaicep.cli.follow import follow
@@ -29,8 +30,8 @@ __all__ = ["app", "main"]
 GREETING = """\
 kaicep finds patterns in streams of events, with the help of what is known about the world behind them.
 
+  kaicep demo                                       see what it does, on a campus made for that
   kaicep match QUERY.chi --stream NAME=FILE.jsonl   run a query over a file of events
-  kaicep check QUERY.chi                            find what is wrong with a query, without running it
   kaicep doctor                                     see whether this machine has all that is needed
 
 `kaicep --help` lists all commands, `kaicep match --help` the options of one."""
@@ -60,7 +61,7 @@ def greet(
         typer.echo(GREETING)
 
 
-for command in (match, check, explain, ingest, query, init, run, status, follow, doctor, bench, why):
+for command in (match, check, explain, ingest, query, demo, init, run, status, follow, doctor, bench, why):
     app.command()(guarded(command))
 
 app.add_typer(knowledge)
