@@ -319,6 +319,17 @@ def test_the_metrics_of_the_page_are_those_that_are_served() -> None:
     assert named == set(re.findall(r"^# TYPE (\w+)", served, re.MULTILINE))
 
 
+def test_every_room_has_a_page() -> None:
+    rooms = {each.parent.name for each in (ROOT / "src" / "kaicep").glob("*/__init__.py")}
+    assert {each.stem for each in (ROOT / "docs" / "internals").glob("*.md")} == rooms
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text("utf-8")
+    missing = {each.name for each in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert not [each for each in missing if f"({each})" not in index]
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
