@@ -15,6 +15,7 @@ from tests.endtoend.test_joint import EFFORT, LATENESS, PARTS, QUERIES, World, d
 
 from kaicep.endtoend.joint import HandOff
 from kaicep.endtoend.reach import reach_of
+from kaicep.endtoend.sessions import Told as Newly
 from kaicep.endtoend.sessions import recovery
 from kaicep.plan.events import Match
 
@@ -31,7 +32,13 @@ class Told:
     def commit(self, matches: list[Match], made: HandOff) -> None:
         self.matches += matches
         mark = json.loads(json.dumps(made.mark.to_json()))
-        self.entry = {"mark": mark, "told": {"q": len(self.matches)}, "last": {}, "complete": False}
+        self.entry = {
+            "mark": mark,
+            "told": {"q": len(self.matches)},
+            "last": {},
+            "complete": False,
+            "beyond": [],
+        }
 
 
 def lived(world: World, name: str, chance: random.Random) -> dict[str, Told]:
@@ -43,7 +50,9 @@ def lived(world: World, name: str, chance: random.Random) -> dict[str, Told]:
         asked = history(world, name)
         made = HandOff(asked, world.archive.snapshot(), LATENESS, PARTS, start.mark, None, start.later)
         found = [(made.leg, match) for some in made.past() for match in some]
-        news = {sink: [match for leg, match in found if start.is_news(sink, leg)] for sink in SINKS}
+        news = {
+            sink: [match for leg, match in found if start.is_news(sink, Newly(match, leg))] for sink in SINKS
+        }
         lost = _committed(sinks, made, chance, news)
         while not lost and live < 1.0 and chance.random() < 0.7:
             after = min(1.0, live + chance.choice((0.1, 0.3)))

@@ -35,6 +35,7 @@ class Concurrent:
     leg = 0
     at_once = True
     waiting = False
+    beyond: Sequence[str] = ()
 
     def __init__(
         self, history: History, snapshot: Snapshot, lateness: Lateness, settings: Settings | None = None

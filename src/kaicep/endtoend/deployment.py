@@ -103,11 +103,19 @@ class Deployment:
                     break
                 if not busy:
                     self._rest(begun + self.config.tick / 1_000_000 - time.monotonic())
+            self._answer_what_waits()
         finally:
             behind = self.drain()
             self.close()
         if behind and self.is_over:
             raise Failure(f"sink {behind[0]} did not take everything: start again, and it is told the rest")
+
+    def _answer_what_waits(self) -> None:
+        """Gives those who answer elsewhere some time for what they were given."""
+        until = time.monotonic() + _DRAIN
+        while any(each.waiting for each in self.sessions.values()) and time.monotonic() < until:
+            self._hand_on(self._answers([]), news=True)
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """Lets `run` come to an end: what was taken in is answered and told. May be called by anybody."""
@@ -140,6 +148,8 @@ class Deployment:
 
     def close(self) -> None:
         """Closes the sources, and lets others have the state folder."""
+        for session in self.sessions.values():
+            session.close()
         for feed in self.feeds.values():
             feed.close()
         self._lock.close()
@@ -317,7 +327,7 @@ class Deployment:
                 for session, each in told
                 if each.to_sinks
                 and outlet.config.takes(each.match.query)
-                and session.start.is_news(outlet.name, each.leg)
+                and session.start.is_news(outlet.name, each)
             ]
             outlet.send(matches, dict(self._entries(outlet)), self._moment)
         for session, each in told:

@@ -30,12 +30,21 @@ __all__ = ["HandOff", "Joint", "Mark", "engine_for", "settled", "stood"]
 class Joint(Protocol):
     """A query over archive and live source, as somebody drives it.
 
-    `leg` says how many marks of those who were told were passed (`HandOff`). With `at_once` it answers the
-    live source also while it works through the past; where it is `waiting`, answers may come without news.
+    With `at_once` it answers the live source also while it works through the past; where it is `waiting`,
+    answers may come without news.
     """
 
     history: History
-    leg: int
+
+    @property
+    def leg(self) -> int:
+        """How many marks of those who were told were passed."""
+        ...
+
+    @property
+    def beyond(self) -> Sequence[str]:
+        """The ids of matches that were told although the mark does not cover them."""
+        ...
 
     @property
     def at_once(self) -> bool:
@@ -146,6 +155,7 @@ class HandOff:
 
     at_once = False
     waiting = False
+    beyond: Sequence[str] = ()
 
     def __init__(
         self,
@@ -216,21 +226,22 @@ class HandOff:
         yield from self._leg(at, self.snapshot.cut, low, reach)
 
     def _recover(self, mark: Mark) -> Generator[list[Match], None, tuple[Cut, float]]:
+        for _ in self.told_before(mark):
+            yield []
+        return mark.cut, mark.watermark
+
+    def told_before(self, mark: Mark) -> Iterator[list[Match]]:
         """Brings the engine to where it stood at the mark; what it finds on the way has been told."""
-        reach = reach_of(self.history.program)
         self.engine.lateness = mark.lateness
         if self._saved is not None:
             then, state = self._saved
             self.engine.lateness = then.lateness
             self.engine.restore(state)
             self.engine.lateness = mark.lateness
-            way = self._leg(then.cut, mark.cut, then.watermark)
+            yield from self._leg(then.cut, mark.cut, then.watermark)
         else:
-            way = self._leg(self._since, mark.cut, mark.watermark - reach)
-        for _ in way:
-            yield []
-        self.engine.settle(mark.standing)
-        return mark.cut, mark.watermark
+            yield from self._leg(self._since, mark.cut, mark.watermark - reach_of(self.history.program))
+        yield self.engine.settle(mark.standing)
 
     def _leg(
         self, after: Cut | None, until: Cut, low: float, reach: float = -math.inf

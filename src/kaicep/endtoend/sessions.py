@@ -28,6 +28,7 @@ from kaicep.endtoend.outlets import Entry
 from kaicep.endtoend.planning import choose_plan
 from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.seam import Stretch
+from kaicep.endtoend.spark_hosted import SparkHosted
 from kaicep.errors import Failure, KaicepError
 from kaicep.hosts.inprocess import MANY, Settings
 from kaicep.kernel.operator import Limits
@@ -84,10 +85,11 @@ class Recovery:
     told: Mapping[str, int] = field(default_factory=dict)
     last: Mapping[str, str] = field(default_factory=dict)
     complete: bool = False
+    beyond: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def is_news(self, sink: str, leg: int) -> bool:
-        """Whether what is found on a leg was not told to a sink before."""
-        return leg >= self.legs.get(sink, 0)
+    def is_news(self, sink: str, told: Told) -> bool:
+        """Whether a match that is found on a leg was not told to a sink before."""
+        return told.leg >= self.legs.get(sink, 0) and told.match.id not in self.beyond.get(sink, ())
 
 
 def recovery(entries: Mapping[str, Entry | None]) -> Recovery:
@@ -109,7 +111,9 @@ def recovery(entries: Mapping[str, Entry | None]) -> Recovery:
     first = 1 if everybody else 0
     legs: dict[str, float] = dict.fromkeys(entries.keys() - behind.keys(), math.inf)
     legs |= {name: ordered.index(mark) + 1 - first for name, mark in marks.items()}
-    return Recovery(ordered[0] if everybody else None, tuple(ordered[first:]), legs, told, last)
+    beyond = {name: frozenset(each["beyond"]) for name, each in behind.items() if each is not None}
+    shared = ordered[0] if everybody else None
+    return Recovery(shared, tuple(ordered[first:]), legs, told, last, beyond=beyond)
 
 
 def _order(mark: Mark) -> tuple[int, float]:
@@ -166,14 +170,18 @@ class Session:
     ) -> Joint:
         """By the plan that suits it; one that goes on from where it stood has little past, and hands over."""
         start, history = self.start, self.asked.history
-        if start.mark is None and not start.later and since is None:
+        if start.mark is None and not start.later and since is None and self.asked.config.host == "inprocess":
             config = self.asked.config
             choice = choose_plan(history, snapshot, lateness, config.urgency, config.plan)
             _log.info("%s: %s", ", ".join(self.asked.names), choice)
             self.plan = choice.plan
             if choice.plan == "concurrent":
                 return Concurrent(history, snapshot, lateness, settings)
-        return HandOff(history, snapshot, lateness, settings, start.mark, state, start.later, since)
+        made = HandOff(history, snapshot, lateness, settings, start.mark, state, start.later, since)
+        if self.asked.config.host != "spark-stream":
+            return made
+        self.plan = "hand-off to Spark"
+        return SparkHosted(made, lateness, settings, self._file.with_suffix(".spark"))
 
     @property
     def answers(self) -> bool:
@@ -240,11 +248,7 @@ class Session:
     def take(self, stretches: Iterable[Stretch]) -> list[Told]:
         """Takes what has come of its streams."""
         own = [each for each in stretches if each.stream in self.streams]
-        return self._try(lambda: self.made.live_all(own)) if own or self._waits else []
-
-    @property
-    def _waits(self) -> bool:
-        return self.live and self.made.waiting
+        return self._try(lambda: self.made.live_all(own)) if own or self.waiting else []
 
     def idle(self, stream: str, part: int) -> list[Told]:
         """A part has fallen silent."""
@@ -307,7 +311,8 @@ class Session:
 
     def _counted(self, found: list[Told]) -> list[Told]:
         """Counts what is news to whoever was told most."""
-        news = [each for each in found if each.leg >= len(self.start.later)]
+        known = set().union(*self.start.beyond.values())
+        news = [each for each in found if each.leg >= len(self.start.later) and each.match.id not in known]
         self.recent.extend(each.match for each in news if each.to_followers)
         for each in news:
             if each.to_sinks:
@@ -325,14 +330,15 @@ class Session:
             "told": dict(self.told),
             "last": dict(self.last),
             "complete": self.complete,
+            "beyond": list(self.made.beyond) if not self.start.complete else [],
         }
 
     def snapshot(self) -> tuple[str, Mark, bytes] | None:
         """Its state now and then, where no window bounds what it needs; None where it is not to be saved."""
-        if self.reach < math.inf or not self.live or time.monotonic() - self._saved_at < _SAVE_EVERY:
+        due = time.monotonic() - self._saved_at >= _SAVE_EVERY
+        if self.reach < math.inf or not self.live or not due or not isinstance(self.made, HandOff):
             return None
         self._saved_at = time.monotonic()
-        assert isinstance(self.made, HandOff)  # the other plans are for queries with a window
         return self._kernel, self.made.mark, self.made.engine.snapshot()
 
     def save(self, kernel: str, mark: Mark, state: bytes) -> None:
@@ -351,8 +357,19 @@ class Session:
         ahead = any(then.cut.beyond(mark.cut)) or then.watermark > mark.watermark
         return None if ahead else (read["kernel"], then, state)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether it has taken something that is not answered yet."""
+        return self.live and self.made.waiting
+
+    def close(self) -> None:
+        """Ends what runs elsewhere of it."""
+        if not self.start.complete and isinstance(self.made, SparkHosted):
+            self.made.close()
+
     def forget(self) -> None:
         """Removes what was saved of it."""
+        self.close()
         self._file.unlink(missing_ok=True)
 
     @property
