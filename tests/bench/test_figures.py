@@ -50,7 +50,7 @@ def test_all_figures_of_the_three_papers_are_there():
 
 
 def test_the_paper_s_numbers_stand_beside_ours_where_its_text_says_them():
-    drawing = scepter.figure9(Report("recovery", [Table("back", RECOVERY)]))
+    drawing = scepter.figure9(Report("recovery", [Table("back after an outage", RECOVERY)]))
     said = {
         (panel.title, line.label): point.paper
         for panel in drawing.panels

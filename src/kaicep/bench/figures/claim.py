@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kaicep.bench.plot import Panel
-from kaicep.bench.table import Cell
+from kaicep.bench.table import Cell, Report
 
-__all__ = ["Claim", "Drawing", "Row", "first", "number"]
+__all__ = ["Claim", "Drawing", "Row", "first", "number", "rows_titled", "value"]
 
 Row = Mapping[str, Cell]
 
@@ -42,6 +42,21 @@ def number(value: Cell, unit: str = "") -> str | None:
         return value
     text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return f"{text} {unit}".strip()
+
+
+def rows_titled(report: Report, part: str) -> Sequence[Row]:
+    """The rows of the table that has this in its title.
+
+    >>> from kaicep.bench.table import Table
+    >>> rows_titled(Report("r", [Table("speed (figure 1a)", [{"x": 1}])], about={}), "(figure 1a)")
+    [{'x': 1}]
+    """
+    return next(each.rows for each in report.tables if part in each.title)
+
+
+def value(row: Row, column: str) -> float:
+    """A number of a row; 0 where there is none."""
+    return float(row[column] or 0)
 
 
 def first(rows: Sequence[Row], wanted: str, where: Row) -> Cell:

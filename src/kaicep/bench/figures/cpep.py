@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kaicep.bench.figures.claim import Claim, Drawing, Row, number
+from kaicep.bench.figures.claim import Claim, Drawing, Row, number, rows_titled, value
 from kaicep.bench.plot import Line, Panel, Point
 from kaicep.bench.table import Report
 
@@ -17,7 +17,7 @@ _LOW_PERIOD_US = 20_000
 
 def figure6(report: Report) -> Drawing:
     """Latency of each level while the middle one grows, with and without priorities."""
-    rows = _rows(report, "figure 6")
+    rows = rows_titled(report, "(figure 6)")
     panels = [
         Panel(
             f"{level} level",
@@ -65,7 +65,7 @@ def _growth(rows: Sequence[Row], level: str, priorities: str) -> str | None:
 
 def figure8(report: Report) -> Drawing:
     """Latency of each level with more and more copies of the graph, with and without sharing."""
-    rows = _rows(report, "figure 8")
+    rows = rows_titled(report, "(figure 8)")
     panels = [
         Panel(
             f"{level} level",
@@ -76,7 +76,7 @@ def figure8(report: Report) -> Drawing:
         )
         for level in _LEVELS
     ]
-    copies = min(_value(row, "copies") for row in rows)
+    copies = min(value(row, "copies") for row in rows)
     claims = []
     for level in _LEVELS:
         with_, without = (
@@ -97,12 +97,12 @@ def figure8(report: Report) -> Drawing:
 
 def figure9(report: Report) -> Drawing:
     """What is delivered in time with more and more copies of the graph."""
-    rows = _rows(report, "figure 9")
-    most = max(_value(row, "copies") for row in rows)
+    rows = rows_titled(report, "(figure 9)")
+    most = max(value(row, "copies") for row in rows)
 
     def mbps(sharing: str, shedding: str) -> float:
         wanted = {"copies": most, "sharing": sharing, "shedding": shedding}
-        return next(_value(row, "timely Mbps") for row in rows if wanted.items() <= row.items())
+        return next(value(row, "timely Mbps") for row in rows if wanted.items() <= row.items())
 
     more = mbps("yes", "yes") - mbps("yes", "no")
     return Drawing(
@@ -124,7 +124,7 @@ def figure9(report: Report) -> Drawing:
     )
 
 
-def _ways(rows: Sequence[Row], value: str) -> list[Line]:
+def _ways(rows: Sequence[Row], column: str) -> list[Line]:
     lines = []
     for colour, sharing in enumerate(("yes", "no")):
         for dash, shedding in enumerate(("yes", "no")):
@@ -134,7 +134,7 @@ def _ways(rows: Sequence[Row], value: str) -> list[Line]:
                 lines.append(
                     Line(
                         f"sharing: {sharing}, shedding: {shedding}",
-                        [Point(_value(r, "copies"), _value(r, value), _error(r)) for r in points],
+                        [Point(value(r, "copies"), value(r, column), _error(r)) for r in points],
                         colour,
                         dash,
                     )
@@ -144,11 +144,7 @@ def _ways(rows: Sequence[Row], value: str) -> list[Line]:
 
 def _line(label: str, rows: Sequence[Row], wanted: Row) -> Line:
     points = [r for r in rows if wanted.items() <= r.items()]
-    return Line(label, [Point(_value(r, "load"), _p99(r), _error(r)) for r in points])
-
-
-def _rows(report: Report, part: str) -> Sequence[Row]:
-    return next(each.rows for each in report.tables if f"({part})" in each.title)
+    return Line(label, [Point(value(r, "load"), _p99(r), _error(r)) for r in points])
 
 
 def _error(row: Row) -> float | None:
@@ -156,8 +152,4 @@ def _error(row: Row) -> float | None:
 
 
 def _p99(row: Row) -> float:
-    return _value(row, "p99 us")
-
-
-def _value(row: Row, column: str) -> float:
-    return float(row[column] or 0)
+    return value(row, "p99 us")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from kaicep.bench.figures.claim import Claim, Drawing, Row, number
+from kaicep.bench.figures.claim import Claim, Drawing, Row, number, rows_titled, value
 from kaicep.bench.plot import Line, Panel, Point
-from kaicep.bench.table import Report, Table
+from kaicep.bench.table import Report
 
 __all__ = ["figure1", "figure2", "figure3", "figure4"]
 
@@ -16,7 +17,7 @@ _THRESHOLD = 30
 
 def figure1(report: Report) -> Drawing:
     """Throughput by the size of a window: (a) of time, (b) of a number of sequences."""
-    by_time, by_count = _table(report, "figure 1a"), _table(report, "figure 1b")
+    by_time, by_count = (rows_titled(report, f"(figure 1{part})") for part in "ab")
     a, b = _windows(by_time), _windows(by_count)
     said = "both engines between 4,000 and 10,000 (its axis), ETALIS above Esper"
     claims = [Claim(f"(a) window of {p.x:g} s", number(p.y, "events/s"), said, "6, test 1") for p in a.points]
@@ -34,8 +35,8 @@ def figure1(report: Report) -> Drawing:
     )
 
 
-def _windows(table: Table) -> Line:
-    return Line("kaicep", [Point(_leading(str(row["way"])), _value(row, "triples/s")) for row in table.rows])
+def _windows(rows: Sequence[Row]) -> Line:
+    return Line("kaicep", [Point(_leading(str(row["way"])), value(row, "triples/s")) for row in rows])
 
 
 def _leading(text: str) -> float:
@@ -46,10 +47,8 @@ def _leading(text: str) -> float:
 
 def figure2(report: Report) -> Drawing:
     """How long it takes to tell which of so many triples are of a class with 40,080 below it."""
-    rows = [row for row in _table(report, "figure 2").rows if _value(row, "triples") <= 20_000]
-    points = [
-        Point(_value(r, "triples"), _value(r, "triples") / _value(r, "triples/s") * 1_000) for r in rows
-    ]
+    rows = [row for row in rows_titled(report, "(figure 2)") if value(row, "triples") <= 20_000]
+    points = [Point(value(r, "triples"), value(r, "triples") / value(r, "triples/s") * 1_000) for r in rows]
     last = points[-1]
     return Drawing(
         [
@@ -82,7 +81,7 @@ def figure3(report: Report) -> Drawing:
             Line(
                 f"{count} agent{'s' * (count != 1)}",
                 [
-                    Point(_value(row, "locations"), _value(row, column), paper=_value(row, f"paper {column}"))
+                    Point(value(row, "locations"), value(row, column), paper=value(row, f"paper {column}"))
                     for row in table.rows
                     if row["agents"] == count
                 ],
@@ -112,8 +111,8 @@ def figure3(report: Report) -> Drawing:
 def figure4(report: Report) -> Drawing:
     """The difference of a reading from what was expected: (a) how often, (b) when the tsunami comes."""
     histogram, wave, found = report.tables
-    bars = Line("kaicep", [Point(f"{row['from mm']:+}", _value(row, "readings")) for row in histogram.rows])
-    difference = Line("difference", [Point(_value(r, "hours"), _value(r, "mm")) for r in wave.rows])
+    bars = Line("kaicep", [Point(f"{row['from mm']:+}", value(row, "readings")) for row in histogram.rows])
+    difference = Line("difference", [Point(value(r, "hours"), value(r, "mm")) for r in wave.rows])
     ends = (difference.points[0].x, difference.points[-1].x)
     limits = [
         Line("threshold" if side > 0 else "", [Point(x, side * _THRESHOLD) for x in ends], 1, 1)
@@ -136,11 +135,3 @@ def figure4(report: Report) -> Drawing:
             Claim("hours from the first of them to the last", number(facts["hours"]), "3 at most", "6"),
         ],
     )
-
-
-def _table(report: Report, part: str) -> Table:
-    return next(each for each in report.tables if f"({part})" in each.title)
-
-
-def _value(row: Row, column: str) -> float:
-    return float(row[column] or 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kaicep.bench.figures.claim import Claim, Drawing, Row, first, number
+from kaicep.bench.figures.claim import Claim, Drawing, Row, first, number, rows_titled, value
 from kaicep.bench.plot import Line, Panel, Point
 from kaicep.bench.table import Report
 
@@ -31,7 +31,7 @@ def figure8(report: Report) -> Drawing:
 
     The paper draws throughput over the rate of the input; of that, this is where each way stops keeping up.
     """
-    throughput, modules, _ = (table.rows for table in report.tables)
+    throughput, modules = (rows_titled(report, f"(figure 8{part})") for part in "ab")
     hosts = {
         "judge": "every event is asked about, as in the paper",
         "in process": "FILTERs first, as we run it",
@@ -42,7 +42,7 @@ def figure8(report: Report) -> Drawing:
             [
                 Point(
                     str(row["way"]),
-                    _value(row, "events/s"),
+                    value(row, "events/s"),
                     paper=_THROUGHPUT.get(str(row["way"])) if host == "judge" else None,
                 )
                 for row in throughput
@@ -52,7 +52,7 @@ def figure8(report: Report) -> Drawing:
         for host, text in hosts.items()
     ]
     judged = [row for row in modules if row["host"] == "judge"]
-    stacked = [Line(each, [Point(str(row["way"]), _value(row, each)) for row in judged]) for each in _MODULES]
+    stacked = [Line(each, [Point(str(row["way"]), value(row, each)) for row in judged]) for each in _MODULES]
     return Drawing(
         [
             Panel("(a) throughput", "way", "events/s", lines, "bars", "y"),
@@ -110,8 +110,8 @@ _STRATEGIES = ("hybrid", "replay", "rewrite")
 
 def figure9(report: Report) -> Drawing:
     """Query 5 after an outage: (a) the first match, (b) until caught up, (c) events a second meanwhile."""
-    (table,) = report.tables
-    rows = [row for row in table.rows if row["query"] == "query 5"]
+    both = rows_titled(report, "back after an outage")
+    rows = [row for row in both if row["query"] == "query 5"]
     panels = [
         Panel(
             "(a) first match", "outage, minutes", "seconds", _recovery(rows, "first match s", _FIRST), log="y"
@@ -132,12 +132,12 @@ def figure9(report: Report) -> Drawing:
             number(first(rows, column, {"strategy": strategy, "archive": archive, "outage min": outage}), "s")
         ]
     ]
-    return Drawing(panels, [*claims, _hybrid(rows), _rewriting(table.rows)])
+    return Drawing(panels, [*claims, _hybrid(rows), _rewriting(both)])
 
 
 def _hybrid(rows: Sequence[Row]) -> Claim:
     """The longest outage, by the strategy that we recommend."""
-    row = max((r for r in rows if r["strategy"] == "hybrid"), key=lambda r: _value(r, "events"))
+    row = max((r for r in rows if r["strategy"] == "hybrid"), key=lambda r: value(r, "events"))
     return Claim(
         f"(b) caught up, hybrid, archive of {row['archive']}, outage of {row['outage min']} min",
         number(row["caught up s"], "s"),
@@ -148,7 +148,7 @@ def _hybrid(rows: Sequence[Row]) -> Claim:
 
 def _rewriting(rows: Sequence[Row]) -> Claim:
     found = [r for r in rows if r["query"] == "query 7" and r["strategy"] == "rewrite"]
-    worst = max(found, key=lambda r: _value(r, "events"), default=None)
+    worst = max(found, key=lambda r: value(r, "events"), default=None)
     here = None if worst is None else f"{number(worst['caught up s'], 's')} for {worst['events']:,} events"
     return Claim("query 7 by rewriting alone", here, "more than 10 min even for short outages", "8.2")
 
@@ -160,9 +160,9 @@ def _recovery(rows: Sequence[Row], column: str, paper: dict[tuple[str, str, int]
         for dash, archive in enumerate(archives):
             points = [
                 Point(
-                    _value(row, "outage min"),
-                    _value(row, column),
-                    paper=paper.get((strategy, archive, int(_value(row, "outage min")))),
+                    value(row, "outage min"),
+                    value(row, column),
+                    paper=paper.get((strategy, archive, int(value(row, "outage min")))),
                 )
                 for row in rows
                 if row["strategy"] == strategy and row["archive"] == archive
@@ -170,7 +170,3 @@ def _recovery(rows: Sequence[Row], column: str, paper: dict[tuple[str, str, int]
             if points:
                 lines.append(Line(f"{strategy}, archive of {archive}", points, colour, dash))
     return lines
-
-
-def _value(row: Row, column: str) -> float:
-    return float(row[column] or 0)
