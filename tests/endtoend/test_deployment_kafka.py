@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import threading
 import uuid
@@ -15,13 +16,14 @@ import pytest
 from tests.endtoend.processes import kaicep, matches, spawn, wait_for, write
 from tests.servers import need
 
+from kaicep.archive.archive import Archive
 from kaicep.endtoend.config import load_config
 from kaicep.endtoend.deployment import Deployment
 
 need("confluent_kafka")
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
-KILLS = 3
+KILLS = int(os.environ.get("KAICEP_KILLS", "3"))
 RISE = (
     "SELECT ?a.k, ?b.x - ?a.x AS rise FROM (?a, s), (?b, s) WITHIN [2012-01-01, ) WHERE JOIN (?b.k = ?a.k) "
     "JOIN (?b.x - ?a.x > 800) SEQ (?a, ?b) WINDOW (?a, ?b, 5s)"
@@ -129,6 +131,9 @@ def test_killed_under_load_every_match_is_told(kafka: str, tmp_path: Path) -> No
     assert sorted(each["id"] for each in told) == ids
     assert [each["end"] for each in told] == sorted(each["end"] for each in told)
     assert sorted(set(topics.told())) == ids
+    archive = Archive(tmp_path / "state" / "archive")
+    held = sorted((each.part, each.seq) for each in archive.snapshot().events("s"))
+    assert held == [(part, seq) for part, lines in topics.sent.items() for seq in range(len(lines))]
 
 
 def test_what_the_broker_has_removed_is_told_and_the_rest_goes_on(

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from kaicep.endtoend.config import Config, read_token
-from kaicep.errors import Failure
+from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.server.service import ADDRESS
 
 __all__ = ["Client"]
@@ -40,6 +40,10 @@ class Client:
         found: dict[str, Any] = json.loads(with_body.read())
         return found
 
+    def register(self, name: str, language: str, text: str) -> None:
+        """Registers a query, or another text of it; a `Mistake` with what is wrong with it."""
+        self._ask(f"/queries/{quote(name, safe='')}?language={language}", text.encode()).read()
+
     def matches(self, query: str, last: int) -> Iterator[str]:
         """The matches of a query as lines of JSON, the last ones so far first, until the deployment stops."""
         answer = self._ask(f"/queries/{quote(query, safe='')}/matches?last={last}")
@@ -53,17 +57,19 @@ class Client:
             elif name == "data" and kind == "end":
                 return
 
-    def _ask(self, path: str) -> http.client.HTTPResponse:
+    def _ask(self, path: str, body: bytes | None = None) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection(self._url.hostname or "", self._url.port, timeout=_PATIENCE)
         try:
-            connection.request("GET", path, headers=self._headers)
+            connection.request("GET" if body is None else "POST", path, body, self._headers)
             answer = connection.getresponse()
         except OSError:
             raise self._absent() from None
-        if answer.status != 200:
+        if answer.status not in (200, 201):
             try:
                 reason = json.loads(answer.read())["error"]
             except (ValueError, KeyError):
                 reason = f"it answered {answer.status}"
+            if answer.status == 400:
+                raise Mistake(Diagnostic(str(reason).removeprefix("error: ")))
             raise Failure(str(reason))
         return answer
