@@ -325,6 +325,12 @@ class TestFilesOfOthers:
             table.commit_files(self.written(table, readings(0, 5)), {0: (0, 5)})
         assert held(tmp_path) == readings(0, 3)
 
+    def test_hold_what_they_cover(self, tmp_path: Path) -> None:
+        table = meter(tmp_path)
+        with pytest.raises(Failure, match="positions 0 to 4 of part 0, and shall cover 0 to 2"):
+            table.commit_files(self.written(table, readings(0, 5)), {0: (0, 3)})
+        assert held(tmp_path) == []
+
     def test_of_other_columns_are_refused(self, tmp_path: Path) -> None:
         import pyarrow
         import pyarrow.parquet

@@ -112,7 +112,7 @@ def taken(path: Path, first: int = 0) -> tuple[list[tuple[int, dict[str, object]
     dead: list[DeadLetter] = []
     position = first
     for each in stretches(FORM, SCHEMA, 3, path, first):
-        assert each.first <= position < each.after
+        assert each.first == position < each.after
         position = each.after
         columns = read_stretch(each, FORM, SCHEMA)
         events += pairs(columns)

@@ -79,7 +79,11 @@ def _write(folder: Path, rows: pyarrow.Table, before: Sequence[DataFile]) -> Dat
     name = f"{uuid4().hex}-{len(before):04d}.parquet"
     try:
         with (folder / name).open("wb") as file:
-            pyarrow.parquet.write_table(rows, file, compression="zstd", row_group_size=_GROUP)
+            # Numbers hardly repeat; a dictionary of them would be made for nothing.
+            words = [each.name for each in rows.schema if pyarrow.types.is_string(each.type)]
+            pyarrow.parquet.write_table(
+                rows, file, compression="zstd", row_group_size=_GROUP, use_dictionary=words
+            )
             file.flush()
             # A commit must not outlive the rows that it speaks of.
             os.fsync(file.fileno())

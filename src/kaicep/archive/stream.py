@@ -28,7 +28,7 @@ from kaicep.plan.events import Event
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Appended", "StreamTable"]
+__all__ = ["Appended", "Overtaken", "StreamTable", "conforming", "marked"]
 
 _TIME = "kaicep.time"
 
@@ -40,6 +40,10 @@ class Appended:
     rows: int
     late: int
     version: int
+
+
+class Overtaken(Failure):
+    """Another writer has appended some of what these files hold; nothing was changed."""
 
 
 class StreamTable:
@@ -89,6 +93,8 @@ class StreamTable:
         source behind each part, which may not change. Rows further than `lateness` behind the newest of
         their part are marked late; marks that they have stay.
         """
+        import pyarrow
+
         covered, named = _by_text(ranges), _by_text(sources or {})
 
         def once() -> Appended:
@@ -99,9 +105,13 @@ class StreamTable:
                 moved(self.stream, state, {}, {}, named)
                 return Appended(0, 0, self.table.version)
             if shape is not None:
-                self._widen(shape)
-            made = self._conforming(rows)
-            kept, newest = _marked(_within(made, new), state.newest, lateness)
+                self.widen(shape)
+            made = (
+                conforming(self.stream, rows, self.table.schema)
+                if isinstance(rows, pyarrow.Table)
+                else rows_of(rows, self.shape).select(self.table.schema.names)
+            )
+            kept, newest = marked(_within(made, new), state.newest, lateness)
             after = moved(self.stream, state, new, newest, named)
             files = self._written(kept)
             try:
@@ -140,22 +150,22 @@ class StreamTable:
                 return Appended(0, 0, self.table.version)
             for part, (held, _) in new.items():
                 if covered[part][0] != held or new.keys() != covered.keys():
-                    raise Failure(
+                    raise Overtaken(
                         f"{self.stream}: the archive holds part {part} up to position {held}; files that "
                         f"begin at {covered[part][0]} hold some of it again, and cannot be cut"
                     )
             if shape is not None:
-                self._widen(shape)
+                self.widen(shape)
             files = [measured(self.table.folder, each) for each in names]
             self._check(names)
-            newest, late = self._summary(names)
+            newest, late = self._summary(names, covered)
             after = moved(self.stream, state, new, newest, named)
             self.table.commit(after, files)
             return Appended(sum(each.rows for each in files), late, self.table.version)
 
         return attempts(self.stream, once)
 
-    def _widen(self, shape: Shape) -> None:
+    def widen(self, shape: Shape) -> None:
         """Adds the attributes that the table does not have."""
         held = self.shape
         wanted = extended(self.stream, held, shape)
@@ -165,26 +175,6 @@ class StreamTable:
                 each for each in arrow_schema(wanted) if each.name not in (*self.table.schema.names, *known)
             ]
             self.table.add_columns(new)
-
-    def _conforming(self, rows: pyarrow.Table | Sequence[Event]) -> pyarrow.Table:
-        """The rows with exactly the columns of the table."""
-        import pyarrow
-
-        schema = self.table.schema
-        if not isinstance(rows, pyarrow.Table):
-            return rows_of(rows, self.shape).select(schema.names)
-        unknown = [each for each in rows.column_names if each not in schema.names]
-        if unknown:
-            raise Mistake(Diagnostic(f"{self.stream}: the archive has no column {unknown[0]}"))
-        columns = [
-            rows.column(each.name).cast(each.type)
-            if each.name in rows.column_names
-            else pyarrow.repeat(
-                pyarrow.scalar(False if each.name == LATE else None, each.type), rows.num_rows
-            )
-            for each in schema
-        ]
-        return pyarrow.Table.from_arrays(columns, schema=schema)
 
     def _written(self, rows: pyarrow.Table) -> list[DataFile]:
         try:
@@ -209,19 +199,48 @@ class StreamTable:
                         )
                     )
 
-    def _summary(self, names: Sequence[str]) -> tuple[dict[str, int], int]:
-        """The largest time of each part in some files, and how many of their rows are late."""
+    def _summary(self, names: Sequence[str], covered: Ranges) -> tuple[dict[str, int], int]:
+        """The largest time of each part in some files, and how many of their rows are late.
+
+        Rows whose positions are not covered are refused.
+        """
         import pyarrow
         import pyarrow.dataset
 
         if not names:
             return {}, 0
         paths = [str(self.table.folder / each) for each in names]
-        rows = pyarrow.dataset.dataset(paths, format="parquet").to_table([TS, PART, LATE])
-        most = rows.group_by(PART).aggregate([(TS, "max")])
-        times = most.column(f"{TS}_max").cast(pyarrow.int64()).to_pylist()
-        late = _count(rows.column(LATE))
-        return dict(zip(map(str, most.column(PART).to_pylist()), times, strict=True)), late
+        rows = pyarrow.dataset.dataset(paths, format="parquet").to_table([TS, PART, SEQ, LATE])
+        found = rows.group_by(PART).aggregate([(TS, "max"), (SEQ, "min"), (SEQ, "max")])
+        newest: dict[str, int] = {}
+        columns = [found.column(name) for name in (PART, f"{TS}_max", f"{SEQ}_min", f"{SEQ}_max")]
+        for part, ts, first, last in zip(
+            *(each.cast(pyarrow.int64()).to_pylist() for each in columns), strict=True
+        ):
+            begin, after = covered.get(str(part), (0, 0))
+            if not begin <= first <= last < after:
+                raise Failure(
+                    f"{self.stream}: the files hold positions {first} to {last} of part {part}, and shall "
+                    f"cover {begin} to {after - 1}"
+                )
+            newest[str(part)] = ts
+        return newest, _count(rows.column(LATE))
+
+
+def conforming(stream: str, rows: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
+    """The rows with exactly the columns of a table."""
+    import pyarrow
+
+    unknown = [each for each in rows.column_names if each not in schema.names]
+    if unknown:
+        raise Mistake(Diagnostic(f"{stream}: the archive has no column {unknown[0]}"))
+    columns = [
+        rows.column(each.name).cast(each.type)
+        if each.name in rows.column_names
+        else pyarrow.repeat(pyarrow.scalar(False if each.name == LATE else None, each.type), rows.num_rows)
+        for each in schema
+    ]
+    return pyarrow.Table.from_arrays(columns, schema=schema)
 
 
 def _count(marks: pyarrow.ChunkedArray) -> int:
@@ -249,10 +268,13 @@ def _within(rows: pyarrow.Table, new: Ranges) -> pyarrow.Table:
     return rows.filter(mask)
 
 
-def _marked(
+def marked(
     rows: pyarrow.Table, newest: Mapping[str, int], lateness: int | None
 ) -> tuple[pyarrow.Table, dict[str, int]]:
-    """The rows with their late marks, and the largest time of each part."""
+    """The rows with their late marks, and the largest time of each part.
+
+    `newest` has the largest time of each part before them; a part that it does not mention begins here.
+    """
     import numpy
     import pyarrow
 

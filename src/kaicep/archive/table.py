@@ -93,6 +93,11 @@ class Table:
         return int(self._delta.version())
 
     @property
+    def id(self) -> str:
+        """What tells it from every other table, also from one that is made in its place."""
+        return str(self._delta.metadata().id)
+
+    @property
     def schema(self) -> pyarrow.Schema:
         """Its columns."""
         import pyarrow

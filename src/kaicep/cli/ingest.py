@@ -1,11 +1,12 @@
-"""`kaicep ingest`: files into an archive, each record once."""
+"""`kaicep ingest`: files and topics into an archive, each record once."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,13 +15,19 @@ import typer
 from kaicep.cli.arguments import Annotations, Streams, duration, files, named_streams
 from kaicep.cli.guard import say
 from kaicep.cli.progress import progress
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Diagnostic, Mistake, did_you_mean
 
 if TYPE_CHECKING:
+    from kaicep.archive.archive import Archive
     from kaicep.connectors.shape import Form
     from kaicep.endtoend.ingest import Ingested
+    from kaicep.endtoend.taking import Origin
 
 __all__ = ["ingest"]
+
+_HOSTS = ("inprocess", "spark")
+_KAFKA = "kafka://"
+_EVERY = 1.0
 
 
 def ingest(
@@ -46,15 +53,25 @@ def ingest(
             help="Where records go, besides the archive, that cannot be read.",
         ),
     ] = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="|".join(_HOSTS), help="Who reads and writes.")
+    ] = "inprocess",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with what comes, until interrupted.")
+    ] = False,
 ) -> None:
-    """Append files to an archive, each record once.
+    """Append files or a Kafka topic to an archive, each record once.
 
     What it holds already does not come in again. The archive is made where there is
     none. Run it again whenever files have grown or new ones have come.
 
+    A topic is written kafka://SERVER:PORT/TOPIC in the place of a file.
+
     Example: kaicep ingest --stream air=air.jsonl --archive morning
     """
-    streams = named_streams(stream or ())
+    streams = _origins(stream or ())
+    if host not in _HOSTS:
+        raise Mistake(Diagnostic(f"--host {host}: there is no such host", hint=did_you_mean(host, _HOSTS)))
     if not streams:
         raise Mistake(Diagnostic("no stream is given", hint="such as --stream NAME=FILE.jsonl"))
     if archive is None:
@@ -64,12 +81,12 @@ def ingest(
 
     from kaicep.cli.output import atomic, json_line, refuse_overwriting
 
-    inputs = [*annotations, *(path for _, path in streams)]
+    inputs = [*annotations, *(each for _, each in streams if isinstance(each, Path))]
     refuse_overwriting({"--dead-letters": dead_letters} if dead_letters else {}, inputs)
     with ExitStack() as stack:
         target = stack.enter_context(atomic(dead_letters, "--dead-letters")) if dead_letters else None
         started = time.monotonic()
-        done = _ingested(archive, streams, annotations, allowed)
+        done = _ingested(archive, streams, annotations, allowed, host, follow)
         seconds = time.monotonic() - started
         if target is not None:
             target.writelines(json_line(each.to_dict()) for some in done for each in some.dead)
@@ -77,26 +94,110 @@ def ingest(
         say(note)
 
 
+def _origins(given: Sequence[str]) -> list[tuple[str, Origin]]:
+    """The streams of `NAME=FILE` and `NAME=kafka://SERVERS/TOPIC`."""
+    found: list[tuple[str, Origin]] = []
+    for (name, path), text in zip(named_streams(given), given, strict=True):
+        place = text.partition("=")[2]
+        if not place.startswith(_KAFKA):
+            found.append((name, path))
+            continue
+        from kaicep.connectors.sources.kafka import KafkaOptions
+
+        servers, _, topic = place.removeprefix(_KAFKA).partition("/")
+        if not servers or not topic or "/" in topic:
+            hint = f"such as {name}=kafka://broker:9092/{name}"
+            raise Mistake(Diagnostic(f"--stream {text}: servers and a topic are needed", hint=hint))
+        found.append((name, KafkaOptions(servers, topic)))
+    return found
+
+
 def _ingested(
-    archive: Path, streams: Sequence[tuple[str, Path]], annotations: Sequence[Path], lateness: int | None
+    archive: Path,
+    streams: Sequence[tuple[str, Origin]],
+    annotations: Sequence[Path],
+    lateness: int | None,
+    host: str,
+    follow: bool,
 ) -> list[Ingested]:
-    """Reads everything, with a bar that follows the bytes of the streams."""
+    """Reads everything, with a bar that follows the bytes of the files; or a line now and then."""
     from kaicep.archive.archive import Archive
     from kaicep.connectors.files import files_of
     from kaicep.connectors.records import watching
-    from kaicep.endtoend.ingest import ingest as append
+    from kaicep.endtoend.ingest import Ingested
 
-    total = sum(file.stat().st_size for name, path in streams for file in files_of(name, path))
+    paths = [(name, each) for name, each in streams if isinstance(each, Path)]
+    if not follow:
+        total = sum(file.stat().st_size for name, path in paths for file in files_of(name, path))
+    forms = _forms([name for name, _ in streams], annotations)
+    append = _appender(host, Archive(archive), lateness, follow)
+    done = {name: Ingested(name) for name, _ in streams}
+    if follow:
+        try:
+            while True:
+                for name, origin in streams:
+                    done[name] = _added(done[name], append(forms[name], origin))
+                time.sleep(_EVERY)
+        except KeyboardInterrupt:
+            return list(done.values())
     read: dict[Path, int] = {}
-    with progress("ingesting", total) as advance:
+    with progress("ingesting", total or None) as advance:
 
-        def follow(path: Path, position: int) -> None:
+        def moved(path: Path, position: int) -> None:
             read[path] = position
             advance(sum(read.values()))
 
-        with watching(follow):
-            forms = _forms([name for name, _ in streams], annotations)
-            return [append(Archive(archive), forms[name], path, lateness) for name, path in streams]
+        with watching(moved):
+            return [append(forms[name], origin) for name, origin in streams]
+
+
+def _added(before: Ingested, new: Ingested) -> Ingested:
+    return replace(
+        new, rows=before.rows + new.rows, late=before.late + new.late, dead=(*before.dead, *new.dead)
+    )
+
+
+def _appender(
+    host: str, archive: Archive, lateness: int | None, follow: bool
+) -> Callable[[Form, Origin], Ingested]:
+    """What takes a stream in, in this process or by Spark, and tells how it goes."""
+    speaking = _Speaking(follow)
+    if host == "spark":
+        from kaicep.endtoend.spark_ingest import ingest as by_spark
+        from kaicep.hosts.spark.session import own_session
+
+        spark = own_session()
+        return lambda form, origin: by_spark(
+            spark, archive, form, origin, lateness, speaking.batch, speaking.trouble, follow
+        )
+    from kaicep.endtoend.ingest import ingest as append
+
+    return lambda form, origin: append(
+        archive, form, origin, lateness, speaking.batch, speaking.trouble, follow
+    )
+
+
+class _Speaking:
+    """Says how it goes: of a topic and of what is followed now and then, of trouble once."""
+
+    def __init__(self, follow: bool) -> None:
+        self._follow = follow
+        self._since = self._said = time.monotonic()
+        self._trouble = ""
+
+    def batch(self, done: Ingested) -> None:
+        """Some rows more."""
+        now = time.monotonic()
+        if now - self._said >= _EVERY and (self._follow or done.behind is not None):
+            behind = f", {done.behind:,} behind" if done.behind is not None else ""
+            say(f"{done.stream}: {done.rows:,} new, {done.rows / (now - self._since):,.0f}/s{behind}")
+            self._said = now
+
+    def trouble(self, text: str) -> None:
+        """Something is waited for."""
+        if text != self._trouble:
+            say(text)
+        self._trouble = text
 
 
 def _forms(streams: Sequence[str], annotations: Sequence[Path]) -> dict[str, Form]:

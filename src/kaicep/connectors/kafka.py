@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kaicep.connectors.options import Variable, secret
+from kaicep.connectors.records import Record, json_object
 from kaicep.errors import Diagnostic, Mistake
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-__all__ = ["Setting", "client_settings", "is_gone", "is_passing"]
+__all__ = ["Setting", "client_settings", "is_gone", "is_passing", "kafka_record"]
 
 Setting = str | int | float | bool
 """A setting of librdkafka."""
@@ -41,6 +42,19 @@ def client_settings(
     hidden = {name: secret(variable, where) for name, variable in secrets.items()}
     # Errors come by callback; librdkafka would also print them.
     return {"log_level": 0, "reconnect.backoff.max.ms": 2_000, **settings, **hidden, **own}
+
+
+def kafka_record(topic: str, part: int, seq: int, value: bytes | None) -> Record:
+    """The record of a message, good or bad.
+
+    >>> kafka_record("t", 0, 7, None).reason
+    'it has no value, only a key'
+    """
+    file = f"{topic}/{part}"
+    if value is None:
+        return Record(part, seq, seq + 1, file, None, "", "it has no value, only a key")
+    fields, reason = json_object(value)
+    return Record(part, seq, seq + 1, file, fields, value.decode(errors="replace"), reason)
 
 
 def is_gone(error: KafkaError) -> bool:

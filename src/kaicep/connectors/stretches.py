@@ -6,7 +6,7 @@ in positions. So the number of a line is known before anybody has read what is i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -30,7 +30,7 @@ from kaicep.plan.events import Event
 if TYPE_CHECKING:
     import numpy
 
-__all__ = ["BYTES", "ROWS", "Stretch", "covered_by", "gathered", "read_events", "read_stretch", "stretches"]
+__all__ = ["BYTES", "ROWS", "Stretch", "read_events", "read_stretch", "stretches"]
 
 BYTES = 16_000_000
 """So much text is in one stretch, about."""
@@ -59,6 +59,7 @@ class Stretch:
     size: int = 0
     line: int = 1
     header: tuple[str, ...] = ()
+    blank: int = 0  # so many blank rows stand at the offset, before the first position
 
 
 def stretches(
@@ -77,27 +78,6 @@ def stretches(
             yield from _of_json(form, part, path, first, growing)
     except OSError as error:
         raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
-
-
-def gathered(found: Iterable[Stretch], most: int) -> Iterator[list[Stretch]]:
-    """Stretches in groups of so many positions, about: small files are not worth a commit each."""
-    group: list[Stretch] = []
-    for each in found:
-        group.append(each)
-        if sum(some.after - some.first for some in group) >= most:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def covered_by(group: Iterable[Stretch]) -> dict[int, tuple[int, int]]:
-    """The positions of each part that a group of stretches covers."""
-    found: dict[int, tuple[int, int]] = {}
-    for each in group:
-        first, after = found.get(each.part, (each.first, each.after))
-        found[each.part] = min(first, each.first), max(after, each.after)
-    return found
 
 
 def read_stretch(stretch: Stretch, form: Form, schema: Schema) -> Columns:
@@ -179,11 +159,17 @@ def _of_rows(form: Form, begin: Stretch, first: int, growing: bool) -> Iterator[
         if cursor.seq <= first:
             start = replace(begin, first=cursor.seq, offset=cursor.offset, line=cursor.line)
         elif cursor.offset - start.offset >= BYTES and cursor.seq > first:
-            yield replace(start, after=cursor.seq, size=cursor.offset - start.offset)
+            yield _ended(start, first, cursor)
             start = replace(begin, first=cursor.seq, offset=cursor.offset, line=cursor.line)
     _reaches(form, path, first, cursor.seq)
     if cursor.seq > max(start.first, first):
-        yield replace(start, after=cursor.seq, size=cursor.offset - start.offset)
+        yield _ended(start, first, cursor)
+
+
+def _ended(start: Stretch, first: int, cursor: Cursor) -> Stretch:
+    blank = max(0, first - start.first)
+    size = cursor.offset - start.offset
+    return replace(start, first=start.first + blank, after=cursor.seq, size=size, blank=blank)
 
 
 def _from(stretch: Stretch, first: int, ends: numpy.ndarray[Any, Any]) -> Stretch:
@@ -279,7 +265,8 @@ def _read_lines(stretch: Stretch, shaper: Shaper, block: bytes) -> Columns:
 def read_events(stretch: Stretch, form: Form, schema: Schema) -> tuple[list[Event], list[DeadLetter]]:
     """The events of a stretch one by one, and the dead letters: slow, and for every kind of stream."""
     path = Path(stretch.file)
-    cursor = Cursor(stretch.offset, stretch.first, stretch.line, list(stretch.header) or None)
+    begin = stretch.first - stretch.blank
+    cursor = Cursor(stretch.offset, begin, stretch.line, list(stretch.header) or None)
     if path.suffix.lower() == ".parquet":
         records = read_parquet(form.stream, stretch.part, path, stretch.first)
     elif path.suffix.lower() == ".csv":

@@ -1,4 +1,4 @@
-"""Files and topics into the archive: what is not there yet, each record once, and what cannot be read beside it."""
+"""Files and topics into the archive: what is not there yet, each record once, and what cannot be read."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class Ingested:
     late: int = 0
     dead: tuple[DeadLetter, ...] = ()
     positions: Mapping[int, int] = field(default_factory=dict)
+    behind: int | None = None
+    """How many records are still to come, where the source can tell."""
 
     def plus(self, rows: int, late: int, dead: Sequence[DeadLetter]) -> Ingested:
         """With one more batch."""
@@ -41,14 +43,15 @@ def ingest(
     lateness: int | None = None,
     tell: Callable[[Ingested], None] = lambda done: None,
     waiting: Callable[[str], None] = lambda trouble: None,
+    growing: bool = False,
 ) -> Ingested:
     """Appends the records of files, or of a topic up to its end, that the archive does not hold yet.
 
     Types that the archive has are kept: a value that does not fit is a bad record, as anywhere else. A new
     attribute is taken in where it is declared, or appears at the beginning of a file that is new. `tell`
-    hears of every batch, `waiting` of a broker that is down.
+    hears of every batch, `waiting` of a broker that is down. With `growing`, half a line waits for the rest.
     """
-    plan = planned(archive, form, origin, waiting)
+    plan = planned(archive, form, origin, waiting, growing)
     if plan is None:
         return Ingested(form.stream)
     done = Ingested(form.stream, positions=plan.held)
@@ -57,7 +60,10 @@ def ingest(
         covered = covered_by(group, done.positions)
         archive.dead_letters.append(form.stream, [each.to_dict() for each in dead], covered)
         added = plan.table.append(rows, covered, plan.shape, lateness, plan.sources)
-        done = replace(done.plus(added.rows, added.late, dead), positions=plan.table.positions)
+        positions = plan.table.positions
+        done = replace(
+            done.plus(added.rows, added.late, dead), positions=positions, behind=plan.behind(positions)
+        )
         tell(done)
     return done
 

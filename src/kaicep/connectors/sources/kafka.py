@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from kaicep.connectors.contract import Batch, Guarantee, Lost, Position, Source, read_position
-from kaicep.connectors.kafka import Setting, client_settings, is_gone, is_passing
+from kaicep.connectors.kafka import Setting, client_settings, is_gone, is_passing, kafka_record
 from kaicep.connectors.options import Count, Variable
-from kaicep.connectors.records import Record, json_object
+from kaicep.connectors.records import Record
 from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper
 from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
 
@@ -156,12 +156,8 @@ class KafkaSource(Source):
         return (self._record(message),)
 
     def _record(self, message: Message) -> Record:
-        part, seq, value = message.partition() or 0, message.offset() or 0, message.value()
-        file = f"{self._options.topic}/{part}"
-        if value is None:
-            return Record(part, seq, seq + 1, file, None, "", "it has no value, only a key")
-        fields, reason = json_object(value)
-        return Record(part, seq, seq + 1, file, fields, value.decode(errors="replace"), reason)
+        place = message.partition() or 0, message.offset() or 0
+        return kafka_record(self._options.topic, *place, message.value())
 
     def _ended(self) -> bool:
         """Whether a finite topic was read up to what was its end."""

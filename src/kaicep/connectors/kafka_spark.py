@@ -1,0 +1,256 @@
+"""A Kafka topic as a DataFrame, by a Python data source over confluent-kafka: no jar is needed.
+
+The columns are `part` (the partition), `seq` (the offset), `key` and `value`. Where Spark's own connector is
+on the class path it reads instead, and the columns hold the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from kaicep.connectors.contract import read_position
+from kaicep.connectors.kafka_offsets import Offsets, offsets_of, read_offsets, topic_ends
+from kaicep.connectors.sources.kafka import KafkaOptions
+from kaicep.errors import Diagnostic, Failure, Mistake
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["FORMAT", "KafkaRecords", "connector_for", "kafka_frame", "kafka_stream"]
+
+FORMAT = "kaicep-kafka"
+"""The name of the data source."""
+
+_WHERE = "Spark"
+
+
+@dataclass
+class _Partition(InputPartition):
+    part: int
+    first: int
+    after: int
+
+
+class KafkaRecords(DataSource):
+    """The records of a topic.
+
+    Options: `servers`, `topic`; `starting` and `ending`, offsets by partition as JSON (the end is not
+    included); `maxOffsetsPerTrigger`; `settings` of librdkafka as JSON.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What it is called in `spark.read.format`."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """The columns."""
+        return "part int, seq bigint, key binary, value binary"
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """For a table."""
+        return _Reader(self.options)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        """For a stream."""
+        return _StreamReader(self.options)
+
+
+class _Topic:
+    """What both readers have in common."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        for name in ("servers", "topic"):
+            if not options.get(name):
+                raise Mistake(Diagnostic(f"{FORMAT}: the option {name} is missing"))
+        self.options = KafkaOptions(
+            options["servers"], options["topic"], settings=json.loads(options.get("settings", "{}"))
+        )
+        self.starting = read_position(json.loads(options.get("starting", "{}")))
+        self.ending = read_position(json.loads(options.get("ending", "{}")))
+        self.most = int(options["maxOffsetsPerTrigger"]) if "maxOffsetsPerTrigger" in options else None
+
+    def pieces(self, first: Mapping[int, int], ends: Mapping[int, tuple[int, int]]) -> list[InputPartition]:
+        """The stretches between two offsets of every partition."""
+        found = offsets_of(self.options, _WHERE, ends, first)
+        return [_Partition(each.part, each.first, each.after) for each in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """The records of a stretch."""
+        import pyarrow
+
+        assert isinstance(partition, _Partition)
+        wanted = Offsets(partition.part, partition.first, partition.after)
+        for each in read_offsets(self.options, _WHERE, wanted):
+            columns = {
+                "part": pyarrow.array([each.part] * len(each.seq), pyarrow.int32()),
+                "seq": pyarrow.array(each.seq, pyarrow.int64()),
+                "key": pyarrow.array(each.keys, pyarrow.binary()),
+                "value": pyarrow.array(each.values, pyarrow.binary()),
+            }
+            yield pyarrow.RecordBatch.from_pydict(columns)
+
+
+class _Reader(_Topic, DataSourceReader):
+    """A table: up to `ending`, else up to what is the end when it is read."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        ends = topic_ends(self.options, _WHERE)
+        if self.ending:
+            for part, after in self.ending.items():
+                if after > ends.get(part, (0, 0))[1]:
+                    raise Failure(
+                        f"topic {self.options.topic}, partition {part} ends at {ends.get(part, (0, 0))[1]}, "
+                        f"and was to be read up to {after}"
+                    )
+            ends = {part: (ends[part][0], after) for part, after in self.ending.items()}
+        return self.pieces({part: at for part, at in self.starting.items() if part in ends}, ends)
+
+
+class _StreamReader(_Topic, DataSourceStreamReader):
+    """A stream. Its offsets carry the name of the topic: a checkpoint of another one is refused."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        starts = {part: low for part, (low, _) in topic_ends(self.options, _WHERE).items()}
+        return self._offset({**starts, **self.starting})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self.most) if self.most else ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        first = self._positions(start)
+        ends = topic_ends(self.options, _WHERE)
+        behind = {part: high - first.get(part, low) for part, (low, high) in ends.items()}
+        after = {part: high for part, (_, high) in ends.items()}
+        if isinstance(limit, ReadMaxRows) and sum(behind.values()) > limit.max_rows:
+            share = max(1, limit.max_rows // max(1, sum(each > 0 for each in behind.values())))
+            after = {part: min(high, first.get(part, low) + share) for part, (low, high) in ends.items()}
+        for part, at in first.items():
+            if after.get(part, -1) < at:  # said by `partitions`, in full
+                return self._offset({**after, part: at})
+        return self._offset(after)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, after = self._positions(start), self._positions(end)
+        if first == after:
+            return []
+        ends = topic_ends(self.options, _WHERE)
+        for part, (_, high) in ends.items():
+            if first.get(part, 0) > high:
+                return self.pieces(first, ends)  # which tells that the topic is another one
+        known = {part: (low, after[part]) for part, (low, _) in ends.items() if part in after}
+        return self.pieces(first, known)
+
+    def _offset(self, positions: Mapping[int, int]) -> dict[str, Any]:
+        return {"topic": self.options.topic, "next": {str(part): at for part, at in positions.items()}}
+
+    def _positions(self, offset: Mapping[str, Any]) -> dict[int, int]:
+        if offset.get("topic") != self.options.topic:
+            raise Failure(
+                f"the checkpoint is of topic {offset.get('topic')}, and the stream reads "
+                f"{self.options.topic}: give each stream a checkpoint of its own"
+            )
+        return read_position(offset["next"])
+
+
+# --- one way or the other -----------------------------------------------------------------------------
+
+
+def connector_for(spark: SparkSession, options: KafkaOptions) -> bool:
+    """Whether Spark's own connector is on the class path and can be told what is wanted.
+
+    Settings are those of librdkafka, whose names Spark's connector does not know.
+    """
+    from pyspark.errors import PySparkException
+
+    if options.settings or options.secrets:
+        return False
+    try:
+        spark.read.format("kafka").options(
+            **{"kafka.bootstrap.servers": options.servers, "subscribe": options.topic}
+        ).load()
+    except PySparkException as error:
+        if error.getCondition() in ("DATA_SOURCE_NOT_FOUND", "_LEGACY_ERROR_TEMP_2096") or (
+            "Failed to find" in str(error)
+        ):
+            return False
+        raise
+    return True
+
+
+def kafka_frame(
+    spark: SparkSession,
+    options: KafkaOptions,
+    starting: Mapping[int, int] | None = None,
+    ending: Mapping[int, int] | None = None,
+    pieces: int = 1,
+) -> DataFrame:
+    """The records of a topic as a table; without offsets, from the oldest to what is the end by then."""
+    if not connector_for(spark, options):
+        return spark.read.format(_registered(spark)).options(**_own(options, starting, ending)).load()
+    reader = spark.read.format("kafka").options(**_theirs(options, starting), minPartitions=str(pieces))
+    if ending:
+        reader = reader.option("endingOffsets", _by_topic(options, ending))
+    return _named(reader.load())
+
+
+def kafka_stream(
+    spark: SparkSession,
+    options: KafkaOptions,
+    starting: Mapping[int, int] | None = None,
+    most: int | None = None,
+) -> DataFrame:
+    """The records of a topic as a stream, at most so many in a micro-batch."""
+    limit = {"maxOffsetsPerTrigger": str(most)} if most else {}
+    if not connector_for(spark, options):
+        given = {**_own(options, starting, None), **limit}
+        return spark.readStream.format(_registered(spark)).options(**given).load()
+    return _named(spark.readStream.format("kafka").options(**_theirs(options, starting), **limit).load())
+
+
+def _registered(spark: SparkSession) -> str:
+    spark.dataSource.register(KafkaRecords)
+    return FORMAT
+
+
+def _own(
+    options: KafkaOptions, starting: Mapping[int, int] | None, ending: Mapping[int, int] | None
+) -> dict[str, str]:
+    if options.secrets:
+        hint = "give the workers their settings by librdkafka's own means"
+        raise Mistake(Diagnostic("a DataFrame of a topic takes no secrets", hint=hint))
+    return {
+        "servers": options.servers,
+        "topic": options.topic,
+        "settings": json.dumps(dict(options.settings)),
+        "starting": json.dumps({str(part): at for part, at in (starting or {}).items()}),
+        "ending": json.dumps({str(part): at for part, at in (ending or {}).items()}),
+    }
+
+
+def _theirs(options: KafkaOptions, starting: Mapping[int, int] | None) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": options.servers,
+        "subscribe": options.topic,
+        "startingOffsets": _by_topic(options, starting) if starting else "earliest",
+        "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": "true",
+    }
+
+
+def _by_topic(options: KafkaOptions, offsets: Mapping[int, int]) -> str:
+    return json.dumps({options.topic: {str(part): at for part, at in offsets.items()}})
+
+
+def _named(frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    place = sf.col("partition").alias("part"), sf.col("offset").alias("seq")
+    return frame.select(*place, "key", "value")

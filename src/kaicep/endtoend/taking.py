@@ -1,0 +1,267 @@
+"""What is to be taken into the archive: files or a topic, in pieces that anybody can read by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kaicep.archive.archive import Archive
+from kaicep.archive.columns import PART, SEQ, TS, Shape, rows_of
+from kaicep.archive.stream import StreamTable
+from kaicep.connectors.columnar import Columns, json_columns
+from kaicep.connectors.files import SUFFIXES, parts_of
+from kaicep.connectors.kafka import kafka_record
+from kaicep.connectors.kafka_offsets import Offsets, Records, offsets_of, read_offsets, topic_ends
+from kaicep.connectors.parts import remember
+from kaicep.connectors.records import Record
+from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
+from kaicep.connectors.sources.files import FileOptions, FileSource
+from kaicep.connectors.sources.kafka import KafkaOptions, KafkaSource
+from kaicep.connectors.stretches import Stretch, read_events, read_stretch, stretches
+from kaicep.errors import Failure
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Origin", "Piece", "Plan", "covered_by", "gathered", "planned", "rows_of_piece", "rows_of_records"]
+
+Origin = Path | KafkaOptions
+"""Where a stream comes from: a file or a folder, or a topic."""
+
+Piece = Stretch | Offsets
+"""A stretch of one part."""
+
+_MAGIC = b"PAR1"
+Waiting = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be read of a stream, and where it goes."""
+
+    form: Form
+    schema: Schema
+    origin: Origin
+    table: StreamTable
+    held: Mapping[int, int]
+    sources: Mapping[int, str]
+    pieces: Iterator[Piece]
+    ends: Mapping[int, int] | None = None
+    """The position after the last of each part, where that is known before it is read: of a topic."""
+
+    def behind(self, positions: Mapping[int, int]) -> int | None:
+        """How many records lie beyond the positions, where the source can tell."""
+        if self.ends is None:
+            return None
+        return sum(max(0, end - positions.get(part, 0)) for part, end in self.ends.items())
+
+    @property
+    def shape(self) -> Shape:
+        """The rows as the archive has them."""
+        return _shape(self.form, self.schema)
+
+
+def planned(
+    archive: Archive,
+    form: Form,
+    origin: Origin,
+    waiting: Waiting = lambda trouble: None,
+    growing: bool = False,
+) -> Plan | None:
+    """Looks at the source and at the archive, whose table is made where there is none.
+
+    `waiting` hears what is waited for. With `growing`, lines and files may still come: half a line waits for
+    the rest, and files keep their parts by a note in their folder. None where there is nothing yet from
+    which to tell what the stream is.
+    """
+    table = archive.stream(form.stream) if form.stream in archive.streams() else None
+    if isinstance(origin, KafkaOptions):
+        return _planned_topic(archive, form, origin, table, waiting)
+    held = table.positions if table is not None else {}
+    files = _growing(origin) if growing and origin.is_dir() else parts_of(form.stream, origin)
+    if not files or (growing and table is None and not any(each.stat().st_size for each in files.values())):
+        return None
+    schema = _schema(form, origin, files, table)
+    table = archive.made(form.stream, _shape(form, schema))
+    sources = {part: file.name for part, file in files.items()}
+    table.append([], {}, sources=sources)  # refuses files that are others than they were
+    for part, seq in held.items():
+        if seq and part > max(files):  # one in between may have been removed after it was read
+            raise Failure(
+                f"stream {form.stream}: the archive holds {seq} records of part {part}, but {origin} has no "
+                f"such file ({len(files)} in all): some are gone, or it is another stream"
+            )
+
+    def pieces() -> Iterator[Piece]:
+        for part, path in sorted(files.items()):
+            yield from stretches(form, schema, part, path, held.get(part, 0), growing)
+
+    return Plan(form, schema, origin, table, held, sources, pieces())
+
+
+def _growing(folder: Path) -> dict[int, Path]:
+    """The files of a folder that can be read by now."""
+    names = [
+        each.name
+        for each in folder.iterdir()
+        if each.suffix.lower() in SUFFIXES and not each.name.startswith((".", "_"))
+    ]
+    found = {part: folder / name for part, name in remember(folder, names).items()}
+    return {part: path for part, path in found.items() if path.suffix.lower() != ".parquet" or _whole(path)}
+
+
+def _whole(path: Path) -> bool:
+    """Whether a Parquet file has its footer."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - len(_MAGIC)))
+        return file.read() == _MAGIC
+
+
+def _planned_topic(
+    archive: Archive, form: Form, origin: KafkaOptions, table: StreamTable | None, waiting: Waiting
+) -> Plan | None:
+    where = f"stream {form.stream}"
+    ends = topic_ends(origin, where, waiting)
+    if table is None:
+        if not form.types and all(low == high for low, high in ends.values()):
+            return None
+        schema = _learned(form, origin)
+        table = archive.made(form.stream, _shape(form, schema))
+    else:
+        known = {**dict(table.shape.attributes), **form.types}
+        schema = Schema(rdf=True) if table.shape.rdf else Schema(tuple(known.items()))
+    sources = {part: f"{origin.topic}/{part}" for part in ends}
+    table.append([], {}, sources=sources)
+    held = table.positions
+    pieces = offsets_of(origin, where, ends, held)
+    highest = {part: high for part, (_, high) in ends.items()}
+    return Plan(form, schema, origin, table, held, sources, pieces, highest)
+
+
+def _learned(form: Form, options: KafkaOptions) -> Schema:
+    """The attributes as the oldest records of a topic have them."""
+    with KafkaSource(form, replace(options, follow=False)) as source:
+        source.open()
+        while source.schema is None:
+            source.next_batch(1.0)
+        return source.schema
+
+
+def _schema(form: Form, path: Path, parts: Mapping[int, Path], table: StreamTable | None) -> Schema:
+    """The attributes: those of the archive, the declared ones, those of files that are new."""
+    if table is None:
+        return _inferred(form, path)
+    shape = table.shape
+    if shape.rdf:
+        return Schema(rdf=True)
+    known = dict(shape.attributes)
+    fixed = replace(form, types={**known, **form.types})
+    seen = {**known, **form.types}
+    for part, file in parts.items():
+        if part not in table.positions:
+            seen = {**dict(_inferred(fixed, file).attributes), **seen}
+    return Schema(tuple({**known, **seen}.items()))
+
+
+def _inferred(form: Form, path: Path) -> Schema:
+    with FileSource(form, FileOptions(path)) as source:
+        source.open()
+        assert source.schema is not None
+        return source.schema
+
+
+def _shape(form: Form, schema: Schema) -> Shape:
+    return Shape(schema.attributes, TS if schema.rdf else form.time, schema.rdf)
+
+
+# --- pieces -------------------------------------------------------------------------------------------
+
+
+def gathered(pieces: Iterable[Piece], most: int) -> Iterator[list[Piece]]:
+    """Pieces in groups of so many positions, about: small files are not worth a commit each.
+
+    >>> [len(each) for each in gathered([Offsets(part, 0, 4) for part in range(5)], 8)]
+    [2, 2, 1]
+    """
+    group: list[Piece] = []
+    for each in pieces:
+        group.append(each)
+        if sum(some.after - some.first for some in group) >= most:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def covered_by(group: Iterable[Piece], held: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+    """What a group covers of each part; what lies between the held position and the first was nothing.
+
+    >>> covered_by([Offsets(0, 5, 7), Offsets(0, 7, 9), Offsets(1, 3, 4)], {0: 5})
+    {0: (5, 9), 1: (0, 4)}
+
+    A group that begins before what is held covers that once more: whoever appends it must cut it.
+
+    >>> covered_by([Offsets(0, 5, 9)], {0: 7})
+    {0: (5, 9)}
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for each in group:
+        first, after = found.get(each.part, (held.get(each.part, 0), 0))
+        found[each.part] = min(first, each.first), max(after, each.after)
+    return found
+
+
+def rows_of_piece(
+    piece: Piece, form: Form, schema: Schema, origin: Origin
+) -> tuple[pyarrow.Table, Sequence[DeadLetter]]:
+    """The events of a piece as rows of the archive, and what could not be read."""
+    import pyarrow
+
+    if isinstance(piece, Stretch):
+        if schema.rdf:
+            events, dead = read_events(piece, form, schema)
+            return rows_of(events, _shape(form, schema)), dead
+        columns = read_stretch(piece, form, schema)
+        return _rows(columns, piece.part, form), columns.dead
+    assert isinstance(origin, KafkaOptions)
+    where = f"stream {form.stream}"
+    some = [rows_of_records(each, form, schema, origin.topic) for each in read_offsets(origin, where, piece)]
+    if not some:
+        return rows_of([], _shape(form, schema)), []
+    return pyarrow.concat_tables([rows for rows, _ in some]), [each for _, dead in some for each in dead]
+
+
+def rows_of_records(
+    records: Records, form: Form, schema: Schema, topic: str
+) -> tuple[pyarrow.Table, Sequence[DeadLetter]]:
+    """The events of records of a topic as rows of the archive, and what could not be read."""
+    import numpy
+    import pyarrow
+
+    shaper = Shaper(form, schema)
+
+    def exact(at: int) -> Record:
+        return kafka_record(topic, records.part, records.seq[at], records.values[at])
+
+    if schema.rdf:
+        events, dead = shaper.shape(map(exact, range(len(records.seq))))
+        return rows_of(events, _shape(form, schema)), dead
+    lines = pyarrow.array(
+        [None if each is None else each + b"\n" for each in records.values], pyarrow.binary()
+    )
+    columns = json_columns(shaper, lines, numpy.array(records.seq, numpy.int64), exact)
+    return _rows(columns, records.part, form), columns.dead
+
+
+def _rows(columns: Columns, part: int, form: Form) -> pyarrow.Table:
+    """Events by columns as rows of the archive."""
+    import numpy
+    import pyarrow
+
+    made = dict(columns.values)
+    made[TS] = made[form.time]
+    made[PART] = pyarrow.array(numpy.full(len(columns.seq), part, numpy.int32))
+    made[SEQ] = columns.seq
+    return pyarrow.table(made)

@@ -1,0 +1,227 @@
+"""Ingest by Spark: the same tables as in process, whatever the rounds and the tasks are."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kaicep.archive.archive import Archive
+from kaicep.connectors import stretches
+from kaicep.connectors.shape import Form
+from kaicep.endtoend import ingest as inprocess
+from kaicep.endtoend import spark_ingest
+from kaicep.errors import Failure, Mistake
+from kaicep.plan.types import Type
+
+pytestmark = pytest.mark.spark
+
+FORM = Form("meter")
+LATENESS = 3_000_000
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small rounds, tasks and stretches."""
+    monkeypatch.setattr(stretches, "BYTES", 500)
+    monkeypatch.setattr(stretches, "_LONGEST", 500)
+    monkeypatch.setattr(stretches, "ROWS", 30)
+    monkeypatch.setattr(spark_ingest, "ROUND", 90)
+    monkeypatch.setattr(spark_ingest, "TASK", 20)
+
+
+def lines(count: int, seed: int = 1) -> list[str]:
+    """Readings, some of them late, some of them bad."""
+    draw = random.Random(seed)
+    made = [
+        json.dumps({"ts": at - draw.choice((0, 0, 2, 9)), "kW": at / 8, "room": f"r{at % 3}"})
+        for at in range(count)
+    ]
+    for at in range(7, count, 31):
+        made[at] = draw.choice(["oops", "", '{"kW": 1}', '{"ts": 5, "kW": "warm"}', '{"ts": "x"}'])
+    return made
+
+
+def contents(folder: Path, stream: str = "meter") -> tuple[list[Any], list[dict[str, Any]], dict[int, int]]:
+    """All that an archive says of a stream."""
+    archive = Archive.open(folder)
+    events = [(each, each.late, each.values, each.triples) for each in archive.snapshot().events(stream)]
+    return events, archive.dead_letters.read(), archive.stream(stream).positions
+
+
+def both(spark: Any, tmp_path: Path, source: Path, form: Form = FORM) -> spark_ingest.Ingested:
+    """Ingests by Spark and in process; the archives hold the same."""
+    done = spark_ingest.ingest(spark, Archive(tmp_path / "S"), form, source, LATENESS)
+    wanted = inprocess.ingest(Archive(tmp_path / "P"), form, source, LATENESS)
+    assert contents(tmp_path / "S", form.stream) == contents(tmp_path / "P", form.stream)
+    assert done == wanted
+    return done
+
+
+@pytest.mark.usefixtures("small")
+class TestTheSameAsInProcess:
+    def test_lines_of_json(self, spark: Any, tmp_path: Path) -> None:
+        source = tmp_path / "meter.jsonl"
+        source.write_text("\n".join(lines(150)))
+        done = both(spark, tmp_path, source)
+        assert done.rows > 100
+        assert done.late
+        assert done.dead
+
+    def test_a_folder_of_csv_that_grows(self, spark: Any, tmp_path: Path) -> None:
+        source = tmp_path / "meter"
+        source.mkdir()
+        rows = [
+            f"{at - (9 if at % 5 == 0 else 0)},{'x' if at % 37 == 3 else at / 8},r{at}" for at in range(120)
+        ]
+        (source / "a.csv").write_text("ts,kW,room\n" + "\n".join(rows[:80]) + "\n")
+        (source / "b.csv").write_text('ts,kW,room\n1,2.5,"two\nlines"\n2,3.5,plain\n')
+        both(spark, tmp_path, source, Form("meter", "ts", {"kW": Type.FLOAT64}))
+        with (source / "b.csv").open("a") as file:
+            file.write("9,4.5,more\n1,4.5,late\n")
+        (source / "c.csv").write_text("ts,kW,room\n" + "\n".join(rows[80:]) + "\n")
+        done = both(spark, tmp_path, source, Form("meter", "ts", {"kW": Type.FLOAT64}))
+        assert done.rows == 41
+        assert done.positions == {0: 80, 1: 4, 2: 40}
+
+    def test_parquet(self, spark: Any, tmp_path: Path) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        source = tmp_path / "meter"
+        source.mkdir()
+        times = pyarrow.array(
+            [at * 1_000 - (9_000 if at % 50 == 20 else 0) for at in range(90)], pyarrow.timestamp("ms")
+        )
+        rows = pyarrow.table({"ts": times, "kW": [at / 8 for at in range(90)]})
+        pyarrow.parquet.write_table(rows, source / "a.parquet", row_group_size=25)
+        odd = pyarrow.table({"ts": ["5", None, "2012-05-07"], "kW": ["1", "2", "warm"]})
+        pyarrow.parquet.write_table(odd, source / "b.parquet")
+        done = both(spark, tmp_path, source, Form("meter", "ts", {"kW": Type.FLOAT64}))
+        assert (done.rows, done.late, len(done.dead)) == (91, 2, 2)
+
+    def test_triples(self, spark: Any, tmp_path: Path) -> None:
+        source = tmp_path / "trucks.jsonl"
+        made = [{"triple": f"<urn:t> <urn:at> <urn:p{at}> .", "start": at, "end": at + 2} for at in range(30)]
+        source.write_text("\n".join(map(json.dumps, made)) + '\n{"triple": "oops", "start": 1}\n')
+        done = both(spark, tmp_path, source, Form("trucks"))
+        assert (done.rows, len(done.dead)) == (30, 1)
+
+
+def test_the_same_files_twice_are_there_once(spark: Any, tmp_path: Path) -> None:
+    source = tmp_path / "meter.jsonl"
+    source.write_text("\n".join(lines(50)))
+    archive = Archive(tmp_path / "S")
+    spark_ingest.ingest(spark, archive, FORM, source, LATENESS)
+    before = contents(tmp_path / "S"), archive.stream("meter").table.version
+    again = spark_ingest.ingest(spark, archive, FORM, source, LATENESS)
+    assert (again.rows, again.dead) == (0, ())
+    assert (contents(tmp_path / "S"), archive.stream("meter").table.version) == before
+
+
+@pytest.mark.usefixtures("small")
+def test_another_writer_gets_in_between(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the other has appended by then is left to it, and the rest comes in."""
+    source = tmp_path / "meter.jsonl"
+    source.write_text("\n".join(lines(400)))
+    monkeypatch.setattr(inprocess, "BATCH", 50)
+    rounds, waited = [], []
+
+    class Enough(Exception):
+        pass
+
+    def stop(done: inprocess.Ingested) -> None:
+        if done.rows > 60:
+            raise Enough
+
+    def other(done: inprocess.Ingested) -> None:
+        if not rounds:
+            with pytest.raises(Enough):
+                inprocess.ingest(Archive(tmp_path / "S"), FORM, source, LATENESS, stop)
+        rounds.append(done.rows)
+
+    spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, source, LATENESS, other, waited.append)
+    inprocess.ingest(Archive(tmp_path / "P"), FORM, source, LATENESS)
+    assert contents(tmp_path / "S") == contents(tmp_path / "P")
+    assert len(waited) == 1
+    assert "cannot be cut; looking again" in waited[0]
+    table = Archive(tmp_path / "S").stream("meter").table  # and no file lies about
+    held = {each.path for each in table.files()}
+    assert held == {each.relative_to(table.folder).as_posix() for each in table.folder.rglob("*.parquet")}
+
+
+def test_a_corrupt_parquet_file_is_named(spark: Any, tmp_path: Path) -> None:
+    """And so is one that goes bad after it was looked at; what was there stays."""
+    import pyarrow
+    import pyarrow.parquet
+
+    source = tmp_path / "meter"
+    source.mkdir()
+    rows = pyarrow.table({"ts": pyarrow.array(range(1_000), pyarrow.timestamp("us")), "kW": [1.5] * 1_000})
+    pyarrow.parquet.write_table(rows, source / "a.parquet")
+    archive = Archive(tmp_path / "S")
+    spark_ingest.ingest(spark, archive, FORM, source)
+    (source / "b.parquet").write_bytes(b"PAR1 this is none PAR1")
+    with pytest.raises(Mistake, match=r"cannot read .*b\.parquet"):
+        spark_ingest.ingest(spark, archive, FORM, source)
+    pyarrow.parquet.write_table(rows, source / "b.parquet")
+    whole = (source / "b.parquet").read_bytes()
+    (source / "b.parquet").write_bytes(whole[:4] + b"\0" * 200 + whole[204:])
+    with pytest.raises((Failure, Mistake), match=r"b\.parquet"):
+        spark_ingest.ingest(spark, archive, FORM, source)
+    assert archive.stream("meter").positions == {0: 1_000}
+    (source / "b.parquet").write_bytes(whole)
+    assert spark_ingest.ingest(spark, archive, FORM, source).rows == 1_000
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of two megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True
+    )
+    if done.returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk(spark: Any, tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again, then told; the table stays readable, and with room it goes on."""
+    source = tmp_path / "meter.jsonl"
+    source.write_text("\n".join(lines(50)))
+    archive = Archive(small_disk / "S")
+    spark_ingest.ingest(spark, archive, FORM, source)
+    before = contents(small_disk / "S")
+    filler = small_disk / "filler"
+    filler.write_bytes(b"x" * 1_500_000)
+    monkeypatch.setattr(spark_ingest, "_WAITS", (0.0, 0.0))
+    draw = random.Random(3)
+    more = [
+        json.dumps({"ts": 100 + at, "kW": draw.random(), "room": str(draw.random())}) for at in range(40_000)
+    ]
+    with source.open("a") as file:
+        file.write("\n" + "\n".join(more) + "\n")
+    with pytest.raises(Failure, match=r"cannot write to .*No space left on device; nothing was appended"):
+        spark_ingest.ingest(spark, archive, FORM, source)
+    assert contents(small_disk / "S") == before
+    assert len(list((small_disk / "S" / "meter").glob("round-*"))) == 1
+    monkeypatch.setattr(spark_ingest, "_WAITS", (1.0,))
+    freed = []
+
+    def free(seconds: float) -> None:
+        filler.unlink()
+        freed.append(seconds)
+
+    monkeypatch.setattr(spark_ingest.time, "sleep", free)
+    assert spark_ingest.ingest(spark, archive, FORM, source).rows == 40_000
+    assert freed == [1.0]
