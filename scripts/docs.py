@@ -109,7 +109,7 @@ def api() -> str:
             thing = getattr(module, each)
             if not isinstance(thing, (str, ModuleType)):
                 lines += _thing(f"{name.replace('kaicep', 'kai', 1)}.{each}", thing)
-    return "\n".join(lines).rstrip() + "\n"
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines).rstrip()) + "\n"
 
 
 def _thing(name: str, thing: Any) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _members(tree: ast.ClassDef) -> Iterator[str]:
     for each, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         if isinstance(each, ast.AnnAssign) and _public(ast.unparse(each.target)):
             said = after.value.value if _is_text(after) else ""  # type: ignore[union-attr]
-            yield f"* `{ast.unparse(each)}`" + (f": {' '.join(str(said).split())}" if said else "")
+            yield f"* `{_field(each)}`" + (f": {' '.join(str(said).split())}" if said else "")
     yield ""
     for each in tree.body:
         if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)) and _public(each.name):
@@ -145,6 +145,13 @@ def _members(tree: ast.ClassDef) -> Iterator[str]:
             else:
                 yield from _signature(f"{tree.name}.{each.name}", each)
             yield from _described(ast.get_docstring(each))
+
+
+def _field(node: ast.AnnAssign) -> str:
+    """A field with its type; with its default, where that is plain to see."""
+    plain = node.value is not None and not isinstance(node.value, ast.Call)
+    default = f" = {ast.unparse(node.value)}" if plain and node.value else ""
+    return f"{ast.unparse(node.target)}: {ast.unparse(node.annotation)}{default}"
 
 
 def _is_text(node: ast.stmt | None) -> bool:

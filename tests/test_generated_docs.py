@@ -79,7 +79,7 @@ def commands() -> Iterator[object]:
         waiting += [(f"{name} {each}", below) for each, below in getattr(command, "commands", {}).items()]
 
 
-@pytest.mark.parametrize(("name", "command"), commands())
+@pytest.mark.parametrize(("name", "command"), list(commands()))
 def test_the_help_of_every_command_shows_an_example(name: str, command: typer.main.TyperCommand) -> None:
     shown = (command.help or "").rpartition("Example")[2]
     assert f": {name} " in shown or f" {name} " in shown, f"{name} --help has no example"
