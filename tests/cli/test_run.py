@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import signal
+import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.endtoend.processes import kaicep, matches, running, spawn, stopped, wait_for, write
 from typer.testing import CliRunner, Result
 
+from kaicep.archive.archive import Archive
+from kaicep.archive.columns import Shape
 from kaicep.cli.main import app
+from kaicep.plan.types import Type
 
 CAMPUS = Path(__file__).parents[2] / "examples" / "campus"
 HIGH = "SELECT ?e.x FROM (?e, s) WITHIN [2012-05-07T09:00, ) FILTER (?e.x > 5)"
@@ -79,6 +86,16 @@ def test_check_starts_nothing(folder: Path) -> None:
         ("[streams.s]", "[streams.s]\nlateness = 5", ["lateness is no duration", "kaicep.toml:5:1"]),
         ("[streams.s]", '[streams.s]\ntypes = {x = "whole"}', ["unknown type whole", "kaicep.toml:5:"]),
         ("[streams.s]", '[streams.s]\nannotation = "no.json"', ["cannot read the annotation file", "5:1"]),
+        (
+            "[streams.s]",
+            '[queries.high]\nhost = "spark-steam"\n[streams.s]',
+            ["there is no host spark-steam", "kaicep.toml:5:1", "did you mean spark-stream?"],
+        ),
+        (
+            "[streams.s]",
+            '[queries]\nfoldr = "q"\n[streams.s]',
+            ["queries has no foldr", "did you mean folder?"],
+        ),
         ('tick = "20ms"', 'listen = "everywhere"', ["everywhere is no address", "kaicep.toml:2:1"]),
         (
             "[streams.s]",
@@ -116,6 +133,56 @@ def test_of_a_deployment_that_does_not_run_there_is_nothing_to_show(folder: Path
         done = call(*command)
         assert done.exit_code == 1
         assert "tried is not running: start it with kaicep run kaicep.toml" in done.stderr
+
+
+def test_a_source_that_ends_ends_the_run_and_all_matches_are_counted(folder: Path) -> None:
+    write(folder, {"kaicep.toml": TOML.replace(", follow = true", "")})
+    with logging_to_stderr_undone():
+        done = call("run")
+    assert done.exit_code == 0
+    assert "high: complete, 1 matches" in done.stderr
+    assert "all sources have ended" in done.stderr
+
+
+@contextmanager
+def logging_to_stderr_undone() -> Iterator[None]:
+    """A run adds a handler for its stderr, which here is not that of the process."""
+    logger = logging.getLogger("kaicep")
+    before = logger.handlers[:]
+    try:
+        yield
+    finally:
+        logger.handlers[:] = before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status", "shown"),
+    [
+        (
+            'path = "s.jsonl"',
+            'path = "nowhere/s.jsonl"',
+            2,
+            "stream s: cannot read nowhere/s.jsonl: No such file",
+        ),
+        ('path = "out.jsonl"', 'path = "nowhere/out.jsonl"', 2, "there is no folder nowhere"),
+        ('tick = "20ms"', 'state = "kaicep.toml/state"', 2, "cannot make the state folder"),
+        ('tick = "20ms"', 'listen = "127.0.0.1:{port}"', 2, "another program listens there"),
+        ('tick = "20ms"', 'archive.folder = "newer"', 1, "Unsupported minimum reader version 99"),
+    ],
+)
+def test_what_keeps_a_deployment_from_starting_is_told(
+    folder: Path, old: str, new: str, status: int, shown: str
+) -> None:
+    """A folder that is missing, a port in use, an archive of a version that this one cannot read."""
+    table = Archive(folder / "newer").made("s", Shape((("ts", Type.TIMESTAMP), ("x", Type.INT64)))).table
+    first = table.folder / "_delta_log" / f"{0:020d}.json"
+    first.write_text(first.read_text().replace('"minReaderVersion":1', '"minReaderVersion":99'))
+    with socket.create_server(("127.0.0.1", 0)) as taken, logging_to_stderr_undone():
+        port = str(taken.getsockname()[1])
+        write(folder, {"kaicep.toml": TOML.replace(old, new.replace("{port}", port))})
+        done = call("run", "--seconds", "0")
+    assert done.exit_code == status, done.output
+    assert shown in done.stderr
 
 
 @pytest.mark.slow

@@ -149,6 +149,8 @@ class Deployment:
     def close(self) -> None:
         """Closes the sources, and lets others have the state folder."""
         for session in self.sessions.values():
+            if session.live:
+                self._tell_count(session, "stopped")
             session.close()
         for feed in self.feeds.values():
             feed.close()
@@ -294,13 +296,19 @@ class Deployment:
             if session.state == "catching up":
                 found += session.work(until)
                 if session.live:
-                    for name in session.asked.names:
-                        _log.info("%s: up to date, %d matches", name, session.told[name])
+                    self._tell_count(session, "up to date")
             if session.answers and not session.joined:
                 found += self._joins(session)
+            before = session.complete
             found += session.end_if(ended)
+            if session.complete and not before:
+                self._tell_count(session, "complete")
             for each in found:
                 yield session, each
+
+    def _tell_count(self, session: Session, state: str) -> None:
+        for name in session.asked.names:
+            _log.info("%s: %s, %d matches", name, state, session.told[name])
 
     def _joins(self, session: Session) -> list[Told]:
         """A session comes to the present: parts that are silent by now hold it back no more."""

@@ -14,10 +14,10 @@ from kaicep.endtoend.reach import reach_of, why_not_concurrent
 from kaicep.errors import Failure
 from kaicep.hosts.inprocess import Settings
 from kaicep.kernel.sort import Lateness
-from kaicep.plan.nodes import Interval
+from kaicep.plan.nodes import Interval, Program
 from kaicep.plan.time import format_duration
 
-__all__ = ["Choice", "choose_plan", "events_within", "joined"]
+__all__ = ["Choice", "choose_plan", "events_within", "explained", "joined"]
 
 EVENTS_A_SECOND = 1_000_000
 """How many archived events an engine gets through in a second; `kaicep bench recovery` measures it."""
@@ -64,6 +64,16 @@ def choose_plan(
     return Choice(
         "concurrent", f"{events:,} events of the past would hold live matches up for longer than {patience}"
     )
+
+
+def explained(program: Program) -> str:
+    """How queries would be joined over an archive and what comes, for a reader."""
+    impossible = why_not_concurrent(program, 0)
+    if impossible is not None:
+        return f"hand-off, since {impossible}"
+    window = format_duration(int(reach_of(program) * _WINDOWS))
+    many = URGENCY * EVENTS_A_SECOND // 1_000_000
+    return f"hand-off; concurrent from {many:,} events of the past on, if these cover {window} or more"
 
 
 def events_within(history: History, snapshot: Snapshot) -> tuple[int, float]:
