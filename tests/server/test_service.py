@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.endtoend.processes import write
+from tests.servers import free_port
 
 from kaicep.endtoend.config import load_config
 from kaicep.endtoend.deployment import Deployment
@@ -177,6 +178,51 @@ def test_both_languages(ask: Asking) -> None:
 # --- who may come in --------------------------------------------------------------------------------
 
 
+def test_it_listens_on_this_machine_alone_unless_told_otherwise(folder: Path) -> None:
+    deployment = Deployment(load_config(folder / "kaicep.toml"))
+    service = Service(deployment)
+    try:
+        assert service._server.server_address[0] == "127.0.0.1"
+    finally:
+        service._server.server_close()
+        deployment.close()
+
+
+def test_secrets_of_sources_and_sinks_are_shown_nowhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither while all is well nor in the trouble of a broker or a hook that is not there."""
+    pytest.importorskip("confluent_kafka")
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("TRIED_SECRET", SECRET)
+    port = free_port()
+    more = f"""
+[streams.t]
+types = {{x = "int64"}}
+[streams.t.source]
+kind = "kafka"
+servers = "127.0.0.1:{port}"
+topic = "t"
+settings = {{"security.protocol" = "SASL_PLAINTEXT", "sasl.mechanism" = "PLAIN", "sasl.username" = "me"}}
+secrets = {{"sasl.password" = "TRIED_SECRET"}}
+[sinks.hook]
+kind = "webhook"
+url = "http://127.0.0.1:{port}/"
+token = "TRIED_SECRET"
+patience = "50ms"
+"""
+    write(folder, {"kaicep.toml": TOML.format(top="") + more})
+    with asking(folder) as ask:
+        shown: list[Any] = [
+            ask.until("/status", lambda found: found["sinks"]["hook"]["trouble"] is not None),
+            ask.until("/status", lambda found: found["streams"]["t"]["trouble"] is not None),
+            *(ask("GET", path) for path in ("/metrics", "/queries", "/queries/own")),
+        ]
+    written = [path.read_text(errors="replace") for path in (folder / "state").glob("*.json")]
+    written += [path.read_text() for path in (folder / "state" / "marks").iterdir()]
+    assert SECRET not in str(shown) + caplog.text + str(written) + repr(ask.deployment.config)
+
+
 def test_beyond_this_machine_it_starts_only_with_a_token(folder: Path) -> None:
     write(folder, {"kaicep.toml": TOML.format(top='listen = "0.0.0.0:0"')})
     with pytest.raises(Mistake, match="can be reached by others, and there is no token"):
@@ -324,6 +370,23 @@ def test_a_regular_expression_that_may_run_away_is_refused(pattern: str) -> None
 def test_one_that_cannot_is_let_in_and_is_quick(pattern: str) -> None:
     assert why_slow(pattern) is None
     re.search(pattern, "ab" * 2_000 + "," * 2_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("SELECT ?k { SERVICE <http://127.0.0.1/> { ?e <urn:v:of> ?k } }", "SERVICE is not supported"),
+        ("SELECT ?k FROM <file:///etc/passwd> { ?e <urn:v:of> ?k }", "FROM"),
+        ("LOAD <file:///etc/passwd>", "LOAD"),
+        ("INSERT DATA { <urn:v:k1> a <urn:v:Mine> }", "INSERT"),
+        ("DELETE WHERE { ?s ?p ?o }", "DELETE"),
+    ],
+)
+def test_ep_sparql_asks_and_does_nothing_else(ask: Asking, text: str, reason: str) -> None:
+    status, answer = ask("POST", "/queries/bad?language=ep-sparql", text)
+    assert status == 400
+    assert reason in answer["error"]
+    assert ask("GET", "/queries/bad")[0] == 404
 
 
 @pytest.mark.parametrize(
