@@ -86,9 +86,10 @@ class Run:
 
     def _physical(self, query: QueryPlan, optimised: QueryPlan) -> Iterator[tuple[str, str]]:
         """How each host runs a query."""
+        from kaicep.endtoend.strategies import explained as archived
         from kaicep.hosts.columnar import why_interpreted
         from kaicep.hosts.inprocess import MANY
-        from kaicep.hosts.spark.physical import explained, physical
+        from kaicep.hosts.spark.physical import explained, physical, streamed
 
         if query.language == "EP-SPARQL":
             yield "inprocess", "what fits is joined over columns, the rest event by event"
@@ -103,6 +104,8 @@ class Run:
         for part in physical(self.program, self.catalog, self.knowledge):
             if query.name in {each.name for each in part.queries}:
                 yield "spark", explained(part)
+                yield "spark-stream", streamed(part)
+        yield "archive", archived(query, self.catalog, self.knowledge)
 
     def matches(self, host: str = "inprocess") -> list[Match]:
         """All matches, in the order of their end, then of their id."""

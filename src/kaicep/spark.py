@@ -4,6 +4,7 @@
 >>> query = kai.compile("SELECT ?e.x FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
 >>> print(kai.spark.explain(query))
 query: each event where it is, since no match has more than one event
+  a stream: in the driver up to 200,000 events/s, on workers by bucket above that
 
 `match` is the same call for what is there and for what is still to come.
 """
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from kaicep.plan.events import Match
     from kaicep.plan.nodes import Program
 
-__all__ = ["deliver", "explain", "match", "numbered", "ship"]
+__all__ = ["deliver", "explain", "late", "match", "numbered", "ship"]
 
 
 class Query(Protocol):
@@ -58,6 +59,7 @@ def match(
     lateness: str | int | None = None,
     buckets: int | None = None,
     parts: Mapping[str, Sequence[int]] | None = None,
+    idle: str | None = None,
 ) -> DataFrame:
     """The matches of a query over events: a DataFrame, which is streaming if the events are.
 
@@ -65,6 +67,8 @@ def match(
     `seq` and (unless there is one) `part`. `lateness` is how far behind its part's newest event an event may
     come (a text such as "5min", or microseconds); a stream needs it. `buckets` is how many ways the events of
     a query are spread, `parts` the parts of a source to wait for before time goes on (part 0, if not said).
+    Of a stream, a part that sends nothing for `idle` ("30s") of the time on the wall holds the others back no
+    more.
 
     The columns are `query`, `id`, `start`, `end`, `select` (a struct of the selected columns), `events`
     (JSON) and `match`: the line that `kaicep match` prints. A stream has `bucket` and `watermark` besides:
@@ -80,7 +84,7 @@ def match(
     if not _is_endless(given):
         frames = _frames(given, query, allowed)
         return match_batch(frames, query.program, query.catalog, query.knowledge, buckets or BUCKETS)
-    streamed = _streamed(query, allowed, parts)
+    streamed = _streamed(query, allowed, parts, idle)
     found = match_stream([(streamed, _frames(given, query))], buckets or STREAM_BUCKETS)
     return presented(found, query.program, "bucket", "watermark")
 
@@ -93,25 +97,54 @@ def deliver(
     lateness: str | int,
     checkpoint: str | Path,
     parts: Mapping[str, Sequence[int]] | None = None,
+    idle: str | None = None,
+    engine: str = "auto",
+    rate: float | None = None,
     **trigger: Any,
 ) -> StreamingQuery:
-    """Starts a stream whose engine is in this process, and returns Spark's handle on it.
+    """Starts a stream whose matches go to a function, and returns Spark's handle on it.
 
-    Events are read, filtered and joined by Spark, wherever its workers are; what is left of them is matched
-    here, on one core, without the detours of a state store. `sink` is called with the number of each
-    micro-batch and its matches (`kaicep.Match`), in the order of their end and id, and must not mind to get
-    the last number twice after a restart: the matches are then the same. `trigger` is as in Spark:
-    `processingTime="1 second"`, `availableNow=True`.
+    Events are read, filtered and joined by Spark, wherever its workers are. What is left of them is matched
+    in this process, on one core, without the detours of a state store, as long as that is enough; else by
+    engines on the workers. `rate` says how many events come in a second, `engine` ("driver", "workers")
+    which of the two to take whatever the rate is.
 
-    An update of the query's knowledge judges the events of the next micro-batch, without a restart.
+    `sink` is called with the number of each micro-batch and its matches (`kaicep.Match`), in the order of
+    their end and id, and must not mind to get the last number twice after a restart: the matches are then the
+    same. `trigger` is as in Spark: `processingTime="1 second"`, `availableNow=True`. The rest is as for
+    `match`.
+
+    With the engine in the driver, an update of the query's knowledge judges the events of the next
+    micro-batch, without a restart.
     """
     from kaicep.hosts.spark.deliver import deliver as started
+    from kaicep.hosts.spark.physical import ENGINES, chosen_engine, physical
 
     given = _by_stream(events, query)
     if not _is_endless(given):
         raise Mistake(Diagnostic("the events are no stream", hint="kaicep.spark.match is for what is there"))
-    streamed = _streamed(query, _duration(lateness), parts)
-    return started(streamed, _frames(given, query), sink, Path(checkpoint), trigger)
+    if engine not in ENGINES:
+        raise Mistake(Diagnostic(f"there is no engine {engine}", hint=did_you_mean(engine, ENGINES)))
+    if engine == "auto":
+        engine = chosen_engine(physical(query.program, query.catalog, query.knowledge), rate)
+    streamed = _streamed(query, _duration(lateness), parts, idle)
+    return started(streamed, _frames(given, query), sink, Path(checkpoint), trigger, engine)
+
+
+def late(events: DataFrame, query: Query, stream: str | None = None, *, lateness: str | int) -> DataFrame:
+    """The events of a stream that come too late to be used by `match`, as they are: the late output.
+
+    It is streaming if the events are. `stream` is the name of the stream, where the query reads several.
+    """
+    from kaicep.hosts.spark.late import late_rows
+
+    names = _streams(query)
+    if stream is None and len(names) > 1:
+        raise Mistake(Diagnostic(f"the queries read {', '.join(names)}", hint="say which: stream=..."))
+    wanted = stream or names[0]
+    if wanted not in names:
+        raise Mistake(Diagnostic(f"no query reads {wanted}", hint=did_you_mean(wanted, names)))
+    return late_rows(events, query.catalog.streams[wanted], _duration(lateness) or 0)
 
 
 def _is_endless(given: Mapping[str, DataFrame]) -> bool:
@@ -123,7 +156,9 @@ def _is_endless(given: Mapping[str, DataFrame]) -> bool:
     return True in endless
 
 
-def _streamed(query: Query, lateness: int | None, parts: Mapping[str, Sequence[int]] | None) -> Streamed:
+def _streamed(
+    query: Query, lateness: int | None, parts: Mapping[str, Sequence[int]] | None, idle: str | None
+) -> Streamed:
     from kaicep.hosts.spark.stream import Streamed
 
     if lateness is None:
@@ -132,7 +167,9 @@ def _streamed(query: Query, lateness: int | None, parts: Mapping[str, Sequence[i
                 "a stream needs a lateness: how long to wait for an event", hint='such as lateness="1min"'
             )
         )
-    return Streamed(query.program, query.catalog, query.knowledge, lateness, parts or {})
+    silence = _duration(idle)
+    millis = None if silence is None else silence // 1_000
+    return Streamed(query.program, query.catalog, query.knowledge, lateness, parts or {}, millis)
 
 
 def _frames(
@@ -152,10 +189,11 @@ def _frames(
 
 
 def explain(query: Query) -> str:
-    """How the queries would be spread over Spark, a line for each."""
-    from kaicep.hosts.spark.physical import explained, physical
+    """How the queries would be spread over Spark, a line for each, and where the engine of a stream is."""
+    from kaicep.hosts.spark.physical import explained, physical, streamed
 
-    return "\n".join(map(explained, physical(query.program, query.catalog, query.knowledge)))
+    parts = physical(query.program, query.catalog, query.knowledge)
+    return "\n".join(f"{explained(part)}\n  a stream: {streamed(part)}" for part in parts)
 
 
 def numbered(events: DataFrame, time: str = "ts") -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,14 @@ class Kept:
         return [line for number in sorted(self.batches) for line in self.batches[number]]
 
 
-def delivered(spark: Any, query: Any, folder: Path, rows: list[Any], sink: Kept) -> None:
+def delivered(spark: Any, query: Any, folder: Path, rows: list[Any], sink: Kept, **options: Any) -> None:
     """Adds a file, and lets the stream take it."""
     spark.createDataFrame(rows, SCHEMA).coalesce(1).write.mode("append").parquet(str(folder / "events"))
     events = spark.readStream.schema(SCHEMA).parquet(str(folder / "events"))
     checkpoint = folder / "checkpoint"
-    running = kai.spark.deliver(events, query, sink, lateness="2s", checkpoint=checkpoint, availableNow=True)
+    running = kai.spark.deliver(
+        events, query, sink, lateness="2s", checkpoint=checkpoint, availableNow=True, **options
+    )
     running.awaitTermination()
 
 
@@ -87,3 +90,35 @@ def test_knowledge_may_change_while_the_stream_runs(spark: Any, tmp_path: Path) 
         running.stop()
     assert ['"x": 1' in line for line in sink.batches[0]] == [True]
     assert any('"x": 6' in line and '"knowledge": 1' in line for line in sink.lines)
+
+
+KEYED = PAIR.replace("SEQ", "WHERE JOIN (?a.k = ?b.k) SEQ").replace("10s", "100s")
+
+
+def test_the_engines_on_workers_deliver_the_same_in_the_same_order(spark: Any, tmp_path: Path) -> None:
+    query = kai.compile(KEYED, streams={"s": {"x": "int64", "k": "string"}})
+    rows = [(seq, seq * 2, seq * 37 % 11, "pqrstu"[seq * 5 % 6]) for seq in range(60)]
+    lines: dict[str, list[str]] = {}
+    for engine in ("driver", "workers"):
+        sink = Kept()
+        delivered(spark, query, tmp_path / engine, rows[:30], sink, engine=engine)
+        if engine == "workers":
+            sink.fails_at = 1
+            with pytest.raises(Exception, match="the disk is full"):
+                delivered(spark, query, tmp_path / engine, rows[30:45], sink, rate=1e6)
+            sink.fails_at = None
+        else:
+            delivered(spark, query, tmp_path / engine, rows[30:45], sink, rate=10)
+        last = [*rows[45:], (60, 300, 0, "z")]
+        delivered(spark, query, tmp_path / engine, last, sink, engine=engine)
+        lines[engine] = sink.lines
+    assert lines["driver"] == lines["workers"]
+    ends = [json.loads(line)["end"] for line in lines["workers"]]
+    assert ends == sorted(ends)
+    assert len(ends) > 200
+
+
+def test_a_wrong_engine_is_told(spark: Any, tmp_path: Path) -> None:
+    query = kai.compile(PAIR, streams={"s": {"x": "int64"}})
+    with pytest.raises(kai.Mistake, match="there is no engine drivers"):
+        delivered(spark, query, tmp_path, ROWS, Kept(), engine="drivers")

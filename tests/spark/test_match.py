@@ -128,7 +128,12 @@ def test_several_streams_are_given_by_name(spark: Any) -> None:
 
 def test_explain_says_how_a_query_is_spread() -> None:
     def way(text: str) -> str:
-        return kai.spark.explain(kai.compile(text, streams={"s": {"x": "int64", "k": "string"}}))
+        explained = kai.spark.explain(kai.compile(text, streams={"s": {"x": "int64", "k": "string"}}))
+        spread, engine = explained.split("\n  a stream: ")
+        assert engine.startswith(
+            "in the driver " + ("at any rate" if "by key" not in spread else "up to")
+        ) or ("where it is" in spread)
+        return spread
 
     pair = "SELECT ?a.x AS x FROM (?a, s), (?b, s) SEQ (?a, ?b)"
     assert way("SELECT ?e.x FROM (?e, s)").startswith("query: each event where it is")
@@ -186,6 +191,33 @@ def test_a_bucket_without_events_learns_that_time_has_passed(spark: Any, tmp_pat
     assert advanced(spark, source, query, tmp_path) == []
     written(spark, [(1, 100, "s2", -1.0)], source)  # of another sensor, and filtered out
     (found,) = advanced(spark, source, query, tmp_path)
+    assert '"sensor": "s1"' in found
+
+
+def test_late_events_are_shown(spark: Any, tmp_path: Path) -> None:
+    query = kai.compile(RISE, streams=TYPES)
+    wanted = [(4, 40)]
+    found = kai.spark.late(frame(spark), query, lateness="30s")
+    assert [(row["seq"], row["ts"].second + 60 * row["ts"].minute) for row in found.collect()] == wanted
+    source = tmp_path / "events"
+    written(spark, EVENTS[:4], source)
+    written(spark, EVENTS[4:], source)
+    events = spark.readStream.schema(frame(spark).schema).option("maxFilesPerTrigger", 1).json(str(source))
+    late = kai.spark.late(events, query, lateness="30s")
+    sink = late.writeStream.option("checkpointLocation", str(tmp_path / "c")).format("parquet")
+    sink.option("path", str(tmp_path / "late")).trigger(availableNow=True).start().awaitTermination()
+    rows = spark.read.schema(late.schema).parquet(str(tmp_path / "late")).collect()
+    assert [row["seq"] for row in rows] == [4]
+
+
+def test_a_silent_part_holds_nobody_back(spark: Any, tmp_path: Path) -> None:
+    query = kai.compile(RISE, streams=TYPES)
+    source = tmp_path / "events"
+    options = {"buckets": 2, "parts": {"air": (0, 1)}, "idle": "1ms"}
+    written(spark, EVENTS[:2], source)
+    assert advanced(spark, source, query, tmp_path, **options) == []
+    written(spark, [(2, 30, "s1", 4.0), (3, 200, "s3", 0.0)], source)
+    (found,) = advanced(spark, source, query, tmp_path, **options)  # part 1 was never heard of
     assert '"sensor": "s1"' in found
 
 

@@ -37,6 +37,9 @@ def explain(
     sparql: Annotated[
         bool, typer.Option("--sparql", help="Each query as one SPARQL query over the archive's RDF view.")
     ] = False,
+    spark_sql: Annotated[
+        bool, typer.Option("--spark-sql", help="Each query as one Spark SQL query over the archive's tables.")
+    ] = False,
 ) -> None:
     """Show how queries are understood: their plans, as trees.
 
@@ -58,6 +61,11 @@ def explain(
 
         for each in run.program.queries:
             typer.echo(f"# {each.name}\n{rewrite_to_sparql(each, run.catalog).text}")
+    elif spark_sql:
+        from kaicep.endtoend.sql_rewriting import sql_of
+
+        for each in run.program.queries:
+            typer.echo(f"-- {each.name}\n{sql_of(each, run.catalog, run.knowledge).text}")
     elif as_json:
         typer.echo(json.dumps(explain_json(run.explanations()), ensure_ascii=False, indent=2))
     else:

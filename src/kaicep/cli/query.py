@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["query"]
 
-_STRATEGIES = ("replay", "rewrite", "hybrid")
+_STRATEGIES = ("auto", "replay", "rewrite", "hybrid")
 _FORMS = ("jsonl", "table", "csv", "parquet")
 _POLL = 0.5
 _MANY = 20
@@ -51,10 +51,10 @@ def query(
         typer.Option(
             "--strategy",
             metavar="|".join(_STRATEGIES),
-            help="How the past is searched: all events through the kernel; one SPARQL query; or filters on "
-            "the columns first, the kernel then. The matches are the same.",
+            help="How the past is searched: the cheapest way; all events through the kernel; one SPARQL or "
+            "Spark SQL query; or filters on the columns first, the kernel then. The matches are the same.",
         ),
-    ] = "hybrid",
+    ] = "auto",
     now: Now = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on with what the archive gets, until interrupted.")
@@ -118,19 +118,23 @@ def query(
     history = open_history(paths, Archive.open(archive), known, annotations, reasoning, instant)
     warn(history.warnings(history.archive.snapshot()))
     if follow:
-        _follow(history, strategy, as_seen, allowed, silence)
+        _follow(history, "hybrid" if strategy == "auto" else strategy, as_seen, allowed, silence)
     else:
         _search(history, strategy, as_seen, out, output)
 
 
 def _search(history: History, strategy: str, as_seen: bool, out: str, output: Path | None) -> None:
     from kaicep.cli.output import FORMATS, atomic, columns_of, to_stdout
-    from kaicep.endtoend.history import past_matches
+    from kaicep.endtoend.history import past_matches, way_of
 
+    snapshot = history.archive.snapshot()
+    way = way_of(history, strategy, snapshot)
+    if way.place == "spark":
+        say(f"strategy: {way}")  # it takes a while to start
     with ExitStack() as stack:
         target = stack.enter_context(atomic(output, "--output")) if output is not None else None
         with progress("searching"):
-            found = past_matches(history, strategy, as_seen)
+            found = past_matches(history, strategy, as_seen, snapshot)
         chunks = FORMATS[out](found, columns_of(history.program))
         if target is not None:
             target.writelines(chunks)

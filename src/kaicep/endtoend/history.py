@@ -1,9 +1,10 @@
 """Queries over the past: an archive's snapshot in, all matches out, by one of three strategies.
 
 They are those of the SCEPter paper (its section 5), and their answers are the same. *Replay* runs all
-events of the range through the kernel, with PATHs decided at run time. *Rewrite* asks one SPARQL query
-for everything (`endtoend.rewriting`). *Hybrid* leaves out by columns what no variable can take, PATHs
-decided for whole sets of values at a time, and runs the rest through the kernel.
+events of the range through the kernel, with PATHs decided at run time. *Rewrite* asks one query for
+everything: SPARQL (`endtoend.rewriting`), or Spark SQL (`endtoend.sql_rewriting`). *Hybrid* leaves out by
+columns what no variable can take, PATHs decided for whole sets of values at a time, and runs the rest
+through the kernel, in this process or on Spark. `endtoend.strategies` chooses where nobody says.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ from kaicep.plan.time import format_time
 if TYPE_CHECKING:
     import pyarrow
 
+    from kaicep.endtoend.strategies import Way
     from kaicep.plan.chi import ChiQuery
     from kaicep.plan.sparql import EpQuery
 
-__all__ = ["STRATEGIES", "History", "follow", "history_of", "open_history", "past_matches"]
+__all__ = ["STRATEGIES", "History", "follow", "history_of", "open_history", "past_matches", "way_of"]
 
 STRATEGIES = ("replay", "rewrite", "hybrid")
 
@@ -134,16 +136,37 @@ def past_matches(
     With `as_seen`, events that came too late when they came are left out (semantics 1).
     """
     snapshot = history.archive.snapshot() if snapshot is None else snapshot
-    if strategy == "rewrite":
+    way = way_of(history, strategy, snapshot)
+    asked = history.program, history.catalog, history.knowledge, snapshot, as_seen
+    if way.strategy == "rewrite":
         from kaicep.endtoend.rewriting import rewritten_matches
+        from kaicep.endtoend.sql_rewriting import sql_matches
 
-        return rewritten_matches(history.program, history.catalog, history.knowledge, snapshot, as_seen)
-    if strategy not in STRATEGIES:
-        raise Unsupported(f"there is no strategy {strategy}; there are {', '.join(STRATEGIES)}")
+        if way.place == "store":
+            return rewritten_matches(*asked)
+        return sql_matches(*asked, history.unknown)
+    if way.place == "spark":
+        from kaicep.endtoend.spark_history import spark_history
+
+        return spark_history(*asked)
+    strategy = way.strategy
     engine = engine_of(history, strategy, snapshot)
     found = [match for some in replayed(history, engine, snapshot, strategy, as_seen) for match in some]
     found += engine.finish()
     return sorted(found, key=lambda match: (match.end, match.id))
+
+
+def way_of(history: History, strategy: str, snapshot: Snapshot) -> Way:
+    """How a strategy is carried out over a snapshot; `auto` is the cheapest."""
+    if strategy != "auto" and strategy not in STRATEGIES:
+        raise Unsupported(f"there is no strategy {strategy}; there are auto, {', '.join(STRATEGIES)}")
+    from kaicep.endtoend.spark_history import takes
+    from kaicep.endtoend.strategies import chosen, rows_to_read
+
+    plans = history.program.queries
+    whole = snapshot.until is None and snapshot.since is None
+    rows = rows_to_read(plans, history.catalog, snapshot)
+    return chosen(strategy, rows, whole and takes(plans, history.catalog))
 
 
 def follow(

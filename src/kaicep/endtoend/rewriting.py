@@ -27,13 +27,13 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import OutputColumn, Pattern, Program, Project, QueryPlan, Semantic, WindowAggregate
-from kaicep.plan.results import Answer, Terms, answer, batch_shown, identified
+from kaicep.plan.results import Terms, answer, batch_shown, identified
 from kaicep.plan.terms import Iri, Term, Triple
 from kaicep.reference.chains import in_order, key_of, partitions
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.windows import Windowed
 
-__all__ = ["rewritten_matches"]
+__all__ = ["asks_paths", "rewritten_matches", "window_match"]
 
 
 def rewritten_matches(
@@ -69,16 +69,12 @@ def _answers(
     rows: Any = _view(rewritten.plan, events, catalog, knowledge).query(rewritten.text)
     if rewritten.asked is not None:
         found = _found(rewritten, rows, {event_node(each).value: each for each in events}, knowledge)
-        versioned = any(_semantics(rewritten.plan))
-        for each in Projection(rewritten.plan, versioned).answers(found):
+        for each in Projection(rewritten.plan, asks_paths(rewritten.plan)).answers(found):
             yield each.match
         return
+    version = knowledge.version if asks_paths(rewritten.plan) else None
     for window, terms in _windows(rewritten, rows, events):
-        node = _node(rewritten.plan)
-        assert isinstance(node, WindowAggregate)
-        if all(evaluate(each, window.environment) is True for each in node.having):
-            version = knowledge.version if any(_semantics(rewritten.plan)) else None
-            yield _window_answer(rewritten.plan, node, window, terms, version).match
+        yield from window_match(rewritten.plan, window, terms, version)
 
 
 # --- the view --------------------------------------------------------------------------------------------
@@ -149,6 +145,11 @@ def _quad(triple: Triple) -> Any:
     return pyoxigraph.Quad(*(to_oxigraph(term) for term in triple))
 
 
+def asks_paths(plan: QueryPlan) -> bool:
+    """Whether a query has a PATH, so that its matches show a version of the knowledge."""
+    return any(True for _ in _semantics(plan))
+
+
 def _semantics(plan: QueryPlan) -> Iterator[Semantic]:
     for node in plan.root.walk():
         for each in (*getattr(node, "semantics", ()), *getattr(node, "conditions", ())):
@@ -216,10 +217,13 @@ def _windows(rewritten: Rewritten, rows: Any, events: Sequence[Event]) -> Iterat
         yield made, {name: _term(row, name) for name in rewritten.selected}
 
 
-def _window_answer(
-    plan: QueryPlan, node: WindowAggregate, window: Windowed, terms: Terms, version: int | None
-) -> Answer:
+def window_match(plan: QueryPlan, window: Windowed, terms: Terms, version: int | None) -> Iterator[Match]:
+    """The match of a window, if HAVING holds."""
+    node = _node(plan)
     assert isinstance(plan.root, Project)
+    assert isinstance(node, WindowAggregate)
+    if not all(evaluate(each, window.environment) is True for each in node.having):
+        return
     partition = key_of(node.partition, window.events[0])
     made = identified(plan, (*partition, *window.group)).word(window.start).word(window.end)
     if window.trigger is not None:
@@ -227,7 +231,7 @@ def _window_answer(
     whole = window.trigger.identity if window.trigger is not None else _batch(window)
     span, shown = (window.start, window.end), {window.variable: whole}
     value_of = partial(_value, window.environment)
-    return answer(plan, plan.root.columns, made, span, terms, shown, value_of, version)
+    yield answer(plan, plan.root.columns, made, span, terms, shown, value_of, version).match
 
 
 def _batch(window: Windowed) -> dict[str, Any]:

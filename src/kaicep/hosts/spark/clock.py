@@ -19,13 +19,13 @@ from pyspark.sql import DataFrame
 
 from kaicep.errors import Failure
 
-__all__ = ["CLOCK", "END", "EVENT_ROW", "NEVER", "Clock", "clocked", "clocked_type"]
+__all__ = ["CLOCK", "END", "EVENT_ROW", "FOREVER", "NEVER", "Clock", "clocked", "clocked_type"]
 
 EVENT_ROW, CLOCK, END = 0, 1, 2
 """The kinds of rows: an event, how far a part has come, the end of all input."""
 
-NEVER = -(2**63)
-"""A time before all others."""
+NEVER, FOREVER = -(2**63), 2**63 - 1
+"""A time before all others, and one after them."""
 
 Place = tuple[int, int]
 """A part of a source: the number of its stream, and its own."""
@@ -76,16 +76,33 @@ def _with_clock(rows: pa.RecordBatch, everybody: Mapping[int, Sequence[int]]) ->
 
 
 class Clock:
-    """How far every part of the sources has come, as a bucket knows it."""
+    """How far every part of the sources has come, as a bucket knows it, and when it was heard of last.
+
+    With `idle` (milliseconds), a part that has been silent for so long holds nobody back (semantics 1).
+    """
 
     def __init__(
-        self, lateness: int, waits: Sequence[Place], latest: Mapping[Place, int] | None = None
+        self,
+        lateness: int,
+        waits: Sequence[Place],
+        latest: Mapping[Place, int] | None = None,
+        idle: int | None = None,
+        heard: Mapping[Place, int] | None = None,
     ) -> None:
         self.lateness = lateness
+        self.idle = idle
         self.latest: dict[Place, int] = {**dict.fromkeys(waits, NEVER), **(latest or {})}
+        self.heard: dict[Place, int] = dict(heard or {})
+        self.now = max(self.heard.values(), default=0)
 
-    def late(self, rows: pa.RecordBatch) -> Any:
-        """Which of the rows of one batch are late, as an array of truth; takes note of all of them."""
+    def late(self, rows: pa.RecordBatch, now: int = 0) -> Any:
+        """Which of the rows of one batch are late, as an array of truth; takes note of all of them.
+
+        `now` is the time of the batch on the clock on the wall, in milliseconds.
+        """
+        self.now = now
+        for place in self.latest:
+            self.heard.setdefault(place, now)  # nobody is silent before there was a batch
         columns = ("_stream", "_part", "_ts", "_kind", "_prev", "_chunk", "_last")
         stream, part, ts, kind, prev, chunk, last = (
             rows.column(name).to_numpy(zero_copy_only=False) for name in columns
@@ -108,12 +125,20 @@ class Clock:
                     )
                 before[here & (chunk == low)] = latest
                 latest, end = max(latest, time), high
-            self.latest[place] = latest
+            self.latest[place], self.heard[place] = latest, now
         newest = np.maximum(before, prev)
         return (newest != NEVER) & (ts < newest - self.lateness)
 
     @property
     def watermark(self) -> int | None:
-        """No event that is not late can be below this; None where nothing is known."""
-        least = min(self.latest.values(), default=NEVER)
+        """No event that is not late can be below this; None where nothing is known.
+
+        Where all parts are silent, the furthest of them counts.
+        """
+        silent = [place for place in self.latest if self._is_silent(place)]
+        active = [ts for place, ts in self.latest.items() if place not in silent]
+        least = min(active) if active else max((self.latest[each] for each in silent), default=NEVER)
         return None if least == NEVER else least - self.lateness
+
+    def _is_silent(self, place: Place) -> bool:
+        return self.idle is not None and self.now - self.heard.get(place, self.now) >= self.idle

@@ -1,15 +1,17 @@
-"""A stream with its engine in the driver: the shortest way from an event to its match, on one core.
+"""A stream whose matches go to a function, micro-batch by micro-batch, in one order.
 
-Spark reads, filters and joins; what is left comes to the driver, micro-batch by micro-batch, and the matches
-go to a function. The state is a file for each micro-batch beside Spark's own checkpoint. A micro-batch that
-was cut short is taken up again from the state before it, and gives the same matches under the same number: a
-function that writes each number once gets each match once. The knowledge is that of this process: an update
-judges from the next micro-batch on.
+With its engine in the driver that is the shortest way from an event to its match, on one core: Spark reads,
+filters and joins, and what is left comes to the driver. The state is a file for each micro-batch beside
+Spark's own checkpoint. A micro-batch that was cut short is taken up again from the state before it, and gives
+the same matches under the same number: a function that writes each number once gets each match once. The
+knowledge is that of this process: an update judges from the next micro-batch on.
+
+With engines on the workers, each for a bucket of the keys, the state is in Spark's state store, and a stage
+more puts the matches into one order.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
@@ -19,12 +21,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kaicep.errors import Failure
 from kaicep.hosts.spark.clock import clocked, clocked_type
 from kaicep.hosts.spark.job import Opened
 from kaicep.hosts.spark.layout import layouts_of
+from kaicep.hosts.spark.order import InOneOrder
 from kaicep.hosts.spark.physical import Part, physical
-from kaicep.hosts.spark.stream import Bucket, Frames, Streamed, addressed, target_of
+from kaicep.hosts.spark.states import States
+from kaicep.hosts.spark.stream import BUCKETS, Bucket, Frames, Streamed, addressed, found_stream, target_of
 from kaicep.plan.events import Match
 
 __all__ = ["Sink", "deliver"]
@@ -32,17 +35,26 @@ __all__ = ["Sink", "deliver"]
 Sink = Callable[[int, list[Match]], None]
 """Takes the number of a micro-batch and its matches, in the order of their end, then of their id."""
 
-_KEPT = 3
-"""So many states are kept; Spark may ask for the last one again."""
-
 
 def deliver(
-    query: Streamed, frames: Frames, sink: Sink, checkpoint: Path, trigger: dict[str, Any]
+    query: Streamed,
+    frames: Frames,
+    sink: Sink,
+    checkpoint: Path,
+    trigger: dict[str, Any],
+    engine: str = "driver",
+    buckets: int = BUCKETS,
 ) -> StreamingQuery:
-    """Starts the stream."""
-    held = _Held(query, checkpoint / "kaicep", sink)
-    rows = reduce(DataFrame.unionByName, frames(held.layout).values())
-    writer = rows.writeStream.foreachBatch(held.take).option("checkpointLocation", str(checkpoint))
+    """Starts the stream; `engine` is `driver` or `workers`."""
+    states = States(checkpoint / "kaicep")
+    if engine == "driver":
+        held = _Held(query, states, sink)
+        rows = reduce(DataFrame.unionByName, frames(held.layout).values())
+        writer = rows.writeStream.foreachBatch(held.take)
+    else:
+        found, _, count = found_stream([(query, frames)], buckets, marks=True)
+        writer = found.writeStream.foreachBatch(InOneOrder(count, states, sink).take)
+    writer = writer.option("checkpointLocation", str(checkpoint))
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 
@@ -61,9 +73,9 @@ def _together(query: Streamed) -> Part:
 class _Held:
     """The engine between two micro-batches, and its states on disk."""
 
-    def __init__(self, query: Streamed, folder: Path, sink: Sink) -> None:
+    def __init__(self, query: Streamed, states: States, sink: Sink) -> None:
         self.query = query
-        self.folder = folder
+        self.states = states
         self.sink = sink
         self.part = _together(query)
         self.version = query.knowledge.version
@@ -76,10 +88,11 @@ class _Held:
     def take(self, rows: DataFrame, number: int) -> None:
         """One micro-batch: its matches to the sink, then its state to disk."""
         if self.bucket is None or self.next != number:
-            self.bucket = Bucket(self.target, self._state(number - 1), self.opened)
+            self.bucket = Bucket(self.target, self.states.read(number - 1), self.opened)
         bucket, self.bucket = self.bucket, None  # what fails half-way is not gone on with
-        self.sink(number, bucket.take(self._used(rows).toArrow()))
-        self._save(number, bucket.saved())
+        now = self.states.begun(number) if self.query.idle is not None else 0
+        self.sink(number, bucket.take(self._used(rows).toArrow().to_batches(), now))
+        self.states.save(number, bucket.saved())
         self.bucket, self.next = bucket, number + 1
 
     def _used(self, rows: DataFrame) -> DataFrame:
@@ -94,25 +107,3 @@ class _Held:
         used = reduce(DataFrame.unionByName, some)
         everybody = {stream: self.target.numbers(0) for stream in self.target.streams}
         return used.mapInArrow(clocked(everybody), clocked_type(used))
-
-    def _state(self, number: int) -> bytes | None:
-        if number < 0:
-            return None
-        try:
-            return (self.folder / f"{number}.state").read_bytes()
-        except FileNotFoundError:
-            raise Failure(
-                f"the checkpoint {self.folder.parent} has no state after micro-batch {number}: it is of "
-                "another kind of stream, or files of it are missing"
-            ) from None
-
-    def _save(self, number: int, state: bytes) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        file = self.folder / f"{number}.state"
-        new = file.with_suffix(".new")
-        with new.open("wb") as written:
-            written.write(state)
-            written.flush()
-            os.fsync(written.fileno())
-        new.replace(file)
-        (self.folder / f"{number - _KEPT}.state").unlink(missing_ok=True)

@@ -16,7 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kaicep.hosts.spark.batch import FEW, Run
 from kaicep.hosts.spark.clock import END, EVENT_ROW
+from kaicep.hosts.spark.deliver import deliver
 from kaicep.hosts.spark.output import match_of
+from kaicep.hosts.spark.physical import chosen_engine, physical
 from kaicep.hosts.spark.session import own_session, told
 from kaicep.hosts.spark.stream import Frames, Streamed, match_stream
 from kaicep.hosts.spark.wire import Layout, rows_of
@@ -25,13 +27,33 @@ from kaicep.plan.events import Event, Match
 __all__ = ["Run", "run_stream", "run_streams"]
 
 
+_SECONDS = 10
+"""One core is enough for a finite input if it is through with it by then."""
+
+
 def run_stream(run: Run) -> list[Match]:
-    """All matches of a run, in the order of their end, then of their id."""
-    return run_streams([run])[0]
+    """All matches of a run, in the order of their end, then of their id.
+
+    The engine is in the driver unless there are so many events that workers earn what they cost.
+    """
+    spark = own_session()
+    found: dict[int, list[Match]] = {}
+    with tempfile.TemporaryDirectory(prefix="kaicep-") as name, told():
+        streamed, frames = _query(spark, run, Path(name) / "events")
+        parts = physical(run.program, run.catalog, run.knowledge)
+        engine = chosen_engine(parts, streamed.events / _SECONDS)
+        trigger = {"availableNow": True}
+        query = deliver(streamed, frames, found.__setitem__, Path(name) / "checkpoint", trigger, engine, FEW)
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+    matches = [match for some in found.values() for match in some]
+    return sorted(matches, key=lambda match: (match.end, match.id))
 
 
 def run_streams(runs: Sequence[Run]) -> list[list[Match]]:
-    """All matches of several runs, in one stream of Spark's."""
+    """All matches of several runs, in one stream of Spark's, with engines on the workers."""
     spark = own_session()
     with tempfile.TemporaryDirectory(prefix="kaicep-") as name, told():
         folder = Path(name)
@@ -65,7 +87,8 @@ def _query(spark: SparkSession, run: Run, folder: Path) -> tuple[Streamed, Frame
     for event in (each for batch in batches for each in batch):
         if event.part not in parts[event.stream]:
             parts[event.stream].append(event.part)
-    streamed = Streamed(run.program, run.catalog, run.knowledge, _disorder(batches), parts, "interpreted")
+    count = sum(map(len, batches))
+    streamed = Streamed(run.program, run.catalog, run.knowledge, _disorder(batches), parts, events=count)
 
     def frames(layout: Layout) -> dict[str, DataFrame]:
         return {

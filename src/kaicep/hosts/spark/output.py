@@ -31,7 +31,7 @@ from kaicep.plan.nodes import Program, Project, Solutions, Triples
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 
-__all__ = ["MATCHES", "match_of", "presented", "row_of", "tables"]
+__all__ = ["FOUND", "FOUND_ARROW", "MATCHES", "found_row", "match_of", "presented", "row_of", "tables"]
 
 MATCHES = "query string, id string, start bigint, end bigint, match string"
 """What the kernel gives of each match; times are microseconds."""
@@ -45,6 +45,10 @@ _ARROW = pa.schema(
         ("match", pa.string()),
     ]
 )
+FOUND = f"{MATCHES}, owner int, bucket int, watermark bigint"
+"""What a stream gives of each match: also whose it is, which bucket found it, how far that had come."""
+
+FOUND_ARROW = pa.schema([*_ARROW, ("owner", pa.int32()), ("bucket", pa.int32()), ("watermark", pa.int64())])
 _TYPES: Mapping[Type | None, DataType] = {
     Type.BOOL: BooleanType(),
     Type.INT64: LongType(),
@@ -113,6 +117,12 @@ def row_of(match: Match) -> dict[str, Any]:
         "end": match.end,
         "match": match.to_json(),
     }
+
+
+def found_row(match: Match | None, owner: int, bucket: int, watermark: int) -> dict[str, Any]:
+    """A row of `FOUND`; without a match, it tells only how far a bucket has come."""
+    row = {"query": None, "id": None, "start": 0, "end": 0, "match": None} if match is None else row_of(match)
+    return {**row, "owner": owner, "bucket": bucket, "watermark": watermark}
 
 
 def _table(matches: list[Match]) -> pa.RecordBatch:

@@ -18,7 +18,13 @@ from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, Scan, 
 from kaicep.plan.text import resolved_text
 from kaicep.plan.time import format_duration
 
-__all__ = ["Part", "explained", "physical"]
+__all__ = ["ENGINES", "ONE_CORE", "Part", "chosen_engine", "explained", "physical", "streamed"]
+
+ONE_CORE = 200_000
+"""So many events a second, after filters, does an engine in the driver without being the bottleneck."""
+
+ENGINES = ("auto", "driver", "workers")
+"""Where the engines of a stream may be."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,25 @@ def explained(part: Part) -> str:
     return f"{names}: {_WAYS[part.way]}, {part.why}"
 
 
+def streamed(part: Part) -> str:
+    """Where the engine of a part is when it reads streams, for a reader."""
+    if part.way not in _SPREAD:
+        return "in the driver at any rate, since the work cannot be shared"
+    return f"in the driver up to {ONE_CORE:,} events/s, on workers by bucket above that"
+
+
+def chosen_engine(parts: tuple[Part, ...], rate: float | None = None) -> str:
+    """Where the engines of a stream are best: in the `driver` as long as one core is enough.
+
+    `rate` is how many events come in a second, where that is known. Between a micro-batch in the driver and
+    one through a state store lie 80 ms or more, so workers have to earn that.
+    """
+    if rate is None or rate <= ONE_CORE:
+        return "driver"
+    return "workers" if any(part.way in _SPREAD for part in parts) else "driver"
+
+
+_SPREAD = ("rows", "buckets")
 _WAYS = {
     "rows": "each event where it is",
     "buckets": "in parallel by key",

@@ -31,7 +31,7 @@ from kaicep.hosts.spark.wire import Layout
 from kaicep.plan.catalog import Stream
 from kaicep.plan.types import Type
 
-__all__ = ["numbered", "rows_of_frame", "without_late"]
+__all__ = ["numbered", "rows_of_frame", "time_of", "without_late"]
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
@@ -41,13 +41,7 @@ _ZONED = r"([Zz]|[+-]\d\d:?\d\d)\s*$"
 
 def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout) -> DataFrame:
     """The events of a stream as the rows of a layout."""
-    for name in (stream.time, "seq"):
-        if name not in frame.columns:
-            raise _missing(frame, stream, name)
-    ts = _value(frame, stream, stream.time, Type.TIMESTAMP)
-    timed = sf.coalesce(
-        ts, sf.raise_error(sf.lit(f"an event of {stream.name} has no {stream.time}: leave it out"))
-    )
+    timed = time_of(frame, stream)
     part = sf.col("part").cast("bigint") if "part" in frame.columns else sf.lit(0).cast("bigint")
     own = {number: (name, layout.columns[number]) for name, number in layout.of_stream(stream.name).items()}
     cells: list[Column] = []
@@ -67,6 +61,16 @@ def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout) -> DataFrame
         *cells,
         sf.lit(EVENT_ROW).alias("_kind"),
     )
+
+
+def time_of(frame: DataFrame, stream: Stream) -> Column:
+    """The time of an event in microseconds; one without a time stops the job."""
+    for name in (stream.time, "seq"):
+        if name not in frame.columns:
+            raise _missing(frame, stream, name)
+    ts = _value(frame, stream, stream.time, Type.TIMESTAMP)
+    message = f"an event of {stream.name} has no {stream.time}: leave it out"
+    return sf.coalesce(ts, sf.raise_error(sf.lit(message)))
 
 
 _SPARK = {

@@ -21,12 +21,21 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from kaicep.errors import Diagnostic, Failure, Mistake
-from kaicep.hosts.inprocess import Engine
+from kaicep.hosts.inprocess import MANY, Engine
 from kaicep.hosts.spark.batch import bucket
-from kaicep.hosts.spark.clock import END, EVENT_ROW, NEVER, Clock, Place, clocked, clocked_type
+from kaicep.hosts.spark.clock import (
+    END,
+    EVENT_ROW,
+    FOREVER,
+    NEVER,
+    Clock,
+    Place,
+    clocked,
+    clocked_type,
+)
 from kaicep.hosts.spark.job import Job, Opened, job_of, opened
 from kaicep.hosts.spark.layout import layouts_of, sources_of
-from kaicep.hosts.spark.output import MATCHES, row_of
+from kaicep.hosts.spark.output import FOUND, FOUND_ARROW, found_row
 from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import candidates
 from kaicep.hosts.spark.wire import ARROW_TYPES, Layout, push
@@ -36,7 +45,16 @@ from kaicep.plan.events import Match
 from kaicep.plan.nodes import Program
 from kaicep.plan.types import Type
 
-__all__ = ["BUCKETS", "Bucket", "Frames", "Streamed", "addressed", "match_stream", "target_of"]
+__all__ = [
+    "BUCKETS",
+    "Bucket",
+    "Frames",
+    "Streamed",
+    "addressed",
+    "found_stream",
+    "match_stream",
+    "target_of",
+]
 
 BUCKETS = 8
 """How many buckets a query with a key has where nobody says, on whatever machine; a checkpoint knows it."""
@@ -49,7 +67,8 @@ _MOST_LIVE = 256
 class Streamed:
     """Queries over streams, and how their time goes: the lateness, and the parts of sources to wait for.
 
-    `kernel` is that of the engines; a state is of one of them.
+    `idle` is how many milliseconds a part may be silent before it holds nobody back; None: any. `events` is
+    how many there will be, where that is known: it pays to compile only from so many on.
     """
 
     program: Program
@@ -57,7 +76,8 @@ class Streamed:
     knowledge: Knowledge
     lateness: int
     parts: Mapping[str, Sequence[int]]
-    kernel: str = "interpreted"
+    idle: int | None = None
+    events: int = MANY
 
 
 @dataclass(frozen=True)
@@ -72,6 +92,7 @@ class Target:
     kernel: str
     named: str
     mark: str
+    idle: int | None
 
     def numbers(self, place: int) -> list[int]:
         """The numbers of its buckets, where it stands at a place among the targets."""
@@ -87,6 +108,20 @@ def match_stream(queries: Sequence[tuple[Streamed, Frames]], buckets: int = BUCK
 
     Queries with other streams and other knowledge may share one stream of Spark's, one state store and one
     checkpoint.
+    """
+    found, owners, _ = found_stream(queries, buckets)
+    whose = sf.element_at(sf.lit(owners), sf.col("owner") + 1)
+    known = ~sf.col("watermark").isin(NEVER, FOREVER)
+    reached = sf.when(known, sf.timestamp_micros("watermark"))
+    return found.withColumns({"owner": whose, "watermark": reached})
+
+
+def found_stream(
+    queries: Sequence[tuple[Streamed, Frames]], buckets: int = BUCKETS, marks: bool = False
+) -> tuple[DataFrame, list[int], int]:
+    """The rows of `FOUND`, by part; whose the parts are; and how many buckets there are in all.
+
+    With `marks` each bucket tells with every micro-batch how far it has come.
     """
     if not 0 < buckets < _MOST_BUCKETS:
         raise Mistake(Diagnostic(f"{buckets} is no number of buckets", hint=f"1 to {_MOST_BUCKETS - 1}"))
@@ -109,10 +144,8 @@ def match_stream(queries: Sequence[tuple[Streamed, Frames]], buckets: int = BUCK
         targets += own
         owners += [owner] * len(own)
     together = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), rows)
-    found = _answered(together, tuple(targets), types)
-    whose = sf.element_at(sf.lit(owners), sf.col("owner") + 1)
-    reached = sf.timestamp_micros(sf.nullif("watermark", sf.lit(NEVER)))
-    return found.withColumns({"owner": whose, "watermark": reached})
+    found = _answered(together, tuple(targets), types, marks)
+    return found, owners, sum(each.buckets for each in targets)
 
 
 def target_of(query: Streamed, part: Part, layout: Layout, buckets: int) -> Target:
@@ -130,7 +163,8 @@ def target_of(query: Streamed, part: Part, layout: Layout, buckets: int) -> Targ
     mark = blake2b(f"{texts}\0{count}\0{query.lateness}".encode(), digest_size=16).hexdigest()
     named = ", ".join(each.name for each in part.queries)
     job = job_of(program, query.catalog, query.knowledge, layout)
-    return Target(job, count, query.lateness, waits, frozenset(read), query.kernel, named, mark)
+    kernel = "compiled" if query.events >= MANY else "interpreted"
+    return Target(job, count, query.lateness, waits, frozenset(read), kernel, named, mark, query.idle)
 
 
 def addressed(
@@ -166,7 +200,7 @@ def _bucket(part: Part, stream: str, layout: Layout, buckets: int) -> Column:
     return bucket(part, stream, layout, buckets)
 
 
-def _answered(rows: DataFrame, targets: tuple[Target, ...], types: Sequence[Type]) -> DataFrame:
+def _answered(rows: DataFrame, targets: tuple[Target, ...], types: Sequence[Type], marks: bool) -> DataFrame:
     """Rows of events in, rows of matches out, by way of both operators."""
     everybody: dict[int, list[int]] = {}
     for place, target in enumerate(targets):
@@ -184,24 +218,27 @@ def _answered(rows: DataFrame, targets: tuple[Target, ...], types: Sequence[Type
             cells.append(cell)
     spread = clock.select(sf.explode("_to").alias("_target"), "_stream", *plain, *cells)
     return spread.groupBy("_target").applyInPandasWithState(
-        _held(targets, tuple(types)),
-        f"{MATCHES}, owner int, bucket int, watermark bigint",
+        _held(targets, tuple(types), marks),
+        FOUND,
         "state binary",
         "append",
         "NoTimeout",
     )
 
 
-def _held(targets: tuple[Target, ...], types: tuple[Type, ...]) -> Callable[..., Iterator[Any]]:
+def _held(targets: tuple[Target, ...], types: tuple[Type, ...], marks: bool) -> Callable[..., Iterator[Any]]:
+    """The function of the second operator; with `marks` each bucket tells how far it has come, every time."""
+
     def work(key: tuple[Any, ...], frames: Iterator[Any], state: Any) -> Iterator[Any]:
         place, number = divmod(int(key[0]), _MOST_BUCKETS)
         held = Bucket(targets[place], bytes(state.get[0]) if state.exists else None)
-        found = held.take(pa.Table.from_batches([_batch(each, types) for each in frames]))
+        found = held.take([_batch(each, types) for each in frames], state.getCurrentProcessingTimeMs())
         state.update((held.saved(),))
-        if found:
-            reached = None if held.ended else held.clock.watermark
-            own = {"owner": place, "bucket": number, "watermark": NEVER if reached is None else reached}
-            yield pa.Table.from_pylist([{**row, **own} for row in map(row_of, found)]).to_pandas()
+        if found or marks:
+            reached = FOREVER if held.ended else held.clock.watermark
+            own = place, number, NEVER if reached is None else reached
+            made = [found_row(each, *own) for each in (*found, *((None,) * marks))]
+            yield pa.Table.from_pylist(made, FOUND_ARROW).to_pandas()
 
     return work
 
@@ -231,10 +268,12 @@ class Bucket:
     def __init__(self, target: Target, state: bytes | None, own: Opened | None = None) -> None:
         self.target = target
         self.opened = own or opened(target.job)
-        self.clock = Clock(target.lateness, target.waits)
         self.ended = False
-        self.engine = self.opened.engine(target.kernel)
-        if state is not None:
+        if state is None:
+            self.kernel = target.kernel
+            self.clock = Clock(target.lateness, target.waits, idle=target.idle)
+            self.engine = self.opened.engine(self.kernel)
+        else:
             self._go_on(state)
 
     def _go_on(self, state: bytes) -> None:
@@ -245,36 +284,49 @@ class Bucket:
                 f"the checkpoint is not of {self.target.named} as it is now, but of {document['named']}: "
                 "another text, lateness or number of buckets; give the query a checkpoint of its own"
             )
-        self.clock = Clock(
-            self.target.lateness, self.target.waits, {(a, b): latest for a, b, latest in document["latest"]}
-        )
+        latest = {(a, b): ts for a, b, ts in document["latest"]}
+        heard = {(a, b): at for a, b, at in document.get("heard", ())}
+        self.clock = Clock(self.target.lateness, self.target.waits, latest, self.target.idle, heard)
+        # A state is of one kernel; those of the first release were all of this one.
+        self.kernel = document.get("kernel", "interpreted")
         live = _LIVE.pop(document["live"], None)
         if live is not None:
             self.engine = live
         else:
+            self.engine = self.opened.engine(self.kernel)
             self.engine.restore(saved)
 
-    def take(self, rows: pa.Table) -> list[Match]:
-        """The matches that the rows of one batch settle."""
-        if not rows.num_rows:
-            return []
-        (batch,) = rows.combine_chunks().to_batches()
-        kinds = batch.column("_kind").to_numpy(zero_copy_only=False)
-        used = (kinds == EVENT_ROW) & ~self.clock.late(batch)
-        found = push(self.engine, batch.filter(pa.array(used)), self.opened.layout)
+    def take(self, batches: Sequence[pa.RecordBatch], now: int = 0) -> list[Match]:
+        """The matches that the rows of one micro-batch settle; `now` is its time in milliseconds."""
+        rows = [each for each in batches if each.num_rows]
+        found: list[Match] = []
+        if rows:
+            (batch,) = pa.Table.from_batches(rows).combine_chunks().to_batches()
+            kinds = batch.column("_kind").to_numpy(zero_copy_only=False)
+            used = (kinds == EVENT_ROW) & ~self.clock.late(batch, now)
+            found += push(self.engine, batch.filter(pa.array(used)), self.opened.layout)
+            self.ended = bool((kinds == END).any())
+        else:
+            self.clock.now = now
         watermark = self.clock.watermark
         if watermark is not None:
             found += self.engine.advance(watermark)
-        if (kinds == END).any():
-            self.ended = True
+        if self.ended:
             found += self.engine.finish()
         return sorted(found, key=lambda match: (match.end, match.id))
 
     def saved(self) -> bytes:
         """The state; the engine stays at hand for the next batch, if that comes to this worker."""
         live = uuid4().hex
-        latest = [[*place, ts] for place, ts in sorted(self.clock.latest.items()) if ts != NEVER]
-        head = {"mark": self.target.mark, "named": self.target.named, "latest": latest, "live": live}
+        clock = self.clock
+        head = {
+            "mark": self.target.mark,
+            "named": self.target.named,
+            "latest": [[*place, ts] for place, ts in sorted(clock.latest.items()) if ts != NEVER],
+            "heard": [[*place, at] for place, at in sorted(clock.heard.items())] if clock.idle else [],
+            "kernel": self.kernel,
+            "live": live,
+        }
         if not self.ended:
             while len(_LIVE) >= _MOST_LIVE:
                 del _LIVE[next(iter(_LIVE))]

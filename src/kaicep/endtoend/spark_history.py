@@ -1,0 +1,74 @@
+"""The strategy `hybrid` on Spark: the files of a snapshot, through the host over finite data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from shutil import which
+from typing import TYPE_CHECKING
+
+from kaicep.archive.columns import LATE, PART, SEQ
+from kaicep.archive.rewrite.sql_expressions import SQL_TYPES, name_sql
+from kaicep.endtoend.prefilter import spans
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.events import Match
+from kaicep.plan.nodes import Program, QueryPlan
+from kaicep.plan.types import Type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kaicep.archive.snapshot import Snapshot
+    from kaicep.hosts.spark.wire import Layout
+    from kaicep.knowledge.store import Knowledge
+    from kaicep.plan.nodes import Interval
+
+__all__ = ["archived_frame", "spark_history", "takes"]
+
+
+def takes(plans: Sequence[QueryPlan], catalog: Catalog) -> bool:
+    """Whether Spark is there, and can take the queries: they read records, by names that are free."""
+    if find_spec("pyspark") is None or which("java") is None:
+        return False
+    streams = [catalog.streams[name] for name in spans(plans, catalog)]
+    return not any(each.rdf or {"part", "seq"} & dict(each.attributes).keys() for each in streams)
+
+
+def spark_history(
+    program: Program, catalog: Catalog, knowledge: Knowledge, snapshot: Snapshot, as_seen: bool = False
+) -> list[Match]:
+    """All matches, in the order of their end, then of their id."""
+    from kaicep.hosts.spark.batch import match_batch
+    from kaicep.hosts.spark.output import match_of
+    from kaicep.hosts.spark.session import own_session, told
+    from kaicep.hosts.spark.source import rows_of_frame
+
+    spark = own_session()
+    bounds = spans(program.queries, catalog)
+
+    def frames(layout: Layout) -> dict[str, DataFrame]:
+        made: dict[str, DataFrame] = {}
+        for stream in layout.streams:
+            rows = archived_frame(spark, snapshot, stream, bounds[stream])
+            seen = rows.where(f"NOT {LATE}") if as_seen else rows
+            named = seen.withColumnsRenamed({PART: "part", SEQ: "seq"})
+            made[stream] = rows_of_frame(named, catalog.streams[stream], layout)
+        return made
+
+    with told():
+        found = match_batch(frames, program, catalog, knowledge).select("match").toArrow()
+    matches = [match_of(line) for line in found["match"].to_pylist()]
+    return sorted(matches, key=lambda match: (match.end, match.id))
+
+
+def archived_frame(spark: SparkSession, snapshot: Snapshot, stream: str, within: Interval) -> DataFrame:
+    """The rows of the files of a snapshot that may hold events inside the bounds."""
+    table = snapshot.tables[stream].table
+    files = [str(table.folder / each.path) for each in snapshot.files(stream, within)]
+    columns = [
+        f"{name_sql(name)} {'TIMESTAMP' if type is Type.TIMESTAMP else SQL_TYPES[type]}"
+        for name, type in snapshot.shape(stream).attributes
+        if name != "ts"
+    ]
+    schema = ", ".join([f"{PART} INT", f"{SEQ} BIGINT", f"{LATE} BOOLEAN", "ts TIMESTAMP", *columns])
+    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)

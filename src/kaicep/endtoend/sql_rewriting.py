@@ -1,0 +1,277 @@
+"""The strategy `rewrite` for archives of any size: one Spark SQL query over the archive's tables.
+
+SQL finds which events belong together. The values for which a PATH holds are tables, filled by asking the
+knowledge about every different value that the archive has. How a match is written down, its id and the exact
+value of an aggregate are the same code as everywhere, run on the rows of the answer where these are.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from kaicep.archive.rewrite.sql import MEMBERS, OWN, PathTable, RewrittenSql, rewrite_to_sql
+from kaicep.archive.rewrite.sql_expressions import SQL_TYPES, name_sql
+from kaicep.archive.snapshot import Snapshot
+from kaicep.endtoend.prefilter import spans
+from kaicep.endtoend.rewriting import asks_paths, window_match
+from kaicep.endtoend.spark_history import archived_frame
+from kaicep.errors import Unsupported
+from kaicep.kernel.operator import Found
+from kaicep.kernel.project import Projection
+from kaicep.knowledge.event_graph import UnknownEntities
+from kaicep.knowledge.relations import Relations
+from kaicep.knowledge.store import Knowledge
+from kaicep.optimize import optimize
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.events import Event, Match
+from kaicep.plan.nodes import Pattern, Program, Project, QueryPlan, WindowAggregate
+from kaicep.plan.terms import Term
+from kaicep.plan.types import Type
+from kaicep.reference.chains import key_of
+from kaicep.reference.windows import Windowed
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["sql_matches", "sql_of"]
+
+_MOST_PAIRS = 1_000_000
+
+Solution = tuple[Term | None, ...]
+
+
+def sql_of(plan: QueryPlan, catalog: Catalog, knowledge: Knowledge, as_seen: bool = False) -> RewrittenSql:
+    """A query as one Spark SQL query; `Unsupported` with the reason where it cannot be."""
+    optimised, _ = optimize(plan, catalog, knowledge)
+    return rewrite_to_sql(optimised, catalog, as_seen)
+
+
+def sql_matches(
+    program: Program,
+    catalog: Catalog,
+    knowledge: Knowledge,
+    snapshot: Snapshot,
+    as_seen: bool = False,
+    unknown: UnknownEntities | None = None,
+) -> list[Match]:
+    """All matches of all queries, each found by one Spark SQL query."""
+    from kaicep.hosts.spark.output import MATCHES, match_of
+    from kaicep.hosts.spark.session import own_session, told
+
+    own = {each.name for each in program.queries}
+    answers: list[DataFrame] = []
+    spark = own_session()
+    for plan in program.queries:
+        if own.intersection(plan.reads):
+            raise Unsupported(f"{plan.name}: it reads the output of a query, which is not in the archive")
+        if knowledge.epochs and asks_paths(plan):
+            raise Unsupported(
+                f"{plan.name}: the knowledge changes with time, and one query sees one state of it; the "
+                "strategies replay and hybrid judge each event by its own time"
+            )
+        rewritten = sql_of(plan, catalog, knowledge, as_seen)
+        with told():
+            _views(spark, plan, catalog, snapshot)
+            solutions = tuple(_paths(spark, rewritten, catalog, knowledge, unknown))
+            version = knowledge.version if asks_paths(plan) else None
+            answer = spark.sql(rewritten.text)
+            writer = _Writer(plan, rewritten, solutions, version, tuple(answer.columns))
+            # Attributes may be called anything, also what Spark does not take for one column.
+            plain = answer.toDF(*(f"c{number}" for number in range(len(writer.columns))))
+            rows = plain.mapInArrow(_written(pickle.dumps(writer)), MATCHES)
+            answers.append(rows.select("match"))
+    with told():
+        lines = reduce(lambda left, right: left.union(right), answers).toArrow()["match"].to_pylist()
+    return sorted(map(match_of, lines), key=lambda match: (match.end, match.id))
+
+
+# --- tables ----------------------------------------------------------------------------------------------
+
+
+def _views(spark: SparkSession, plan: QueryPlan, catalog: Catalog, snapshot: Snapshot) -> None:
+    """The streams that a query reads, as views of the files of the snapshot."""
+    if snapshot.until is not None or snapshot.since is not None:
+        raise Unsupported("one SQL query reads the archive as a whole, and not a stretch of positions of it")
+    for stream, within in spans((plan,), catalog).items():
+        archived_frame(spark, snapshot, stream, within).createOrReplaceTempView(name_sql(stream))
+
+
+def _paths(
+    spark: SparkSession,
+    rewritten: RewrittenSql,
+    catalog: Catalog,
+    knowledge: Knowledge,
+    unknown: UnknownEntities | None,
+) -> Iterator[tuple[Solution, ...]]:
+    """Fills the tables of the PATHs; for each, what the numbers of its solutions stand for."""
+    relations = Relations(catalog, knowledge, unknown)
+    for table in rewritten.paths:
+        numbers: dict[Solution, int] = {}
+        rows = list(_path_rows(spark, rewritten, table, catalog, relations, numbers))
+        fields = [
+            f"{name_sql(f'{variable}.{name}')} {_type_of(name, table.streams[variable], catalog)}"
+            for variable in table.semantic.variables
+            for name in ("_place", *table.attributes[variable])
+        ]
+        made = spark.createDataFrame(rows, ", ".join([*fields, "solution INT"]))
+        made.createOrReplaceTempView(table.name)
+        yield tuple(numbers)
+
+
+def _type_of(name: str, streams: Sequence[str], catalog: Catalog) -> str:
+    if name == "_place":
+        return "INT"
+    types = {dict(catalog.streams[each].attributes).get(name) for each in streams} - {None}
+    if len(types) > 1:
+        raise Unsupported(
+            f"one SQL query cannot look up {name}, which has several types; replay and hybrid can"
+        )
+    return SQL_TYPES[types.pop() or Type.STRING]
+
+
+def _path_rows(
+    spark: SparkSession,
+    rewritten: RewrittenSql,
+    table: PathTable,
+    catalog: Catalog,
+    relations: Relations,
+    numbers: dict[Solution, int],
+) -> Iterator[tuple[Any, ...]]:
+    """A row for each combination of values for which the PATH holds, and for each of its solutions."""
+    variables = table.semantic.variables
+    values = [_values(spark, rewritten, table, each, catalog) for each in variables]
+    if math.prod(map(len, values)) > _MOST_PAIRS:
+        many = " times ".join(f"{len(each):,}" for each in values)
+        raise Unsupported(
+            f"{rewritten.plan.name}: a PATH hangs on {many} different values, too many to ask about each; "
+            "the strategies replay and hybrid can"
+        )
+    for combination in product(*values):
+        events = {
+            variable: Event(rewritten.streams[row[0]], 0, 0, 0, dict(zip(names, row[1:], strict=True)))
+            for variable, row in zip(variables, combination, strict=True)
+            for names in (table.attributes[variable],)
+        }
+        for solution in sorted(relations.solutions(table.semantic, events), key=str):
+            number = numbers.setdefault(solution, len(numbers))
+            yield (*(cell for row in combination for cell in row), number)
+
+
+def _values(
+    spark: SparkSession, rewritten: RewrittenSql, table: PathTable, variable: str, catalog: Catalog
+) -> list[tuple[Any, ...]]:
+    """The different values that the archive has of what a PATH reads of a variable."""
+    found: list[tuple[Any, ...]] = []
+    for stream in table.streams[variable]:
+        known = dict(catalog.streams[stream].attributes)
+        cells = [
+            "NULL"
+            if name not in known
+            else f"unix_micros({name_sql(name)})"
+            if known[name] is Type.TIMESTAMP
+            else name_sql(name)
+            for name in table.attributes[variable]
+        ]
+        place = rewritten.streams.index(stream)
+        rows = spark.sql(f"SELECT DISTINCT {', '.join([str(place), *cells])} FROM {name_sql(stream)}")
+        found += [tuple(row) for row in rows.collect()]
+    return found
+
+
+# --- from rows to matches --------------------------------------------------------------------------------
+
+
+def _written(payload: bytes) -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
+    """The function that writes matches down, for the workers."""
+
+    def work(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        from kaicep.hosts.spark.output import tables
+
+        writer: _Writer = pickle.loads(payload)
+        yield from tables(match for rows in batches for match in writer.matches(rows))
+
+    return work
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes down the rows of an answer as matches."""
+
+    plan: QueryPlan
+    rewritten: RewrittenSql
+    solutions: tuple[tuple[Solution, ...], ...]
+    version: int | None
+    columns: tuple[str, ...]
+
+    def matches(self, batch: pyarrow.RecordBatch) -> Iterator[Match]:
+        """The matches of rows."""
+        rows: list[dict[str, Any]] = batch.rename_columns(list(self.columns)).to_pylist()
+        if self.rewritten.asked is not None:
+            found = map(self._found, rows)
+            for each in Projection(self.plan, self.version is not None).answers(found):
+                yield each.match
+            return
+        for row in rows:
+            terms = {
+                name: term
+                for names, values in self._chosen(row)
+                for name, term in zip(names, values[0], strict=True)
+            }
+            yield from window_match(self.plan, self._windowed(row), terms, self.version)
+
+    def _event(self, row: dict[str, Any], prefix: str = "") -> Event:
+        place, part, seq, ts = (row[f"{prefix}{each}"] for each in OWN)
+        values = {name: row[f"{prefix}{name}"] for name in self.rewritten.attributes}
+        return Event(self.rewritten.streams[place], part, seq, ts, values)
+
+    def _chosen(self, row: dict[str, Any]) -> tuple[tuple[tuple[str, ...], tuple[Solution, ...]], ...]:
+        """What the PATHs selected, in the solution that the row has."""
+        paths = zip(self.rewritten.paths, self.solutions, strict=True)
+        return tuple(
+            (each.semantic.selected, (known[row[each.name]],))
+            for each, known in paths
+            if each.semantic.selected
+        )
+
+    def _found(self, row: dict[str, Any]) -> Found:
+        pattern = self._node
+        assert isinstance(pattern, Pattern)
+        rounds: dict[str, list[Event]] = {}
+        for slot in self.rewritten.slots:
+            rounds.setdefault(slot.variable, []).append(self._event(row, f"{slot.name}."))
+        bound = [event for some in rounds.values() for event in some]
+        start, end = min(each.ts for each in bound), max(each.ts for each in bound)
+        if pattern.deadline is not None:
+            end = start + pattern.deadline
+        partition = key_of(pattern.partition, bound[0])
+        return Found(partition, rounds, start, end, self._chosen(row), self.version or 0)
+
+    def _windowed(self, row: dict[str, Any]) -> Windowed:
+        node = self._node
+        assert isinstance(node, WindowAggregate)
+        assert node.window.width is not None
+        (slot,) = self.rewritten.slots
+        inside = [self._event(each) for each in sorted(row[MEMBERS], key=lambda each: each["_row"])]
+        first = inside[0]
+        if node.window.kind == "sliding":
+            trigger = inside[-1]
+            group = key_of(node.group_by, trigger)
+            members = tuple(each for each in inside if key_of(node.group_by, each) == group)
+            return Windowed(slot.variable, group, members, trigger, first, trigger, first.ts, trigger.ts)
+        group = key_of(node.group_by, first)
+        start = first.ts - first.ts % node.window.width
+        end = start + node.window.width
+        return Windowed(slot.variable, group, tuple(inside), None, first, inside[-1], start, end)
+
+    @property
+    def _node(self) -> Pattern | WindowAggregate:
+        source = self.plan.root.input if isinstance(self.plan.root, Project) else None
+        assert isinstance(source, Pattern | WindowAggregate)
+        return source
