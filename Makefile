@@ -12,8 +12,8 @@ help:  ## this list
 setup:  ## .venv with the command kaicep in it (does nothing when nothing changed)
 	@bash scripts/setup.sh
 
-demo: setup  ## a small campus, its knowledge, and what the queries find in it
-	@$(PYTHON) examples/campus/demo.py
+demo: setup  ## a campus comes alive: its morning archived, thirteen queries back in time and live
+	@.venv/bin/kaicep demo
 
 test: setup  ## all tests but the longest, and the examples in the docstrings
 	@$(PYTHON) -m pytest -n $(JOBS) -m "not night and not spark"

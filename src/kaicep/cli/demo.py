@@ -25,7 +25,7 @@ _SCALES = ("small", "campus", "city")
 def demo(
     scale: Annotated[
         str, typer.Option("--scale", metavar="|".join(_SCALES), help="60, 10,200 or 51,000 airflow sensors.")
-    ] = "small",
+    ] = "campus",
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Another seed, another campus.")] = 7,
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="N", help="How long it goes on live; Ctrl-C ends it too.")
@@ -40,7 +40,7 @@ def demo(
     Its morning is archived, by Spark where there is Java. Thirteen queries run back in time over it and go
     on live; each match tells its room, its department, and why it is one.
 
-    Example: kaicep demo --scale campus --keep my-campus
+    Example: kaicep demo --scale small --keep my-campus
     """
     began = time.perf_counter()
     choose("--scale", scale, _SCALES)

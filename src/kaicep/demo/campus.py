@@ -13,21 +13,26 @@ __all__ = ["SCALES", "VENDORS", "Building", "Campus", "Class", "Department", "Ro
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a campus is, and from how many to how many minutes a sensor waits between two reports."""
+    """How large a campus is, and how fast it goes.
+
+    `periods` says from how many to how many minutes a sensor waits between two reports, `pace` how many
+    times as fast as the clock it all happens when it is followed live.
+    """
 
     name: str
     buildings: int
     floors: int
     departments: int
     periods: tuple[int, int]
+    pace: int
 
 
 SCALES: Mapping[str, Scale] = {
     each.name: each
     for each in (
-        Scale("small", 3, 2, 3, (3, 5)),
-        Scale("campus", 170, 6, 8, (5, 8)),
-        Scale("city", 850, 6, 8, (5, 8)),
+        Scale("small", 3, 2, 3, (3, 5), 60),
+        Scale("campus", 170, 6, 8, (5, 8), 30),
+        Scale("city", 850, 6, 8, (5, 8), 6),
     )
 }
 """The scales by name: 60, 10,200 and 51,000 airflow sensors."""

@@ -27,17 +27,16 @@ from kaicep.plan.time import format_time
 __all__ = ["Options", "run"]
 
 _FIRST, _MORNING = 10, 120  # minutes
-_SPEED = 60
 _SHOWN = {"first": 1, "past": 2, "live": 3}
 _STATUS, _PAUSE = 0.25, 0.005  # seconds
-_AT_ONCE = 1_000
+_AT_ONCE = 100
 
 
 @dataclass(frozen=True)
 class Options:
     """What is asked for. `command` is how kaicep is called here; without `keep` the folder is temporary."""
 
-    scale: str = "small"
+    scale: str = "campus"
     seed: int = 7
     seconds: float = 20.0
     keep: Path | None = None
@@ -156,7 +155,8 @@ class _Demo:
         started = time.perf_counter()
         self._past(queries, "past")
         self.figures.past = sum(self.folder.next.values()), time.perf_counter() - started
-        self.view.say(f"They go on live, at {_SPEED} times the pace of the clock, for {self.seconds:g} s:")
+        pace = f"{self.campus.scale.pace} times the pace of the clock"
+        self.view.say(f"They go on live, at {pace}, for {self.seconds:g} s:")
         self._live(queries)
 
     def _write(self, start: int, end: int) -> None:
@@ -195,7 +195,7 @@ class _Demo:
         source = _Source(self.morning, self.folder)
         count = 0
         while (now := time.perf_counter() - started) < self.seconds:
-            events = source.due(now * _SPEED)
+            events = source.due(now * self.campus.scale.pace)
             if not events:
                 time.sleep(_PAUSE)
                 continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from kaicep.demo.telling import TITLES
@@ -53,31 +52,26 @@ class Plain:
 
 
 class Terminal:
-    """A table of the queries with the newest matches below it, drawn anew a few times a second."""
+    """What is told scrolls by; below it stands a table of the queries, drawn anew a few times a second."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
 
         self._console = console
         self._totals = dict.fromkeys(TITLES, 0)
-        self._lines: deque[str] = deque(maxlen=8)
-        self._said: deque[str] = deque(maxlen=6)
         self._status = ""
-        self._live = Live(console=console, get_renderable=self._drawn, refresh_per_second=6, transient=False)
+        self._live = Live(console=console, get_renderable=self._drawn, refresh_per_second=6)
         self._live.start()
 
     def say(self, text: str) -> None:
-        """Puts it on top, or below the picture once that stands still."""
-        if self._live.is_started:
-            self._said.append(text)
-        else:
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        """Prints it above the table."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=not self._live.is_started)
 
     def found(self, query: str, total: int, line: str | None) -> None:
-        """Counts, and shows the match among the newest."""
+        """Counts, and prints the match above the table, where there is a line of it."""
         self._totals[query] = total
         if line is not None:
-            self._lines.append(line)
+            self._console.print(f"  {line}", markup=False)
 
     def status(self, text: str) -> None:
         """Shows it below the table."""
@@ -98,5 +92,4 @@ class Terminal:
         table.add_column("it asks for", style="dim")
         for name, total in self._totals.items():
             table.add_row(name, f"{total:,}" if total else "", TITLES[name])
-        newest = [Text(each, overflow="ellipsis", no_wrap=False) for each in self._lines]
-        return Group(*map(Text, self._said), Text(""), table, Text(self._status, style="cyan"), *newest)
+        return Group(Text(""), table, Text(self._status, style="cyan"))

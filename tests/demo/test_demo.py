@@ -1,0 +1,185 @@
+"""`kaicep demo` as somebody sees it for the first time."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kaicep.cli.main import app
+from kaicep.demo.folder import QUERIES
+from kaicep.demo.views import Terminal
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def environment(path: str) -> dict[str, str]:
+    """The environment with this PATH, and without Java beside it."""
+    paths = os.pathsep.join(each for each in sys.path if each)
+    kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    return {**kept, "PYTHONPATH": paths, "PATH": path}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The folder that a demo without Java has left, and what it printed."""
+    folder = tmp_path_factory.mktemp("kept") / "my campus"
+    nowhere = tmp_path_factory.mktemp("path")
+    done = subprocess.run(
+        [sys.executable, "-m", "kaicep", "demo", "--scale", "small", "--seconds", "3", "--keep", str(folder)],
+        env=environment(str(nowhere)), capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return folder, done.stdout.splitlines()
+
+
+def test_without_java_it_says_what_is_missing_and_goes_on(kept: tuple[Path, list[str]]) -> None:
+    _, lines = kept
+    assert any("no Java was found" in each and "kaicep doctor" in each for each in lines)
+    assert any(each.startswith("The morning is archived in this process: ") for each in lines)
+
+
+def test_a_line_of_a_match_has_room_department_and_why(kept: tuple[Path, list[str]]) -> None:
+    _, lines = kept
+    shape = re.compile(r"  \d\d:\d\d:\d\d(-\d\d:\d\d:\d\d)?  ([\w-]+): .+ of .+: .+; why: .+")
+    found = [shape.fullmatch(each) for each in lines if re.match(r"  \d\d:", each)]
+    assert all(found)
+    assert {each[2] for each in found if each} == set(QUERIES)
+    assert (
+        "  08:02:06-08:05:22  query7: RTH 212, conference room of Computer Science: a meeting room above 500 "
+        "cfm, and within five minutes 50 more; why: 527.4 > 500; 615.4 - 527.4 = 88 > 50; 3 min 16 s apart; "
+        "RTH212 is a ConferenceRoom, hence a MeetingRoom; RTH212VOL2 is an AirflowSensor; "
+        "RTH212VOL2 hasLocation RTH212"
+    ) in lines
+
+
+def test_the_summary_has_rates_and_latencies(kept: tuple[Path, list[str]]) -> None:
+    _, lines = kept
+    end = "\n".join(lines[lines.index("Summary") :])
+    assert re.search(r"first match +on screen after \d+\.\d s", end)
+    assert re.search(r"live +[\d,]+ events in [\d.]+ s, [\d,]+ a second", end)
+    assert re.search(r"push to match: p50 [\d.]+ ms, p99 [\d.]+ ms, of \d+ matches", end)
+    assert all(re.search(rf"{name} [\d,]+", end) for name in QUERIES)
+
+
+@pytest.mark.slow
+def test_the_commands_at_the_end_work(kept: tuple[Path, list[str]]) -> None:
+    folder, lines = kept
+    commands = lines[lines.index("Try next:") + 1 :]
+    assert len(commands) == 3
+    query, why, run = map(shlex.split, commands)
+    assert "RTH212VOL2" in done(query)
+    assert "bd:RTH212 rdf:type bd:MeetingRoom  (by the rule" in done(why)
+    assert run[-4] == "run"
+    with subprocess.Popen(
+        run, env=environment(os.environ["PATH"]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        waited_for = {f"{name}: up to date" for name in QUERIES}
+        for line in process.stdout:
+            waited_for -= {each for each in waited_for if each in line}
+            if not waited_for:
+                process.send_signal(signal.SIGINT)  # it has shown what it does: no need for all its seconds
+                break
+        process.stdout.read()
+        assert process.wait(60) == 0
+    assert not waited_for
+    assert (folder / "run" / "matches.jsonl").stat().st_size > 0
+
+
+def done(command: list[str]) -> str:
+    settings = environment(os.environ["PATH"])
+    return subprocess.run(
+        command, env=settings, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+
+
+def test_without_a_folder_the_first_command_makes_one() -> None:
+    from kaicep.demo.run import Options, commands
+
+    first, second, *_ = list(commands(Options(seed=9), None))[1:]
+    assert first.strip() == "kaicep demo --scale campus --seed 9 --seconds 5 --keep kaicep-demo"
+    assert "--archive kaicep-demo/archive" in second
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+def test_ctrl_c_ends_it_with_what_there_is(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "kaicep", "demo", "--scale", "small", "--seconds", "100"],
+        env=environment(str(tmp_path)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            if line.startswith("They go on live"):
+                process.send_signal(signal.SIGINT)
+                break
+        rest, errors = process.stdout.read(), process.stderr.read()
+        assert (process.wait(60), errors) == (0, "")
+    assert "Stopped. So far:" in rest
+    assert "Summary" in rest
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--scale", "huge"), "small, campus, city"),
+        (("--seconds", "0"), "--seconds"),
+        (("--keep", str(ROOT)), "is not empty"),
+    ],
+)
+def test_mistakes(args: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(app, ["demo", *args], prog_name="kaicep")
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_on_a_terminal_the_table_is_drawn_in_place() -> None:
+    console = pytest.importorskip("rich.console", reason="the terminal view needs rich")
+    screen = io.StringIO()
+    view = Terminal(console.Console(file=screen, force_terminal=True, width=100, height=40))
+    view.say("A campus")
+    view.found("query7", 4_321, "08:02:06  query7: RTH 212 [1]")
+    view.status("10:02 on the campus")
+    view.close()
+    view.say("Summary")
+    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", screen.getvalue())
+    for each in ("A campus", "08:02:06  query7: RTH 212 [1]", "4,321", "10:02 on the campus"):
+        assert each in shown
+    assert shown.rstrip().endswith("Summary")
+    assert "\x1b[1A" in screen.getvalue()  # it goes up and draws over what was there
+
+
+@pytest.mark.spark
+def test_spark_archives_what_this_process_would(spark: Any, tmp_path: Path) -> None:
+    from kaicep.archive.archive import Archive
+    from kaicep.demo.archiving import archive_here, archive_on_spark
+    from kaicep.demo.campus import SCALES, Campus
+    from kaicep.demo.folder import Folder
+    from kaicep.demo.morning import Morning
+
+    campus = Campus.make(SCALES["small"])
+    folders = [Folder(tmp_path / name, campus) for name in ("here", "spark")]
+    for folder in folders:
+        for some in Morning(campus).minutes(0, 2):
+            folder.write(some)
+        archive_here(folder)
+        for some in Morning(campus).minutes(2, 5):
+            folder.write(some)
+    assert archive_here(folders[0]) == archive_on_spark(folders[1], spark) > 0
+    here, there = (Archive(each.archive).snapshot() for each in folders)
+    assert here.cut == there.cut
+    for stream in here.tables:
+        one, other = list(here.events(stream)), list(there.events(stream))
+        assert [(each, dict(each.values)) for each in one] == [(each, dict(each.values)) for each in other]
