@@ -120,7 +120,14 @@ def draw(path: Path, panels: Sequence[Panel], title: str = "", footer: str = "")
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
         if len(axis.get_legend_handles_labels()[1]) > 1:
-            axis.legend(fontsize=7, frameon=False, ncols=2, loc="upper left", bbox_to_anchor=(0, -0.14))
+            axis.legend(
+                fontsize=7,
+                frameon=False,
+                ncols=2,
+                loc="upper left",
+                bbox_to_anchor=(0, -0.17),
+                handlelength=2.6,
+            )
     drawn.suptitle(title, fontsize=11)
     drawn.text(0.99, 0.01, footer, ha="right", fontsize=6, color="#777777")
     drawn.tight_layout(rect=(0, 0.03, 1, 1))
