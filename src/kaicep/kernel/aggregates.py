@@ -32,6 +32,7 @@ class Moments(NamedTuple):
 
 
 NO_MOMENTS = Moments()
+"""The sums of nothing."""
 
 
 def _moved(held: Moments, value: float, sign: int) -> Moments:

@@ -100,7 +100,9 @@ def _times(values: pa.Array) -> Array:
     else:
         values = values.cast(pa.timestamp("us", tz=getattr(values.type, "tz", None)), safe=False)
         values = values.cast(pa.int64())
-    return pc.fill_null(values, NO_TIME).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    if values.null_count:
+        values = pc.fill_null(values, NO_TIME)
+    return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def _column(values: pa.Array, type: Type, strings: Strings) -> Column:

@@ -124,9 +124,10 @@ def late_in(batch: Batch, parts: Parts) -> Array | None:
         part = parts.part(batch.stream, number)
         rows = None if len(numbers) == 1 else np.flatnonzero(batch.part == number)
         ts, seq = (batch.ts, batch.seq) if rows is None else (batch.ts[rows], batch.seq[rows])
-        reached = np.maximum.accumulate(ts)
+        in_order = ts[0] >= part.max_ts and (ts[1:] >= ts[:-1]).all()
+        reached = ts if in_order else np.maximum.accumulate(ts)
         allowed = parts.allowed(batch.stream)
-        if allowed is not None:
+        if allowed is not None and not in_order:
             before = np.empty(len(ts))
             before[0], before[1:] = part.max_ts, np.maximum(reached[:-1], part.max_ts)
             behind = ts < before - allowed

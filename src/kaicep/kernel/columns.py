@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
+"""An array of any type."""
 
 NO_TIME = INT64_MIN
 """The timestamp that is null; no instant is so early."""
@@ -51,6 +52,7 @@ DTYPES: Mapping[Type, type] = {
     Type.STRING: np.int32,
     Type.TIMESTAMP: np.int64,
 }
+"""The types of attributes as those of arrays."""
 NULLS: Mapping[Type, Any] = {
     Type.BOOL: -1,
     Type.INT64: 0,
@@ -58,6 +60,7 @@ NULLS: Mapping[Type, Any] = {
     Type.STRING: -1,
     Type.TIMESTAMP: NO_TIME,
 }
+"""What stands for null in a column, by type."""
 
 
 def cell(array: Array) -> Any:
@@ -97,6 +100,12 @@ class Strings:
     def codes(self, texts: Iterable[str | None]) -> Array:
         """The codes of many strings."""
         every = list(texts)
+        if not self.texts:  # a dictionary at the beginning: all of it is new
+            fresh = {text: code for code, text in enumerate(every) if text is not None}
+            if len(fresh) == len(every):
+                self.texts.extend(fresh)
+                self._codes = fresh
+                return np.arange(len(every), dtype=np.int32)
         found: list[int | None] = [self._codes.get(each) for each in every]  # type: ignore[arg-type]
         if None in found:
             found = [-1 if each is None else self.code(each) for each in every]

@@ -239,6 +239,7 @@ SOURCE = f"from kaicep.kernel.compiled.memory import *\n{_WORDS}{_EXPRESSIONS}{_
 
 # Not the name of their module: by it Numba tells the functions of one kernel from those of another.
 HELPERS = {name: each for name, each in compile_source(SOURCE).items() if not name.startswith("__")}
+"""Functions that every generated kernel may call."""
 
 _VERSION = blake2b((SOURCE + Path(memory.__file__).read_text("utf-8")).encode(), digest_size=8).hexdigest()
 HEADER = f"""# with helpers {_VERSION}

@@ -57,6 +57,7 @@ __all__ = [
 SLOTS, SLOT_COUNT, TOP, CAPACITY, FREE, WIDTH = range(6)
 HASH, HASH_SIZE, WORDS, WORD_COUNT, NEXT_SLOT, FREE_SLOT, LIVE, ARENA, HAND = range(6, 15)
 DESCRIPTOR = 15
+"""How many words there are to a descriptor."""
 
 _ENDLESS = 1 << 40
 _malloc = types.ExternalFunction("malloc", types.intp(types.intp))
@@ -335,9 +336,12 @@ def draw_entries(block, base, slot):
     q = i8(block[base + SLOTS])
     at = slot * 4
     size = q[at + 3]
-    first = block[base + ARENA] + 8 * (q[at] + q[at + 1] + q[at + 2])
+    oldest = block[base + ARENA] + 8 * (q[at] + q[at + 1])
+    newest = oldest + 8 * q[at + 2]
     for field in range(min(block[base + WIDTH], 8)):
-        prefetch(first + field * 8 * size)
+        prefetch(newest + field * 8 * size)
+        if field < 2:
+            prefetch(oldest + field * 8 * size)
 
 
 @njit(nogil=True, cache=True, _nrt=False)

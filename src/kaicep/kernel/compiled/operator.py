@@ -126,6 +126,8 @@ class CompiledPattern:
         self._limit = (limits or Limits()).most(
             16 * max((len(each.fields) for each in kernel.stores), default=1) + 1
         )
+        # To hash a string takes longer than to look for matches in ten of its events.
+        self._asks_for_words = f"S[{b.WORDS}]" in kernel.source
         self._table: Table | None = None
         self._reader: RowReader | None = None
         self._known = -1
@@ -338,10 +340,9 @@ class CompiledPattern:
         first = b.START + 2 * b.MOST_COLUMNS
         for number, each in enumerate(self._tables):
             block[first + number] = each.ctypes.data
-        self._words = self.strings.words
-        if not len(self._words):
-            self._words = np.zeros(1, np.uint64)
-        block[b.WORDS] = self._words.ctypes.data
+        if self._asks_for_words:
+            self._words = self.strings.words
+            block[b.WORDS] = self._words.ctypes.data
         self._known = len(self.strings)
         for base, density in zip(self.kernel.bases, self.kernel.dense, strict=True):
             if density is not None:

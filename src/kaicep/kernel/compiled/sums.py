@@ -211,3 +211,4 @@ def whole_average(low, high, count, scratch):
     size = nearest(scratch, 6, -64, rest != 0)
     return -size if minus else size
 '''
+"""The source of exact sums, as generated kernels include it."""

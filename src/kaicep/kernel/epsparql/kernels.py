@@ -47,9 +47,11 @@ OPERATORS = {
     "STARTS": STARTS,
     "PAR": PAR,
 }
+"""The temporal operators, by the number that kernels know them by."""
 
 _EMPTY = -1
 FEW = 24  # rows that end together are compared one by one
+"""So many rows that end together are compared one by one."""
 
 
 @njit(cache=True, nogil=True)

@@ -16,6 +16,7 @@ from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple
 __all__ = ["Fact", "Facts", "Statements", "term_of", "with_room"]
 
 Fact = tuple[str, str, str]
+"""A statement of the knowledge, its terms as text."""
 
 _Key = TypeVar("_Key")
 _Found = TypeVar("_Found")
