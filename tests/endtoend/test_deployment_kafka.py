@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.endtoend.processes import kaicep, matches, spawn, wait_for, write
-from tests.servers import need
+from tests.servers import Broker, need
 
 from kaicep.archive.archive import Archive
 from kaicep.endtoend.config import load_config
@@ -134,6 +134,43 @@ def test_killed_under_load_every_match_is_told(kafka: str, tmp_path: Path) -> No
     archive = Archive(tmp_path / "state" / "archive")
     held = sorted((each.part, each.seq) for each in archive.snapshot().events("s"))
     assert held == [(part, seq) for part, lines in topics.sent.items() for seq in range(len(lines))]
+
+
+def test_a_broker_that_is_started_again_doubles_and_loses_nothing(own_broker: Broker, tmp_path: Path) -> None:
+    """Sources and sinks wait for it; whatever it gives again after that is known by its position."""
+    own_broker.start()
+    topics = Topics(own_broker.address)
+    folder = tmp_path / "run"
+    write(folder, {"kaicep.toml": toml(topics), "queries/rise.chi": RISE})
+    made = Deployment(load_config(folder / "kaicep.toml"))
+    made.open()
+    try:
+        for first in (0, 60):
+            for seq in range(first, first + 60):
+                topics.send(seq)
+            topics.producer.flush(30)
+            while made.feeds["s"].counts.events < first + 60:
+                made.tick()
+            own_broker.stop()
+            made.tick()
+            own_broker.start()
+            made.feeds["s"]._source.close()
+            made.feeds["s"]._source = made.feeds["s"].config.open_source()
+            made.feeds["s"]._source.open(dict.fromkeys((0, 1), 0), None)  # all of it, once more
+        while made.tick():
+            pass
+        made.drain()
+    finally:
+        made.close()
+    archive = Archive(folder / "state" / "archive")
+    held = sorted((each.part, each.seq) for each in archive.snapshot().events("s"))
+    assert held == [(part, seq) for part, lines in topics.sent.items() for seq in range(len(lines))]
+    write(folder, {f"s/{part}.jsonl": "\n".join(lines) + "\n" for part, lines in topics.sent.items()})
+    wanted = kaicep(folder, "match", "queries/rise.chi", "--stream", "s=s", "--lateness", "500ms")
+    whole = [json.loads(each)["id"] for each in wanted.stdout.splitlines()]
+    told = [each["id"] for each in matches(folder / "out.jsonl")]
+    assert told == whole[: len(told)]
+    assert len(told) > 5
 
 
 def test_what_the_broker_has_removed_is_told_and_the_rest_goes_on(

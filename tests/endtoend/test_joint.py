@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -73,8 +74,11 @@ def drawn(chance: random.Random, count: int) -> dict[tuple[str, int], list[Event
 class World:
     """A source, an archive that lags behind it, and a live consumer that lags in its own way."""
 
-    def __init__(self, folder: Path, parts: dict[tuple[str, int], list[Event | None]]) -> None:
+    def __init__(
+        self, folder: Path, parts: dict[tuple[str, int], list[Event | None]], since: int | None = None
+    ) -> None:
         self.parts = parts
+        self.since = since
         self.archive = Archive(folder)
         for stream in ("s", "t"):
             self.archive.made(stream, Shape(ATTRIBUTES))
@@ -96,13 +100,20 @@ class World:
                 found.append(Stretch(stream, part, first, after, events))
         return found
 
+    def text(self, name: str) -> str:
+        """A query, which begins where this world says."""
+        if self.since is None:
+            return QUERIES[name]
+        within = f"WITHIN [1970-01-01T00:00:{self.since:02d}Z, )"
+        return re.sub(r"FROM \(\?\w+, \w\)(, \(\?\w+, \w\))*", rf"\g<0> {within}", QUERIES[name])
+
     def events(self) -> list[Event]:
         return [each for records in self.parts.values() for each in records if each is not None]
 
 
 def history(world: World, name: str) -> History:
     return history_of(
-        [parse_query(Source("q.chi", QUERIES[name]), {})], world.archive, Knowledge.empty(), (), 0
+        [parse_query(Source("q.chi", world.text(name)), {})], world.archive, Knowledge.empty(), (), 0
     )
 
 
@@ -113,7 +124,7 @@ def wanted(world: World, name: str) -> list[str]:
         for stream in ("s", "t")
     ]
     run: Run = build_run(
-        [parse_query(Source("q.chi", QUERIES[name]), {})], data, (), Knowledge.empty(), LATENESS, 0
+        [parse_query(Source("q.chi", world.text(name)), {})], data, (), Knowledge.empty(), LATENESS, 0
     )
     return [each.to_json() for each in run.matches("reference")]
 
@@ -158,7 +169,7 @@ def test_the_answer_is_that_of_the_whole_stream(name: str, plan: str) -> None:
     def agree(seed: int) -> None:
         chance = random.Random(seed)
         with tempfile.TemporaryDirectory() as folder:
-            world = World(Path(folder), drawn(chance, 40))
+            world = World(Path(folder), drawn(chance, 40), chance.choice((None, 0, 7, 15)))
             reason = why_not_concurrent(history(world, name).program, LATENESS)
             if plan == "concurrent" and reason is not None:
                 with pytest.raises(Failure, match="not possible"):
@@ -262,7 +273,7 @@ def test_what_is_lost_in_a_crash_is_found_again_and_told_once(name: str) -> None
     def agree(seed: int) -> None:
         chance = random.Random(seed)
         with tempfile.TemporaryDirectory() as folder:
-            world = World(Path(folder), drawn(chance, 40))
+            world = World(Path(folder), drawn(chance, 40), chance.choice((None, 0, 7, 15)))
             world.archive_to(chance.choice((0.0, 0.0, 0.4)))
             assert crashed(world, name, chance) == wanted(world, name)
 

@@ -50,6 +50,8 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     for name, each in found["queries"].items():
         yield f"query {name}: {each['state']}" + _matches(each)
+        if each.get("watermark"):
+            yield f"  watermark {each['watermark']}, {each['plan']}"
         if each.get("problem"):
             yield from (f"  {line}" for line in each["problem"].splitlines())
     for name, each in found["sinks"].items():
