@@ -1,4 +1,4 @@
-"""Random tests are the same ones in every run of CI; elsewhere each run tries others. None has to be quick."""
+"""Random tests are the same in every run of CI; elsewhere each run tries others. None has to be quick."""
 
 from __future__ import annotations
 
