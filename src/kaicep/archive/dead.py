@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["DEAD_LETTERS", "DeadLetters"]
 
 DEAD_LETTERS = "_dead_letters"
+"""The name of the table."""
 _NUMBERS = ("part", "seq", "line")
 _TEXTS = ("stream", "file", "reason", "record")
 

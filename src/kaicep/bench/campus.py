@@ -26,13 +26,16 @@ PREFIXES = {
     "evt": "http://cei.usc.edu/Event.owl#",
 }
 HAS_LOCATION = Iri(BD + "hasLocation")
+"""The property from a sensor to its room."""
 
 # Queries 1 and 5 of the SCEPter paper (its section 3.2).
 QUERY1 = "SELECT ?e.sensorID, ?e.flowrate FILTER (?e.flowrate > 500)"
+"""Query 1 of the SCEPter paper: one attribute against a number."""
 QUERY5 = """SELECT ?e.sensorID
 PATH {?e evt:hasSource ?src . ?src rdf:type ee:AirflowSensor . ?src bd:hasLocation ?loc .
   ?loc rdf:type bd:Office . ?loc bd:belongsTo org:EEDepartment .
   ?e hvc:airflow ?rate . hvc:GreenOfficeAirflow hvc:hasValue ?gaf . FILTER (?rate > ?gaf)}"""
+"""Query 5 of the SCEPter paper: the same, of the offices of a department."""
 
 ANNOTATION = {
     "prefixes": PREFIXES,

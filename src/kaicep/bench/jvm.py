@@ -29,14 +29,18 @@ class Peer:
 
 
 ESPER = Peer("Esper", "esper", ("1", "2", "3 any", "3 next", "loop", "absence"))
+"""Esper."""
 SIDDHI = Peer("Siddhi", "siddhi", ("1", "2", "3 any", "3 next"))
+"""Siddhi."""
 FLINK = Peer(
     "Flink CEP",
     "flink",
     ("1", "2", "3 any", "3 next", "loop", "absence"),
     tuple(f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in ("lang", "util", "time")),
 )
+"""Flink CEP."""
 PEERS = (ESPER, SIDDHI, FLINK)
+"""All of them."""
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ PATH {?e1 evt:hasSource ?src1 . ?src1 rdf:type ee:AirflowSensor . ?src1 bd:hasLo
   ?loc1 rdf:type bd:MeetingRoom .
   ?e2 evt:hasSource ?src2 . ?src2 rdf:type ee:AirflowSensor . ?src2 bd:hasLocation ?loc2 .
   ?loc2 rdf:type bd:MeetingRoom}"""
+"""A rise within five minutes, in meeting rooms."""
 
 QUERIES = {"query 5": QUERY5, "query 7": QUERY7}
 

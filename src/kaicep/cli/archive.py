@@ -23,6 +23,7 @@ archive = typer.Typer(
     help="See what an archive holds, and keep it in order.\n\nExample: kaicep archive status morning",
     no_args_is_help=True,
 )
+"""The commands `kaicep archive ...`."""
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the archive.", show_default=False)]
 Keep = Annotated[

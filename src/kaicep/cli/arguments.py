@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 REASONING = ("none", "rdfs", "owl-rl")
+"""The levels of reasoning."""
 _LANGUAGES = (".chi", ".epsparql")
 _DATA = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 _RDF = (".ttl", ".nt", ".rdf", ".owl", ".xml", ".jsonld", ".trig", ".nq")
@@ -39,6 +40,7 @@ Queries = Annotated[
         metavar="QUERY", help="Query files: .chi (chi-CEP) or .epsparql (EP-SPARQL).", show_default=False
     ),
 ]
+"""The queries of a command."""
 Streams = Annotated[
     list[str] | None,
     typer.Option(
@@ -47,20 +49,25 @@ Streams = Annotated[
         help="A stream: .jsonl, .csv, .parquet, or a folder of these. May be given several times.",
     ),
 ]
+"""The option `--stream`."""
 KnowledgeFiles = Annotated[
     list[Path] | None,
     typer.Option("--knowledge", metavar="FILE", help="A knowledge file (RDF). May be given several times."),
 ]
+"""The option `--knowledge`."""
 Annotations = Annotated[
     list[Path] | None,
     typer.Option("--annotation", metavar="FILE", help="An annotation file. May be given several times."),
 ]
+"""The option `--annotation`."""
 Reasoning = Annotated[
     str, typer.Option("--reasoning", metavar="|".join(REASONING), help="What is inferred from the knowledge.")
 ]
+"""The option `--reasoning`."""
 Now = Annotated[
     str | None, typer.Option("--now", metavar="TIME", help="The time that `now` stands for in the queries.")
 ]
+"""The option `--now`."""
 
 
 def query_files(paths: Sequence[Path], streams: Sequence[tuple[str, Path]] = ()) -> list[Path]:

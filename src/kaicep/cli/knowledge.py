@@ -33,6 +33,7 @@ knowledge = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+"""The commands `kaicep knowledge ...`."""
 
 Json = Annotated[bool, typer.Option("--json", help="Everything, as JSON.")]
 From = Annotated[str, typer.Argument(metavar="FROM", help="A stream, a class or a thing.")]

@@ -43,6 +43,7 @@ live = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+"""The commands `kaicep live ...`."""
 
 GraphFile = Annotated[
     Path, typer.Argument(metavar="GRAPH", help="A graph: .toml, or rows as in the CPEP paper.")

@@ -43,6 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+"""The command line as a whole."""
 
 
 @app.callback(invoke_without_command=True)

@@ -27,6 +27,7 @@ _LOGS = ("text", "json")
 DeploymentFile = Annotated[
     Path, typer.Argument(metavar="TOML", help="The file that describes the deployment.")
 ]
+"""The file of a deployment, as an argument."""
 
 
 def run(

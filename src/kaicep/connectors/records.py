@@ -67,6 +67,7 @@ class Cursor:
 
 
 Watcher = Callable[[Path, int], None]
+"""Is told of a file how far reading has come."""
 _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 

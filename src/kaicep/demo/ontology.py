@@ -16,6 +16,7 @@ NAMESPACES = {
     "org": "http://cei.usc.edu/Organization.owl#",
     "evt": "http://cei.usc.edu/Event.owl#",
 }
+"""The namespaces of the campus, by prefix."""
 _GENERAL = {
     "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
     "rdfs": "http://www.w3.org/2000/01/rdf-schema#",

@@ -46,7 +46,9 @@ _STREAM = ("annotation", "types", "lateness", "idle", "source")
 _QUERY = ("host", "plan", "urgency", "annotation")
 
 HOSTS = ("inprocess", "spark-stream")
+"""The hosts that a query of a deployment may name."""
 PLANS = ("auto", "hand-off", "concurrent")
+"""The plans that a query of a deployment may name."""
 
 URGENCY = 1_000_000
 """How long live matches may wait for the past, where nobody says, in microseconds."""

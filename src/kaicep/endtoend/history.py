@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["STRATEGIES", "History", "follow", "history_of", "open_history", "past_matches", "way_of"]
 
 STRATEGIES = ("replay", "rewrite", "hybrid")
+"""The ways through the past (SCEPter paper, section 5)."""
 
 AT_RUN_TIME = tuple(each for each in RULES if each is not relate_paths)
 """Without semantic relations, what is left of a PATH is decided at run time."""

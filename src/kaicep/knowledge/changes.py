@@ -41,6 +41,7 @@ class Change:
 
 # When each fact that was touched held before.
 Journal = dict[Ids, Validity]
+"""When each fact that was touched held before."""
 # When a fact is there without any rule.
 Stated = Callable[[Ids], Validity]
 

@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 HAS_TIME = Iri(EVENT + "hasTime")
+"""The property that has the time of an event (semantics 2.12)."""
 
 _LOG = logging.getLogger("kaicep.knowledge")
 _NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|\\^`]')

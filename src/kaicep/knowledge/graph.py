@@ -15,6 +15,7 @@ from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple
 __all__ = ["BLANK", "LITERAL", "Facts", "Graph", "Ids", "Layer", "Terms", "match"]
 
 Ids = tuple[int, int, int]
+"""A triple of numbers."""
 
 IRI, LITERAL, BLANK = 0, 1, 2
 _KINDS: dict[type, int] = {Iri: IRI, Literal: LITERAL, Blank: BLANK}

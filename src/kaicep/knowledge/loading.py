@@ -29,6 +29,7 @@ FORMATS = {
     "xml": "RDF_XML",
     "jsonld": "JSON_LD",
 }
+"""The formats of RDF, by suffix."""
 
 
 def files_of(paths: Iterable[str | Path]) -> Iterator[Path]:

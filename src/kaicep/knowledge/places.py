@@ -10,6 +10,7 @@ from kaicep.errors import Diagnostic, Mistake, Source, Span
 __all__ = ["Places", "read_json"]
 
 Places = dict[tuple[str | int, ...], Span]
+"""Where each value stands, by its path."""
 
 _DECODER = json.JSONDecoder()
 _SPACE = " \t\r\n"

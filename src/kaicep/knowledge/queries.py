@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ClosedStore", "Row", "closed_store", "from_oxigraph", "select", "to_oxigraph"]
 
 Row = tuple[Term | None, ...]
+"""One answer: a term, or nothing, for each variable."""
 
 _STORES: WeakKeyDictionary[Knowledge, ClosedStore] = WeakKeyDictionary()
 

@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 Derivation = tuple[str, tuple[Ids, ...]]
+"""A rule and the triples it was applied to."""
 # A triple that is to be taken, the rule it comes from and, where that is recorded, its premises.
 Pending = list[tuple[int, int, int, str, "tuple[Ids, ...] | None"]]
 Fire = Callable[[Facts, int, int, int, Pending], None]
@@ -45,6 +46,7 @@ Fire = Callable[[Facts, int, int, int, Pending], None]
 Goal = Callable[[Facts, int, int, int], Iterator["tuple[Ids, ...]"]]
 
 GIVEN = "asserted"
+"""The name of the rule, where a triple was stated."""
 
 # Premises with these predicates are looked up first: ontologies have few such triples.
 _SCHEMA = frozenset(

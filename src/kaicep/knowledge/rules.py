@@ -27,8 +27,10 @@ __all__ = [
 ]
 
 LEVELS = ("none", "rdfs", "owl-rl")
+"""The levels of reasoning."""
 
 Pattern = tuple[Term | Variable, Term | Variable, Term | Variable]
+"""A triple whose names are variables or terms."""
 
 _PREFIXES = {"rdf": RDF, "rdfs": RDFS, "owl": OWL}
 
@@ -106,6 +108,7 @@ cls-hv2: ?r owl:onProperty ?p . ?r owl:hasValue ?v . ?x ?p ?v => ?x rdf:type ?r
 """)
 
 RULES: dict[str, tuple[Rule, ...]] = {"none": (), "rdfs": _RDFS, "owl-rl": _RDFS + _OWL}
+"""The rules of each level."""
 
 # Properties that every level above `none` takes for transitive, and the rule's name for each. Others
 # are those of class owl:TransitiveProperty (prp-trp). `reasoning` treats them apart, see there.
@@ -118,13 +121,16 @@ TRANSITIVE: dict[str, dict[Iri, str]] = {
         Iri(OWL + "sameAs"): "eq-trans",
     },
 }
+"""Properties that are transitive by definition, by level."""
 
 # What a construct with a list is said by; `unrolled` reads these and the lists.
 LISTED = frozenset(
     Iri(OWL + name) for name in ("intersectionOf", "unionOf", "oneOf", "propertyChainAxiom", "hasKey")
 )
+"""What speaks of lists."""
 
 TermLookup = Callable[[Term | None, Term | None, Term | None], Iterable[tuple[Term, Term, Term]]]
+"""The triples that fit a pattern, where None stands for anything."""
 
 _TYPE = Iri(RDF + "type")
 

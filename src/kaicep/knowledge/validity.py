@@ -33,15 +33,21 @@ __all__ = [
 ]
 
 KAI = "https://kaicep.org/ns#"
+"""The namespace of our own words."""
 VALID_FROM = Iri(KAI + "validFrom")
+"""From when on the statements of a graph hold."""
 VALID_TO = Iri(KAI + "validTo")
+"""Until when the statements of a graph hold."""
 
 # In order, without overlap, and without two that touch: one spelling for every set of instants.
 Validity = tuple[tuple[int, int], ...]
+"""Half-open intervals, in order."""
 
 _BEGIN, _END = -(1 << 63), 1 << 63
 ALWAYS: Validity = ((_BEGIN, _END),)
+"""From the beginning of time to its end."""
 NEVER: Validity = ()
+"""At no time."""
 
 
 def since(ts: int) -> Validity:

@@ -25,6 +25,7 @@ from kaicep.plan.text import triple_text
 __all__ = ["MOST_STEPS", "Way", "path_text", "undeclared_prefixes", "ways"]
 
 MOST_STEPS = 6
+"""How long a chain may be."""
 _MOST_WAYS = 3
 _MOST_CHAINS = 200  # that are followed at one depth; with more than that, the names say too little
 _EVENT = Variable("e")

@@ -11,6 +11,7 @@ from kaicep.plan.terms import OWL, RDF, RDFS, Iri
 __all__ = ["TYPE", "Words", "words"]
 
 TYPE = Iri(RDF + "type")
+"""`rdf:type`."""
 
 _ABOUT_PROPERTIES = (RDFS + "subPropertyOf", OWL + "equivalentProperty", OWL + "inverseOf")
 _ABOUT_CLASSES = (RDFS + "subClassOf", OWL + "equivalentClass", OWL + "disjointWith")

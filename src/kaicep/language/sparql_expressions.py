@@ -35,7 +35,9 @@ FUNCTIONS: dict[str, tuple[int, int | None]] = {
     "substr": (2, 3),
     "replace": (3, 4),
 }
+"""The functions of SPARQL 1.1, and how many arguments each takes."""
 TEMPORAL_FUNCTIONS = {"getduration": _NONE, "getstarttime": _NONE, "getendtime": _NONE}
+"""The functions that speak of an interval."""
 _SYNONYMS = {"uri": "iri", "isuri": "isiri"}
 _SPELLINGS = {
     "getduration": "getDURATION",

@@ -20,6 +20,7 @@ RESERVED = frozenset((
     "OPTIONAL", "OPTIONALSEQ", "ORDER", "PAR", "PREFIX", "SELECT", "SEQ", "SEQOPTIONAL", "SERVICE",
     "STARTS", "UNDEF", "UNION", "VALUES", "WHERE",
 ))
+"""Words that are no names."""
 # fmt: on
 _DATATYPES = {Kind.INTEGER: XSD + "integer", Kind.DECIMAL: XSD + "decimal", Kind.FLOAT: XSD + "double"}
 _LONGEST_NUMBER = 400

@@ -30,6 +30,7 @@ from kaicep.live.service import Service
 __all__ = ["FRAME", "Gateway", "Sender", "receive"]
 
 FRAME = struct.Struct("<HqI")
+"""The head of a frame on the wire."""
 _MOST = 1 << 28
 _CHUNK = 1 << 18
 

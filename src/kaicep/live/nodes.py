@@ -89,6 +89,7 @@ class Consumer:
 
 
 Node = Supplier | Operator | Consumer
+"""Any node of a graph."""
 
 
 def supplier(

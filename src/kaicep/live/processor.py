@@ -25,7 +25,9 @@ from kaicep.live.validity import Event, is_outdated
 __all__ = ["Bundle", "Dispatcher", "EventProcessor", "Seat", "Task"]
 
 Task = tuple[Reader, list[tuple[int, Event]]]
+"""A reader, and the events that it gets."""
 Bundle = tuple[Reader, int, Slot]
+"""A reader, which of its inputs is meant, and the slot of the event."""
 Start = Callable[["Seat"], None]
 
 INPUTS = 4096

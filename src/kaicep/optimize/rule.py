@@ -60,6 +60,7 @@ class Context:
 
 
 Rule = Callable[[QueryPlan, Context], QueryPlan]
+"""A rewrite."""
 
 
 def streams_of(node: Node, context: Context) -> dict[str, tuple[Stream, ...]]:

@@ -12,8 +12,10 @@ from kaicep.plan.types import Type
 __all__ = ["EVENT", "WELL_KNOWN_PREFIXES", "Catalog", "Entity", "NoVocabulary", "Stream", "Vocabulary"]
 
 EVENT = "http://cei.usc.edu/Event.owl#"
+"""The namespace of the events' own words."""
 
 WELL_KNOWN_PREFIXES: Mapping[str, str] = {"rdf": RDF, "rdfs": RDFS, "owl": OWL, "xsd": XSD}
+"""Prefixes that need not be declared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,7 @@ class Together:
 
 
 Element = Place | Loop | Absent | Choice | Together
+"""What may stand at a place of a sequence."""
 
 
 def may_be_left_out(element: Element) -> bool:

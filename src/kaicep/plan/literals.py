@@ -43,7 +43,9 @@ INTEGER_TYPES = frozenset(
         "unsignedByte",
     )
 )
+"""The datatypes that are integers."""
 NUMERIC_TYPES = INTEGER_TYPES | {XSD + "decimal", XSD + "double", XSD + "float"}
+"""The datatypes that are numbers."""
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]+)", re.ASCII)
 _DECIMAL = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*?)0*)?", re.ASCII)

@@ -52,8 +52,10 @@ TEMPORAL_OPERATORS = (
     "PAR",
     "NOT",
 )
+"""The operators between groups that speak of time (semantics 3.2)."""
 
 Node = Term | Variable
+"""What may be subject or object of a pattern."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Negated(Path):
 
 
 Predicate = Iri | Variable | Path
+"""What may stand between them."""
 
 
 def may_be_empty(path: Predicate) -> bool:

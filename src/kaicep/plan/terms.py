@@ -20,9 +20,13 @@ __all__ = [
 ]
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+"""The namespace of RDF."""
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
+"""The namespace of RDF Schema."""
 OWL = "http://www.w3.org/2002/07/owl#"
+"""The namespace of OWL."""
 XSD = "http://www.w3.org/2001/XMLSchema#"
+"""The namespace of the datatypes."""
 _STRING = XSD + "string"
 
 
@@ -77,7 +81,9 @@ class Variable:
 
 
 Term = Iri | Blank | Literal
+"""What a triple is made of."""
 Triple = tuple[Term, Term, Term]
+"""Subject, predicate, object."""
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 

@@ -100,9 +100,11 @@ PRECEDENCE: Mapping[str, int] = {
     **dict.fromkeys(("*", "/", "%"), _PRODUCT),
     "neg": TIGHTEST,
 }
+"""How close operators bind."""
 
 # Known in every EP-SPARQL query; the empty prefix is where bare names live.
 EP_PREFIXES: Mapping[str, str] = {**WELL_KNOWN_PREFIXES, "": "urn:kaicep:"}
+"""Prefixes that EP-SPARQL knows without being told."""
 
 _NO_PREFIXES: Mapping[str, str] = MappingProxyType({})
 _SIGNS = {"or": "||", "and": "&&"}

@@ -26,6 +26,7 @@ DURATION_UNITS = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
+"""The units of durations, in microseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = -62_135_596_800_000_000  # 0001-01-01

@@ -11,9 +11,12 @@ from enum import Enum
 __all__ = ["INT64_MAX", "INT64_MIN", "Type", "Value", "unify"]
 
 INT64_MIN = -(2**63)
+"""The smallest int64."""
 INT64_MAX = 2**63 - 1
+"""The largest int64."""
 
 Value = bool | int | float | str | None
+"""A value of an attribute; None is null."""
 
 
 class Type(Enum):

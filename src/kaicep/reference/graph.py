@@ -11,6 +11,7 @@ from kaicep.plan.terms import Term, Triple
 __all__ = ["Graph", "Interval", "Occurrence", "Statements"]
 
 Occurrence = tuple[Triple, Interval | None]
+"""A triple with its interval."""
 
 _Shape = tuple[bool, bool, bool]
 _Key = tuple[Term | None, Term | None, Term | None]

@@ -39,6 +39,7 @@ from kaicep.reference.paths import Way, span_of, ways
 __all__ = ["Bindings", "Solution", "bindings", "evaluate", "exists", "new_solutions"]
 
 Bindings = Mapping[str, Term]
+"""Terms by variable."""
 
 
 @dataclass(frozen=True, slots=True)

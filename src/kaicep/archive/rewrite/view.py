@@ -34,9 +34,11 @@ __all__ = [
 ]
 
 ARCHIVE = "urn:kaicep:archive:"
+"""The namespace of the archive's own properties."""
 STREAM, ORDER, MICROS = Iri(ARCHIVE + "stream"), Iri(ARCHIVE + "order"), Iri(ARCHIVE + "micros")
 PARTITION, NEXT = Iri(ARCHIVE + "partition"), Iri(ARCHIVE + "next")
 HAS_TIME = Iri(EVENT + "hasTime")
+"""The property that has the time of an event."""
 
 
 def stream_iri(stream: str) -> Iri:

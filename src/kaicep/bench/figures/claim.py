@@ -11,6 +11,7 @@ from kaicep.bench.table import Cell, Report
 __all__ = ["Claim", "Drawing", "Row", "first", "number", "rows_titled", "value"]
 
 Row = Mapping[str, Cell]
+"""A row of a table."""
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ FOUND = f"{MATCHES}, owner int, bucket int, watermark bigint"
 """What a stream gives of each match: also whose it is, which bucket found it, how far that had come."""
 
 FOUND_ARROW = pa.schema([*_ARROW, ("owner", pa.int32()), ("bucket", pa.int32()), ("watermark", pa.int64())])
+"""What the kernel gives, as Arrow has it."""
 _TYPES: Mapping[Type | None, DataType] = {
     Type.BOOL: BooleanType(),
     Type.INT64: LongType(),
