@@ -86,6 +86,7 @@ class Run:
 
     def _physical(self, query: QueryPlan, optimised: QueryPlan) -> Iterator[tuple[str, str]]:
         """How each host runs a query."""
+        from kaicep.endtoend.planning import explained as joined
         from kaicep.endtoend.strategies import explained as archived
         from kaicep.hosts.columnar import why_interpreted
         from kaicep.hosts.inprocess import MANY
@@ -106,6 +107,8 @@ class Run:
                 yield "spark", explained(part)
                 yield "spark-stream", streamed(part)
         yield "archive", archived(query, self.catalog, self.knowledge)
+        needed = [each for each in self.program.queries if each.name in (query.name, *query.reads)]
+        yield "end to end", joined(Program(tuple(needed)))
 
     def matches(self, host: str = "inprocess") -> list[Match]:
         """All matches, in the order of their end, then of their id."""
