@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kaicep.archive.archive import Archive
 from kaicep.demo.folder import Folder
 from kaicep.endtoend.ingest import ingest
-from kaicep.errors import Diagnostic, KaicepError, Mistake
+from kaicep.errors import Diagnostic, Mistake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,8 +67,8 @@ class Starting:
         try:
             with _hushed():
                 self._session = own_session()
-        except KaicepError as error:
-            self._trouble = str(error)
+        except Exception as error:  # whatever it is, the demo can do without
+            self._trouble = (str(error) or type(error).__name__).splitlines()[0]
 
     def wait(self) -> tuple[SparkSession | None, str | None]:
         """The session, once it is there, or what kept it from starting."""

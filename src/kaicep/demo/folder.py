@@ -17,7 +17,7 @@ from kaicep.knowledge.annotation import Annotation, parse_annotations
 from kaicep.plan.events import Event
 from kaicep.plan.types import Type
 
-__all__ = ["QUERIES", "Folder"]
+__all__ = ["QUERIES", "Folder", "check_empty"]
 
 QUERIES = (
     *(f"query{number}" for number in range(1, 8)),

@@ -24,9 +24,9 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time
 
-__all__ = ["Options", "run"]
+__all__ = ["Figures", "Options", "commands", "run", "summary"]
 
-_FIRST, _MORNING = 10, 120  # minutes
+_FIRST, _MORNING = 6, 120  # minutes
 _SHOWN = {"first": 1, "past": 2, "live": 3}
 _STATUS, _PAUSE = 0.25, 0.005  # seconds
 _AT_ONCE = 100
@@ -98,6 +98,7 @@ class _Source:
         self._folder = folder
         self._minute = _MORNING
         self._events: deque[Event] = deque()
+        self.celsius = 0.0
 
     def due(self, seconds: float) -> list[Event]:
         """What came until so many seconds after the morning: not too much at a time, where one is behind."""
@@ -105,6 +106,8 @@ class _Source:
         while not self._events or (self._events[-1].ts <= now and len(self._events) < _AT_ONCE):
             reports = self._morning.minute(self._minute)
             self._minute += 1
+            said = [each.record["celsius"] for each in reports if each.stream == "weather"]
+            self.celsius = said[-1] if said else self.celsius
             self._events += self._folder.events(reports)
             self._folder.write(reports)
         found: list[Event] = []
@@ -114,6 +117,8 @@ class _Source:
 
 
 class _Demo:
+    """The demo as it goes on: what is on the campus, what was found, what was shown of that."""
+
     def __init__(self, path: Path, options: Options, view: View, began: float) -> None:
         self.view = view
         self.began = began
@@ -201,16 +206,19 @@ class _Demo:
                 continue
             self.recent.take(events)
             pushed = time.perf_counter()
+            found: list[tuple[Query, Match]] = []
             for query in queries:
-                for match in query.live(events):
-                    self.figures.latencies.append(time.perf_counter() - pushed)
-                    self._take(query, match, "live")
+                some = query.live(events)
+                self.figures.latencies += [time.perf_counter() - pushed] * len(some)
+                found += [(query, match) for match in some]
+            for query, match in found:  # telling takes time of its own
+                self._take(query, match, "live")
             count += len(events)
             self.figures.live = count, time.perf_counter() - started
             if time.perf_counter() - shown > _STATUS:
                 shown = time.perf_counter()
-                clock = format_time(events[-1].ts)[11:16]
-                self.view.status(f"{clock} on the campus, {count / (shown - started):,.0f} events/s")
+                clock = f"{format_time(events[-1].ts)[11:16]} on the campus, {source.celsius:g} °C outside"
+                self.view.status(f"{clock}, {count / (shown - started):,.0f} events/s")
 
     def _take(self, query: Query, match: Match, phase: str) -> None:
         """Counts a match, once, and shows it where not enough of its kind were shown."""
@@ -271,5 +279,7 @@ def commands(options: Options, told: Match | None) -> Iterator[str]:
     if told is not None:
         events = f"--stream airflowReport={at}/data/airflowReport.jsonl"
         yield f"  {kaicep} why {told.id[:12]} {at}/queries/query7.chi {events} {about}"
+    else:
+        yield f"  {kaicep} explain {at}/queries/query7.chi {about}"
     if options.keep is not None:
         yield f"  {kaicep} run {at}/kaicep.toml --seconds 20"

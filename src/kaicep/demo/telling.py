@@ -17,7 +17,7 @@ from kaicep.plan.time import format_time
 from kaicep.why.match import Why, why
 from kaicep.why.proof import Statement
 
-__all__ = ["TITLES", "Place", "line", "places", "reasons"]
+__all__ = ["TITLES", "Place", "line", "place_of", "places", "reasons"]
 
 TITLES: Mapping[str, str] = {
     "query1": "above 500 cfm, as vendor A says it",
