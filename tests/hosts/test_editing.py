@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from tests.hosts.letters import engine, event
 
-from kaicep.hosts.inprocess import Engine
+from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import QueryPlan
 
@@ -69,6 +70,52 @@ def test_what_asks_for_less_begins_anew_and_says_why(before: str, after: str, re
     later = [event(seq, 100 + seq, "p", 3 + seq) for seq in range(5, 10)]
     fresh = engine(after)
     assert answers(running.push(later)) == answers(fresh.push(later))
+
+
+COMPILED = Settings(kernel="compiled")
+RISING = PAIR.format(1, "9s") + " JOIN (?b.x - ?a.x > {})"
+THREE = "SELECT ?c.x FROM (?a, s), (?b, s), (?c, s) JOIN (?b.x > ?a.x) JOIN (?c.x > {}) JOIN (?c.x > ?a.x)"
+THREE += " SEQ (?a, ?b, ?c) WINDOW (?a, ?b, ?c, {})"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (RISING.format(0), RISING.format(1)),
+        (RISING.format(0), RISING.format(0).replace("9s", "4s")),
+        (RISING.format(0), RISING.format(0) + " FILTER (?b.x > 2)"),
+        (THREE.format(1, "9s"), THREE.format(3, "5s")),
+    ],
+)
+def test_a_compiled_query_that_asks_more_of_its_last_event_goes_on(before: str, after: str) -> None:
+    chance = random.Random(7)
+    events = [event(seq, seq / 2, chance.choice("pq"), chance.randrange(5)) for seq in range(60)]
+    edited, always = engine(before, settings=COMPILED), engine(after, settings=COMPILED)
+    edited.push(events[:30])
+    always.push(events[:30])
+    assert edited.edit(plan_of(after)) is None
+    wanted = [each.to_json() for each in always.push(events[30:])]
+    assert len(wanted) > 5
+    assert [each.to_json() for each in edited.push(events[30:])] == wanted
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (PAIR.format(1, "9s"), PAIR.format(2, "9s"), "not the last"),
+        (PAIR.format(1, "9s").replace("?a.x, ", ""), PAIR.format(1, "9s"), "other attributes"),
+        (RISING.format(1), RISING.format(0), "asks for less"),
+        (THREE.format(1, "9s"), THREE.format(1, "9s") + " JOIN (?b.x > ?a.x + 1)", "not the last"),
+        (MEAN.format(0, "9s"), MEAN.format(0, "4s"), "a window, and compiled"),
+    ],
+)
+def test_a_compiled_query_that_would_hold_something_else_begins_anew(
+    before: str, after: str, reason: str
+) -> None:
+    running = engine(before, settings=COMPILED)
+    running.push([event(seq, seq, "p", 3) for seq in range(5)])
+    assert re.search(reason, running.edit(plan_of(after)) or "")
+    assert running.size == 0
 
 
 def test_the_others_are_untouched() -> None:

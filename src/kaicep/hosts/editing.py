@@ -4,6 +4,9 @@ A query that asks for more than before (a higher threshold, a narrower window, o
 everything that it still needs among the events which the old one holds. They are given to its operator
 again, in order, and what it finds among them is known already. Where the new query asks for less, it would
 have needed events that the old one has let go of: it begins anew.
+
+A compiled pattern holds no whole events, only what it needs of them. It goes on where the query asks more of
+its last event alone, or has a narrower WINDOW: everything that waits was rightly taken in.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from kaicep.kernel.chains import chain_parts
 from kaicep.kernel.codec import decode, read_event
 from kaicep.kernel.operator import Operator
 from kaicep.kernel.pattern import PatternOperator
-from kaicep.plan.chi import Absent, SpanWindow
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.chi import Absent, Place, SpanWindow
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Call, Const, Expr
+from kaicep.plan.expressions import Call, Const, Expr, variables_of
 from kaicep.plan.nodes import (
     Node,
     Pattern,
@@ -25,7 +29,7 @@ from kaicep.plan.nodes import (
     WindowAggregate,
 )
 
-__all__ = ["asks_as_before", "held_events", "why_anew"]
+__all__ = ["asks_as_before", "held_events", "why_anew", "why_anew_compiled"]
 
 
 def why_anew(old: QueryPlan, new: QueryPlan) -> str | None:
@@ -69,6 +73,39 @@ def _pattern(old: Pattern, new: Pattern) -> str | None:
     if not set(old.semantics) <= set(new.semantics):
         return "its PATH is another"
     return _chains(old.chains, new.chains)
+
+
+def why_anew_compiled(old: QueryPlan, new: QueryPlan, catalog: Catalog) -> str | None:
+    """Why an edited query that runs compiled cannot go on with what the old one holds; None where it can."""
+    reason = why_anew(old, new)
+    if reason is not None:
+        return reason
+    assert isinstance(old.root, Project)
+    assert isinstance(new.root, Project)
+    before, after = old.root.input, new.root.input
+    if not isinstance(before, Pattern) or not isinstance(after, Pattern):
+        return "it is a window, and compiled"
+    if before.key != after.key:
+        return "its events have another key in common"
+    if _what_waits(before) != _what_waits(after):
+        return "it is compiled, and asks something else of an event that is not the last"
+    from kaicep.kernel.compiled.operator import kept_of_events
+
+    if kept_of_events(old, catalog) != kept_of_events(new, catalog):
+        return "it is compiled, and needs other attributes of events that wait"
+    return None
+
+
+def _what_waits(pattern: Pattern) -> tuple[object, ...]:
+    """What decides whether events may wait for the last one."""
+    final = pattern.sequence[-1]
+    last = final.variable if isinstance(final, Place) else None
+    return (
+        {each for each in pattern.conditions if last not in variables_of(each)},
+        {each for each in pattern.windows if last not in each.variables},
+        [each for each in pattern.chains if chain_parts(each)[0].variable != last],
+        pattern.semantics,
+    )
 
 
 def _inside(narrow: SpanWindow, wide: SpanWindow) -> bool:

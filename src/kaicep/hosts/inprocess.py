@@ -19,7 +19,7 @@ from kaicep.hosts.columnar import (
     together,
     why_interpreted,
 )
-from kaicep.hosts.editing import asks_as_before, held_events, why_anew
+from kaicep.hosts.editing import asks_as_before, held_events, why_anew, why_anew_compiled
 from kaicep.kernel.codec import decode_with, encode_with
 from kaicep.kernel.epsparql import EpOperator
 from kaicep.kernel.operator import Found, Limits, Operator, Semantics, Windowed
@@ -264,7 +264,9 @@ class Engine:
             self._register(plan)
             return reason
         old = self._queries[plan.name]
-        assert isinstance(old, _Query)
+        if isinstance(old, CompiledQuery):
+            self._edit_compiled(old, plan)
+            return None
         made = _Query(plan, old.sorter)
         made.version = old.version
         made.optimized, _ = optimize(plan, self.catalog, self.knowledge, self.settings.rules)
@@ -281,9 +283,24 @@ class Engine:
         if old is None:
             raise Mistake(Diagnostic(f"no query named {plan.name} is registered"))
         optimized, _ = optimize(plan, catalog or self.catalog, self.knowledge, self.settings.rules)
-        if isinstance(old, CompiledQuery) or self._is_to_compile(optimized):
-            return "compiled queries begin anew"
-        return why_anew(old.optimized, optimized)
+        if not isinstance(old, CompiledQuery):
+            return (
+                "it is compiled now" if self._is_to_compile(optimized) else why_anew(old.optimized, optimized)
+            )
+        if len(old.names) > 1:
+            return "it is found in one pass with others that are like it"
+        if not self._is_to_compile(optimized):
+            return "it was compiled, and cannot be any more"
+        return why_anew_compiled(old.optimized[0], optimized, catalog or self.catalog)
+
+    def _edit_compiled(self, old: CompiledQuery, plan: QueryPlan) -> None:
+        optimized, _ = optimize(plan, self.catalog, self.knowledge, self.settings.rules)
+        operator = self._compiled_operator([optimized], old.versioned)
+        operator.restore(old.operator.snapshot())
+        made = CompiledQuery([plan], [optimized], operator, old.sorter, old.version, old.versioned)
+        old.sorter.attributes.update(attribute_types(operator, optimized, self.catalog))
+        self._steps[self._steps.index(old)] = self._queries[plan.name] = made
+        self._lane = None
 
     def _hand_over(self, old: _Query, new: _Query) -> None:
         """Gives the new operator what the old one holds; what it finds in that was found before."""

@@ -36,7 +36,7 @@ from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
 from kaicep.plan.typing import type_of
 
-__all__ = ["CompiledPattern", "Identities", "compilable", "some_of"]
+__all__ = ["CompiledPattern", "Identities", "compilable", "kept_of_events", "some_of"]
 
 CHUNK = 65_536
 """So many matches are written before they are given out; then they are still in the cache."""
@@ -61,6 +61,12 @@ def compilable(plan: QueryPlan, catalog: Catalog) -> str | None:
     except NotCompiled as reason:
         return str(reason)
     return None
+
+
+def kept_of_events(plan: QueryPlan, catalog: Catalog) -> list[tuple[object, ...]]:
+    """What a compiled pattern keeps of the events that wait for others, store by store."""
+    kernel = _kernel(plan, catalog, Constants(Strings()))
+    return [tuple(each.fields) for each in kernel.stores] + [tuple(kernel.nodes)]
 
 
 def _kernel(plan: QueryPlan, catalog: Catalog, constants: Constants, levels: Levels | None = None) -> Kernel:
