@@ -42,12 +42,14 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return folder, done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_without_java_it_says_what_is_missing_and_goes_on(kept: tuple[Path, list[str]]) -> None:
     _, lines = kept
     assert any("no Java was found" in each and "kaicep doctor" in each for each in lines)
     assert any(each.startswith("The morning is archived in this process: ") for each in lines)
 
 
+@pytest.mark.slow
 def test_a_line_of_a_match_has_room_department_and_why(kept: tuple[Path, list[str]]) -> None:
     _, lines = kept
     shape = re.compile(r"  \d\d:\d\d:\d\d(-\d\d:\d\d:\d\d)?  ([\w-]+): .+ of .+: .+; why: .+")
@@ -62,6 +64,7 @@ def test_a_line_of_a_match_has_room_department_and_why(kept: tuple[Path, list[st
     ) in lines
 
 
+@pytest.mark.slow
 def test_the_summary_has_rates_and_latencies(kept: tuple[Path, list[str]]) -> None:
     _, lines = kept
     end = "\n".join(lines[lines.index("Summary") :])

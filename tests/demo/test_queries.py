@@ -107,6 +107,7 @@ def found(queries: Sequence[Query]) -> Iterator[Match]:
             yield from some
 
 
+@pytest.mark.slow
 def test_past_and_live_together_find_what_one_run_over_everything_finds(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "campus", CAMPUS)
     morning = Morning(CAMPUS)
@@ -130,6 +131,7 @@ def test_past_and_live_together_find_what_one_run_over_everything_finds(tmp_path
     assert all(each.end > end - 600_000_000 for each in whole if each.id not in ids)
 
 
+@pytest.mark.slow
 def test_a_match_tells_its_room_its_department_and_why(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "campus", CAMPUS)
     for some in Morning(CAMPUS).minutes(0, MINUTES):
