@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kaicep.plan.events import Match
     from kaicep.plan.nodes import Program
 
-__all__ = ["deliver", "explain", "late", "match", "numbered", "ship"]
+__all__ = ["deliver", "explain", "ingest", "kafka", "late", "match", "numbered", "ship"]
 
 
 class Query(Protocol):
@@ -145,6 +145,66 @@ def late(events: DataFrame, query: Query, stream: str | None = None, *, lateness
     if wanted not in names:
         raise Mistake(Diagnostic(f"no query reads {wanted}", hint=did_you_mean(wanted, names)))
     return late_rows(events, query.catalog.streams[wanted], _duration(lateness) or 0)
+
+
+def kafka(
+    spark: SparkSession,
+    servers: str,
+    topic: str,
+    *,
+    streaming: bool = False,
+    starting: Mapping[int, int] | None = None,
+    ending: Mapping[int, int] | None = None,
+    most: int | None = None,
+    settings: Mapping[str, str | int | float | bool] | None = None,
+) -> DataFrame:
+    """The records of a Kafka topic: `part` (the partition), `seq` (the offset), `key`, `value`.
+
+    It needs no jar; where Spark's own connector is on the class path, that reads instead, and the rows are
+    the same. `starting` and `ending` (not included) are offsets by partition; without them it is everything
+    that there is. With `streaming` it goes on from there, at most `most` records in a micro-batch. `settings`
+    are those of librdkafka. Offsets that have expired stop the job with the range that is lost.
+    """
+    from kaicep.connectors.kafka_spark import kafka_frame, kafka_stream
+    from kaicep.connectors.sources.kafka import KafkaOptions
+
+    options = KafkaOptions(servers, topic, settings=settings or {})
+    if streaming:
+        return kafka_stream(spark, options, starting, most)
+    return kafka_frame(spark, options, starting, ending)
+
+
+def ingest(
+    records: DataFrame,
+    archive: str | Path,
+    stream: str,
+    *,
+    topic: str,
+    checkpoint: str | Path,
+    annotations: Sequence[str | Path] = (),
+    lateness: str | int | None = None,
+    **trigger: Any,
+) -> StreamingQuery:
+    """Starts a job that appends a stream of records to an archive, each once, and returns Spark's handle.
+
+    `records` is what `kafka(..., streaming=True)` gives: JSON objects in `value`. Records that cannot be read
+    go to the archive's dead letters, late ones are marked. What the archive holds already does not come in
+    again; a checkpoint that does not go with it is refused. `trigger` is as in Spark.
+    """
+    from kaicep.archive.archive import Archive
+    from kaicep.connectors.shape import Form
+    from kaicep.connectors.sources.kafka import KafkaOptions
+    from kaicep.endtoend.spark_following import follow
+    from kaicep.knowledge.annotation import load_annotations
+
+    if not records.isStreaming:
+        hint = "kaicep.spark.kafka(..., streaming=True); `kaicep ingest --host spark` is for what is there"
+        raise Mistake(Diagnostic("the records are no stream", hint=hint))
+    known = {each.stream: each for path in annotations for each in load_annotations(Path(path))}
+    said = known.get(stream)
+    form = Form(stream, said.time, dict(said.types), True) if said else Form(stream)
+    target, allowed = Archive(Path(archive)), _duration(lateness)
+    return follow(records, target, form, KafkaOptions("", topic), Path(checkpoint), allowed, trigger)
 
 
 def _is_endless(given: Mapping[str, DataFrame]) -> bool:

@@ -1,0 +1,206 @@
+"""A topic by Spark: as DataFrames, into the archive, as a job that goes on; and what can go wrong with it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.connectors.test_kafka_source import Topic
+from tests.servers import Broker, need
+from tests.spark.test_ingest import LATENESS, contents, lines
+
+from kaicep.archive.archive import Archive
+from kaicep.connectors import kafka_offsets
+from kaicep.connectors.shape import Form
+from kaicep.connectors.sources.kafka import KafkaOptions
+from kaicep.endtoend import ingest as inprocess
+from kaicep.endtoend import spark_ingest
+from kaicep.errors import Failure, Mistake
+
+need("confluent_kafka")
+need("pyspark")
+
+from kaicep.connectors.kafka_spark import kafka_frame, kafka_stream  # noqa: E402
+from kaicep.endtoend.spark_following import follow  # noqa: E402
+
+pytestmark = [pytest.mark.spark, pytest.mark.servers]
+
+FORM = Form("meter")
+
+
+def of(topic: Topic) -> KafkaOptions:
+    return KafkaOptions(topic.servers, topic.name)
+
+
+def rows(topic: Topic, count: int, part: int = 0, seed: int = 1) -> None:
+    topic.send(*(each.encode() for each in lines(count, seed)), part=part)
+
+
+def started(rows: Any, folder: Path, topic: Topic, archive: str = "S", **trigger: Any) -> Any:
+    trigger = trigger or {"availableNow": True}
+    query = follow(rows, Archive(folder / archive), FORM, of(topic), folder / "checkpoint", LATENESS, trigger)
+    if "availableNow" in trigger:
+        query.awaitTermination()
+    return query
+
+
+class TestDataFrames:
+    def test_the_records_between_two_offsets(self, spark: Any, kafka: str) -> None:
+        topic = Topic(kafka, 2)
+        topic.send(*({"n": at} for at in range(20)))
+        topic.send(*({"n": -at} for at in range(9)), part=1)
+        found = kafka_frame(spark, of(topic), {0: 10, 1: 5}, {0: 20, 1: 7}).orderBy("part", "seq").collect()
+        assert [(row["part"], row["seq"]) for row in found] == [
+            *((0, at) for at in range(10, 20)),
+            (1, 5),
+            (1, 6),
+        ]
+        assert [json.loads(bytes(row["value"]))["n"] for row in found[:2]] == [10, 11]
+        assert kafka_frame(spark, of(topic)).count() == 29
+
+    def test_offsets_that_have_expired(self, spark: Any, kafka: str) -> None:
+        topic = Topic(kafka)
+        topic.send(*({"n": at} for at in range(20)))
+        topic.expire(8)
+        with pytest.raises(Exception, match=r"partition 0: offsets 3 to 7 have expired.*nothing was skipped"):
+            kafka_frame(spark, of(topic), {0: 3}, {0: 10}).collect()
+        assert kafka_frame(spark, of(topic), {0: 8}, {0: 10}).count() == 2
+
+    def test_offsets_that_are_not_there_yet(self, spark: Any, kafka: str) -> None:
+        topic = Topic(kafka)
+        topic.send({"n": 1})
+        with pytest.raises(Exception, match="ends at 1, and was to be read up to 5"):
+            kafka_frame(spark, of(topic), {0: 0}, {0: 5}).collect()
+
+    def test_a_stream_goes_on_where_it_stopped(self, spark: Any, kafka: str, tmp_path: Path) -> None:
+        topic = Topic(kafka, 2)
+
+        def taken(name: str, of_topic: Topic = topic) -> list[tuple[int, int]]:
+            stream = kafka_stream(spark, of(of_topic), most=4).writeStream.format("parquet")
+            stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            stream.trigger(availableNow=True).start(str(tmp_path / name)).awaitTermination()
+            found = spark.read.parquet(str(tmp_path / name)).orderBy("part", "seq").collect()
+            return [(row["part"], row["seq"]) for row in found]
+
+        topic.send(*({"n": at} for at in range(6)))
+        assert taken("a") == [(0, at) for at in range(6)]
+        topic.send({"n": 1}, part=1)
+        topic.send({"n": 6})
+        assert taken("a") == [*((0, at) for at in range(7)), (1, 0)]
+        other = Topic(kafka)
+        other.send({"n": 1})
+        with pytest.raises(Exception, match=f"the checkpoint is of topic {topic.name}, and the stream reads"):
+            taken("b", other)
+
+
+class TestIngest:
+    def test_the_same_as_in_process(self, spark: Any, kafka: str, tmp_path: Path) -> None:
+        topic = Topic(kafka, 2)
+        rows(topic, 60)
+        rows(topic, 40, 1, seed=2)
+        for wanted in (100, 30):
+            done = spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic), LATENESS)
+            again = inprocess.ingest(Archive(tmp_path / "P"), FORM, of(topic), LATENESS)
+            assert contents(tmp_path / "S") == contents(tmp_path / "P")
+            assert done == again
+            assert done.rows + len(done.dead) == wanted
+            assert done.behind == 0
+            rows(topic, 30, 1, seed=3)
+
+    def test_what_has_expired_is_told(self, spark: Any, kafka: str, tmp_path: Path) -> None:
+        topic = Topic(kafka)
+        rows(topic, 20)
+        archive = Archive(tmp_path / "S")
+        spark_ingest.ingest(spark, archive, FORM, of(topic))
+        rows(topic, 20)
+        topic.expire(25)
+        for take in (
+            lambda: spark_ingest.ingest(spark, archive, FORM, of(topic)),
+            lambda: inprocess.ingest(archive, FORM, of(topic)),
+        ):
+            with pytest.raises(Failure, match="offsets 20 to 24 have expired"):
+                take()
+        assert archive.stream("meter").positions == {0: 20}
+
+    def test_a_topic_whose_beginning_is_gone_begins_later(
+        self, spark: Any, kafka: str, tmp_path: Path
+    ) -> None:
+        topic = Topic(kafka)
+        rows(topic, 20)
+        topic.expire(15)
+        assert spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic)).positions == {0: 20}
+
+    def test_a_topic_that_disappears(self, spark: Any, kafka: str, tmp_path: Path) -> None:
+        topic = Topic(kafka)
+        rows(topic, 20)
+        archive = Archive(tmp_path / "S")
+        spark_ingest.ingest(spark, archive, FORM, of(topic))
+        topic.delete()
+        with pytest.raises(Mistake, match="there is none on"):
+            spark_ingest.ingest(spark, archive, FORM, of(topic))
+        assert len(contents(tmp_path / "S")[0]) > 15
+
+    def test_a_broker_that_comes_later(
+        self, spark: Any, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own_broker.start()
+        topic = Topic(own_broker.address)
+        rows(topic, 20)
+        own_broker.stop()
+        heard: list[str] = []
+
+        def waiting(trouble: str) -> None:
+            if not heard:
+                threading.Thread(target=own_broker.start).start()
+            heard.append(trouble)
+
+        done = spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic), waiting=waiting)
+        assert done.positions == {0: 20}
+        assert "cannot be reached" in heard[0]
+        own_broker.stop()
+        monkeypatch.setattr(kafka_offsets, "PATIENCE", 0.1)
+        with pytest.raises(Failure, match=r"cannot be reached.*waited"):
+            spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic))
+
+
+class TestAJobThatGoesOn:
+    def test_gives_what_ingest_gives(self, spark: Any, kafka: str, tmp_path: Path) -> None:
+        topic = Topic(kafka, 2)
+        rows(topic, 50)
+        started(kafka_stream(spark, of(topic), most=20), tmp_path, topic)
+        rows(topic, 30, 1, seed=2)
+        rows(topic, 30, seed=3)
+        query = started(kafka_stream(spark, of(topic)), tmp_path, topic, processingTime="0 seconds")
+        try:
+            deadline = time.monotonic() + 60
+            while Archive(tmp_path / "S").stream("meter").positions != {0: 80, 1: 30}:
+                assert query.isActive, query.exception()
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        finally:
+            query.stop()
+        inprocess.ingest(Archive(tmp_path / "P"), FORM, of(topic), LATENESS)
+        assert contents(tmp_path / "S") == contents(tmp_path / "P")
+
+    def test_leaves_out_what_the_archive_has_already(self, spark: Any, kafka: str, tmp_path: Path) -> None:
+        topic = Topic(kafka)
+        rows(topic, 30)
+        inprocess.ingest(Archive(tmp_path / "S"), FORM, of(topic), LATENESS)
+        before = contents(tmp_path / "S")
+        started(kafka_stream(spark, of(topic)), tmp_path, topic)
+        assert contents(tmp_path / "S") == before
+
+    def test_refuses_what_does_not_go_together(self, spark: Any, kafka: str, tmp_path: Path) -> None:
+        """A checkpoint with another archive; a stream that begins beyond what the archive holds."""
+        topic = Topic(kafka)
+        rows(topic, 30)
+        started(kafka_stream(spark, of(topic)), tmp_path, topic)
+        rows(topic, 10)
+        with pytest.raises(Exception, match=r"is of table .*give each ingest a checkpoint of its own"):
+            started(kafka_stream(spark, of(topic)), tmp_path, topic, "another")
+        with pytest.raises(Exception, match="holds part 0 up to position 30, and the stream begins at 35"):
+            started(kafka_stream(spark, of(topic), {0: 35}), tmp_path / "new", topic, "../S")
