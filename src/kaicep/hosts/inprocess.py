@@ -39,6 +39,7 @@ from kaicep.plan.results import Answer, derived_event, term_answer
 from kaicep.plan.terms import Triple
 
 if TYPE_CHECKING:
+    from kaicep.hosts.growing import Growth
     from kaicep.hosts.lane import Lane
     from kaicep.kernel.batches import Batch, ColumnSorter
     from kaicep.kernel.columns import Matches, Strings
@@ -58,9 +59,9 @@ class Settings:
     """How an engine works: what its operators may hold, how PATHs are decided at run time.
 
     `parts` are the parts of sources to wait for, by stream; part 0 of each where nothing is said. `kernel`
-    is "compiled" or "interpreted", the answers being the same; "auto" compiles where `events`, the number
-    of events that are expected, makes it worth while. What cannot be compiled is interpreted. `rules` are
-    those of the optimiser.
+    is "compiled" or "interpreted", the answers being the same; "auto" compiles at once where `events`, the
+    number of events that are expected, makes it worth while, and else beside the work, when so many have
+    come. What cannot be compiled is interpreted. `rules` are those of the optimiser.
     """
 
     limits: Limits = Limits()
@@ -169,6 +170,9 @@ class Engine:
         self._most_strings = _FEW_STRINGS
         self._lane: Lane | None = None
         self._version = -1
+        self._seen = 0
+        self._growth: Growth | None = None
+        self._first_version = knowledge.version
         self._parts = Parts(lateness)
         self._relations = Relations(catalog, knowledge, unknown, self.settings.paths)
         self._unknown = unknown
@@ -460,6 +464,7 @@ class Engine:
             if event.late:
                 self._note_late(event)
             else:
+                self._seen += 1
                 arrived.setdefault(event.stream, []).append(event)
         batches: dict[str, Batch] = {}
         for sorter in self._sorters:
@@ -496,6 +501,7 @@ class Engine:
             for event in batch.take(late).events:
                 self._note_late(_late(event))
             batch = batch.take(~late)
+        self._seen += len(batch)
         for sorter in readers:
             if isinstance(sorter, Sorter):
                 sorter.offer(batch.events)
@@ -643,9 +649,57 @@ class Engine:
         if self._on_match is not None:
             for match in found:
                 self._on_match(match)
+        if self._seen >= MANY and self.settings.kernel == "auto":
+            self._grow()
         if self._strings is not None and len(self._strings) > self._most_strings:
             self._forget_strings()
         return found
+
+    def _grow(self) -> None:
+        """Has the queries compiled that can be (`hosts.growing`), and lets those take over that are ready."""
+        small = [each for each in self._steps if isinstance(each, _Query)]
+        if not small:
+            return
+        from kaicep.hosts.growing import Growth, may_move
+
+        plans = [each.optimized for each in small]
+        if self._growth is None or self._growth.is_over(plans):
+            self._growth = Growth(plans, self.catalog, self.settings.limits)
+        moved: dict[int, ColumnSorter] = {}
+        for query in small:
+            if not self._growth.is_ready(query.optimized):
+                continue
+            judged_anew = query.versioned and query.version != self._first_version
+            if query.operator.size == 0 or (may_move(query.optimized) and not judged_anew):
+                self._move(query, moved)
+
+    def _move(self, query: _Query, moved: dict[int, ColumnSorter]) -> None:
+        """Gives a compiled operator what the interpreted one of a query holds, and its place."""
+        from kaicep.kernel.batches import ColumnSorter
+
+        old = query.sorter
+        operator = self._compiled_operator([query.optimized], query.versioned)
+        types = attribute_types(operator, query.optimized, self.catalog)
+        if id(old) not in moved:
+            moved[id(old)] = ColumnSorter(old.streams, self._parts, types, self.strings)
+            self._sorters.append(moved[id(old)])
+        sorter = moved[id(old)]
+        sorter.attributes.update(types)
+        sorter.load(old.document())
+        past = ColumnSorter(old.streams, Parts(None), types, self.strings)
+        held = held_events(query.operator, old.streams)
+        for stream in old.streams:
+            past.offer(self.batch(stream, [each for each in held if each.stream == stream]))
+        past.parts.finished = True
+        made = CompiledQuery(
+            [query.plan], [query.optimized], operator, sorter, query.version, query.versioned
+        )
+        for matches in made.answers(past.release()):
+            del matches  # it was told before
+        self._steps[self._steps.index(query)] = self._queries[query.plan.name] = made
+        self._lane = None
+        if all(each.sorter is not old for each in self._steps):
+            self._sorters.remove(old)
 
     def _forget_strings(self) -> None:
         """Gives the strings that are still of use new codes, and forgets the others.
@@ -784,6 +838,10 @@ class Engine:
         for name, (text, compiled, _) in held.items():
             if text != steps[name].text:
                 raise Failure(f"the saved state is of another text of {name}")
+            step = steps[name]
+            if compiled and isinstance(step, _Query) and self.settings.kernel == "auto":
+                self._move(step, {})  # it was compiled when so many events had come
+                steps[name] = self._queries[name]
             if compiled != isinstance(steps[name], CompiledQuery):
                 how = "compiled" if compiled else "interpreted"
                 raise Failure(f"in the saved state {name} is {how}: an engine with that kernel can go on")

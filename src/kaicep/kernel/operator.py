@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from kaicep.errors import Failure
 from kaicep.plan.events import Event
@@ -29,7 +29,7 @@ from kaicep.plan.nodes import Semantic
 from kaicep.plan.terms import Term
 from kaicep.plan.types import Value
 
-__all__ = ["Found", "Key", "Limits", "Operator", "Row", "Rows", "Semantics", "Windowed", "refuse"]
+__all__ = ["Found", "Key", "Limits", "Nobody", "Operator", "Row", "Rows", "Semantics", "Windowed", "refuse"]
 
 Row = tuple[Term | None, ...]
 """The values of the selected variables of a PATH, in one of its solutions."""
@@ -47,6 +47,14 @@ class Semantics(Protocol):
     def solutions(self, condition: Semantic, binding: Mapping[str, Event]) -> frozenset[Row]:
         """The distinct values of `condition.selected`; where nothing is selected, `()` or nothing."""
         ...
+
+
+class Nobody:
+    """Decides no PATH: for an operator that is made only to see whether it can be."""
+
+    def solutions(self, condition: object, binding: object) -> frozenset[Any]:
+        """Nothing."""
+        return frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from kaicep.kernel.compiled.rows import MOST, RowReader
 from kaicep.kernel.compiled.saved import load, save
 from kaicep.kernel.compiled.verdicts import VerdictTable
 from kaicep.kernel.conditions import fold_of
-from kaicep.kernel.operator import Limits, Semantics, refuse
+from kaicep.kernel.operator import Limits, Nobody, Semantics, refuse
 from kaicep.kernel.states import Compiled
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Match, in_order
@@ -46,14 +46,6 @@ _Words = dict[str, tuple[Array, Array, Array | None]]
 _VIEWS = {"u8": np.uint64, "i8": np.int64, "f8": np.float64, "i4": np.int32, "i1": np.int8}
 
 
-class _Nobody:
-    """Decides nothing: for asking whether a plan can be compiled."""
-
-    def solutions(self, condition: object, binding: object) -> frozenset[Any]:
-        """Nothing."""
-        return frozenset()
-
-
 def compilable(plan: QueryPlan, catalog: Catalog) -> str | None:
     """None where an optimised plan can be compiled, else the reason why not, in words."""
     try:
@@ -63,7 +55,7 @@ def compilable(plan: QueryPlan, catalog: Catalog) -> str | None:
     return None
 
 
-def kept_of_events(plan: QueryPlan, catalog: Catalog) -> list[tuple[object, ...]]:
+def kept_of_events(plan: QueryPlan, catalog: Catalog) -> list[tuple[tuple[object, ...], ...]]:
     """What a compiled pattern keeps of the events that wait for others, store by store."""
     kernel = _kernel(plan, catalog, Constants(Strings()))
     return [tuple(each.fields) for each in kernel.stores] + [tuple(kernel.nodes)]
@@ -78,7 +70,7 @@ def _kernel(plan: QueryPlan, catalog: Catalog, constants: Constants, levels: Lev
         raise NotCompiled("AFTER MATCH SKIP")
     if any(catalog.streams[each].derived for each in pattern.streams):
         raise NotCompiled("it reads the output of a query")
-    automaton = Automaton(pattern, Compiled(pattern, _Nobody()))
+    automaton = Automaton(pattern, Compiled(pattern, Nobody()))
     return generate(plan, automaton, Inputs(catalog, pattern.streams), constants, levels)
 
 
