@@ -69,7 +69,7 @@ def stopped(process: subprocess.Popen[bytes]) -> int:
     return process.wait(SECONDS)
 
 
-def kaicep(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+def kaicep(folder: Path, *args: str, seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
     """A command, to its end."""
     return subprocess.run(
         [sys.executable, "-m", "kaicep", *args],
@@ -77,7 +77,7 @@ def kaicep(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=seconds,
         check=False,
     )
 

@@ -17,6 +17,10 @@ from tests.endtoend.processes import kaicep, matches, spawn, wait_for, write
 from kaicep.archive.archive import Archive
 
 KILLS = int(os.environ.get("KAICEP_KILLS", "10"))
+PAUSE = 0.02 if KILLS <= 20 else 0.2
+"""Between two appends: what comes while a process is killed hundreds of times must be checked in the end."""
+
+LONG = 600.0
 QUERIES = {
     "rise": "SELECT ?a.k, ?b.x - ?a.x AS rise FROM (?a, s), (?b, s) WITHIN [2012-01-01, ) WHERE "
     "JOIN (?b.k = ?a.k) JOIN (?b.x - ?a.x > 800) SEQ (?a, ?b) WINDOW (?a, ?b, 5s)",
@@ -63,7 +67,7 @@ def load(path: Path) -> Iterator[None]:
     def append() -> None:
         seq = 0
         with path.open("a") as file:
-            while not over.wait(0.02):
+            while not over.wait(PAUSE):
                 file.writelines(map(line, range(seq, seq + 5)))
                 file.flush()
                 seq += 5
@@ -112,10 +116,11 @@ def test_every_match_is_told_once_and_in_order_however_often_it_is_killed(tmp_pa
             kill_at_random(tmp_path, chance)
     # The last one reads to the end, and ends.
     write(tmp_path, {"kaicep.toml": toml('{kind = "files", path = "s.jsonl"}')})
-    done = kaicep(tmp_path, "run")
+    done = kaicep(tmp_path, "run", seconds=LONG)
     assert done.returncode == 0, done.stderr
     queries = [f"queries/{name}.chi" for name in QUERIES]
-    wanted = kaicep(tmp_path, "match", *queries, "--stream", "s=s.jsonl", "--lateness", "500ms")
+    words = ("--stream", "s=s.jsonl", "--lateness", "500ms")
+    wanted = kaicep(tmp_path, "match", *queries, *words, seconds=LONG)
     ids = sorted(json.loads(each)["id"] for each in wanted.stdout.splitlines())
     assert len(ids) > 100
     told = matches(tmp_path / "out.jsonl")
