@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from kaicep.archive.archive import Archive
+from kaicep.cli.main import app
 from kaicep.connectors import stretches
 from kaicep.connectors.shape import Form
 from kaicep.endtoend import ingest as inprocess
@@ -225,3 +230,49 @@ def test_a_full_disk(spark: Any, tmp_path: Path, small_disk: Path, monkeypatch: 
     monkeypatch.setattr(spark_ingest.time, "sleep", free)
     assert spark_ingest.ingest(spark, archive, FORM, source).rows == 40_000
     assert freed == [1.0]
+
+
+def test_as_one_types_it(spark: Any, tmp_path: Path) -> None:
+    source = tmp_path / "meter.jsonl"
+    source.write_text("\n".join(lines(50)))
+    inprocess.ingest(Archive(tmp_path / "P"), FORM, source, LATENESS)
+    words = ["ingest", "--stream", f"meter={source}", "--archive", str(tmp_path / "S"), "--lateness", "3s"]
+    done = CliRunner().invoke(
+        app, [*words, "--host", "spark", "--dead-letters", str(tmp_path / "dead.jsonl")]
+    )
+    assert done.exit_code == 0, done.output
+    assert "meter: 48 new" in done.stderr
+    assert contents(tmp_path / "S") == contents(tmp_path / "P")
+    assert len((tmp_path / "dead.jsonl").read_text().splitlines()) == len(contents(tmp_path / "P")[1])
+
+
+@pytest.mark.parametrize("java", ["missing", "too old"])
+def test_without_java_it_says_what_is_needed(tmp_path: Path, java: str) -> None:
+    source = tmp_path / "meter.jsonl"
+    source.write_text('{"ts": 1}\n')
+    (tmp_path / "bin").mkdir()
+    if java == "too old":
+        # What an old Java says of classes that it cannot know.
+        program = tmp_path / "bin" / "java"
+        program.write_text(
+            "#!/bin/sh\necho 'UnsupportedClassVersionError: class file version 61.0' >&2\nexit 1\n"
+        )
+        program.chmod(0o755)
+    # The launcher is a script that needs a shell's own tools, and no Java beside them.
+    for tool in ("bash", "env", "dirname", "head", "cat", "sed", "grep", "uname", "tr", "ps", "ls"):
+        if found := shutil.which(tool):
+            (tmp_path / "bin" / tool).symlink_to(found)
+    env = {each: value for each, value in os.environ.items() if each not in ("JAVA_HOME", "SPARK_HOME")}
+    words = ["ingest", "--stream", f"meter={source}", "--archive", str(tmp_path / "S"), "--host", "spark"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kaicep", *words],
+        env={**env, "PATH": str(tmp_path / "bin")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Spark does not start" in done.stderr
+    assert "it needs Java 17 or later; `kaicep doctor` says what is missing" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "S").exists()

@@ -195,6 +195,9 @@ def kafka_frame(
     """The records of a topic as a table; without offsets, from the oldest to what is the end by then."""
     if not connector_for(spark, options):
         return spark.read.format(_registered(spark)).options(**_own(options, starting, ending)).load()
+    if starting:  # Spark's connector would say that some data is lost, and not which
+        ends = topic_ends(options, _WHERE)
+        list(offsets_of(options, _WHERE, {part: ends[part] for part in starting if part in ends}, starting))
     reader = spark.read.format("kafka").options(**_theirs(options, starting), minPartitions=str(pieces))
     if ending:
         reader = reader.option("endingOffsets", _by_topic(options, ending))
