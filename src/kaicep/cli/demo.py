@@ -24,7 +24,12 @@ _SCALES = ("small", "campus", "city")
 
 def demo(
     scale: Annotated[
-        str, typer.Option("--scale", metavar="|".join(_SCALES), help="60, 10,200 or 51,000 airflow sensors.")
+        str,
+        typer.Option(
+            "--scale",
+            metavar="|".join(_SCALES),
+            help="60, 10,200 or 51,000 airflow sensors; the last takes minutes.",
+        ),
     ] = "campus",
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Another seed, another campus.")] = 7,
     seconds: Annotated[
