@@ -29,6 +29,7 @@ def toml(follow: bool = True) -> str:
     return f"""
 [streams.s]
 lateness = "2s"
+idle = "1h"
 source = {{kind = "files", path = "s", follow = {str(follow).lower()}}}
 [sinks.out]
 kind = "files"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
 from pathlib import Path
 from threading import Thread
@@ -27,7 +27,7 @@ from kaicep.endtoend.history import History
 from kaicep.endtoend.joint import HandOff, Mark, engine_for
 from kaicep.endtoend.reach import reach_of, source_of
 from kaicep.endtoend.seam import Stretch
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake
 from kaicep.hosts.inprocess import Settings
 from kaicep.kernel.sort import Lateness, allowed_lateness
 from kaicep.plan.events import Event, Match
@@ -80,7 +80,7 @@ class SparkHosted:
         self._clock = engine_for(self.history, first.snapshot, self.allowed + 1, settings)
         self._mark: Mark | None = None
         self._told: dict[str, int] = {}
-        self._news = False
+        self._handed = self._ready = self._news = False
         self._under_way: Future[None] | None = None
         self._found: list[Match] = []
         self._number = 0
@@ -127,7 +127,7 @@ class SparkHosted:
     def past(self) -> Iterator[list[Match]]:
         """Works through the archive in this process, then lets Spark come to where that stands."""
         yield from self._first.past()
-        mark = self._first.mark
+        mark, self._handed = self._first.mark, True
         self._taken = Snapshot(self._archived().tables, mark.cut)
         again = HandOff(self.history, self._taken, self._lateness, self._settings, mark)
         for some in again.told_before(mark):
@@ -135,17 +135,14 @@ class SparkHosted:
             yield []
         parts, *rest = mark.standing
         self._clock.settle([[[*each[:4], False] for each in parts], *rest])
-        self._start()
+        yield from _until(_aside(self._start))
         for stream in self.history.spans():
             for rows in self._taken.batches(stream, self._window(mark), as_seen=True):
                 self._write(stream, rows)
                 yield []
-        answered = self._answered()
-        while not answered.done():
-            wait([answered], 0.05)
-            yield []
-        answered.result()
+        yield from _until(self._answered())
         self._found.clear()  # Spark stands where the hand-off stood, and all of this was told
+        self._ready = True
 
     def _archived(self) -> Snapshot:
         tables = self.history.archive.snapshot().tables
@@ -194,18 +191,9 @@ class SparkHosted:
 
     def _answered(self) -> Future[None]:
         """A moment at which Spark has answered all files that are there now."""
-        query, answered = self._query, Future[None]()
+        query = self._query
         assert query is not None
-
-        def look() -> None:
-            try:
-                query.processAllAvailable()
-                answered.set_result(None)
-            except Exception as error:
-                answered.set_exception(Failure(f"Spark: {str(error).splitlines()[0]}"))
-
-        Thread(target=look, name="kaicep-spark", daemon=True).start()
-        return answered
+        return _aside(query.processAllAvailable)
 
     # --- present ---
 
@@ -215,23 +203,25 @@ class SparkHosted:
 
     def live_all(self, stretches: Iterable[Stretch]) -> list[Match]:
         """Takes what has come, and returns what Spark has found by now."""
-        if self._query is None:
+        if not self._handed:
             return self._first.live_all(stretches)
         self._news = self._news or any(True for _ in stretches)
-        return self._go_on()
+        return self._go_on() if self._ready else []
 
     def poll(self, snapshot: Snapshot) -> list[Match]:
         """Looks whether the archive has something new."""
-        return self.live_all([]) if self._query is not None else self._first.poll(snapshot)
+        return self.live_all([]) if self._handed else self._first.poll(snapshot)
 
     def _go_on(self) -> list[Match]:
         """Takes what Spark has answered; then gives it what the archive has got meanwhile, marks and all."""
         found = self._collected() if self._under_way is not None and self._under_way.done() else []
         if self._under_way is None and self._news:
             self._news = False
-            new = self._archived()
+            new, taken = self._archived(), self._taken
+            # What was taken up to a cut may be in files that hold more than that.
+            known = taken if taken.until is None else Snapshot({}, taken.cut)
             for stream in new.tables:
-                for rows in Snapshot(new.tables, None, self._taken).batches(stream, as_seen=True):
+                for rows in Snapshot(new.tables, None, known).batches(stream, as_seen=True):
                     self._write(stream, rows)
             self._taken = new
             self._under_way = self._answered()
@@ -279,6 +269,33 @@ class SparkHosted:
         if self._query is not None:
             self._query.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _aside(what: Callable[[], None]) -> Future[None]:
+    """Does something in a thread of its own.
+
+    Spark is started like that too: in the main thread it would take the signals that stop a deployment.
+    """
+    done = Future[None]()
+
+    def work() -> None:
+        try:
+            done.set_result(what())
+        except KaicepError as error:
+            done.set_exception(error)
+        except Exception as error:
+            done.set_exception(Failure(f"Spark: {str(error).splitlines()[0]}"))
+
+    Thread(target=work, name="kaicep-spark", daemon=True).start()
+    return done
+
+
+def _until(done: Future[None]) -> Iterator[list[Match]]:
+    """Lets others work until something is done."""
+    while not done.done():
+        wait([done], 0.05)
+        yield []
+    done.result()
 
 
 def _plain(rows: pyarrow.Table) -> pyarrow.Table:
