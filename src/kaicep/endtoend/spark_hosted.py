@@ -280,7 +280,8 @@ def _aside(what: Callable[[], None]) -> Future[None]:
 
     def work() -> None:
         try:
-            done.set_result(what())
+            what()
+            done.set_result(None)
         except KaicepError as error:
             done.set_exception(error)
         except Exception as error:
