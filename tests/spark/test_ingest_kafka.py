@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -30,6 +34,7 @@ from kaicep.endtoend.spark_following import follow  # noqa: E402
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
 FORM = Form("meter")
+ROOT = Path(__file__).parent.parent.parent
 
 
 def of(topic: Topic) -> KafkaOptions:
@@ -144,6 +149,7 @@ class TestIngest:
             spark_ingest.ingest(spark, archive, FORM, of(topic))
         assert len(contents(tmp_path / "S")[0]) > 15
 
+    @pytest.mark.night
     def test_a_broker_that_comes_later(
         self, spark: Any, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -204,3 +210,35 @@ class TestAJobThatGoesOn:
             started(kafka_stream(spark, of(topic)), tmp_path, topic, "another")
         with pytest.raises(Exception, match="holds part 0 up to position 30, and the stream begins at 35"):
             started(kafka_stream(spark, of(topic), {0: 35}), tmp_path / "new", topic, "../S")
+
+
+@pytest.mark.night
+def test_with_sparks_own_connector_everything_is_the_same(kafka: str, tmp_path: Path) -> None:
+    """In a process of its own, since jars cannot be added to a session that runs."""
+    if not (mvn := shutil.which("mvn")):
+        pytest.skip("Spark's connector comes by Maven, which is not installed")
+    pom, jars = ROOT / "scripts" / "spark-kafka-pom.xml", tmp_path / "jars"
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+    subprocess.run([mvn, "-B", "-q", "-f", str(pom), *goal], check=True, capture_output=True)
+    topic = Topic(kafka, 2)
+    rows(topic, 60)
+    rows(topic, 40, 1, seed=2)
+    topic.expire(5)
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(Path(__file__).with_name("connector_driver.py")),
+            jars,
+            kafka,
+            topic.name,
+            tmp_path,
+        ],
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found.pop("identities") == [*([0, at] for at in range(10, 20)), [1, 5], [1, 6]]
+    assert "partition 0: offsets 0 to 4 have expired" in found.pop("expired")
+    assert found == {"connector": True, "ingested": True, "followed": True}

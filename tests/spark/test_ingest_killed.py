@@ -115,7 +115,7 @@ def test_ingest_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_stream_of_matches_killed(spark: Any, tmp_path: Path) -> None:
-    check_deliver(spark, tmp_path, 2, 30)
+    check_deliver(spark, tmp_path, 1, 15)
 
 
 @pytest.mark.night
