@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from tests.archive.support import METER, append, held, meter, reading, readings
 from kaicep.archive.archive import Archive
 from kaicep.archive.columns import Shape
 from kaicep.archive.stream import StreamTable
+from kaicep.archive.table import Table
 from kaicep.archive.upkeep import compact
 from kaicep.connectors.files import mark_late
 from kaicep.errors import Failure, Mistake
@@ -164,6 +166,7 @@ import resource, signal, sys
 from pathlib import Path
 from kaicep.errors import Failure
 from kaicep.archive.stream import StreamTable
+from kaicep.archive.table import Table
 from tests.archive.support import append, meter, reading
 table = meter(Path(sys.argv[1]))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -340,3 +343,21 @@ class TestFilesOfOthers:
         pyarrow.parquet.write_table(pyarrow.table({"kW": ["text"]}), path)
         with pytest.raises(Mistake, match="kW as string"):
             table.commit_files([path], {0: (0, 1)})
+
+
+def test_an_interruption_right_after_the_commit_keeps_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = meter(tmp_path)
+    commit = Table.commit
+
+    def interrupted(self: Table, *given: Any, **named: Any) -> None:
+        commit(self, *given, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Table, "commit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        append(table, readings(0, 5))
+    monkeypatch.undo()
+    assert held(tmp_path) == readings(0, 5)
+    assert append(meter(tmp_path), readings(0, 5)).rows == 0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaicep.archive.parquet import discard, write_files
+from kaicep.archive.parquet import write_files
 from kaicep.archive.state import fresh, moved
 from kaicep.archive.table import Table, attempts
 from kaicep.errors import Failure
@@ -67,7 +67,7 @@ class DeadLetters:
             try:
                 table.commit(moved(stream, table.state, new, {}, {}), files)
             except BaseException:
-                discard(self.folder, (each.path for each in files))
+                table.drop(each.path for each in files)
                 raise
             return len(kept)
 

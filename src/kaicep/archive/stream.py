@@ -117,7 +117,7 @@ class StreamTable:
             try:
                 self.table.commit(after, files)
             except BaseException:
-                discard(self.table.folder, (each.path for each in files))
+                self.table.drop(each.path for each in files)
                 raise
             late = _count(kept.column(LATE)) if lateness is not None else 0
             return Appended(kept.num_rows, late, self.table.version)

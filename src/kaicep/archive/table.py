@@ -11,10 +11,11 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kaicep.archive.parquet import DataFile, add_action, listed
+from kaicep.archive.parquet import DataFile, add_action, discard, listed
 from kaicep.archive.state import State
 from kaicep.errors import Diagnostic, Failure, Mistake
 
@@ -161,6 +162,17 @@ class Table:
             ),
             state,
         )
+
+    def drop(self, paths: Iterable[str]) -> None:
+        """Removes files of a commit that failed, unless it came to pass all the same.
+
+        What fails, or is interrupted, after the log was written leaves rows that are there for good. Where
+        that cannot be told, files stay: `kaicep archive compact` removes what nobody speaks of.
+        """
+        with suppress(Exception):
+            self.refresh()
+            spoken = {each.path for each in self.files()}
+            discard(self.folder, (each for each in paths if each not in spoken))
 
     def add_columns(self, fields: Iterable[pyarrow.Field]) -> None:
         """Adds columns, which are null in all rows that are there."""

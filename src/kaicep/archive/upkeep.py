@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kaicep.archive.columns import TS, moments
-from kaicep.archive.parquet import ROWS, DataFile, discard, in_time, write_files
+from kaicep.archive.parquet import ROWS, DataFile, in_time, write_files
 from kaicep.archive.stream import StreamTable
 from kaicep.archive.table import Table, attempts
 from kaicep.errors import Failure
@@ -61,7 +61,7 @@ def expire(stream: StreamTable, before: int) -> Kept:
             expired = max(before, table.state.expired if table.state.expired is not None else before)
             table.commit(replace(table.state, expired=expired), added, [*gone, *split])
         except BaseException:
-            discard(table.folder, (each.path for each in added))
+            table.drop(each.path for each in added)
             raise
         return Kept(files, table.files())
 
@@ -93,7 +93,7 @@ def _rewritten(table: Table, groups: Sequence[Sequence[DataFile]], most: int) ->
             for low, high in _stretches(table, group, most):
                 added += _write(table, in_time(_between(table, group, low, high)), most)
     except BaseException:
-        discard(table.folder, (each.path for each in added))
+        table.drop(each.path for each in added)
         raise
     return added
 
@@ -155,5 +155,5 @@ def _commit(table: Table, added: Sequence[DataFile], removed: Sequence[DataFile]
     try:
         table.commit(table.state, added, removed, data_change=False)
     except BaseException:
-        discard(table.folder, (each.path for each in added))
+        table.drop(each.path for each in added)
         raise

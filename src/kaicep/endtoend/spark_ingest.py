@@ -16,6 +16,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,10 +58,6 @@ TASK = 250_000
 _ATTEMPTS = 10
 _WAITS = (1.0, 2.0, 4.0)
 _CANNOT_WRITE = "cannot write to"
-
-
-class Uncertain(Exception):
-    """Something happened in the middle of a commit: files may or may not belong to the table by now."""
 
 
 @dataclass(frozen=True)
@@ -172,8 +169,9 @@ def append_written(
         try:
             return _appended(spark, archive, table, replace(job, folder=folder), write, covers, source)
         except BaseException as error:
-            if not isinstance(error, Uncertain):
-                shutil.rmtree(folder, ignore_errors=True)  # nobody speaks of what is in it
+            table.table.drop(each.relative_to(table.table.folder).as_posix() for each in folder.glob("*"))
+            with suppress(OSError):
+                folder.rmdir()
             if wait is None or not isinstance(error, Failure) or _CANNOT_WRITE not in str(error):
                 raise
             time.sleep(wait)
@@ -202,12 +200,7 @@ def _appended(
     dead = sorted((each for some in written for each in some.dead), key=lambda each: (each.part, each.seq))
     archive.dead_letters.append(job.form.stream, [each.to_dict() for each in dead], covered)
     paths = [job.folder / each for some in written for each in some.paths]
-    try:
-        added = table.commit_files(paths, covered, sources={part: source(part) for part in covered})
-    except Failure:
-        raise  # nothing was committed
-    except BaseException as error:
-        raise Uncertain(f"whether {job.form.stream} was committed is not known: {error}") from error
+    added = table.commit_files(paths, covered, sources={part: source(part) for part in covered})
     if not added.rows:
         shutil.rmtree(job.folder, ignore_errors=True)
     return added, dead

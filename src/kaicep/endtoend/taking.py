@@ -81,9 +81,15 @@ def planned(
         return _planned_topic(archive, form, origin, table, waiting)
     held = table.positions if table is not None else {}
     files = _growing(origin) if growing and origin.is_dir() else parts_of(form.stream, origin)
-    if not files or (growing and table is None and not any(each.stat().st_size for each in files.values())):
+    if growing:  # of a file whose beginning is not there yet, nobody can tell what it has
+        files = {
+            part: file
+            for part, file in files.items()
+            if part in held or _inferred(form, file, True) is not None
+        }
+    schema = _schema(form, origin, files, table, growing) if files else None
+    if schema is None:
         return None
-    schema = _schema(form, origin, files, table)
     table = archive.made(form.stream, _shape(form, schema))
     sources = {part: file.name for part, file in files.items()}
     table.append([], {}, sources=sources)  # refuses files that are others than they were
@@ -149,10 +155,12 @@ def _learned(form: Form, options: KafkaOptions) -> Schema:
         return source.schema
 
 
-def _schema(form: Form, path: Path, parts: Mapping[int, Path], table: StreamTable | None) -> Schema:
+def _schema(
+    form: Form, path: Path, parts: Mapping[int, Path], table: StreamTable | None, growing: bool
+) -> Schema | None:
     """The attributes: those of the archive, the declared ones, those of files that are new."""
     if table is None:
-        return _inferred(form, path)
+        return _inferred(form, path, growing)
     shape = table.shape
     if shape.rdf:
         return Schema(rdf=True)
@@ -160,15 +168,17 @@ def _schema(form: Form, path: Path, parts: Mapping[int, Path], table: StreamTabl
     fixed = replace(form, types={**known, **form.types})
     seen = {**known, **form.types}
     for part, file in parts.items():
-        if part not in table.positions:
-            seen = {**dict(_inferred(fixed, file).attributes), **seen}
+        if part not in table.positions and (found := _inferred(fixed, file, growing)) is not None:
+            seen = {**dict(found.attributes), **seen}
     return Schema(tuple({**known, **seen}.items()))
 
 
-def _inferred(form: Form, path: Path) -> Schema:
-    with FileSource(form, FileOptions(path)) as source:
+def _inferred(form: Form, path: Path, growing: bool) -> Schema | None:
+    """The attributes as the first records have them; None while there is no whole record."""
+    with FileSource(form, FileOptions(path, follow=growing)) as source:
         source.open()
-        assert source.schema is not None
+        if source.schema is None:
+            source.next_batch(0)
         return source.schema
 
 
