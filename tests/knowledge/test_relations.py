@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kaicep import testing
@@ -103,6 +103,7 @@ def judged(run, plan, semantics) -> list[str]:
     st.lists(st.sampled_from(AXIOMS), unique=True),
     CHANGES,
 )
+@example("?e :from ?s . ?s :in ?r . ?e a :Sized .", [":s0 :in :r0 ."], [":size rdfs:domain :Sized ."], [])
 def test_tables_follow_every_change(path, facts, axioms, changes):
     run = prepared(path, facts + axioms)
     (query,) = run.program.queries

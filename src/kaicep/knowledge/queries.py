@@ -97,10 +97,10 @@ class ClosedStore:
         if nameless:
             group = substitute(group, nameless)  # type: ignore[arg-type]  # one variable for another
         called = [nameless[name].name if name in nameless else name for name in names]
-        wanted = " ".join(f"?{name}" for name in called) or "(1 AS ?one)"
-        found: Any = self._store.query(f"SELECT DISTINCT {wanted} WHERE {group_text(group)}")
         if not names:
-            return [()] if any(True for _ in found) else []
+            return [()] if self._store.query(f"ASK {group_text(group)}") else []
+        wanted = " ".join(f"?{name}" for name in called)
+        found: Any = self._store.query(f"SELECT DISTINCT {wanted} WHERE {group_text(group)}")
         return [tuple(None if each is None else from_oxigraph(each) for each in row) for row in found]
 
 

@@ -235,6 +235,8 @@ class _Cut:
         answers = {self._is_a(stream, target) for stream in self.streams[variable]}
         if answers == {False}:
             self.never = f"none is a {target.local}"
+        elif None in answers:
+            self.obstacle = f"whether an event is a {target.local} depends on its values"
         elif len(answers) > 1:
             self.obstacle = f"some streams are of class {target.local} and others are not"
 
