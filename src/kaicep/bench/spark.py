@@ -71,7 +71,8 @@ def measure(quick: bool = False) -> Report:
         events = spark.read.parquet(str(folder / "events"))
         _same_answers(events, queries["7"])
         history = [_history(each, queries[each], events, count, turns) for each in queries]
-        streams = [_stream(spark, each, queries[each], events, folder) for each in STREAMED]
+        ways = [(each, engine) for each in STREAMED for engine in ("workers", "driver")]
+        streams = [_stream(spark, *way, queries[way[0]], events, folder) for way in ways]
         taken = ingest(spark, folder / "ingest", 20_000 if quick else 4_000_000, turns)
     return Report(
         "spark",
@@ -175,7 +176,14 @@ def _stream(
 ) -> dict[str, Cell]:
     reader = spark.readStream.schema(events.schema).option("maxFilesPerTrigger", 1)
     source, checkpoint = reader.parquet(str(folder / "events")), folder / f"{engine}{name}"
-    running = _started(source, query, engine, checkpoint, lambda _number, _matches: None, "1s")
+    if engine == "workers":
+        writer = kai.spark.match(source, query, lateness="1s").writeStream.format("noop")
+        started = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        running = started.start()
+    else:
+        running = kai.spark.deliver(
+            source, query, _nowhere, lateness="1s", checkpoint=checkpoint, engine=engine, availableNow=True
+        )
     try:
         running.awaitTermination()
         progress: list[Any] = [each for each in running.recentProgress if each["numInputRows"]][2:]
@@ -194,53 +202,5 @@ def _stream(
     }
 
 
-def _started(
-    source: DataFrame, query: Query, engine: str, checkpoint: Path, sink: Any, lateness: str, **trigger: Any
-) -> Any:
-    """A stream into a function, or from workers into nothing where all of it is there."""
-    trigger = trigger or {"availableNow": True}
-    if engine == "workers" and "availableNow" in trigger:
-        found = kai.spark.match(source, query, lateness=lateness)
-        writer = found.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
-        return writer.trigger(**trigger).start()
-    return kai.spark.deliver(
-        source, query, sink, lateness=lateness, checkpoint=checkpoint, engine=engine, **trigger
-    )
-
-
-def _paced(
-    spark: SparkSession, name: str, engine: str, query: Query, folder: Path, rate: int, seconds: int
-) -> dict[str, Cell]:
-    """A source that makes events at their own time, and how long after that a match is there."""
-    made = (
-        spark.readStream.format("rate").option("rowsPerSecond", rate).option("numPartitions", 1).load()
-    ).selectExpr(
-        "value AS seq",
-        "timestamp",
-        "concat('S', pmod(xxhash64(value), 20000)) AS sensorID",
-        "300 + pmod(xxhash64(value, 1), 4000) / 10 AS flowrate",
-    )
-    taken: list[float] = []
-
-    def sink(number: int, matches: list[kai.Match]) -> None:
-        now = time.time() * 1e6
-        if number > 2:
-            taken.extend((now - each.end) / 1e6 for each in matches)
-
-    checkpoint = folder / f"paced{engine}{name}"
-    running = _started(made, query, engine, checkpoint, sink, "0s", processingTime="0 seconds")
-    try:
-        time.sleep(3 * seconds)
-        progress: list[Any] = [each for each in running.recentProgress if each["numInputRows"]][2:]
-    finally:
-        running.stop()
-    busy = sum(each["batchDuration"] for each in progress) / 1000
-    taken.sort()
-    return {
-        "query": name,
-        "engine": engine,
-        "events/s": round(sum(each["numInputRows"] for each in progress) / max(busy, 1e-9)),
-        "matches": len(taken),
-        "p50 s": round(taken[len(taken) // 2], 2) if taken else None,
-        "p95 s": round(taken[len(taken) * 95 // 100], 2) if taken else None,
-    }
+def _nowhere(number: int, matches: list[kai.Match]) -> None:
+    """A sink that keeps nothing."""
