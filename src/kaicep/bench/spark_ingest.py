@@ -46,6 +46,7 @@ def measure(spark: SparkSession, folder: Path, count: int, turns: int) -> Table:
         "in process": lambda archive, origin: ingest.ingest(archive, _FORM, origin, _LATENESS),
         "Spark": lambda archive, origin: spark_ingest.ingest(spark, archive, _FORM, origin, _LATENESS),
     }
+    _seconds(folder / "archive", hosts["Spark"], sources["CSV"], count)  # workers are started, code is loaded
     rows: list[dict[str, Cell]] = []
     for source, origin in sources.items():
         for host, take in hosts.items():
