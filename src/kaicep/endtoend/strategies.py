@@ -1,7 +1,7 @@
 """Which way through the past is the cheapest: by how many events there are to read, before any is read.
 
-The measured rule (docs/spark.md): what fits into one process is quickest there, filters first; SPARQL pays
-for a store of all events and is for small archives; Spark has to be started, and then takes any size.
+What fits into one process is quickest there, filters first; SPARQL pays for a store of all events and is for
+small archives; Spark has to be started, and then takes any size. The bounds are estimates, not measurements.
 """
 
 from __future__ import annotations
