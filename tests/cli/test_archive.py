@@ -202,6 +202,18 @@ class TestQuery:
         done = kaicep("query", place / "rise.chi", "--archive", place / "A")
         assert "events before 1970-01-01T00:00:05.000000Z have been removed" in done.stderr
 
+    def test_a_time_before_the_archive_begins_is_spoken_of(self, place: Path) -> None:
+        ingest(place)
+        early = "SELECT ?a.x FROM (?a, meter) WITHIN [{}, 1970-01-01T00:01:00)\n"
+        (place / "early.chi").write_text(early.format("1969-12-31T23:00:00"))
+        (place / "known.chi").write_text(early.format("1970-01-01T00:00:00"))
+        warned, quiet = (
+            kaicep("query", place / each, "--archive", place / "A") for each in ("early.chi", "known.chi")
+        )
+        assert "meter: the archive begins at 1970-01-01T00:00:00.000000Z" in warned.stderr
+        assert "begins" not in quiet.stderr
+        assert len(warned.stdout.splitlines()) == len(quiet.stdout.splitlines()) == 15
+
     def test_a_strategy_that_cannot_says_why(self, place: Path) -> None:
         ingest(place)
         (place / "loop.chi").write_text("SELECT ?a.x FROM (?a, meter), (?b, meter) SEQ (?a, ?b+)")
@@ -214,7 +226,7 @@ class TestQuery:
         [
             ((), "no archive is given"),
             (("--archive", "nowhere"), "there is no archive in nowhere"),
-            (("--archive", "A", "--strategy", "magic"), "it is one of replay, rewrite, hybrid"),
+            (("--archive", "A", "--strategy", "magic"), "it is one of auto, replay, rewrite, hybrid"),
             (("--archive", "A", "--follow", "--out", "csv"), "--follow prints lines of JSON"),
         ],
     )

@@ -1,15 +1,12 @@
-"""The benchmark measures what it says: its graphs, its intervals, its goals, its files."""
+"""The benchmark measures what it says: its graphs, its intervals."""
 
 from __future__ import annotations
 
-import csv
-import importlib.util
 from collections import Counter
 
 import pytest
 
 from kaicep.bench import live
-from kaicep.bench.live_plots import keep
 from kaicep.live.graph import Graph
 from kaicep.live.nodes import Operator
 from kaicep.live.sharing import separated
@@ -38,22 +35,3 @@ def test_figure_7_shares_two_spectra_and_what_is_before_them():
 def test_the_interval_is_that_of_student():
     assert live._spread([1.0]) is None
     assert live._spread([1.0, 2.0, 3.0]) == pytest.approx(2.484, abs=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not importlib.util.find_spec("matplotlib"), reason="needs matplotlib")
-def test_rows_and_plots_are_kept(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rows = [
-        {"load": each, "priorities": way, "level": "high", "p99 us": 10.0 * each, "+-": None}
-        for each in (0.5, 0.9)
-        for way in ("yes", "no")
-    ]
-    assert "no files were written" in keep({"6": rows})[0]
-    (tmp_path / "benchmarks").mkdir()
-    keep({"6": rows})
-    results = tmp_path / "benchmarks" / "results"
-    with (results / "live-figure6.csv").open(encoding="utf-8") as file:
-        assert [each["load"] for each in csv.DictReader(file)] == ["0.5", "0.5", "0.9", "0.9"]
-    assert (results / "live-figure6.svg").stat().st_size > 1000
-    assert (results / "live-figure6.png").stat().st_size > 1000

@@ -76,6 +76,13 @@ class History:
                     f"{stream}: events before {format_time(expired)} have been removed from the archive",
                     severity="warning",
                 )
+                continue
+            begin = min((each.low for each in snapshot.files(stream) if each.low is not None), default=None)
+            if begin is not None and within.low is not None and within.low < begin:
+                yield Diagnostic(
+                    f"{stream}: the archive begins at {format_time(begin)}, and holds nothing before",
+                    severity="warning",
+                )
 
 
 def open_history(

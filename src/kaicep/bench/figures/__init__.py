@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kaicep.bench.figures import cpep, etalis, scepter
+import kaicep.bench.figures.cpep as cpep
+import kaicep.bench.figures.etalis as etalis
+import kaicep.bench.figures.scepter as scepter
 from kaicep.bench.figures.claim import Claim, Drawing
 from kaicep.bench.figures.page import page
 from kaicep.bench.plot import draw, needs_matplotlib, write_csv
