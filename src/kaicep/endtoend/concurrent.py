@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from kaicep.archive.cut import Cut
 from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.history import History, replayed
-from kaicep.endtoend.joint import Mark, engine_for, settled, stood
+from kaicep.endtoend.joint import Joined, engine_for, settled, stood
 from kaicep.endtoend.reach import reach_of, source_of
 from kaicep.endtoend.seam import Seam, Stretch
 from kaicep.hosts.inprocess import Engine, Settings
@@ -25,7 +24,7 @@ __all__ = ["Concurrent"]
 _NOTHING = Interval(low=0, low_inclusive=False, high=0)
 
 
-class Concurrent:
+class Concurrent(Joined):
     """Events before some time are the past's, events from it on the present's, also if they are archived.
 
     That time is one before which nothing can come any more but what is late. Each match is told by one of
@@ -53,21 +52,6 @@ class Concurrent:
         self._ready = False
         self._over = False
         self._first = self._begun(self.engine, self._at)
-
-    @property
-    def cut(self) -> Cut:
-        """The source positions that the answers so far are made from."""
-        return self._seam.cut
-
-    @property
-    def mark(self) -> Mark:
-        """Where the answer stands, once the past is done: where the present does."""
-        return Mark(self.cut, self.engine.standing, self.engine.watermark, self.engine.lateness)
-
-    @property
-    def watermark(self) -> float:
-        """The time up to which everything is told."""
-        return self.engine.watermark
 
     @property
     def size(self) -> int:

@@ -24,7 +24,7 @@ from kaicep.kernel.sort import Lateness, allowed_lateness
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Interval
 
-__all__ = ["HandOff", "Joint", "Mark", "engine_for", "settled", "stood"]
+__all__ = ["HandOff", "Joined", "Joint", "Mark", "engine_for", "settled", "stood"]
 
 
 class Joint(Protocol):
@@ -138,7 +138,30 @@ class Mark:
         return cls(cut, data["standing"], float(data["watermark"]), data["lateness"])
 
 
-class HandOff:
+class Joined:
+    """What past and present have in common, joined by whichever plan: how far the answer has come."""
+
+    engine: Engine
+    """The one that goes on with the present."""
+    _seam: Seam
+
+    @property
+    def cut(self) -> Cut:
+        """The source positions that the answers so far are made from."""
+        return self._seam.cut
+
+    @property
+    def mark(self) -> Mark:
+        """Where the answer stands, once the past is done: where the present does."""
+        return Mark(self.cut, self.engine.standing, self.engine.watermark, self.engine.lateness)
+
+    @property
+    def watermark(self) -> float:
+        """The time up to which everything is told."""
+        return self.engine.watermark
+
+
+class HandOff(Joined):
     """One engine: first the archive up to the cut, then the live source from there.
 
     With a `mark`, it goes on where another one stood when it was lost: what was certain then is not told
@@ -181,21 +204,6 @@ class HandOff:
         self._strategy = strategy
         self._seam = Seam(snapshot.cut)
         self._done = False
-
-    @property
-    def cut(self) -> Cut:
-        """The source positions that the answers so far are made from."""
-        return self._seam.cut
-
-    @property
-    def mark(self) -> Mark:
-        """Where the answer stands."""
-        return Mark(self.cut, self.engine.standing, self.engine.watermark, self.engine.lateness)
-
-    @property
-    def watermark(self) -> float:
-        """The time up to which everything is told."""
-        return self.engine.watermark
 
     @property
     def size(self) -> int:
