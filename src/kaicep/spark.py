@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
 from kaicep.plan.time import parse_duration
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from kaicep.hosts.spark.wire import Layout
     from kaicep.knowledge.store import Knowledge
     from kaicep.plan.catalog import Catalog
-    from kaicep.plan.events import Match
+    from kaicep.plan.events import Event, Match
     from kaicep.plan.nodes import Program
 
 __all__ = ["deliver", "explain", "ingest", "kafka", "late", "match", "numbered", "ship"]
@@ -69,6 +70,9 @@ def match(
     a query are spread, `parts` the parts of a source to wait for before time goes on (part 0, if not said).
     Of a stream, a part that sends nothing for `idle` ("30s") of the time on the wall holds the others back no
     more.
+
+    A stream of triples, for EP-SPARQL, has `start` and `end` (without one, they hold for an instant), and
+    N-Triples: a line in `triple`, a list of lines in `triples`, or terms in `subject`, `predicate`, `object`.
 
     The columns are `query`, `id`, `start`, `end`, `select` (a struct of the selected columns), `events`
     (JSON) and `match`: the line that `kaicep match` prints. A stream has `bucket` and `watermark` besides:
@@ -237,15 +241,32 @@ def _frames(
 ) -> Callable[[Layout], dict[str, DataFrame]]:
     """The events as rows of a layout, without those that are late where a lateness is given."""
     from kaicep.hosts.spark.source import rows_of_frame, without_late
+    from kaicep.hosts.spark.triples import rows_of_triples
+
+    def rows_of(name: str, layout: Layout) -> DataFrame:
+        stream = query.catalog.streams[name]
+        if stream.rdf:
+            return rows_of_triples(given[name], stream, layout, partial(_triples_event, name))
+        return rows_of_frame(given[name], stream, layout)
 
     def frames(layout: Layout) -> dict[str, DataFrame]:
-        streams = query.catalog.streams
-        rows = {name: rows_of_frame(given[name], streams[name], layout) for name in layout.streams}
+        rows = {name: rows_of(name, layout) for name in layout.streams}
         if lateness is None:
             return rows
         return {name: without_late(each, lateness) for name, each in rows.items()}
 
     return frames
+
+
+def _triples_event(stream: str, part: int, seq: int, fields: Mapping[str, object]) -> Event:
+    """The event of a row of triples; one that cannot be read stops the job."""
+    from kaicep.connectors.records import Record
+    from kaicep.connectors.shape import Form, Schema, Shaper
+
+    events, dead = Shaper(Form(stream), Schema(rdf=True)).shape([Record(part, seq, seq, "", fields)])
+    if dead:
+        raise Failure(f"an event of {stream} (part {part}, seq {seq}) cannot be read: {dead[0].reason}")
+    return events[0]
 
 
 def explain(query: Query) -> str:
@@ -266,11 +287,14 @@ def numbered(events: DataFrame, time: str = "ts") -> DataFrame:
     return with_numbers(events, time)
 
 
-def ship(spark: SparkSession, folder: str | Path) -> Path:
+def ship(spark: SparkSession, folder: str | Path, query: Query | None = None) -> Path:
     """Sends this package to the executors of a session, for clusters that do not have it installed.
 
     A zip file is written into the folder, and returned. What the package needs (pyoxigraph, pyarrow, numpy,
     numba, pandas) must be on the executors.
+
+    With a query, what it compiles to goes along, in a zip file of its own: it is compiled here once (or taken
+    from the cache of this machine), and executors with the same processor and the same Numba load it.
     """
     package = Path(__file__).parent
     target = Path(folder) / "kaicep.zip"
@@ -278,6 +302,12 @@ def ship(spark: SparkSession, folder: str | Path) -> Path:
         for file in sorted(package.rglob("*.py")):
             archive.write(file, Path("kaicep") / file.relative_to(package))
     spark.addArtifacts(str(target), pyfile=True)
+    if query is not None:
+        from kaicep.hosts.spark.kernels import pack
+        from kaicep.hosts.spark.warm import warm
+
+        warm(query.program, query.catalog, query.knowledge)
+        spark.addArtifacts(str(pack(Path(folder))), pyfile=True)
     return target
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import kaicep as kai
 from kaicep.hosts.spark.session import SETTINGS
@@ -34,6 +36,30 @@ def query() -> kai.Query:
     return kai.compile({"rise": RISE, "mean": MEAN}, streams={"s": {"k": "string", "x": "float64"}})
 
 
+def compilations(spark: Any) -> tuple[int, int]:
+    """How many functions the workers have loaded from their cache, and how many they have compiled."""
+
+    def count(batches: Iterator[Any]) -> Iterator[Any]:  # inside, so that it travels with all it needs
+        import sys
+
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        found = [0, 0]
+        for name, module in list(sys.modules.items()):
+            for each in (
+                vars(module).values() if name.startswith(("kaicep.kernel.", "kaicep_kernel_")) else ()
+            ):
+                if hasattr(each, "py_func") and each.py_func.__module__ == name:
+                    found[0] += sum(each.stats.cache_hits.values())
+                    found[1] += sum(each.stats.cache_misses.values())
+        yield pa.RecordBatch.from_pydict({"loaded": [found[0]], "compiled": [found[1]]})
+
+    counted = spark.range(0, 100, 1, 8).mapInArrow(count, "loaded bigint, compiled bigint").collect()
+    return sum(row["loaded"] for row in counted), sum(row["compiled"] for row in counted)
+
+
 def main(url: str, folder: Path) -> None:
     from pyspark.sql import SparkSession
 
@@ -43,8 +69,9 @@ def main(url: str, folder: Path) -> None:
     )
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
+    builder = builder.config("spark.executorEnv.KAICEP_CACHE_DIR", str(folder / "executors"))
     spark = builder.config("spark.cores.max", "2").config("spark.executor.memory", "512m").getOrCreate()
-    kai.spark.ship(spark, folder)
+    kai.spark.ship(spark, folder, query())
     events = spark.createDataFrame(rows(), "seq bigint, ts bigint, k string, x double")
     batch = [row["match"] for row in kai.spark.match(events, query()).select("match").collect()]
     late = (COUNT, 10_000, "k0", 0.0)  # lets everything before it be settled
@@ -56,7 +83,9 @@ def main(url: str, folder: Path) -> None:
     running = sink.option("path", str(folder / "matches")).trigger(availableNow=True).start()
     running.awaitTermination()
     lines = spark.read.schema(found.schema).parquet(str(folder / "matches")).select("match").collect()
-    print(json.dumps({"batch": sorted(batch), "stream": sorted(row["match"] for row in lines)}), flush=True)
+    loaded, compiled = compilations(spark)
+    answers = {"batch": sorted(batch), "stream": sorted(row["match"] for row in lines)}
+    print(json.dumps({**answers, "loaded": loaded, "compiled": compiled}), flush=True)
     spark.stop()
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +74,19 @@ def process(folder: Path, name: str, *words: str, ready: str) -> Iterator[str]:
         running.wait()
 
 
+def kernels_of(cache: Path) -> dict[str, bytes]:
+    """What is compiled in a cache, by file."""
+    return {each.name: each.read_bytes() for each in cache.rglob("kaicep_kernel_*.nb[ic]")}
+
+
+def shipped(folder: Path) -> dict[str, bytes]:
+    """The same in what was sent."""
+    (packed,) = folder.glob("kaicep-kernels-*.zip")
+    with zipfile.ZipFile(packed) as archive:
+        names = [each for each in archive.namelist() if re.search(r"/kaicep_kernel_.*\.nb[ic]$", each)]
+        return {name.rpartition("/")[2]: archive.read(name) for name in names}
+
+
 def test_a_standalone_cluster(tmp_path: Path) -> None:
     master = [
         "org.apache.spark.deploy.master.Master",
@@ -92,9 +106,13 @@ def test_a_standalone_cluster(tmp_path: Path) -> None:
         process(tmp_path, "worker2", *worker, url, ready=ready),
     ):
         found = driven(url, tmp_path)
-    assert found == {"batch": script.wanted(), "stream": script.wanted()}
+    assert (found["batch"], found["stream"]) == (script.wanted(), script.wanted())
+    # What was compiled in the driver came along: the workers, with a cache of their own, compiled nothing.
+    assert found["loaded"] > 0
+    assert found["compiled"] == 0
+    assert kernels_of(tmp_path / "executors") == shipped(tmp_path)
 
 
 def test_spark_connect(tmp_path: Path) -> None:
     found = driven("connect", tmp_path, installed=True)
-    assert found == {"batch": script.wanted(), "stream": script.wanted()}
+    assert (found["batch"], found["stream"]) == (script.wanted(), script.wanted())

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["cache_folder", "compile_source", "is_compiled"]
+__all__ = ["cache_folder", "compile_source", "is_compiled", "loaded_sources"]
 
 _LOADED: dict[str, ModuleType] = {}
 _PREAMBLE = "import math\n\nimport numpy as np\nfrom numba import njit\n\n"
@@ -58,6 +58,11 @@ def compile_source(source: str) -> Mapping[str, Any]:
     if module is None:
         module = _LOADED[name] = _load(name, _PREAMBLE + source)
     return vars(module)
+
+
+def loaded_sources() -> tuple[ModuleType, ...]:
+    """The modules of all sources that this process has compiled or loaded."""
+    return tuple(_LOADED.values())
 
 
 def _load(name: str, text: str) -> ModuleType:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from kaicep.errors import Failure
 from kaicep.hosts.inprocess import MANY, Engine, Settings
+from kaicep.hosts.spark.kernels import unpack
 from kaicep.hosts.spark.wire import Layout, push
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
@@ -58,7 +59,10 @@ _OPEN: dict[str, Opened] = {}
 
 def opened(job: Job) -> Opened:
     """The queries of a job, unpacked once in each worker process; the last few are kept."""
-    found = _OPEN.pop(job.fingerprint, None) or pickle.loads(job.payload)
+    found = _OPEN.pop(job.fingerprint, None)
+    if found is None:
+        unpack()
+        found = pickle.loads(job.payload)
     assert isinstance(found, Opened)
     if len(_OPEN) >= _MOST_JOBS:
         del _OPEN[next(iter(_OPEN))]

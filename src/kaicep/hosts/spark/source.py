@@ -31,7 +31,7 @@ from kaicep.hosts.spark.wire import Layout
 from kaicep.plan.catalog import Stream
 from kaicep.plan.types import Type
 
-__all__ = ["numbered", "rows_of_frame", "time_of", "without_late"]
+__all__ = ["SPARK_TYPES", "numbered", "part_of", "rows_of_frame", "start_of", "time_of", "without_late"]
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
@@ -42,20 +42,19 @@ _ZONED = r"([Zz]|[+-]\d\d:?\d\d)\s*$"
 def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout) -> DataFrame:
     """The events of a stream as the rows of a layout."""
     timed = time_of(frame, stream)
-    part = sf.col("part").cast("bigint") if "part" in frame.columns else sf.lit(0).cast("bigint")
     own = {number: (name, layout.columns[number]) for name, number in layout.of_stream(stream.name).items()}
     cells: list[Column] = []
     for number, type in enumerate(layout.columns):
         if number in own:
             cell = _value(frame, stream, own[number][0], type)
         else:
-            cell = sf.lit(None).cast(_SPARK[type])
+            cell = sf.lit(None).cast(SPARK_TYPES[type])
         cells.append(cell.alias(f"a{number}"))
     if layout.rdf:
         cells.append(sf.lit(None).cast("string").alias("_rdf"))
     return frame.select(
         sf.lit(layout.place(stream.name)).alias("_stream"),
-        part.alias("_part"),
+        part_of(frame).alias("_part"),
         sf.col("seq").cast("bigint").alias("_seq"),
         timed.alias("_ts"),
         *cells,
@@ -63,23 +62,44 @@ def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout) -> DataFrame
     )
 
 
+def part_of(frame: DataFrame) -> Column:
+    """The part of an event."""
+    return (sf.col("part") if "part" in frame.columns else sf.lit(0)).cast("bigint")
+
+
 def time_of(frame: DataFrame, stream: Stream) -> Column:
-    """The time of an event in microseconds; one without a time stops the job."""
-    for name in (stream.time, "seq"):
-        if name not in frame.columns:
-            raise _missing(frame, stream, name)
-    ts = _value(frame, stream, stream.time, Type.TIMESTAMP)
-    message = f"an event of {stream.name} has no {stream.time}: leave it out"
+    """The time of an event in microseconds; one without a time stops the job.
+
+    The time of triples is when they cease to hold, or when they begin to, where no end is said.
+    """
+    if stream.rdf:
+        ends = [_value(frame, stream, "end", Type.TIMESTAMP)] if "end" in frame.columns else []
+        return sf.coalesce(*ends, start_of(frame, stream))
+    return _time(frame, stream, stream.time)
+
+
+def start_of(frame: DataFrame, stream: Stream) -> Column:
+    """When triples begin to hold, in microseconds."""
+    return _time(frame, stream, "start")
+
+
+def _time(frame: DataFrame, stream: Stream, name: str) -> Column:
+    for each in (name, "seq"):
+        if each not in frame.columns:
+            raise _missing(frame, stream, each)
+    ts = _value(frame, stream, name, Type.TIMESTAMP)
+    message = f"an event of {stream.name} has no {name}: leave it out"
     return sf.coalesce(ts, sf.raise_error(sf.lit(message)))
 
 
-_SPARK = {
+SPARK_TYPES = {
     Type.BOOL: "boolean",
     Type.INT64: "bigint",
     Type.FLOAT64: "double",
     Type.STRING: "string",
     Type.TIMESTAMP: "bigint",
 }
+"""The columns of attributes on the way, as Spark calls them."""
 
 
 def _missing(frame: DataFrame, stream: Stream, name: str) -> Mistake:
@@ -107,7 +127,7 @@ def _value(frame: DataFrame, stream: Stream, name: str, type: Type) -> Column:
     elif (type is Type.INT64 and isinstance(found, _WHOLE)) or (
         type is Type.STRING and isinstance(found, (StringType, *_WHOLE))
     ):
-        made = column.cast(_SPARK[type])
+        made = column.cast(SPARK_TYPES[type])
     elif type is Type.BOOL and isinstance(found, BooleanType):
         made = column
     else:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 from hashlib import blake2b
-from pathlib import Path
 
 from kaicep.kernel.compile import compile_source
 from kaicep.kernel.compiled import memory
@@ -241,7 +241,7 @@ SOURCE = f"from kaicep.kernel.compiled.memory import *\n{_WORDS}{_EXPRESSIONS}{_
 HELPERS = {name: each for name, each in compile_source(SOURCE).items() if not name.startswith("__")}
 """Functions that every generated kernel may call."""
 
-_VERSION = blake2b((SOURCE + Path(memory.__file__).read_text("utf-8")).encode(), digest_size=8).hexdigest()
+_VERSION = blake2b((SOURCE + inspect.getsource(memory)).encode(), digest_size=8).hexdigest()
 HEADER = f"""# with helpers {_VERSION}
 from kaicep.kernel.compiled.block import HELPERS
 

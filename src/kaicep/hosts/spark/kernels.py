@@ -1,0 +1,108 @@
+"""Compiled kernels on their way to the workers: packed in the driver, unpacked where they are first needed.
+
+Numba knows what it compiled by the content of the source, its own version and the processor. So the files of
+the driver's cache are good on every worker that is like it; another one compiles for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import blake2b
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kaicep.kernel.compile import cache_folder, loaded_sources
+
+__all__ = ["pack", "unpack"]
+
+_NAME = "kaicep-kernels-"
+
+
+def pack(folder: Path) -> Path:
+    """Writes the kernels that this process has compiled or loaded into a zip file, named by its content."""
+    entries: dict[str, bytes] = {}
+    for module in loaded_sources():
+        assert module.__file__ is not None
+        entries[f"{module.__name__}.py"] = Path(module.__file__).read_bytes()
+    for module in _with_kernels():
+        for kernel in _kernels(module):
+            for file in _kept(kernel):
+                entries[f"{module.__name__}/{file.name}"] = file.read_bytes()
+    digest = blake2b(digest_size=12)
+    for name in sorted(entries):
+        digest.update(name.encode() + b"\0" + entries[name])
+    target = folder / f"{_NAME}{digest.hexdigest()}.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(entries):
+            archive.writestr(zipfile.ZipInfo(name), entries[name], zipfile.ZIP_DEFLATED)
+    return target
+
+
+def _with_kernels() -> Iterator[ModuleType]:
+    """The modules that hold compiled functions: generated ones, and those of this package."""
+    yield from loaded_sources()
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith("kaicep.kernel."):
+            yield module
+
+
+def _kernels(module: ModuleType) -> Iterator[Any]:
+    """The functions of a module that Numba compiles, without those that it has from others."""
+    from numba.core.dispatcher import Dispatcher
+
+    for each in vars(module).values():
+        if isinstance(each, Dispatcher) and each.py_func.__module__ == module.__name__:
+            yield each
+
+
+def _kept(kernel: Any) -> list[Path]:
+    """The files in which Numba keeps a compiled function."""
+    code = kernel.py_func.__code__
+    begin = f"{Path(code.co_filename).stem}.{kernel.py_func.__qualname__}-{code.co_firstlineno}."
+    return sorted(Path(kernel.stats.cache_path).glob(f"{begin}*.nb[ic]"))
+
+
+def unpack() -> None:
+    """Puts the kernels that were sent to this process where Numba looks for them; what is there, stays."""
+    for each in sys.path:
+        path = Path(each)
+        if path.name.startswith(_NAME) and path.suffix == ".zip":
+            _unpack(path)
+
+
+@cache
+def _unpack(packed: Path) -> None:
+    # A cache that cannot be written to is none: then this worker compiles.
+    with suppress(OSError), zipfile.ZipFile(packed) as archive:
+        # The index of a function comes after its code ("nbc" < "nbi"): who sees it, finds all of it.
+        for name in sorted(archive.namelist(), key=lambda name: name.rpartition(".")[2]):
+            _put(_place(name), archive.read(name))
+
+
+def _place(name: str) -> Path:
+    """Where a file of the archive belongs here."""
+    module, _, file = name.rpartition("/")
+    if not module:
+        return cache_folder() / file
+    if not module.startswith("kaicep."):
+        return cache_folder() / "__pycache__" / file
+    return Path(next(_kernels(import_module(module))).stats.cache_path) / file
+
+
+def _put(path: Path, content: bytes) -> None:
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Workers that start together may write the same file: each writes its own, and the last one stays.
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    Path(temporary).replace(path)
