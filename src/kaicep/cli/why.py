@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,12 +25,17 @@ from kaicep.cli.arguments import (
     query_files,
 )
 from kaicep.cli.guard import warn
-from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.errors import Diagnostic, Mistake
 
 if TYPE_CHECKING:
-    from kaicep.api import Run
+    from kaicep.why.match import Why
+    from kaicep.why.sources import Source
 
 __all__ = ["why"]
+
+_EXAMPLE = (
+    "such as kaicep why 3f2a07 QUERY.chi --stream NAME=FILE, or kaicep why 3f2a07 --deployment kaicep.toml"
+)
 
 
 def why(
@@ -36,11 +43,32 @@ def why(
         list[str],
         typer.Argument(
             metavar="MATCH_ID QUERY...",
-            help="The id of a match, or its beginning, and the query files; with --not only these.",
+            help="The id of a match, or its beginning, and the query files; with --not only these, the one "
+            "that is asked about first. With --deployment the queries are its own, and --not takes a name.",
             show_default=False,
         ),
     ],
     stream: Streams = None,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", metavar="DIR", help="The archive, instead of streams.")
+    ] = None,
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--results",
+            metavar="FILE",
+            help="Where the match was seen: a file of matches, or the folder of a Delta sink. Only the "
+            "events from its start to its end are read then. May be given several times.",
+        ),
+    ] = None,
+    deployment: Annotated[
+        Path | None,
+        typer.Option(
+            "--deployment",
+            metavar="TOML",
+            help="A deployment, running or not: its queries, knowledge, archive and sinks are looked at.",
+        ),
+    ] = None,
     knowledge: KnowledgeFiles = None,
     annotation: Annotations = None,
     reasoning: Reasoning = "rdfs",
@@ -64,52 +92,155 @@ def why(
 
     Example: kaicep why 3f2a07 query7.chi --stream air=air.jsonl --knowledge campus.ttl
 
+    Example: kaicep why 3f2a07 query7.chi --archive morning --results matches.jsonl --knowledge campus.ttl
+
+    Example: kaicep why 3f2a07 --deployment campus/kaicep.toml
+
     Example: kaicep why --not query7.chi --near 2012-05-07T09:30 --key B-204 --stream air=air.jsonl
+
+    Example: kaicep why --not query7 --near 2012-05-07T09:30 --deployment campus/kaicep.toml
     """
-    id, paths = ("", words) if negated else (words[0], words[1:])
+    given = {
+        "--stream": stream,
+        "--archive": archive,
+        "--results": results,
+        "--knowledge": knowledge,
+        "--annotation": annotation,
+        "--now": now,
+        "--lateness": lateness,
+    }
+    _agree(given, deployment, negated)
+    instant = _when(near) if negated else None
+    # Entities that nobody knows were told when the match was; here they would only be in the way.
+    logging.getLogger("kaicep").addHandler(logging.NullHandler())
+    if deployment is not None:
+        typer.echo(_of_deployment(deployment, words, instant, key, as_json))
+        return
+    id, paths = ("", words) if negated else (words[0].lower(), words[1:])
     if not paths:
-        raise Mistake(
-            Diagnostic("no query is given", hint="such as kaicep why 3f2a07 QUERY.chi --stream NAME=FILE")
-        )
-    streams = named_streams(stream or ())
-    queries = query_files([Path(each) for each in paths], streams)
+        raise Mistake(Diagnostic("no query is given", hint=_EXAMPLE))
     choose("--reasoning", reasoning, REASONING)
     known, annotations = files("--knowledge", knowledge, folders=True), files("--annotation", annotation)
-    instant, allowed, wanted = moment("--now", now), duration("--lateness", lateness), moment("--near", near)
+    streams = named_streams(stream or ())
+    queries = query_files([Path(each) for each in paths], streams)
+    rest = (known, annotations, reasoning)
+    if archive is not None:
+        source = _archived(queries, archive, *rest, moment("--now", now))
+    else:
+        source = _streams(queries, streams, *rest, duration("--lateness", lateness), moment("--now", now))
+    if instant is not None:
+        typer.echo(_not(source, queries[0].stem, instant, key, as_json))
+    else:
+        typer.echo(_told(source, _why(source, id, files("--results", results, folders=True)), as_json))
 
+
+def _agree(given: Mapping[str, object], deployment: Path | None, negated: bool) -> None:
+    """A mistake where options contradict each other."""
+    there = [option for option, value in given.items() if value]
+    if deployment is not None and there:
+        hint = f"leave {there[0]}: what it says stands in {deployment}, or in what the deployment remembers"
+        raise Mistake(Diagnostic(f"{there[0]} does not go with --deployment", hint=hint))
+    if given["--archive"] is not None:
+        for option, hint in (
+            ("--stream", "events come from the one or the other"),
+            ("--lateness", "an archive remembers which events were late"),
+        ):
+            if given[option]:
+                raise Mistake(Diagnostic(f"{option} does not go with --archive", hint=hint))
+    if negated and given["--results"]:
+        raise Mistake(Diagnostic("--results does not go with --not", hint="--near says when to look"))
+
+
+def _when(near: str | None) -> int:
+    found = moment("--near", near)
+    if found is None:
+        raise Mistake(Diagnostic("--not needs to know when", hint="such as --near 2012-05-07T09:30"))
+    return found
+
+
+# --- where events are --------------------------------------------------------------------------------------
+
+
+def _streams(
+    queries: Sequence[Path],
+    streams: Sequence[tuple[str, Path]],
+    knowledge: Sequence[Path],
+    annotations: Sequence[Path],
+    reasoning: str,
+    lateness: int | None,
+    now: int | None,
+) -> Source:
     from kaicep.api import open_run
+    from kaicep.why import sources
 
-    run = open_run(queries, streams, known, annotations, reasoning, allowed, instant)
+    run = open_run(queries, streams, knowledge, annotations, reasoning, lateness, now)
     warn(run.warnings)
-    typer.echo(_not(run, wanted, key, as_json) if negated else _why(run, id, as_json))
+    return sources.Streams(run)
 
 
-def _why(run: Run, id: str, as_json: bool) -> str:
-    from kaicep.why.match import find_match, why
+def _archived(
+    queries: Sequence[Path],
+    archive: Path,
+    knowledge: Sequence[Path],
+    annotations: Sequence[Path],
+    reasoning: str,
+    now: int | None,
+) -> Source:
+    from kaicep.archive.archive import Archive
+    from kaicep.endtoend.history import open_history
+    from kaicep.why.sources import Archived
+
+    history = open_history(queries, Archive.open(archive), knowledge, annotations, reasoning, now)
+    snapshot = history.archive.snapshot()
+    warn(history.warnings(snapshot))
+    return Archived(history, snapshot)
+
+
+def _of_deployment(path: Path, words: Sequence[str], near: int | None, key: str | None, as_json: bool) -> str:
+    from kaicep.endtoend.config import load_config
+    from kaicep.why.deployed import Deployed
+
+    if len(words) > 1:
+        hint = "the queries are those of the deployment; with --not, one of them is named"
+        raise Mistake(Diagnostic(f"{words[1]} does not go with --deployment", hint=hint))
+    deployed = Deployed.of(load_config(path))
+    if near is not None:
+        return _not(deployed.source(words[0]), words[0], near, key, as_json)
+    reason = deployed.why(words[0].lower())
+    return _told(deployed.source(reason.match.query), reason, as_json)
+
+
+# --- what is told ------------------------------------------------------------------------------------------
+
+
+def _why(source: Source, id: str, results: Sequence[Path]) -> Why:
+    from kaicep.why.again import explained, searched
+    from kaicep.why.results import only_one, seen_in
+
+    if results:
+        match = only_one(seen_in(results, id), id)
+        where = f" in {', '.join(map(str, results))}"
+        hint = "without --results it is looked for among all matches"
+    else:
+        match, where, hint = searched(source, id), "", "`kaicep match` and `kaicep query` show the ids"
+    if match is None:
+        raise Mistake(Diagnostic(f"no match{where} has the id {id}", hint=hint))
+    return explained(source, match)
+
+
+def _told(source: Source, reason: Why, as_json: bool) -> str:
     from kaicep.why.text import why_json, why_text
 
-    matches = run.matches()
-    match = find_match(matches, id)
-    events = [each for batch in run.batches for each in batch if not each.late]
-    reason = why(match, run.program, run.catalog, run.knowledge, events, matches)
     if as_json:
         return json.dumps(why_json(reason), ensure_ascii=False, indent=2)
-    return why_text(reason, dict(run.catalog.known_prefixes(reason.plan.prefixes)))
+    return why_text(reason, dict(source.catalog.known_prefixes(reason.plan.prefixes)))
 
 
-def _not(run: Run, near: int | None, key: str | None, as_json: bool) -> str:
-    from kaicep.why.misses import why_not
+def _not(source: Source, name: str, near: int, key: str | None, as_json: bool) -> str:
+    from kaicep.why.left_out import why_not_near
     from kaicep.why.text import why_not_json, why_not_text
 
-    if near is None:
-        raise Mistake(Diagnostic("--not needs to know when", hint="such as --near 2012-05-07T09:30"))
-    if len(run.program.queries) > 1:
-        names = [each.name for each in run.program.queries]
-        raise Mistake(Diagnostic("--not is about one query", hint=did_you_mean(names[0], names)))
-    events = [each for batch in run.batches for each in batch]
-    reason = why_not(run.program.queries[0], run.catalog, run.knowledge, events, near, key)
+    reason = why_not_near(source, name, near, key)
     if as_json:
         return json.dumps(why_not_json(reason), ensure_ascii=False, indent=2)
-    dead = len(run.dead)
-    note = f"\n\n{dead} records of the run could not be read at all" if dead else ""
-    return why_not_text(reason) + note
+    return why_not_text(reason)

@@ -206,6 +206,11 @@ class Deployment:
         """Tells somebody no more."""
         self.followers[name].remove(take)
 
+    def remembered(self, id: str) -> list[Match]:
+        """The matches of late whose id begins so."""
+        recent = [match for each in self.sessions.values() for match in each.recent]
+        return [each for each in recent if each.id.startswith(id)]
+
     def status(self) -> dict[str, Any]:
         """How everything is going."""
         return {

@@ -44,6 +44,11 @@ class Client:
         """Registers a query, or another text of it; a `Mistake` with what is wrong with it."""
         self._ask(f"/queries/{quote(name, safe='')}?language={language}", text.encode()).read()
 
+    def remembered(self, id: str) -> list[dict[str, Any]]:
+        """The matches of late whose id begins so."""
+        found: dict[str, Any] = json.loads(self._ask(f"/matches/{quote(id, safe='')}").read())
+        return list(found["matches"])
+
     def matches(self, query: str, last: int) -> Iterator[str]:
         """The matches of a query as lines of JSON, the last ones so far first, until the deployment stops."""
         answer = self._ask(f"/queries/{quote(query, safe='')}/matches?last={last}")

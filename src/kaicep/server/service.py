@@ -165,8 +165,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(200, deployment.ask(lambda: self._query(name)))
             case ["queries", name, "matches"]:
                 self._follow(name, options)
+            case ["matches", id]:
+                found = deployment.ask(lambda: deployment.remembered(id))
+                self._answer(200, {"matches": [each.to_dict() for each in found]})
             case _:
-                raise _Refused(404, "there are /health, /status, /metrics, /queries, /queries/NAME/matches")
+                known = "/health, /status, /metrics, /queries, /queries/NAME/matches, /matches/ID"
+                raise _Refused(404, f"there are {known}")
 
     def _query(self, name: str) -> dict[str, Any]:
         catalogue = self.server.deployment.catalogue

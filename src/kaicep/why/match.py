@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.convert import Unfit, convert
@@ -22,7 +22,7 @@ from kaicep.reference.semantics import KnowledgeSemantics
 from kaicep.reference.windows import window_answers
 from kaicep.why.proof import Proof, prove
 
-__all__ = ["Checked", "Reading", "Span", "Why", "filled", "find_match", "why"]
+__all__ = ["Checked", "Reading", "Span", "Why", "derived", "filled", "why"]
 
 
 @dataclass(frozen=True)
@@ -71,20 +71,6 @@ class Why:
     paths: tuple[Shown, ...] = ()
 
 
-def find_match(matches: Iterable[Match], id: str) -> Match:
-    """The match with this id; a part of it from the beginning is enough where it is the only one."""
-    every = list(matches)
-    found = {each.id: each for each in every if each.id.startswith(id.lower())}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    if found:
-        raise Mistake(
-            Diagnostic(f"{len(found)} matches have an id that begins with {id}", hint="give more of it")
-        )
-    hint = did_you_mean(id, [each.id for each in every]) or "`kaicep match` shows the ids"
-    raise Mistake(Diagnostic(f"no match has the id {id}", hint=hint if every else "there is no match at all"))
-
-
 def why(
     match: Match,
     program: Program,
@@ -103,7 +89,7 @@ def why(
     def event_of(identity: Mapping[str, object]) -> tuple[Event, Match | None]:
         if "id" in identity:
             made = others[str(identity["stream"]), str(identity["id"])]
-            return _derived(made, catalog), made
+            return derived(made, catalog), made
         key = str(identity["stream"]), int(str(identity["part"])), int(str(identity["seq"]))
         if key not in known:
             raise Mistake(
@@ -115,12 +101,13 @@ def why(
     if isinstance(source, Pattern):
         return _of_pattern(match, plan, source, catalog, knowledge, event_of)
     if isinstance(source, WindowAggregate):
-        everything = [*events, *(_derived(each, catalog) for each in others.values())]
+        everything = [*events, *(derived(each, catalog) for each in others.values())]
         return _of_window(match, plan, source, catalog, knowledge, everything)
     return Why(match, plan, ())
 
 
-def _derived(match: Match, catalog: Catalog) -> Event:
+def derived(match: Match, catalog: Catalog) -> Event:
+    """A match as an event of the query's output."""
     types = dict(catalog.streams[match.query].attributes)
     values: dict[str, Value] = {}
     for name, value in match.select.items():

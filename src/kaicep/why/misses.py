@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, product
 
+from kaicep.connectors.files import DeadLetter
+from kaicep.endtoend.reach import source_of
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Absent
-from kaicep.plan.events import Event
+from kaicep.plan.events import Event, Match
 from kaicep.plan.expressions import Call, Expr, variables_of
-from kaicep.plan.nodes import Pattern, Project, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.nodes import Pattern, QueryPlan, Semantic, WindowAggregate
 from kaicep.plan.text import group_text, resolved_text
 from kaicep.plan.time import format_duration
 from kaicep.reference.chains import Chain, chain_of, in_order, key_of, partitions
@@ -21,7 +23,7 @@ from kaicep.reference.semantics import KnowledgeSemantics
 from kaicep.reference.windows import window_answers
 from kaicep.why.match import filled
 
-__all__ = ["Miss", "Step", "WhyNot", "why_not"]
+__all__ = ["Mended", "Miss", "Step", "WhyNot", "around", "has_value", "path_text", "why_not"]
 
 _MINUTES = 5 * 60 * 1_000_000
 _COMBINATIONS = 200_000
@@ -49,6 +51,14 @@ class Miss:
 
 
 @dataclass(frozen=True)
+class Mended:
+    """A record that could not be read, and the event that it would be without what is wrong with it."""
+
+    letter: DeadLetter
+    event: Event | None = None
+
+
+@dataclass(frozen=True)
 class WhyNot:
     """How far events came near a time, the nearest misses, and what was left out before."""
 
@@ -60,6 +70,11 @@ class WhyNot:
     late: tuple[Event, ...] = ()
     complete: int = 0
     """How many combinations are matches after all."""
+    with_late: tuple[Match, ...] = ()
+    """What would match besides if the late events had come in time."""
+    dead: tuple[Mended, ...] = ()
+    with_dead: tuple[Match, ...] = ()
+    """What would match besides with the records that could not be read, as far as they can be mended."""
 
 
 def why_not(
@@ -74,20 +89,14 @@ def why_not(
 
     Loops and choices are looked at as if each variable stood for one event.
     """
-    if not isinstance(plan.root, Project):
-        raise Mistake(Diagnostic(f"{plan.name} is EP-SPARQL, and its misses cannot be told yet"))
-    source = plan.root.input
-    assert isinstance(source, Pattern | WindowAggregate)
-    reach = _reach(source)
-    low, high = near - reach, near + reach
-    around = [
+    source = _source(plan)
+    low, high = around(plan, near)
+    close = [
         each
         for each in events
-        if each.stream in source.streams
-        and low <= each.ts <= high
-        and (key is None or key in (str(value) for value in each.values.values()))
+        if each.stream in source.streams and low <= each.ts <= high and has_value(each, key)
     ]
-    seen = in_order((each for each in around if not each.late), source.streams)
+    seen = in_order((each for each in close if not each.late), source.streams)
     semantics = KnowledgeSemantics(catalog, knowledge)
     prefixes = dict(catalog.known_prefixes(plan.prefixes))
     chains = [chain_of(each) for each in (source.chains if isinstance(source, Pattern) else (source.input,))]
@@ -103,15 +112,32 @@ def why_not(
         found, complete = _combinations(source, passed, semantics, prefixes)
         misses = [*found, *misses]
     late = tuple(
-        each for each in around if each.late and any(_would_pass(one, each, semantics) for one in chains)
+        each for each in close if each.late and any(_would_pass(one, each, semantics) for one in chains)
     )
     return WhyNot(plan.name, low, high, tuple(steps), tuple(_nearest(misses)), late, complete)
 
 
-def _reach(source: Pattern | WindowAggregate) -> int:
+def around(plan: QueryPlan, near: int) -> tuple[int, int]:
+    """The stretch of time that counts as near: as far as a WINDOW reaches, to both sides."""
+    source = _source(plan)
     if isinstance(source, WindowAggregate):
-        return source.window.width or _MINUTES
-    return max((each.width for each in source.windows), default=_MINUTES)
+        reach = source.window.width or _MINUTES
+    else:
+        reach = max((each.width for each in source.windows), default=_MINUTES)
+    return near - reach, near + reach
+
+
+def has_value(event: Event, key: str | None) -> bool:
+    """Whether one of an event's values is the one that is asked for."""
+    return key is None or key in (str(value) for value in event.values.values())
+
+
+def _source(plan: QueryPlan) -> Pattern | WindowAggregate:
+    source = source_of(plan)
+    if source is None:
+        hint = "why MATCH_ID tells of a match of it"
+        raise Mistake(Diagnostic(f"{plan.name} is EP-SPARQL, and its misses cannot be told yet", hint=hint))
+    return source
 
 
 def _through(
@@ -128,7 +154,7 @@ def _through(
     steps.append(Step(name, f"of {', '.join(chain.streams)}, inside WITHIN", len(events), len(left)))
     for path in chain.semantics:
         before, left = left, [each for each in left if semantics.solutions(path, {name: each})]
-        steps.append(Step(name, _path_text(path, prefixes), len(before), len(left)))
+        steps.append(Step(name, path_text(path, prefixes), len(before), len(left)))
     for condition in chain.conditions:
         before, left = left, [each for each in left if evaluate(condition, Environment({name: each})) is True]
         steps.append(Step(name, resolved_text(condition), len(before), len(left)))
@@ -137,7 +163,8 @@ def _through(
     return left
 
 
-def _path_text(path: Semantic, prefixes: Mapping[str, str]) -> str:
+def path_text(path: Semantic, prefixes: Mapping[str, str]) -> str:
+    """A PATH on one line."""
     texts = (" ".join(group_text(each, 0, prefixes).split()) for each in path.alternatives)
     return "PATH " + " OR ".join(texts)
 
@@ -218,7 +245,7 @@ def _stopping(
             yield Miss(events, text, f"they lie within {format_duration(spans)}", spans / window.width - 1)
     for path in pattern.semantics:
         if set(path.variables) <= set(events) and not semantics.solutions(path, events):
-            yield Miss(events, _path_text(path, prefixes), "no solution", None)
+            yield Miss(events, path_text(path, prefixes), "no solution", None)
 
 
 def _windows(node: WindowAggregate, events: Sequence[Event], semantics: KnowledgeSemantics) -> list[Miss]:

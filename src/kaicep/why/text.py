@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kaicep.plan.events import Event
+from kaicep.plan.events import Event, Match
 from kaicep.plan.terms import Iri, Literal, Term, Triple, n_triples
 from kaicep.plan.text import group_text, iri_text
 from kaicep.plan.time import format_duration, format_time
+from kaicep.plan.types import Value
 from kaicep.why.match import Shown, Why
 from kaicep.why.misses import WhyNot
 from kaicep.why.proof import Statement
@@ -16,6 +17,7 @@ from kaicep.why.proof import Statement
 __all__ = ["why_json", "why_not_json", "why_not_text", "why_text"]
 
 _MOST_EVENTS = 20
+_MOST_TEXT = 160
 
 
 def why_text(reason: Why, prefixes: Mapping[str, str]) -> str:
@@ -75,11 +77,16 @@ def _statement_lines(statement: Statement, prefixes: Mapping[str, str], depth: i
 
 def _place(event: Event) -> str:
     where = f"{event.id}" if event.id is not None else f"part {event.part}, seq {event.seq}"
-    return f"{event.stream} ({where})"
+    return f"{event.stream} ({where})" + (", which came too late" if event.late else "")
 
 
 def _values(event: Event) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in event.values.items())
+    return ", ".join(f"{name} = {value}" for name, value in _known(event).items())
+
+
+def _known(event: Event) -> dict[str, Value]:
+    """The values that are there: an archive has a null where a file has nothing."""
+    return {name: value for name, value in event.values.items() if value is not None}
 
 
 def _triple(triple: Triple, prefixes: Mapping[str, str]) -> str:
@@ -121,6 +128,27 @@ def _miss_lines(reason: WhyNot) -> Iterator[str]:
         yield f"{len(reason.late)} events came too late, and would have been looked at:"
         for event in reason.late[:_MOST_EVENTS]:
             yield f"  {format_time(event.ts)}  {_place(event)}  {_values(event)}"
+        yield from _gained_lines("in time, they would have made", reason.with_late)
+    if reason.dead:
+        yield ""
+        yield f"{len(reason.dead)} records that belong there could not be read:"
+        for each in reason.dead[:_MOST_EVENTS]:
+            letter = each.letter
+            yield f"  {letter.stream} (part {letter.part}, seq {letter.seq}): {letter.reason}"
+            yield f"      {letter.record_text[:_MOST_TEXT]}"
+        unknown = sum(each.event is None for each in reason.dead)
+        if unknown:
+            yield f"  what {unknown} of them say cannot be told"
+        if unknown < len(reason.dead):
+            yield from _gained_lines(
+                "without what is wrong with them, they would have made", reason.with_dead
+            )
+
+
+def _gained_lines(what: str, matches: Sequence[Match]) -> Iterator[str]:
+    yield f"  {what} {len(matches) or 'no'} match{'' if len(matches) == 1 else 'es'}"
+    for each in matches[:_MOST_EVENTS]:
+        yield f"      {each.id}  {format_time(each.start)} to {format_time(each.end)}"
 
 
 # --- for machines ------------------------------------------------------------------------------------------
@@ -135,7 +163,8 @@ def why_json(reason: Why) -> dict[str, Any]:
                 "variable": each.variable,
                 **each.event.identity,
                 "ts": format_time(each.event.ts),
-                "values": dict(each.event.values),
+                "values": _known(each.event),
+                **({"late": True} if each.event.late else {}),
             }
             for each in reason.events
         ],
@@ -183,5 +212,8 @@ def why_not_json(reason: WhyNot) -> dict[str, Any]:
             for each in reason.misses
         ],
         "late": [each.identity for each in reason.late],
+        "with_late": [each.to_dict() for each in reason.with_late],
+        "dead": [{**each.letter.to_dict(), "mended": each.event is not None} for each in reason.dead],
+        "with_dead": [each.to_dict() for each in reason.with_dead],
         "matches": reason.complete,
     }

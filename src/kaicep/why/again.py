@@ -1,0 +1,152 @@
+"""A match found again: looked for by its id, recomputed from the events around it, and explained.
+
+What is read is the stretch from its start to its end, and what the queries before it need. Where that does
+not give the match, somebody has changed something since; what that is, is told as far as it can be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kaicep.api import Run
+from kaicep.endtoend.reach import source_of
+from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.plan.events import Event, Match
+from kaicep.plan.nodes import Pattern, QueryPlan, Scan
+from kaicep.plan.time import format_time
+from kaicep.reference.chains import chain_of
+from kaicep.why.match import Why, why
+from kaicep.why.misses import path_text
+from kaicep.why.proof import prove
+from kaicep.why.results import only_one
+from kaicep.why.sources import Source, events_of, needed, unmarked, upstream_of
+
+__all__ = ["explained", "searched"]
+
+
+def searched(source: Source, id: str) -> Match | None:
+    """The match with an id, or with the beginning of it, among all that the queries give."""
+    every: list[Match] = []
+    for as_seen in (True, False) if source.uses_late else (True,):
+        every = source.search(as_seen)
+        match = only_one([each for each in every if each.id.startswith(id.lower())], id)
+        if match is not None:
+            return match
+    return None
+
+
+def explained(source: Source, match: Match, version: int | None = None) -> Why:
+    """What made a match, which was seen somewhere: its query, its id, its start and its end are known.
+
+    `version` is that of the knowledge of a running deployment.
+    """
+    names = [each.name for each in source.program.queries]
+    if match.query not in names:
+        hint = did_you_mean(match.query, names)
+        raise Mistake(
+            Diagnostic(
+                f"the match {match.id} is one of {match.query}, which is not among the queries", hint=hint
+            )
+        )
+    program = upstream_of(source.program, match.query)
+    run = source.part(program, needed(program, match))
+    given = run
+    for given in (run, unmarked(run)) if _has_late(source, run) else (run,):
+        matches = given.matches()
+        found = next((each for each in matches if each.id == match.id), None)
+        if found is not None:
+            events = [each for each in events_of(run) if given is not run or not each.late]
+            return why(found, program, source.catalog, source.knowledge, events, matches)
+    raise Mistake(_gone(source, match, given, version))
+
+
+def _has_late(source: Source, run: Run) -> bool:
+    return source.uses_late and any(each.late for each in events_of(run))
+
+
+# --- a match that is not there any more --------------------------------------------------------------------
+
+
+def _gone(source: Source, match: Match, run: Run, version: int | None) -> Diagnostic:
+    plan = next(each for each in run.program.queries if each.name == match.query)
+    reason, hint = next(_reasons(source, match, plan, run, version))
+    where = f"{match.query}, {format_time(match.start)} to {format_time(match.end)}"
+    return Diagnostic(f"recomputing does not give the match {match.id} ({where}): {reason}", hint=hint)
+
+
+def _reasons(
+    source: Source, match: Match, plan: QueryPlan, run: Run, version: int | None
+) -> Iterator[tuple[str, str]]:
+    """What has changed, the surest first, and what to do about it."""
+    scans = [each for each in plan.root.walk() if isinstance(each, Scan)]
+    if scans and not any(match.start in each.within for each in scans):
+        yield (
+            "it lies outside of what WITHIN bounds",
+            "`now` is the time of this command: give --now TIME as it was",
+        )
+    for stream, ts in source.expired().items():
+        if match.start < ts:
+            message = f"events of {stream} before {format_time(ts)} have been removed from the archive"
+            yield message, "what is gone cannot be told; `retention` says how long events are kept"
+    if any(_alike(each, match) for each in run.matches()):
+        yield (
+            "the same events match, but under another id: the text of the query has changed since",
+            "give the query as it was when the match was seen",
+        )
+    events = {(each.stream, each.part, each.seq): each for each in events_of(run)}
+    bound = {name: list(_identities(shown)) for name, shown in (match.events or {}).items()}
+    own = {name: [key for each in found if (key := _key(each)) is not None] for name, found in bound.items()}
+    lost = [key for found in own.values() for key in found if key not in events]
+    if lost:
+        stream, part, seq = lost[0]
+        yield (
+            f"the event {seq} of part {part} of {stream} is not there",
+            "give the streams, or the archive, in which it was seen",
+        )
+    rounds = {name: [events[key] for key in found] for name, found in own.items() if found}
+    for path in _unproved(plan, rounds, source):
+        yield (
+            f"{path} does not hold for its events any more: {_versions(match, version)}",
+            "give the knowledge as it was when the match was seen",
+        )
+    yield (
+        f"the query, the annotations or the knowledge are not what they were; {_versions(match, version)}",
+        "give all of it as it was when the match was seen",
+    )
+
+
+def _alike(one: Match, other: Match) -> bool:
+    same = (one.query, one.start, one.end) == (other.query, other.start, other.end)
+    return same and other.events is not None and dict(one.events or {}) == dict(other.events)
+
+
+def _identities(shown: Any) -> Iterator[Mapping[str, Any]]:
+    for each in shown if isinstance(shown, list) else (shown,):
+        yield from (each["first"], each["last"]) if "first" in each else (each,)
+
+
+def _key(identity: Mapping[str, Any]) -> tuple[str, int, int] | None:
+    """The place of an event; None for one that another query derived."""
+    return None if "id" in identity else (identity["stream"], identity["part"], identity["seq"])
+
+
+def _unproved(plan: QueryPlan, rounds: Mapping[str, list[Event]], source: Source) -> Iterator[str]:
+    """The PATHs that do not hold for the events of a match."""
+    node = source_of(plan)
+    if node is None:
+        return
+    chains = node.chains if isinstance(node, Pattern) else (node.input,)
+    paths = [*(path for each in chains for path in chain_of(each).semantics), *node.semantics]
+    for path in paths:
+        if set(path.variables) <= rounds.keys():
+            binding = {name: rounds[name][0] for name in path.variables}
+            if prove(path, binding, source.catalog, source.knowledge) is None:
+                yield path_text(path, dict(source.catalog.known_prefixes(plan.prefixes)))
+
+
+def _versions(match: Match, version: int | None) -> str:
+    then = f"it was judged under version {match.version or 0} of the knowledge"
+    if version is not None:
+        return f"{then}, and the deployment has version {version}"
+    return f"{then}, and what is loaded now is what the files say today"
