@@ -158,8 +158,8 @@ def _through(
     for condition in chain.conditions:
         before, left = left, [each for each in left if evaluate(condition, Environment({name: each})) is True]
         steps.append(Step(name, resolved_text(condition), len(before), len(left)))
-        stopped = (each for each in before if each not in left)
-        misses += [_miss(condition, {name: each}) for each in stopped]
+        kept = set(left)
+        misses += [_miss(condition, {name: each}) for each in before if each not in kept]
     return left
 
 

@@ -81,7 +81,8 @@ def _place(event: Event) -> str:
 
 
 def _values(event: Event) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in _known(event).items())
+    # The time stands beside them, in words.
+    return ", ".join(f"{name} = {value}" for name, value in _known(event).items() if value != event.ts)
 
 
 def _known(event: Event) -> dict[str, Value]:
