@@ -147,7 +147,9 @@ def test_the_stretch_of_a_match_gives_it_again(query: Path, campus: Path, two_st
     found = past_matches(history)
     assert found
     for each in (*found[:3], *found[-2:]):
-        assert explained(source, each).match == each
+        told = explained(source, each)
+        assert told.match == each
+        assert told.events
 
 
 def test_only_the_stretch_is_read(campus: Path, match: dict[str, Any]) -> None:
@@ -198,6 +200,46 @@ def test_a_match_over_the_output_of_another_query_is_found_again(tmp_path: Path)
         told = explained(Streams(run), each)
         assert told.match == each
         assert all(one.derived is not None for one in told.events)
+
+
+def test_a_solution_of_epsparql_is_told_with_the_events_that_it_rests_on(tmp_path: Path) -> None:
+    lines = [
+        {"triple": f"<urn:{subject}> <urn:kaicep:{what}> <urn:x> .", "start": start}
+        for start, (subject, what) in enumerate([*[("a", "up"), ("b", "up"), ("c", "up")] * 3, ("b", "down")])
+    ]
+    write(
+        tmp_path,
+        {
+            "t.jsonl": "".join(json.dumps(each) + "\n" for each in lines),
+            "q.epsparql": "SELECT ?s WHERE { ?s :up ?x } SEQ { ?s :down ?x }",
+        },
+    )
+    words = (tmp_path / "q.epsparql", "--stream", f"t={tmp_path / 't.jsonl'}")
+    found = [json.loads(each) for each in call("match", *words).splitlines()]
+    assert sorted(each["start"][17:19] for each in found) == ["01", "04", "07"]
+    for each in found:
+        told = json.loads(call("why", each["id"], *words, "--json"))
+        assert [one["ts"] for one in told["events"]] == [each["start"], each["end"]]
+        assert all("<urn:b>" in one["triples"][0] for one in told["events"])
+    assert "<urn:b> <urn:kaicep:down> <urn:x>" in call("why", found[0]["id"], *words)
+
+
+def test_epsparql_over_the_output_of_another_query(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "s.jsonl": '{"ts": 1, "x": 3, "k": "p"}\n{"ts": 2, "x": 9, "k": "q"}\n',
+            "high.json": '{"stream": "high", "class": ":High", "prefixes": {"": "urn:kaicep:"},'
+            ' "attributes": {"k": ":key"}}',
+            "high.chi": "SELECT ?e.k FROM (?e, s) FILTER (?e.x > 5)",
+            "seen.epsparql": "SELECT ?k WHERE { ?h a :High ; :key ?k }",
+        },
+    )
+    words = (tmp_path / "seen.epsparql", tmp_path / "high.chi", "--stream", f"s={tmp_path / 's.jsonl'}")
+    given = (*words, "--annotation", tmp_path / "high.json")
+    found = [json.loads(each) for each in call("match", *given).splitlines()]
+    id = next(each["id"] for each in found if each["query"] == "seen")
+    assert [each["seq"] for each in json.loads(call("why", id, *given, "--json"))["events"]] == [1]
 
 
 # --- late events and records that could not be read --------------------------------------------------------

@@ -7,6 +7,7 @@ not give the match, somebody has changed something since; what that is, is told 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kaicep.api import Run
@@ -16,11 +17,12 @@ from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Pattern, QueryPlan, Scan
 from kaicep.plan.time import format_time
 from kaicep.reference.chains import chain_of
-from kaicep.why.match import Why, why
+from kaicep.why.match import Reading, Why, why
 from kaicep.why.misses import path_text
 from kaicep.why.proof import prove
 from kaicep.why.results import only_one
 from kaicep.why.sources import Source, events_of, needed, unmarked, upstream_of
+from kaicep.why.support import supporting
 
 __all__ = ["explained", "searched"]
 
@@ -57,7 +59,10 @@ def explained(source: Source, match: Match, version: int | None = None) -> Why:
         found = next((each for each in matches if each.id == match.id), None)
         if found is not None:
             events = [each for each in events_of(run) if given is not run or not each.late]
-            return why(found, program, source.catalog, source.knowledge, events, matches)
+            reason = why(found, program, source.catalog, source.knowledge, events, matches)
+            if reason.plan.language != "EP-SPARQL":
+                return reason
+            return replace(reason, events=tuple(Reading("", each) for each in supporting(given, found)))
     raise Mistake(_gone(source, match, given, version))
 
 

@@ -27,7 +27,10 @@ __all__ = ["Checked", "Reading", "Span", "Why", "derived", "filled", "why"]
 
 @dataclass(frozen=True)
 class Reading:
-    """An event of a match: the variable that it stands for, the event, the match it was derived from."""
+    """An event of a match: the variable that it stands for, the event, the match it was derived from.
+
+    A solution of EP-SPARQL has no variables of events.
+    """
 
     variable: str
     event: Event

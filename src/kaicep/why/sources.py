@@ -178,15 +178,17 @@ def unmarked(run: Run, late: Sequence[Event] | None = None) -> Run:
 
 
 def upstream_of(program: Program, name: str) -> Program:
-    """A query, and before it all whose output it needs; EP-SPARQL queries read each other's."""
+    """A query, and before it all whose output it needs; an EP-SPARQL query may read everybody's."""
     by_name = {each.name: each for each in program.queries}
-    language = by_name[name].language
-    found = {each.name for each in program.queries if each.language == language == "EP-SPARQL"} | {name}
-    waiting = list(found)
+    found = {name}
+    waiting = [name]
     while waiting:
-        new = {each for each in by_name[waiting.pop()].reads if each in by_name} - found
-        found |= new
-        waiting += new
+        plan = by_name[waiting.pop()]
+        reads = (
+            set(by_name) if plan.language == "EP-SPARQL" else {each for each in plan.reads if each in by_name}
+        )
+        waiting += reads - found
+        found |= reads
     return Program(tuple(each for each in program.queries if each.name in found))
 
 

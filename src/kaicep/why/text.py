@@ -35,7 +35,8 @@ def _lines(reason: Why, prefixes: Mapping[str, str]) -> Iterator[str]:
         yield ""
         yield "because of these events"
     for each in reason.events[-_MOST_EVENTS:]:
-        yield f"  ?{each.variable}  {format_time(each.event.ts)}  {_place(each.event)}"
+        name = f"?{each.variable}  " if each.variable else ""
+        yield f"  {name}{format_time(each.event.ts)}  {_place(each.event)}"
         yield f"      {_values(each.event)}"
     if len(reason.events) > _MOST_EVENTS:
         yield f"  and {len(reason.events) - _MOST_EVENTS} before them"
@@ -81,6 +82,8 @@ def _place(event: Event) -> str:
 
 
 def _values(event: Event) -> str:
+    if event.triples:
+        return " ".join(map(n_triples, event.triples))
     # The time stands beside them, in words.
     return ", ".join(f"{name} = {value}" for name, value in _known(event).items() if value != event.ts)
 
@@ -161,10 +164,11 @@ def why_json(reason: Why) -> dict[str, Any]:
         "match": reason.match.to_dict(),
         "events": [
             {
-                "variable": each.variable,
+                **({"variable": each.variable} if each.variable else {}),
                 **each.event.identity,
                 "ts": format_time(each.event.ts),
                 "values": _known(each.event),
+                **({"triples": [n_triples(one) for one in each.event.triples]} if each.event.triples else {}),
                 **({"late": True} if each.event.late else {}),
             }
             for each in reason.events
