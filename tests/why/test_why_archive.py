@@ -136,6 +136,18 @@ def test_a_line_that_a_sink_has_not_finished_is_no_match(tmp_path: Path, match: 
     assert [each.id for each in seen_in([tmp_path / "m.jsonl"], match["id"])] == [match["id"]]
 
 
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_columns_may_be_called_as_parts_of_a_match(form: str, tmp_path: Path) -> None:
+    text = "SELECT ?e.x AS select, ?e.x AS knowledge, ?e.x AS id FROM (?e, s)"
+    write(tmp_path, {"q.chi": text, "s.jsonl": '{"ts": 1, "x": "one"}\n'})
+    words = (tmp_path / "q.chi", "--stream", f"s={tmp_path / 's.jsonl'}")
+    results = tmp_path / f"m.{form}"
+    call("match", *words, "--out", form, "--output", results)
+    id = json.loads(call("match", *words))["id"]
+    told = json.loads(call("why", id, *words, "--results", results, "--json"))
+    assert told["match"]["select"] == {"select": "one", "knowledge": "one", "id": "one"}
+
+
 # --- how much is read -----------------------------------------------------------------------------------
 
 

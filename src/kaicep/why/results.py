@@ -14,7 +14,8 @@ from kaicep.plan.time import parse_time
 
 __all__ = ["match_of", "only_one", "seen_in"]
 
-_COLUMNS = ("query", "id", "start", "end", "select", "events", "knowledge")
+# Of CSV and Parquet no other column: there, selected ones have names of their own choice.
+_COLUMNS = ("query", "id", "start", "end", "events")
 _FORMS = "results are JSON Lines, CSV, Parquet, or the folder of a Delta sink"
 
 
@@ -44,7 +45,7 @@ def only_one(matches: Sequence[Match], id: str) -> Match | None:
 
 
 def match_of(row: Mapping[str, Any], path: Path | str) -> Match:
-    """The match that a row of results tells of.
+    """The match that a row of results tells of, but for what it selected.
 
     >>> row = {"query": "hot", "id": "f3", "start": "1970-01-01", "end": "1970-01-01T00:00:01"}
     >>> match_of(row, "matches.jsonl").end
@@ -58,14 +59,16 @@ def match_of(row: Mapping[str, Any], path: Path | str) -> Match:
     start, end = times
     if start is None or end is None:
         raise _no_results(path)
-    version = row.get("knowledge")
-    select, events = _read(row.get("select")), _read(row.get("events"))
-    return Match(query, id, start, end, select or {}, events, version=version)
+    return Match(query, id, start, end, events=_events(row, path), version=row.get("knowledge"))
 
 
-def _read(value: Any) -> Any:
-    """What was selected, or the events: tables and CSV have them as JSON."""
-    return json.loads(value) if isinstance(value, str) and value else value or None
+def _events(row: Mapping[str, Any], path: Path | str) -> Any:
+    """The events by variable; tables and CSV have them as JSON."""
+    value = row.get("events") or None
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        raise _no_results(path) from None
 
 
 def _no_results(path: Path | str) -> Mistake:
@@ -81,13 +84,17 @@ def _rows(path: Path, wanted: str) -> Iterator[Mapping[str, Any]]:
             yield from _parquet(path, wanted)
         elif path.suffix.lower() == ".csv":
             with path.open(encoding="utf-8", newline="") as file:
-                yield from csv.DictReader(file)
+                for row in csv.DictReader(file):
+                    yield {name: row.get(name) for name in _COLUMNS}
         else:
             yield from _json_lines(path, wanted)
     except OSError as error:
         raise Mistake(Diagnostic(f"cannot read the results {path}: {error.strerror or error}")) from None
     except UnicodeDecodeError:
         raise _no_results(path) from None
+    except ImportError as error:
+        hint = "pip install 'kaicep[delta]'"
+        raise Mistake(Diagnostic(f"the results {path} need the package {error.name}", hint=hint)) from None
 
 
 def _json_lines(path: Path, wanted: str) -> Iterator[Mapping[str, Any]]:
@@ -111,7 +118,7 @@ def _parquet(path: Path, wanted: str) -> Iterator[Mapping[str, Any]]:
     import pyarrow.dataset
 
     try:
-        yield from _filtered(pyarrow.dataset.dataset(str(path), format="parquet"), wanted)
+        yield from _filtered(pyarrow.dataset.dataset(str(path), format="parquet"), _COLUMNS, wanted)
     except pyarrow.ArrowException:
         raise _no_results(path) from None
 
@@ -121,13 +128,13 @@ def _delta(path: Path, wanted: str) -> Iterator[Mapping[str, Any]]:
 
     if not DeltaTable.is_deltatable(str(path)):
         raise _no_results(path)
-    yield from _filtered(DeltaTable(path).to_pyarrow_dataset(), wanted)
+    yield from _filtered(DeltaTable(path).to_pyarrow_dataset(), (*_COLUMNS, "knowledge"), wanted)
 
 
-def _filtered(rows: Any, wanted: str) -> Iterator[Mapping[str, Any]]:
+def _filtered(rows: Any, columns: Sequence[str], wanted: str) -> Iterator[Mapping[str, Any]]:
     import pyarrow.compute as pc
 
-    names = [name for name in _COLUMNS if name in rows.schema.names]
+    names = [name for name in columns if name in rows.schema.names]
     if "id" not in names:
         return
     found = rows.to_table(columns=names, filter=pc.starts_with(pc.field("id"), wanted))

@@ -127,7 +127,7 @@ def _miss_lines(reason: WhyNot) -> Iterator[str]:
         yield f"      and there is {miss.filled}{short}"
         for name, event in miss.events.items():
             yield f"      ?{name}  {format_time(event.ts)}  {_place(event)}  {_values(event)}"
-    if reason.late:
+    if reason.late or reason.with_late:
         yield ""
         yield f"{len(reason.late)} events came too late, and would have been looked at:"
         for event in reason.late[:_MOST_EVENTS]:
