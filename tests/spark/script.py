@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import kaicep as kai
 from kaicep.hosts.spark.session import SETTINGS
 
@@ -69,8 +71,12 @@ def main(url: str, folder: Path) -> None:
     )
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
-    builder = builder.config("spark.executorEnv.KAICEP_CACHE_DIR", str(folder / "executors"))
-    spark = builder.config("spark.cores.max", "2").config("spark.executor.memory", "512m").getOrCreate()
+    builder = builder.config("spark.cores.max", "2").config("spark.executor.memory", "512m")
+    # The workers have a cache of their own: a cluster sets it for them, a Connect server hands on its own.
+    cache = str(folder / "executors")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KAICEP_CACHE_DIR", cache)
+        spark = builder.config("spark.executorEnv.KAICEP_CACHE_DIR", cache).getOrCreate()
     kai.spark.ship(spark, folder, query())
     events = spark.createDataFrame(rows(), "seq bigint, ts bigint, k string, x double")
     batch = [row["match"] for row in kai.spark.match(events, query()).select("match").collect()]

@@ -107,7 +107,7 @@ def test_a_standalone_cluster(tmp_path: Path) -> None:
     ):
         found = driven(url, tmp_path)
     assert (found["batch"], found["stream"]) == (script.wanted(), script.wanted())
-    # What was compiled in the driver came along: the workers, with a cache of their own, compiled nothing.
+    # What was compiled in the driver came along: the workers, with a cache of their own, only loaded it.
     assert found["loaded"] > 0
     assert found["compiled"] == 0
     assert kernels_of(tmp_path / "executors") == shipped(tmp_path)
@@ -116,3 +116,5 @@ def test_a_standalone_cluster(tmp_path: Path) -> None:
 def test_spark_connect(tmp_path: Path) -> None:
     found = driven("connect", tmp_path, installed=True)
     assert (found["batch"], found["stream"]) == (script.wanted(), script.wanted())
+    # The job unpacked what came along, and the workers of the stream, which are others, added nothing to it.
+    assert kernels_of(tmp_path / "executors") == shipped(tmp_path)

@@ -102,6 +102,15 @@ def test_a_stream_of_triples(spark: Any, tmp_path: Path) -> None:
     )
 
 
+def test_triples_are_late_by_their_end(spark: Any) -> None:
+    query = kai.compile(TRUCK, streams={"trucks": "rdf"})
+    late = kai.spark.late(trucks(spark), query, lateness="1s")
+    assert [row["seq"] for row in late.collect()] == [1]
+    assert lines(kai.spark.match(trucks(spark), query, lateness="1s")) == lines(
+        kai.spark.match(trucks(spark, [each for each in ROWS if each[0] != 1]), query)
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
