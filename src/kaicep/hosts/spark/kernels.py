@@ -7,6 +7,7 @@ the driver's cache are good on every worker that is like it; another one compile
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import zipfile
@@ -82,9 +83,17 @@ def unpack() -> None:
 def _unpack(packed: Path) -> None:
     # A cache that cannot be written to is none: then this worker compiles.
     with suppress(OSError), zipfile.ZipFile(packed) as archive:
-        # The index of a function comes after its code ("nbc" < "nbi"): who sees it, finds all of it.
-        for name in sorted(archive.namelist(), key=lambda name: name.rpartition(".")[2]):
-            _put(_place(name), archive.read(name))
+        places = {name: _place(name) for name in archive.namelist()}
+        # Files of code belong to the index beside them and to no other: a function comes whole or not.
+        missing = [name for name, path in places.items() if not _index(path).exists()]
+        # The index comes after the code ("nbc" < "nbi"): who sees it, finds all of it.
+        for name in sorted(missing, key=lambda name: name.rpartition(".")[2]):
+            _put(places[name], archive.read(name))
+
+
+def _index(path: Path) -> Path:
+    """The file that says what is there of a function; a source stands for itself."""
+    return path.with_name(re.sub(r"\.\d+\.nbc$", ".nbi", path.name))
 
 
 def _place(name: str) -> Path:
@@ -98,8 +107,6 @@ def _place(name: str) -> Path:
 
 
 def _put(path: Path, content: bytes) -> None:
-    if path.exists():
-        return
     path.parent.mkdir(parents=True, exist_ok=True)
     # Workers that start together may write the same file: each writes its own, and the last one stays.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
