@@ -33,7 +33,7 @@ __all__ = ["Query", "compile"]
 
 _LANGUAGES = {"chi-CEP": ".chi", "EP-SPARQL": ".epsparql"}
 _COMMENT = re.compile(r"#[^\n]*(?=\n|$)|<[^<>\s]*>|\"[^\"\n]*\"|'[^'\n]*'")
-_OF_CHI = re.compile(r"(?:\bPATH|\?\w+)\s*$", re.IGNORECASE)
+_OF_CHI = re.compile(r"[^{]*(?:\bPATH\s*\{|\?\w+\s*\{[\s\d,]*\})", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -138,12 +138,13 @@ def _ending(name: str, text: str, language: str | None) -> str:
 def _language_of(text: str) -> str:
     """chi-CEP has braces after PATH and in loops only; EP-SPARQL has them around every group.
 
-    >>> _language_of("SELECT ?x WHERE { ?x a :C }"), _language_of("SELECT ?e.x PATH { ?e a :C }")
+    >>> _language_of("SELECT ?x { ?x a :C }"), _language_of("SELECT ?e.x PATH { ?e a :C }")
     ('EP-SPARQL', 'chi-CEP')
+    >>> _language_of("SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b{1,2})")
+    'chi-CEP'
     """
     bare = _COMMENT.sub(" ", text)
-    before, brace, _ = bare.partition("{")
-    return "EP-SPARQL" if brace and not _OF_CHI.search(before) else "chi-CEP"
+    return "EP-SPARQL" if "{" in bare and not _OF_CHI.match(bare) else "chi-CEP"
 
 
 def _annotation(given: str | Path | Mapping[str, Any]) -> tuple[Annotation, ...]:

@@ -110,7 +110,7 @@ def write(rows: Any, file: Path, age: int) -> None:
 
 @pytest.mark.slow
 def test_ingest_killed(tmp_path: Path) -> None:
-    check_ingest(tmp_path, 3, 2_000)
+    check_ingest(tmp_path, 1, 2_000)
 
 
 @pytest.mark.slow
