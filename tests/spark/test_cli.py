@@ -48,7 +48,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
             lines = (CAMPUS / "data" / f"{stream}.jsonl").read_text().splitlines(keepends=True)
             kept = [line for line in lines if low <= line.split("2012-05-07T")[1][:4] <= high]
             (folder / f"{stream}-{name}.jsonl").write_text("".join(kept))
-    script(EXAMPLES / "delivery", "generate.py", str(folder / "city"), "--agents", "1", "--locations", "3")
+    script(EXAMPLES / "delivery", "generate.py", str(folder / "city"), "--agents", "3", "--locations", "3")
     script(
         EXAMPLES / "taxonomy", "generate.py", str(folder / "plants"), "--classes", "300", "--sightings", "60"
     )
