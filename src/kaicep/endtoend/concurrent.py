@@ -16,7 +16,7 @@ from kaicep.endtoend.reach import reach_of, source_of
 from kaicep.endtoend.seam import Seam, Stretch
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.kernel.sort import Lateness
-from kaicep.plan.events import Event, Match
+from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.nodes import Interval, WindowAggregate
 
 __all__ = ["Concurrent"]
@@ -130,7 +130,7 @@ class Concurrent(Joined):
             self._behind.append(what)
         elif not self._over:
             found += self._spanning(what)
-        return sorted(found, key=lambda each: (each.end, each.id))
+        return sorted(found, key=by_end)
 
     def _spanning(self, what: Callable[[Engine], list[Match]]) -> list[Match]:
         found = self._of("across", what(self._across))

@@ -29,7 +29,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, optimize
 from kaicep.optimize.relate_paths import relate_paths
 from kaicep.plan.catalog import Catalog, Stream
-from kaicep.plan.events import Event, Match
+from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.nodes import Interval, Program
 from kaicep.plan.program import build_program
 from kaicep.plan.time import format_time
@@ -161,7 +161,7 @@ def past_matches(
     engine = engine_of(history, strategy, snapshot)
     found = [match for some in replayed(history, engine, snapshot, strategy, as_seen) for match in some]
     found += engine.finish()
-    return sorted(found, key=lambda match: (match.end, match.id))
+    return sorted(found, key=by_end)
 
 
 def way_of(history: History, strategy: str, snapshot: Snapshot) -> Way:

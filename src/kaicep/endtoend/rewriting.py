@@ -25,7 +25,7 @@ from kaicep.knowledge.event_graph import evaluates, event_node, event_triples
 from kaicep.knowledge.queries import from_oxigraph, to_oxigraph
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Event, Match
+from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.nodes import OutputColumn, Pattern, Program, Project, QueryPlan, Semantic, WindowAggregate
 from kaicep.plan.results import Terms, answer, batch_shown, identified
 from kaicep.plan.terms import Iri, Term, Triple
@@ -58,7 +58,7 @@ def rewritten_matches(
             for event in snapshot.events(stream, within, as_seen=as_seen)
         ]
         found += _answers(rewritten, in_order(events, _node(plan).streams), catalog, knowledge)
-    return sorted(found, key=lambda match: (match.end, match.id))
+    return sorted(found, key=by_end)
 
 
 def _answers(

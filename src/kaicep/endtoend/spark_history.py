@@ -11,7 +11,7 @@ from kaicep.archive.columns import LATE, PART, SEQ
 from kaicep.archive.rewrite.sql_expressions import SQL_TYPES, name_sql
 from kaicep.endtoend.prefilter import spans
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Match
+from kaicep.plan.events import Match, by_end
 from kaicep.plan.nodes import Program, QueryPlan
 from kaicep.plan.types import Type
 
@@ -58,7 +58,7 @@ def spark_history(
     with told():
         found = match_batch(frames, program, catalog, knowledge).select("match").toArrow()
     matches = [match_of(line) for line in found["match"].to_pylist()]
-    return sorted(matches, key=lambda match: (match.end, match.id))
+    return sorted(matches, key=by_end)
 
 
 def archived_frame(spark: SparkSession, snapshot: Snapshot, stream: str, within: Interval) -> DataFrame:

@@ -29,7 +29,7 @@ from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Event, Match
+from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.nodes import Pattern, Program, Project, QueryPlan, WindowAggregate
 from kaicep.plan.terms import Term
 from kaicep.plan.types import Type
@@ -89,7 +89,7 @@ def sql_matches(
             answers.append(rows.select("match"))
     with told():
         lines = reduce(lambda left, right: left.union(right), answers).toArrow()["match"].to_pylist()
-    return sorted(map(match_of, lines), key=lambda match: (match.end, match.id))
+    return sorted(map(match_of, lines), key=by_end)
 
 
 # --- tables ----------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from kaicep.knowledge.runtime import Settings as PathSettings
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, Rule, optimize, subplan
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Event, Match, in_order
+from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, WindowAggregate
 from kaicep.plan.results import Answer, derived_event, term_answer
 from kaicep.plan.terms import Triple
@@ -530,7 +530,7 @@ class Engine:
                 if own:
                     self._on_matches(Listed(name, own))
         if len(answers) > 1:
-            found.sort(key=in_order)
+            found.sort(key=by_end)
         if self._on_match is not None:
             for match in found:
                 self._on_match(match)
@@ -645,7 +645,7 @@ class Engine:
             promise = query.operator.promise(sorter.watermark)
             for name in query.names:
                 self._parts.derive(name, promise)
-        found.sort(key=in_order)
+        found.sort(key=by_end)
         if self._on_match is not None:
             for match in found:
                 self._on_match(match)
@@ -927,4 +927,4 @@ def run_inprocess(run: _Run) -> list[Match]:
         found += engine.push(batch)
     found += engine.finish()
     run.unknown = dict(unknown.counts)
-    return sorted(found, key=in_order)
+    return sorted(found, key=by_end)

@@ -16,7 +16,7 @@ import numpy as np
 from kaicep.kernel.columns import DTYPES, NULLS, Column, Table, cell
 from kaicep.kernel.compiled.operator import CompiledPattern
 from kaicep.kernel.words import identity_of
-from kaicep.plan.events import Match, in_order
+from kaicep.plan.events import Match, by_end
 from kaicep.plan.time import parse_time, time_from_number
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type
 
@@ -114,7 +114,7 @@ def _single(operator: CompiledOperator) -> Callable[[Table, int], Sequence[Match
     def single(table: Table, watermark: int) -> Sequence[Match]:
         found = [match for some in operator.feed(table) for match in some]
         found += [match for some in operator.advance(watermark) for match in some]
-        return sorted(found, key=in_order)
+        return sorted(found, key=by_end)
 
     return single
 

@@ -11,7 +11,7 @@ from kaicep.plan.terms import Triple
 from kaicep.plan.time import format_time
 from kaicep.plan.types import Value
 
-__all__ = ["Event", "Match", "in_order"]
+__all__ = ["Event", "Match", "by_end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,6 @@ class Match:
 _ATTRIBUTES = ("query", "id", "start", "end", "select", "events", "triples", "version")
 
 
-def in_order(match: Match) -> tuple[int, str]:
+def by_end(match: Match) -> tuple[int, str]:
     """Where a match stands among others: by its end, then by its id (semantics 2)."""
     return match.end, match.id

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Event, Match
+from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.nodes import Program
 from kaicep.plan.results import derived_event, term_answer
 from kaicep.plan.terms import Triple
@@ -53,7 +53,7 @@ def evaluate(
             for found in _answer_epsparql(program, streams, catalog, knowledge, unknown):
                 matches.append(found)
                 streams[found.query].append(derived_event(term_answer(found), catalog))
-    return sorted(matches, key=lambda match: (match.end, match.id))
+    return sorted(matches, key=by_end)
 
 
 def _answer_epsparql(

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kaicep.errors import Failure
 from kaicep.plan.algebra import only_grows
-from kaicep.plan.events import Match
+from kaicep.plan.events import Match, by_end
 from kaicep.plan.functions import solution_text
 from kaicep.plan.identity import match_id
 from kaicep.plan.literals import normalise
@@ -227,7 +227,7 @@ def _matches(plan: QueryPlan, graph: Graph) -> list[Match]:
         else:
             assert isinstance(root, Solutions)
             found.append(Match(plan.name, made, start, end, _selected(root.names, solution.bindings)))
-    return sorted(found, key=lambda match: (match.end, match.id))
+    return sorted(found, key=by_end)
 
 
 def _selected(names: Iterable[str], bindings: Bindings) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from kaicep.hosts.spark.session import own_session, told
 from kaicep.hosts.spark.wire import Layout, rows_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Event, Match
+from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.nodes import Program
 
 __all__ = ["BUCKETS", "bucket", "gathered", "match_batch", "run_batch", "run_batches", "thinned"]
@@ -179,7 +179,7 @@ def run_batches(runs: Sequence[Run]) -> list[list[Match]]:
         ]
         for row in reduce(DataFrame.union, found).collect():
             matches[row["owner"]].append(match_of(row["match"]))
-    return [sorted(some, key=lambda match: (match.end, match.id)) for some in matches]
+    return [sorted(some, key=by_end) for some in matches]
 
 
 def _frames(spark: SparkSession, run: Run) -> Frames:

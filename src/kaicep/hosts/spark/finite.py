@@ -22,7 +22,7 @@ from kaicep.hosts.spark.physical import chosen_engine, physical
 from kaicep.hosts.spark.session import own_session, told
 from kaicep.hosts.spark.stream import Frames, Streamed, match_stream
 from kaicep.hosts.spark.wire import Layout, rows_of
-from kaicep.plan.events import Event, Match
+from kaicep.plan.events import Event, Match, by_end
 
 __all__ = ["Run", "run_stream", "run_streams"]
 
@@ -49,7 +49,7 @@ def run_stream(run: Run) -> list[Match]:
         finally:
             query.stop()
     matches = [match for some in found.values() for match in some]
-    return sorted(matches, key=lambda match: (match.end, match.id))
+    return sorted(matches, key=by_end)
 
 
 def run_streams(runs: Sequence[Run]) -> list[list[Match]]:
@@ -74,7 +74,7 @@ def run_streams(runs: Sequence[Run]) -> list[list[Match]]:
     matches: list[list[Match]] = [[] for _ in runs]
     for row in rows:
         matches[row["owner"]].append(match_of(row["match"]))
-    return [sorted(some, key=lambda match: (match.end, match.id)) for some in matches]
+    return [sorted(some, key=by_end) for some in matches]
 
 
 def _query(spark: SparkSession, run: Run, folder: Path) -> tuple[Streamed, Frames]:

@@ -41,7 +41,7 @@ from kaicep.hosts.spark.prefilter import candidates
 from kaicep.hosts.spark.wire import ARROW_TYPES, Layout, push
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Match
+from kaicep.plan.events import Match, by_end
 from kaicep.plan.nodes import Program
 from kaicep.plan.types import Type
 
@@ -313,7 +313,7 @@ class Bucket:
             found += self.engine.advance(watermark)
         if self.ended:
             found += self.engine.finish()
-        return sorted(found, key=lambda match: (match.end, match.id))
+        return sorted(found, key=by_end)
 
     def saved(self) -> bytes:
         """The state; the engine stays at hand for the next batch, if that comes to this worker."""

@@ -28,7 +28,7 @@ from kaicep.kernel.conditions import fold_of
 from kaicep.kernel.operator import Limits, Nobody, Semantics, refuse
 from kaicep.kernel.states import Compiled
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Match, in_order
+from kaicep.plan.events import Match, by_end
 from kaicep.plan.expressions import Aggregate
 from kaicep.plan.identity import MatchId
 from kaicep.plan.nodes import OutputColumn, Pattern, Project, QueryPlan
@@ -203,7 +203,7 @@ class CompiledPattern:
             pieces = self._pieces() if done & 3 == 0 else self._rest(table, int(done & 3))
             found = [match for piece in pieces for match in piece]
             found += [match for piece in self.advance(watermark) for match in piece]
-            return sorted(found, key=in_order)
+            return sorted(found, key=by_end)
         block[b.NOW] = watermark
         return self._rows().matches(done >> 2)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from kaicep.kernel.epsparql.dictionary import Array
 from kaicep.kernel.epsparql.rules import json_of
-from kaicep.plan.events import Match
+from kaicep.plan.events import Match, by_end
 
 __all__ = ["Answers", "Block"]
 
@@ -70,6 +70,6 @@ class Answers(Sequence[Match]):
         if self._made is None:
             made = [*self._others, *(match for block in self.blocks for match in block.matches())]
             if len(self.blocks) + bool(self._others) > 1:
-                made.sort(key=lambda match: (match.end, match.id))
+                made.sort(key=by_end)
             self._made = made
         return self._made
