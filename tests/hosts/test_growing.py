@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from tests.hosts.letters import engine, event
@@ -103,3 +104,60 @@ def test_a_saved_state_remembers_who_was_compiled(monkeypatch: pytest.MonkeyPatc
     assert [each.to_json() for each in again.push(events[80:])] == [
         each.to_json() for each in growing.push(events[80:])
     ]
+
+
+def grown(shape: str, events: list[Event]) -> Engine:
+    """An engine that compiled its query at about half of these events, and has seen them all."""
+    running = engine(shape)
+    running.push(events[: len(events) // 2])
+    let_grow(running)
+    for each in events[len(events) // 2 :]:
+        running.push([each])
+    assert is_compiled(running)
+    return running
+
+
+RISING = SHAPES[0] + " JOIN (?b.x - ?a.x > {})"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (SHAPES[0], SHAPES[0].replace("9s", "4s")),
+        (SHAPES[0], SHAPES[0] + " FILTER (?b.x > 2)"),
+        (RISING.format(0), RISING.format(1)),
+    ],
+)
+def test_an_edit_keeps_what_a_query_held_that_was_compiled_while_it_ran(
+    before: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inprocess, "MANY", 40)
+    events = [event(seq, seq / 2, "pq"[seq % 2], seq % 5) for seq in range(120)]
+    edited, always = grown(before, events[:80]), engine(after, settings=Settings(kernel="interpreted"))
+    always.push(events[:80])
+    assert edited.edit(always._queries["q0"].plan) is None
+    assert is_compiled(edited)
+    found, wanted = edited.push(events[80:]), always.push(events[80:])
+    assert [each.to_json() for each in found] == [each.to_json() for each in wanted]
+    assert any(each.start < events[80].ts for each in found)
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        (SHAPES[0].replace("9s", "20s"), "wider than before"),
+        (SHAPES[0].replace("?a.x > 1", "?a.x > 2"), "not the last"),
+        (SHAPES[0] + " JOIN (?b.k <= ?a.k)", "cannot be any more: strings of two events"),
+    ],
+)
+def test_an_edit_begins_anew_where_what_is_compiled_cannot_go_on(
+    after: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inprocess, "MANY", 40)
+    events = [event(seq, seq / 2, "pq"[seq % 2], seq % 5) for seq in range(120)]
+    edited, fresh = grown(SHAPES[0], events[:80]), engine(after, settings=Settings(kernel="interpreted"))
+    assert re.search(reason, edited.edit(fresh._queries["q0"].plan) or "")
+    assert edited.size == 0
+    found, wanted = ([each.to_json() for each in some.push(events[80:])] for some in (edited, fresh))
+    assert found == wanted
+    assert len(found) > 5

@@ -286,16 +286,19 @@ class Engine:
         old = self._queries.get(plan.name)
         if old is None:
             raise Mistake(Diagnostic(f"no query named {plan.name} is registered"))
-        optimized, _ = optimize(plan, catalog or self.catalog, self.knowledge, self.settings.rules)
+        catalog = catalog or self.catalog
+        optimized, _ = optimize(plan, catalog, self.knowledge, self.settings.rules)
         if not isinstance(old, CompiledQuery):
             return (
                 "it is compiled now" if self._is_to_compile(optimized) else why_anew(old.optimized, optimized)
             )
         if len(old.names) > 1:
             return "it is found in one pass with others that are like it"
-        if not self._is_to_compile(optimized):
-            return "it was compiled, and cannot be any more"
-        return why_anew_compiled(old.optimized[0], optimized, catalog or self.catalog)
+        # Not whether it is to be: it may have been compiled while it ran.
+        obstacle = why_interpreted(optimized, catalog)
+        if obstacle is not None:
+            return f"it was compiled, and cannot be any more: {obstacle}"
+        return why_anew_compiled(old.optimized[0], optimized, catalog)
 
     def _edit_compiled(self, old: CompiledQuery, plan: QueryPlan) -> None:
         optimized, _ = optimize(plan, self.catalog, self.knowledge, self.settings.rules)
