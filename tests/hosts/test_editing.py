@@ -9,6 +9,7 @@ import pytest
 from tests.hosts.letters import engine, event
 
 from kaicep.hosts.inprocess import Engine, Settings
+from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import QueryPlan
 
@@ -116,6 +117,33 @@ def test_a_compiled_query_that_would_hold_something_else_begins_anew(
     running.push([event(seq, seq, "p", 3) for seq in range(5)])
     assert re.search(reason, running.edit(plan_of(after)) or "")
     assert running.size == 0
+
+
+@pytest.mark.parametrize("kernel", ["interpreted", "compiled"])
+def test_a_query_that_asks_the_knowledge_from_now_on_shows_its_version(kernel: str) -> None:
+    prefix = "@prefix : <urn:kaicep:> . "
+    knowledge = Knowledge.parse(prefix + ":p :in :lab .")
+    annotation = {
+        "stream": "s",
+        "class": ":Report",
+        "prefixes": {"": "urn:kaicep:"},
+        "entities": {"k": {"property": ":from", "iri": ":{value}"}},
+    }
+    before = PAIR.format(1, "9s")
+    after = before + " PATH {?b :from ?f . ?f :in :lab}"
+    edited, always = (
+        engine(text, knowledge=knowledge, annotations=[annotation], settings=Settings(kernel=kernel))
+        for text in (before, after)
+    )
+    for running in (edited, always):
+        running.push([event(0, 0, "p", 2), event(1, 1, "q", 2)])
+    like = engine(after, knowledge=knowledge, annotations=[annotation])
+    assert edited.edit(like._queries["q0"].plan) is None
+    knowledge.update(add=prefix + ":q :in :lab .")
+    later = [event(2, 2, "p", 2), event(3, 3, "q", 2)]
+    found, wanted = ([each.to_dict() for each in running.push(later)] for running in (edited, always))
+    assert found == wanted
+    assert [each["knowledge"] for each in found] == [1, 1]
 
 
 def test_the_others_are_untouched() -> None:

@@ -302,9 +302,10 @@ class Engine:
 
     def _edit_compiled(self, old: CompiledQuery, plan: QueryPlan) -> None:
         optimized, _ = optimize(plan, self.catalog, self.knowledge, self.settings.rules)
-        operator = self._compiled_operator([optimized], old.versioned)
+        versioned = asks_the_knowledge(plan)
+        operator = self._compiled_operator([optimized], versioned)
         operator.restore(old.operator.snapshot())
-        made = CompiledQuery([plan], [optimized], operator, old.sorter, old.version, old.versioned)
+        made = CompiledQuery([plan], [optimized], operator, old.sorter, old.version, versioned)
         old.sorter.attributes.update(attribute_types(operator, optimized, self.catalog))
         self._steps[self._steps.index(old)] = self._queries[plan.name] = made
         self._lane = None
