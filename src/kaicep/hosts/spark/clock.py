@@ -49,10 +49,7 @@ def clocked_type(rows: DataFrame) -> str:
 
 
 def _with_clock(rows: pa.RecordBatch, everybody: Mapping[int, Sequence[int]]) -> pa.RecordBatch:
-    stream, part, seq, ts, kind = (
-        rows.column(name).to_numpy(zero_copy_only=False)
-        for name in ("_stream", "_part", "_seq", "_ts", "_kind")
-    )
+    stream, part, seq, ts, kind = _numbers(rows, "_stream", "_part", "_seq", "_ts", "_kind")
     order = np.lexsort((seq, part, stream, kind))
     stream, part, seq, ts, kind = (each[order] for each in (stream, part, seq, ts, kind))
     prev, chunk = np.full(len(ts), NEVER), seq.copy()
@@ -73,6 +70,20 @@ def _with_clock(rows: pa.RecordBatch, everybody: Mapping[int, Sequence[int]]) ->
     kept = kept.filter(pc.greater(pc.list_value_length(kept.column("_to")), 0))
     together = pa.Table.from_batches([kept, pa.RecordBatch.from_pylist(marks, kept.schema)])
     return together.combine_chunks().to_batches()[0]
+
+
+def _numbers(rows: pa.RecordBatch, *names: str) -> list[Any]:
+    return [rows.column(name).to_numpy(zero_copy_only=False) for name in names]
+
+
+def _places(stream: Any, part: Any, kind: Any) -> list[Place]:
+    """The parts of sources that events came from; there is mostly one."""
+    events = kind == EVENT_ROW
+    return [
+        (int(source), int(each))
+        for source in np.unique(stream[events])
+        for each in np.unique(part[events & (stream == source)])
+    ]
 
 
 class Clock:
@@ -98,14 +109,12 @@ class Clock:
     def late(self, rows: pa.RecordBatch, now: int = 0) -> Any:
         """Which of the rows of one batch are late, as an array of truth; takes note of all of them.
 
-        `now` is the time of the batch on the clock on the wall, in milliseconds.
+        The rows are a bucket's, as `clocked` sends them. `now` is the time of the batch on the clock on the
+        wall, in milliseconds.
         """
-        self.now = now
-        for place in self.latest:
-            self.heard.setdefault(place, now)  # nobody is silent before there was a batch
-        columns = ("_stream", "_part", "_ts", "_kind", "_prev", "_chunk", "_last")
-        stream, part, ts, kind, prev, chunk, last = (
-            rows.column(name).to_numpy(zero_copy_only=False) for name in columns
+        self._begin(now)
+        stream, part, ts, kind, prev, chunk, last = _numbers(
+            rows, "_stream", "_part", "_ts", "_kind", "_prev", "_chunk", "_last"
         )
         before = np.full(len(ts), NEVER)
         marks = np.flatnonzero(kind == CLOCK)
@@ -128,6 +137,25 @@ class Clock:
             self.latest[place], self.heard[place] = latest, now
         newest = np.maximum(before, prev)
         return (newest != NEVER) & (ts < newest - self.lateness)
+
+    def late_of_all(self, rows: pa.RecordBatch, now: int = 0) -> Any:
+        """The same, where the rows are all that a batch has, as they came from Spark, in any order."""
+        self._begin(now)
+        stream, part, seq, ts, kind = _numbers(rows, "_stream", "_part", "_seq", "_ts", "_kind")
+        late = np.zeros(len(ts), bool)
+        for place in _places(stream, part, kind):
+            here = np.flatnonzero((stream == place[0]) & (part == place[1]) & (kind == EVENT_ROW))
+            if np.any(np.diff(seq[here]) < 0):
+                here = here[np.argsort(seq[here], kind="stable")]
+            newest = np.maximum.accumulate(np.concatenate(([self.latest.get(place, NEVER)], ts[here])))
+            late[here] = (newest[:-1] != NEVER) & (ts[here] < newest[:-1] - self.lateness)
+            self.latest[place], self.heard[place] = int(newest[-1]), now
+        return late
+
+    def _begin(self, now: int) -> None:
+        self.now = now
+        for place in self.latest:
+            self.heard.setdefault(place, now)  # nobody is silent before there was a batch
 
     @property
     def watermark(self) -> int | None:

@@ -17,17 +17,19 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kaicep.hosts.spark.clock import clocked, clocked_type
+from kaicep.hosts.spark.clock import EVENT_ROW
 from kaicep.hosts.spark.job import Opened
 from kaicep.hosts.spark.layout import layouts_of
 from kaicep.hosts.spark.order import InOneOrder
 from kaicep.hosts.spark.physical import Part, physical
+from kaicep.hosts.spark.prefilter import filtered
 from kaicep.hosts.spark.states import States
-from kaicep.hosts.spark.stream import BUCKETS, Bucket, Frames, Streamed, addressed, found_stream, target_of
+from kaicep.hosts.spark.stream import BUCKETS, Bucket, Frames, Streamed, found_stream, target_of
+from kaicep.hosts.spark.wire import EVENT
 from kaicep.plan.events import Match
 
 __all__ = ["Sink", "deliver"]
@@ -77,13 +79,14 @@ class _Held:
         self.query = query
         self.states = states
         self.sink = sink
-        self.part = _together(query)
+        part = _together(query)
         self.version = query.knowledge.version
-        (own,), self.layout = layouts_of([self.part], query.catalog)
-        self.target = target_of(query, self.part, own, 1)
+        (own,), self.layout = layouts_of([part], query.catalog)
+        self.target = target_of(query, part, own, 1)
         self.opened = Opened(query.program, query.catalog, query.knowledge, own)
         self.next: int | None = None
         self.bucket: Bucket | None = None
+        self.columns: list[Column] | None = None
 
     def take(self, rows: DataFrame, number: int) -> None:
         """One micro-batch: its matches to the sink, then its state to disk."""
@@ -91,19 +94,29 @@ class _Held:
             self.bucket = Bucket(self.target, self.states.read(number - 1), self.opened)
         bucket, self.bucket = self.bucket, None  # what fails half-way is not gone on with
         now = self.states.begun(number) if self.query.idle is not None else 0
-        self.sink(number, bucket.take(self._used(rows).toArrow().to_batches(), now))
+        self.sink(number, bucket.take(self._seen(rows).toArrow().to_batches(), now))
         self.states.save(number, bucket.saved())
         self.bucket, self.next = bucket, number + 1
 
-    def _used(self, rows: DataFrame) -> DataFrame:
-        """What the engine needs of a micro-batch, as the knowledge is now."""
-        if self.version != self.query.knowledge.version:
+    def _seen(self, rows: DataFrame) -> DataFrame:
+        """A micro-batch as the engine takes it: every event's place and time, and the values of those used.
+
+        Whether an event is late hangs on all events of its part, used or not. No plan that Spark would have
+        to make anew is worth its time here, so PATHs are the engine's: FILTER and WITHIN, as the knowledge is
+        now, say which values need not come.
+        """
+        if self.columns is None or self.version != self.query.knowledge.version:
             self.version = self.query.knowledge.version
-            self.part = _together(self.query)
-        streams = self.layout.streams
-        several = {name: rows.where(sf.col("_stream") == self.layout.place(name)) for name in streams}
-        frames = several if len(streams) > 1 else {streams[0]: rows}
-        some = addressed(self.query, frames, [self.part], [self.target], self.layout, 0)
-        used = reduce(DataFrame.unionByName, some)
-        everybody = {stream: self.target.numbers(0) for stream in self.target.streams}
-        return used.mapInArrow(clocked(everybody), clocked_type(used))
+            self.columns = self._columns()
+        return rows.select(*self.columns)
+
+    def _columns(self) -> list[Column]:
+        part, layout = _together(self.query), self.layout
+        tests = [
+            (sf.col("_stream") == layout.place(name)) & filtered(name, part, layout, self.query.catalog)
+            for name in layout.streams
+        ]
+        used = (sf.col("_kind") == EVENT_ROW) & reduce(lambda left, right: left | right, tests)
+        values = [name for name in layout.names() if name not in EVENT]
+        cells = [sf.when(used, sf.col(name)).alias(name) for name in values]
+        return [*(sf.col(name) for name in (*EVENT, "_kind")), *cells, used.alias("_used")]

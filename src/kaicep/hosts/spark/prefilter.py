@@ -37,7 +37,7 @@ from kaicep.plan.nodes import (
 from kaicep.plan.terms import Iri
 from kaicep.plan.types import Type
 
-__all__ = ["candidates"]
+__all__ = ["candidates", "filtered"]
 
 _MOST_EPOCHS = 32
 _NOT_IN_IRI = r'[\x00-\x20<>"{}|\\^`]'
@@ -66,13 +66,15 @@ def candidates(
     `tag` keeps apart what several parts need to tell.
     """
     tests = _Tests(stream, layout, catalog, knowledge, f"_k{tag}_")
-    wanted = [tests.query(query) for query in part.optimised]
+    wanted = tests.part(part)
     for number, known in enumerate(tests.known):
         rows = _joined(rows, f"{tests.tag}{number}", known)
-    needed = [each for each in wanted if each is not None]
-    if len(needed) < len(wanted):
-        return rows, sf.lit(True)
-    return rows, _any(needed)
+    return rows, wanted
+
+
+def filtered(stream: str, part: Part, layout: Layout, catalog: Catalog) -> Column:
+    """Whether a query of the part may use a row of a stream, as far as filters tell without any join."""
+    return _Tests(stream, layout, catalog).part(part)
 
 
 def _joined(rows: DataFrame, name: str, known: _Known) -> DataFrame:
@@ -90,13 +92,26 @@ def _any(tests: Iterable[Column]) -> Column:
 class _Tests:
     """Collects what to ask of the events of one stream."""
 
-    def __init__(self, stream: str, layout: Layout, catalog: Catalog, knowledge: Knowledge, tag: str) -> None:
+    def __init__(
+        self,
+        stream: str,
+        layout: Layout,
+        catalog: Catalog,
+        knowledge: Knowledge | None = None,
+        tag: str = "",
+    ) -> None:
         self.stream = stream
         self.tag = tag
         self.layout = layout
         self.catalog = catalog
         self.knowledge = knowledge
         self.known: list[_Known] = []
+
+    def part(self, part: Part) -> Column:
+        """Whether a query of a part may use an event."""
+        wanted = [self.query(query) for query in part.optimised]
+        needed = [each for each in wanted if each is not None]
+        return _any(needed) if len(needed) == len(wanted) else sf.lit(True)
 
     def query(self, plan: QueryPlan) -> Column | None:
         """Whether a query may use an event; None where it may use any."""
@@ -126,11 +141,11 @@ class _Tests:
 
     def semantic(self, condition: Semantic) -> Iterator[Column]:
         """Whether a relation may know an event, where that hangs on one thing that the event names."""
-        relation = condition.relation
-        if relation is None or len(self.knowledge.epochs) > _MOST_EPOCHS:
+        relation, knowledge = condition.relation, self.knowledge
+        if relation is None or knowledge is None or len(knowledge.epochs) > _MOST_EPOCHS:
             return
-        kept = kept_table(relation, condition.selected, self.knowledge)
-        tables = [kept.table(self.knowledge, epoch) for epoch in range(len(self.knowledge.epochs) + 1)]
+        kept = kept_table(relation, condition.selected, knowledge)
+        tables = [kept.table(knowledge, epoch) for epoch in range(len(knowledge.epochs) + 1)]
         places = tables[0].places
         if any(each.rows is None for each in tables) or len(places) != 1:
             return

@@ -50,7 +50,6 @@ __all__ = [
     "Bucket",
     "Frames",
     "Streamed",
-    "addressed",
     "found_stream",
     "match_stream",
     "target_of",
@@ -140,7 +139,7 @@ def found_stream(
     for owner, (query, frames, parts, layouts, whole) in enumerate(planned):
         own = [target_of(query, part, each, buckets) for part, each in zip(parts, layouts, strict=True)]
         whole = Layout(whole.streams, types, whole.attributes, whole.rdf, whole.first)
-        rows += addressed(query, frames(whole), parts, own, whole, len(targets))
+        rows += _addressed(query, frames(whole), parts, own, whole, len(targets))
         targets += own
         owners += [owner] * len(own)
     together = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), rows)
@@ -167,7 +166,7 @@ def target_of(query: Streamed, part: Part, layout: Layout, buckets: int) -> Targ
     return Target(job, count, query.lateness, waits, frozenset(read), kernel, named, mark, query.idle)
 
 
-def addressed(
+def _addressed(
     query: Streamed,
     frames: Mapping[str, DataFrame],
     parts: Sequence[Part],
@@ -297,13 +296,20 @@ class Bucket:
             self.engine.restore(saved)
 
     def take(self, batches: Sequence[pa.RecordBatch], now: int = 0) -> list[Match]:
-        """The matches that the rows of one micro-batch settle; `now` is its time in milliseconds."""
+        """The matches that the rows of one micro-batch settle; `now` is its time in milliseconds.
+
+        The rows are those that `clocked` sends to a bucket, or, with `_used`, all of a micro-batch.
+        """
         rows = [each for each in batches if each.num_rows]
         found: list[Match] = []
         if rows:
             (batch,) = pa.Table.from_batches(rows).combine_chunks().to_batches()
             kinds = batch.column("_kind").to_numpy(zero_copy_only=False)
-            used = (kinds == EVENT_ROW) & ~self.clock.late(batch, now)
+            if "_used" in batch.schema.names:
+                used = batch.column("_used").to_numpy(zero_copy_only=False)
+                used = used & ~self.clock.late_of_all(batch, now)
+            else:
+                used = (kinds == EVENT_ROW) & ~self.clock.late(batch, now)
             found += push(self.engine, batch.filter(pa.array(used)), self.opened.layout)
             self.ended = bool((kinds == END).any())
         else:
