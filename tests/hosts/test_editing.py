@@ -119,31 +119,79 @@ def test_a_compiled_query_that_would_hold_something_else_begins_anew(
     assert running.size == 0
 
 
+P = "@prefix : <urn:kaicep:> . "
+ANNOTATION = {
+    "stream": "s",
+    "class": ":Report",
+    "prefixes": {"": "urn:kaicep:"},
+    "attributes": {"x": ":level"},
+    "entities": {"k": {"property": ":from", "iri": ":{value}"}},
+}
+IN_LAB = " PATH {{?{0} :from ?f . ?f :in :lab}}"
+
+
+def knowing(text: str, knowledge: Knowledge, kernel: str = "interpreted") -> Engine:
+    return engine(text, knowledge=knowledge, annotations=[ANNOTATION], settings=Settings(kernel=kernel))
+
+
 @pytest.mark.parametrize("kernel", ["interpreted", "compiled"])
 def test_a_query_that_asks_the_knowledge_from_now_on_shows_its_version(kernel: str) -> None:
-    prefix = "@prefix : <urn:kaicep:> . "
-    knowledge = Knowledge.parse(prefix + ":p :in :lab .")
-    annotation = {
-        "stream": "s",
-        "class": ":Report",
-        "prefixes": {"": "urn:kaicep:"},
-        "entities": {"k": {"property": ":from", "iri": ":{value}"}},
-    }
+    knowledge = Knowledge.parse(P + ":p :in :lab .")
     before = PAIR.format(1, "9s")
-    after = before + " PATH {?b :from ?f . ?f :in :lab}"
-    edited, always = (
-        engine(text, knowledge=knowledge, annotations=[annotation], settings=Settings(kernel=kernel))
-        for text in (before, after)
-    )
+    after = before + IN_LAB.format("b")
+    edited, always = (knowing(text, knowledge, kernel) for text in (before, after))
     for running in (edited, always):
         running.push([event(0, 0, "p", 2), event(1, 1, "q", 2)])
-    like = engine(after, knowledge=knowledge, annotations=[annotation])
-    assert edited.edit(like._queries["q0"].plan) is None
-    knowledge.update(add=prefix + ":q :in :lab .")
+    assert edited.edit(knowing(after, knowledge)._queries["q0"].plan) is None
+    knowledge.update(add=P + ":q :in :lab .")
     later = [event(2, 2, "p", 2), event(3, 3, "q", 2)]
     found, wanted = ([each.to_dict() for each in running.push(later)] for running in (edited, always))
     assert found == wanted
     assert [each["knowledge"] for each in found] == [1, 1]
+
+
+NARROWER = PAIR.format(1, "9s") + IN_LAB.format("a"), PAIR.format(1, "4s") + IN_LAB.format("a")
+OTHER_COLUMNS = NARROWER[0], NARROWER[0].replace("?a.x, ", "")
+ABOVE = PAIR.format(1, "9s") + " PATH {?a :level ?l . :limit :value ?v . FILTER (?l >= ?v)}"
+ABOVE_LIMIT = ABOVE, ABOVE.replace("?a.x, ", "")  # the limit becomes a constant of the plan
+KNOWN = P + ":p :in :lab . :z :in :lab . :limit :value 2 ."
+
+
+@pytest.mark.parametrize(
+    ("texts", "kernel"),
+    [(NARROWER, "compiled"), (OTHER_COLUMNS, "interpreted"), (ABOVE_LIMIT, "interpreted")],
+)
+@pytest.mark.parametrize("seen", [False, True])
+def test_events_that_were_judged_keep_their_verdict(texts: tuple[str, str], kernel: str, seen: bool) -> None:
+    knowledge = Knowledge.parse(KNOWN)
+    edited, always = (knowing(text, knowledge, kernel) for text in texts)
+    for running in (edited, always):
+        running.push([event(0, 0, "p", 2)])
+    knowledge.update(remove=P + ":p :in :lab . :limit :value 2 .", add=P + ":limit :value 3 .")
+    for running in (edited, always) if seen else ():
+        running.push([event(1, 1, "q", 2)])
+    assert edited.edit(knowing(texts[1], knowledge)._queries["q0"].plan) is None
+    found, wanted = (
+        [each.to_dict() for each in running.push([event(2, 2, "p", 2)])] for running in (edited, always)
+    )
+    assert found == wanted
+    assert len(found) == 1
+
+
+HAVING = (
+    MEAN.format(1, "9s") + IN_LAB.format("e"),
+    MEAN.format(1, "9s") + IN_LAB.format("e") + " HAVING (COUNT(?e) > 1)",
+)
+
+
+@pytest.mark.parametrize("texts", [NARROWER, HAVING, (PAIR.format(1, "9s"), NARROWER[0])])
+def test_events_that_would_be_judged_anew_are_not_gone_on_with(texts: tuple[str, str]) -> None:
+    knowledge = Knowledge.parse(KNOWN)
+    running = knowing(texts[0], knowledge)
+    running.push([event(0, 0, "p", 2)])
+    knowledge.update(remove=P + ":p :in :lab .")
+    reason = running.edit(knowing(texts[1], knowledge)._queries["q0"].plan)
+    assert "knowledge that has changed" in (reason or "")
 
 
 def test_the_others_are_untouched() -> None:

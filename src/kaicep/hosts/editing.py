@@ -13,13 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kaicep.hosts.held import why_not_enough
 from kaicep.kernel.chains import chain_parts
-from kaicep.kernel.codec import decode, read_event
-from kaicep.kernel.operator import Operator
-from kaicep.kernel.pattern import PatternOperator
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.chi import Absent, Place, SpanWindow
-from kaicep.plan.events import Event
+from kaicep.plan.chi import Place, SpanWindow
 from kaicep.plan.expressions import Call, Const, Expr, variables_of
 from kaicep.plan.nodes import (
     Node,
@@ -29,25 +26,26 @@ from kaicep.plan.nodes import (
     WindowAggregate,
 )
 
-__all__ = ["asks_as_before", "held_events", "why_anew", "why_anew_compiled"]
+__all__ = ["asks_as_before", "why_anew", "why_anew_compiled"]
 
 
-def why_anew(old: QueryPlan, new: QueryPlan) -> str | None:
+def why_anew(old: QueryPlan, new: QueryPlan, judged_anew: bool) -> str | None:
     """Why an edited query cannot go on with what the old one holds; None where it can.
 
-    Both plans are optimised.
+    Both plans are optimised. `judged_anew`: the new one has a PATH, and the knowledge is not what it was when
+    the old one began.
     """
     if not isinstance(old.root, Project) or not isinstance(new.root, Project):
         return "it is EP-SPARQL"
     before, after = old.root.input, new.root.input
     if isinstance(before, Pattern) and isinstance(after, Pattern):
-        return _pattern(before, after)
+        return _pattern(before, after, judged_anew)
     if isinstance(before, WindowAggregate) and isinstance(after, WindowAggregate):
-        return _window(before, after)
+        return _window(before, after, judged_anew)
     return "it was a pattern and is a window now, or the other way round"
 
 
-def _pattern(old: Pattern, new: Pattern) -> str | None:
+def _pattern(old: Pattern, new: Pattern, judged_anew: bool) -> str | None:
     same = (
         (old.sequence == new.sequence, "its SEQ is another"),
         (old.streams == new.streams, "it reads other streams"),
@@ -60,12 +58,9 @@ def _pattern(old: Pattern, new: Pattern) -> str | None:
             return reason
     if asks_as_before(old, new):
         return None
-    if old.match != "any":
-        return f"under MATCH {old.match} other conditions choose other events from the beginning"
-    if old.skip != "none":
-        return "with AFTER MATCH other conditions rule out other matches from the beginning"
-    if any(isinstance(each, Absent) for each in old.sequence):
-        return "what an absence has ruled out may not be ruled out any more"
+    missing = why_not_enough(old, judged_anew)
+    if missing is not None:
+        return missing
     if not _imply(new.conditions, old.conditions):
         return "a condition that held is gone or asks for less"
     if not all(any(_inside(window, each) for window in new.windows) for each in old.windows):
@@ -77,7 +72,7 @@ def _pattern(old: Pattern, new: Pattern) -> str | None:
 
 def why_anew_compiled(old: QueryPlan, new: QueryPlan, catalog: Catalog) -> str | None:
     """Why an edited query that runs compiled cannot go on with what the old one holds; None where it can."""
-    reason = why_anew(old, new)
+    reason = why_anew(old, new, judged_anew=False)  # what it holds goes over as it was judged
     if reason is not None:
         return reason
     assert isinstance(old.root, Project)
@@ -124,15 +119,7 @@ def asks_as_before(old: Node, new: Node) -> bool:
     )
 
 
-def held_events(operator: Operator, streams: Sequence[str]) -> list[Event]:
-    """The events that an interpreted operator holds, in the order of the query."""
-    kind = "pattern" if isinstance(operator, PatternOperator) else "window"
-    found = [read_event(row) for row in decode(kind, operator.snapshot())["events"]]
-    places = {name: index for index, name in enumerate(streams)}
-    return sorted(found, key=lambda each: (each.ts, places[each.stream], each.order_within()))
-
-
-def _window(old: WindowAggregate, new: WindowAggregate) -> str | None:
+def _window(old: WindowAggregate, new: WindowAggregate, judged_anew: bool) -> str | None:
     if (old.streams, old.partition, old.group_by) != (new.streams, new.partition, new.group_by):
         return "its streams, its PARTITION BY or its GROUP BY are others"
     if old.semantics != new.semantics:
@@ -140,6 +127,9 @@ def _window(old: WindowAggregate, new: WindowAggregate) -> str | None:
     before, after = old.window, new.window
     if before.kind != after.kind or before.variable != after.variable:
         return "its WINDOW is of another kind"
+    missing = why_not_enough(old, judged_anew)
+    if missing is not None:
+        return missing
     if old.input == new.input and before == after:
         return None
     if before.width is None or after.width is None:

@@ -1,8 +1,8 @@
 """Queries that are compiled while they run, once so many events have come that it pays.
 
 Nobody waits for the compiler: it works beside the engine, on a shape without any data. When it is done, the
-compiled operator is given the events that the interpreted one holds, and takes over between two batches; what
-it finds among them is known already.
+compiled operator is given the events that the interpreted one holds (`held`), and takes over between two
+batches. Where they are not all that it has to know, it waits until nothing is held.
 """
 
 from __future__ import annotations
@@ -14,26 +14,12 @@ from collections.abc import Sequence
 from kaicep.hosts.columnar import asks_the_knowledge, attribute_types, compiled_operator, why_interpreted
 from kaicep.kernel.operator import Limits, Nobody
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.chi import Absent
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Pattern, Project, QueryPlan, WindowAggregate
 
-__all__ = ["Growth", "may_move"]
+__all__ = ["Growth"]
 
 _log = logging.getLogger("kaicep")
-
-
-def may_move(plan: QueryPlan) -> bool:
-    """Whether the events that an interpreted operator holds are all that a compiled one has to know.
-
-    Under `next` and `strict`, with skipping or an absence, what was there before has a say as well: such a
-    query can move only while it holds nothing.
-    """
-    source = plan.root.input if isinstance(plan.root, Project) else None
-    if not isinstance(source, Pattern):
-        return isinstance(source, WindowAggregate)
-    absent = any(isinstance(each, Absent) for each in source.sequence)
-    return source.match == "any" and source.skip == "none" and not absent
 
 
 class Growth:

@@ -19,7 +19,8 @@ from kaicep.hosts.columnar import (
     together,
     why_interpreted,
 )
-from kaicep.hosts.editing import asks_as_before, held_events, why_anew, why_anew_compiled
+from kaicep.hosts.editing import asks_as_before, why_anew, why_anew_compiled
+from kaicep.hosts.held import held_events, why_not_enough
 from kaicep.kernel.codec import decode_with, encode_with
 from kaicep.kernel.epsparql import EpOperator
 from kaicep.kernel.operator import Found, Limits, Operator, Semantics, Windowed
@@ -82,6 +83,7 @@ class _Query:
         self.operator: Operator
         self.projection: Projection
         self.version = 0
+        self.since = 0  # the version of the knowledge that judged the first of its events
         self.versioned = asks_the_knowledge(plan)
         self.names = (plan.name,)
         self.text = plan.text
@@ -172,7 +174,6 @@ class Engine:
         self._version = -1
         self._seen = 0
         self._growth: Growth | None = None
-        self._first_version = knowledge.version
         self._parts = Parts(lateness)
         self._relations = Relations(catalog, knowledge, unknown, self.settings.paths)
         self._unknown = unknown
@@ -272,7 +273,7 @@ class Engine:
             self._edit_compiled(old, plan)
             return None
         made = _Query(plan, old.sorter)
-        made.version = old.version
+        made.version, made.since = old.version, old.since
         made.optimized, _ = optimize(plan, self.catalog, self.knowledge, self.settings.rules)
         made.projection = Projection(made.optimized, made.versioned)
         made.operator = self._operator(made.optimized)
@@ -283,15 +284,17 @@ class Engine:
 
     def why_anew(self, plan: QueryPlan, catalog: Catalog | None = None) -> str | None:
         """Why a query would begin anew if this replaced the one of its name; None where it would go on."""
+        self._renew()  # so that both plans are of the knowledge of now
         old = self._queries.get(plan.name)
         if old is None:
             raise Mistake(Diagnostic(f"no query named {plan.name} is registered"))
         catalog = catalog or self.catalog
         optimized, _ = optimize(plan, catalog, self.knowledge, self.settings.rules)
         if not isinstance(old, CompiledQuery):
-            return (
-                "it is compiled now" if self._is_to_compile(optimized) else why_anew(old.optimized, optimized)
-            )
+            if self._is_to_compile(optimized):
+                return "it is compiled now"
+            judged_anew = asks_the_knowledge(plan) and self.knowledge.version != old.since
+            return why_anew(old.optimized, optimized, judged_anew)
         if len(old.names) > 1:
             return "it is found in one pass with others that are like it"
         # Not whether it is to be: it may have been compiled while it ran.
@@ -358,7 +361,7 @@ class Engine:
         if streams not in shared:
             shared[streams] = self._sorter(streams)
         query = _Query(plan, shared[streams])
-        query.version = self.knowledge.version
+        query.version = query.since = self.knowledge.version
         query.optimized = optimized
         query.operator = self._twin(query) or self._operator(query.optimized)
         query.operator.version = query.version
@@ -664,7 +667,7 @@ class Engine:
         small = [each for each in self._steps if isinstance(each, _Query)]
         if not small:
             return
-        from kaicep.hosts.growing import Growth, may_move
+        from kaicep.hosts.growing import Growth
 
         plans = [each.optimized for each in small]
         if self._growth is None or self._growth.is_over(plans):
@@ -673,8 +676,10 @@ class Engine:
         for query in small:
             if not self._growth.is_ready(query.optimized):
                 continue
-            judged_anew = query.versioned and query.version != self._first_version
-            if query.operator.size == 0 or (may_move(query.optimized) and not judged_anew):
+            judged_anew = query.versioned and query.version != query.since
+            assert isinstance(query.optimized.root, Project)
+            reason = why_not_enough(query.optimized.root.input, judged_anew)
+            if reason is None or query.operator.size == 0:
                 self._move(query, moved)
 
     def _move(self, query: _Query, moved: dict[int, ColumnSorter]) -> None:
