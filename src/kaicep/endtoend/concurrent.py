@@ -103,9 +103,8 @@ class Concurrent(Joined):
         if not self._over:
             return "its matches across the cut are still being found"
         (plan,) = history.program.queries
-        reason = self.engine.why_anew(plan, history.catalog)
+        reason = self.engine.go_on_as(plan, history.catalog)
         if reason is None:
-            self.engine.edit(plan, history.catalog)
             self.history = history
         return reason
 

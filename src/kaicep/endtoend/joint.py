@@ -301,9 +301,8 @@ class HandOff(Joined):
     def edited(self, history: History) -> str | None:
         """Another text of the query; None where it goes on with what it holds, else why it does not."""
         (plan,) = history.program.queries
-        reason = self.engine.why_anew(plan, history.catalog)
+        reason = self.engine.go_on_as(plan, history.catalog)
         if reason is None:
-            self.engine.edit(plan, history.catalog)
             self.history = history
         return reason
 

@@ -188,8 +188,8 @@ class Engine:
             if plan.language == "EP-SPARQL":
                 self._add_triples(program)
                 continue
-            optimized, _ = optimize(plan, catalog, knowledge, self.settings.rules)
-            if self._is_to_compile(optimized):
+            optimized = self._optimized(plan, catalog)
+            if self._is_to_compile(optimized, catalog):
                 compiled.append((plan, optimized))
             else:
                 # It may read what those before it derive.
@@ -207,13 +207,18 @@ class Engine:
         """
         if plan.name in self.queries:
             raise Mistake(Diagnostic(f"a query named {plan.name} is registered already"))
+        self._learn(catalog)
+        self._begin(plan, self._optimized(plan, self.catalog))
+
+    def _learn(self, catalog: Catalog | None) -> None:
         if catalog is not None:
             self.catalog = self._relations.catalog = self._relations.runtime.catalog = catalog
-        self._register(plan)
 
-    def _register(self, plan: QueryPlan) -> None:
-        optimized, _ = optimize(plan, self.catalog, self.knowledge, self.settings.rules)
-        if self._is_to_compile(optimized):
+    def _optimized(self, plan: QueryPlan, catalog: Catalog) -> QueryPlan:
+        return optimize(plan, catalog, self.knowledge, self.settings.rules)[0]
+
+    def _begin(self, plan: QueryPlan, optimized: QueryPlan) -> None:
+        if self._is_to_compile(optimized, self.catalog):
             self._add_compiled([(plan, optimized)], {})
         else:
             self._add(self._interpreted(plan, optimized, {}))
@@ -261,37 +266,40 @@ class Engine:
         It goes on with what the old one holds where that gives the same matches as if it had been there
         before. Returns None then, and else why it begins anew.
         """
-        reason = self.why_anew(plan, catalog)
-        if catalog is not None:
-            self.catalog = self._relations.catalog = self._relations.runtime.catalog = catalog
+        optimized = self._optimized(plan, catalog or self.catalog)
+        reason = self._go_on_as(plan, optimized, catalog)
         if reason is not None:
             self._dismiss(plan.name)
-            self._register(plan)
-            return reason
-        old = self._queries[plan.name]
-        if isinstance(old, CompiledQuery):
-            self._edit_compiled(old, plan)
-            return None
-        made = _Query(plan, old.sorter)
-        made.version, made.since = old.version, old.since
-        made.optimized, _ = optimize(plan, self.catalog, self.knowledge, self.settings.rules)
-        made.projection = Projection(made.optimized, made.versioned)
-        made.operator = self._operator(made.optimized)
-        made.operator.version = old.version
-        self._hand_over(old, made)
-        self._steps[self._steps.index(old)] = self._queries[plan.name] = made
-        return None
+            self._learn(catalog)
+            self._begin(plan, optimized)
+        return reason
 
-    def why_anew(self, plan: QueryPlan, catalog: Catalog | None = None) -> str | None:
-        """Why a query would begin anew if this replaced the one of its name; None where it would go on."""
+    def go_on_as(self, plan: QueryPlan, catalog: Catalog | None = None) -> str | None:
+        """Edits a query only where it can go on with what it holds; else says why not, and does nothing."""
+        return self._go_on_as(plan, self._optimized(plan, catalog or self.catalog), catalog)
+
+    def _go_on_as(self, plan: QueryPlan, optimized: QueryPlan, catalog: Catalog | None) -> str | None:
         self._renew()  # so that both plans are of the knowledge of now
         old = self._queries.get(plan.name)
         if old is None:
             raise Mistake(Diagnostic(f"no query named {plan.name} is registered"))
-        catalog = catalog or self.catalog
-        optimized, _ = optimize(plan, catalog, self.knowledge, self.settings.rules)
+        reason = self._why_anew(old, plan, optimized, catalog or self.catalog)
+        if reason is None:
+            self._learn(catalog)
+            made = (
+                self._edited_compiled(old, plan, optimized)
+                if isinstance(old, CompiledQuery)
+                else self._edited(old, plan, optimized)
+            )
+            self._steps[self._steps.index(old)] = self._queries[plan.name] = made
+            self._lane = None
+        return reason
+
+    def _why_anew(
+        self, old: _Query | CompiledQuery, plan: QueryPlan, optimized: QueryPlan, catalog: Catalog
+    ) -> str | None:
         if not isinstance(old, CompiledQuery):
-            if self._is_to_compile(optimized):
+            if self._is_to_compile(optimized, catalog):
                 return "it is compiled now"
             judged_anew = asks_the_knowledge(plan) and self.knowledge.version != old.since
             return why_anew(old.optimized, optimized, judged_anew)
@@ -303,25 +311,29 @@ class Engine:
             return f"it was compiled, and cannot be any more: {obstacle}"
         return why_anew_compiled(old.optimized[0], optimized, catalog)
 
-    def _edit_compiled(self, old: CompiledQuery, plan: QueryPlan) -> None:
-        optimized, _ = optimize(plan, self.catalog, self.knowledge, self.settings.rules)
+    def _edited(self, old: _Query, plan: QueryPlan, optimized: QueryPlan) -> _Query:
+        """The new query, with what the old one holds; what is found in that was found before."""
+        made = _Query(plan, old.sorter)
+        made.version, made.since = old.version, old.since
+        made.optimized = optimized
+        made.projection = Projection(optimized, made.versioned)
+        made.operator = self._operator(optimized)
+        made.operator.version = old.version
+        assert isinstance(old.optimized.root, Project)
+        assert isinstance(optimized.root, Project)
+        if asks_as_before(old.optimized.root.input, optimized.root.input):
+            made.operator.restore(old.operator.snapshot())
+        else:
+            made.operator.feed(held_events(old.operator, old.sorter.streams))
+            made.operator.advance(old.sorter.watermark)
+        return made
+
+    def _edited_compiled(self, old: CompiledQuery, plan: QueryPlan, optimized: QueryPlan) -> CompiledQuery:
         versioned = asks_the_knowledge(plan)
         operator = self._compiled_operator([optimized], versioned)
         operator.restore(old.operator.snapshot())
-        made = CompiledQuery([plan], [optimized], operator, old.sorter, old.version, versioned)
         old.sorter.attributes.update(attribute_types(operator, optimized, self.catalog))
-        self._steps[self._steps.index(old)] = self._queries[plan.name] = made
-        self._lane = None
-
-    def _hand_over(self, old: _Query, new: _Query) -> None:
-        """Gives the new operator what the old one holds; what it finds in that was found before."""
-        assert isinstance(old.optimized.root, Project)
-        assert isinstance(new.optimized.root, Project)
-        if asks_as_before(old.optimized.root.input, new.optimized.root.input):
-            new.operator.restore(old.operator.snapshot())
-        else:
-            new.operator.feed(held_events(old.operator, old.sorter.streams))
-            new.operator.advance(old.sorter.watermark)
+        return CompiledQuery([plan], [optimized], operator, old.sorter, old.version, versioned)
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -368,11 +380,11 @@ class Engine:
         query.projection = Projection(query.optimized, query.versioned)
         return query
 
-    def _is_to_compile(self, plan: QueryPlan) -> bool:
+    def _is_to_compile(self, plan: QueryPlan, catalog: Catalog) -> bool:
         wanted = self.settings.kernel
         if wanted == "auto":
             wanted = "compiled" if (self.settings.events or 0) >= MANY else "interpreted"
-        return wanted == "compiled" and why_interpreted(plan, self.catalog) is None
+        return wanted == "compiled" and why_interpreted(plan, catalog) is None
 
     def _add_compiled(
         self, plans: Sequence[tuple[QueryPlan, QueryPlan]], columns: dict[tuple[str, ...], ColumnSorter]
@@ -784,7 +796,7 @@ class Engine:
                 self._renew_compiled(query)
                 continue
             query.version = version
-            plan, _ = optimize(query.plan, self.catalog, self.knowledge, self.settings.rules)
+            plan = self._optimized(query.plan, self.catalog)
             if plan.root != query.optimized.root:
                 old = query.operator
                 key = id(old), subplan(plan)  # what was shared stays shared, if it is still the same
@@ -799,10 +811,7 @@ class Engine:
     def _renew_compiled(self, query: CompiledQuery) -> None:
         """A new operator with the old state: what it knows by the codes of strings is asked anew."""
         query.version = self.knowledge.version
-        rules = self.settings.rules
-        query.optimized = tuple(
-            optimize(each, self.catalog, self.knowledge, rules)[0] for each in query.plans
-        )
+        query.optimized = tuple(self._optimized(each, self.catalog) for each in query.plans)
         state = query.operator.snapshot()
         query.operator = self._compiled_operator(query.optimized, query.versioned)
         query.operator.restore(state)
