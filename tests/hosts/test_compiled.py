@@ -12,7 +12,7 @@ from tests.hosts.random_runs import Drawn, events
 from tests.hosts.test_against_reference import interleaved, judged
 
 from kaicep.api import Run
-from kaicep.hosts import inprocess
+from kaicep.hosts import replacing
 from kaicep.hosts.columnar import CompiledQuery
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.plan.events import Event, Match
@@ -136,7 +136,7 @@ def test_many_queries_of_one_shape_are_found_in_one_pass_and_come_and_go() -> No
 
 
 def test_keys_that_come_once_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inprocess, "_FEW_STRINGS", 500)
+    monkeypatch.setattr(replacing, "_FEW_STRINGS", 500)
     some = tuple(
         Event("s", 0, seq, seq * 100_000, {"x": 1, "y": float(seq), "k": f"once{seq // 2}"})
         for seq in range(4_000)

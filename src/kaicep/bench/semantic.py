@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from kaicep.bench.campus import QUERY1, QUERY5, prepared, reports, turtle
 from kaicep.bench.table import Cell, Report, Table
 from kaicep.errors import Failure
-from kaicep.hosts.inprocess import operator_of
+from kaicep.hosts.interpreted import operator_of
 from kaicep.kernel.chains import Chain, chain_of
 from kaicep.kernel.operator import Limits
 from kaicep.kernel.project import Projection
