@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-from tests.hosts.letters import engine, event
+from tests.hosts.letters import S, engine, event
 
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.knowledge.store import Knowledge
@@ -71,6 +71,21 @@ def test_what_asks_for_less_begins_anew_and_says_why(before: str, after: str, re
     later = [event(seq, 100 + seq, "p", 3 + seq) for seq in range(5, 10)]
     fresh = engine(after)
     assert answers(running.push(later)) == answers(fresh.push(later))
+
+
+@pytest.mark.parametrize("kernel", ["interpreted", "compiled"])
+def test_a_query_may_be_edited_only_if_it_can_go_on(kernel: str) -> None:
+    text, wider, narrower = (PAIR.format(1, width) for width in ("4s", "9s", "2s"))
+    edited, untouched = (engine(text, settings=Settings(kernel=kernel)) for _ in range(2))
+    for running in (edited, untouched):
+        running.push([event(seq, seq, "p", 3) for seq in range(5)])
+    assert "wider" in (edited.go_on_as(plan_of(wider)) or "")
+    later = [event(seq, seq, "p", 3) for seq in range(5, 7)]
+    assert [each.to_json() for each in edited.push(later)] == [
+        each.to_json() for each in untouched.push(later)
+    ]
+    assert edited.go_on_as(plan_of(narrower)) is None
+    assert {each.start for each in edited.push([event(7, 7, "p", 3)])} == {5 * S, 6 * S}
 
 
 COMPILED = Settings(kernel="compiled")
