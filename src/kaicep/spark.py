@@ -179,11 +179,11 @@ def kafka(
 
 
 def ingest(
-    records: DataFrame,
+    records: DataFrame | str | Path,
     archive: str | Path,
     stream: str,
     *,
-    topic: str,
+    topic: str | None = None,
     checkpoint: str | Path,
     annotations: Sequence[str | Path] = (),
     lateness: str | int | None = None,
@@ -191,24 +191,35 @@ def ingest(
 ) -> StreamingQuery:
     """Starts a job that appends a stream of records to an archive, each once, and returns Spark's handle.
 
-    `records` is what `kafka(..., streaming=True)` gives: JSON objects in `value`. Records that cannot be read
-    go to the archive's dead letters, late ones are marked. What the archive holds already does not come in
-    again; a checkpoint that does not go with it is refused. `trigger` is as in Spark.
+    `records` is a folder of files (or one file), which are taken in as they come and grow; or what
+    `kafka(..., streaming=True)` gives, JSON objects in `value`, and `topic` says of what. Records that cannot
+    be read go to the archive's dead letters, late ones are marked. What the archive holds already does not
+    come in again; a checkpoint that does not go with it is refused. `trigger` is as in Spark.
     """
     from kaicep.archive.archive import Archive
     from kaicep.connectors.shape import Form
     from kaicep.connectors.sources.kafka import KafkaOptions
-    from kaicep.endtoend.spark_following import follow
+    from kaicep.endtoend.spark_following import follow, follow_files
     from kaicep.knowledge.annotation import load_annotations
 
-    if not records.isStreaming:
-        hint = "kaicep.spark.kafka(..., streaming=True); `kaicep ingest --host spark` is for what is there"
-        raise Mistake(Diagnostic("the records are no stream", hint=hint))
     known = {each.stream: each for path in annotations for each in load_annotations(Path(path))}
     said = known.get(stream)
     form = Form(stream, said.time, dict(said.types), True) if said else Form(stream)
-    target, allowed = Archive(Path(archive)), _duration(lateness)
-    return follow(records, target, form, KafkaOptions("", topic), Path(checkpoint), allowed, trigger)
+    # Absolute, since workers may have been started in another folder than this process is in by now.
+    target, allowed = Archive(Path(archive).absolute()), _duration(lateness)
+    saved = Path(checkpoint).absolute()
+    if isinstance(records, (str, Path)):
+        from kaicep.connectors.files_spark import grown_files
+        from kaicep.hosts.spark.session import own_session
+
+        path = Path(records).absolute()
+        return follow_files(grown_files(own_session(), path), target, form, path, saved, allowed, trigger)
+    if not records.isStreaming:
+        hint = "kaicep.spark.kafka(..., streaming=True); `kaicep ingest --host spark` is for what is there"
+        raise Mistake(Diagnostic("the records are no stream", hint=hint))
+    if topic is None:
+        raise Mistake(Diagnostic("the topic of the records is not given", hint="topic=..."))
+    return follow(records, target, form, KafkaOptions("", topic), saved, allowed, trigger)
 
 
 def _is_endless(given: Mapping[str, DataFrame]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.killed_driver import LATENESS, SCHEMA, query
+from tests.spark.killed_driver import FORM, LATENESS, SCHEMA, query
 from tests.spark.test_ingest import contents, lines
 
 import kaicep as kai
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parent.parent.parent
 
 
-STEPS = {"ingest": "A/*/_delta_log/*.json", "deliver": "matches/*.jsonl"}
+STEPS = {"ingest": "A/*/_delta_log/*.json", "follow": "A/*/_delta_log/*.json", "deliver": "matches/*.jsonl"}
 """What a driver leaves behind with every step."""
 
 
@@ -78,6 +79,27 @@ def check_ingest(folder: Path, kills: int, rows: int) -> None:
     assert contents(folder / "A") == contents(folder / "P")
 
 
+def check_follow(folder: Path, kills: int, files: int) -> None:
+    """Files come and one grows between the kills; now and then the checkpoint is lost as well."""
+    source = folder / "meter"
+    source.mkdir()
+    made = lines(files * 100)
+    (source / "growing.jsonl").write_text("\n".join(made[:50]) + "\n" + made[50][:5])
+    for number in range(files):
+        (source / f"{number:04}.jsonl").write_text("\n".join(made[number * 100 : number * 100 + 100]) + "\n")
+    draw = random.Random(kills)
+    for number in range(kills):
+        assert not run("follow", folder, draw), "it was done before it could be killed"
+        (source / f"more{number:04}.jsonl").write_text("\n".join(lines(100, number)) + "\n")
+        if number % 3 == 2:
+            shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+    (source / "growing.jsonl").write_text("\n".join(made[:200]) + "\n")
+    assert run("follow", folder)
+    inprocess.ingest(Archive(folder / "P"), FORM, source, LATENESS)
+    assert contents(folder / "A") == contents(folder / "P")
+    assert len(contents(folder / "A")[2]) == 1 + files + kills
+
+
 def check_deliver(spark: Any, folder: Path, kills: int, files: int) -> None:
     draw = random.Random(5)
     rows = [(at, at // 2 - draw.choice((0, 0, 1)), at, f"k{at % 3}") for at in range(files * 10)]
@@ -114,6 +136,11 @@ def test_ingest_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_job_over_files_killed(tmp_path: Path) -> None:
+    check_follow(tmp_path, 1, 5)
+
+
+@pytest.mark.slow
 def test_a_stream_of_matches_killed(spark: Any, tmp_path: Path) -> None:
     check_deliver(spark, tmp_path, 1, 15)
 
@@ -121,6 +148,11 @@ def test_a_stream_of_matches_killed(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.night
 def test_ingest_killed_fifty_times(tmp_path: Path) -> None:
     check_ingest(tmp_path, 50, 20_000)
+
+
+@pytest.mark.night
+def test_a_job_over_files_killed_thirty_times(tmp_path: Path) -> None:
+    check_follow(tmp_path, 30, 200)
 
 
 @pytest.mark.night

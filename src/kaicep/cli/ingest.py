@@ -124,22 +124,16 @@ def _ingested(
     from kaicep.archive.archive import Archive
     from kaicep.connectors.files import files_of
     from kaicep.connectors.records import watching
-    from kaicep.endtoend.ingest import Ingested
 
     paths = [(name, each) for name, each in streams if isinstance(each, Path)]
     if not follow:
         total = sum(file.stat().st_size for name, path in paths for file in files_of(name, path))
     forms = _forms([name for name, _ in streams], annotations)
-    append = _appender(host, Archive(archive), lateness, follow)
-    done = {name: Ingested(name) for name, _ in streams}
+    speaking = _Speaking(follow)
     if follow:
-        try:
-            while True:
-                for name, origin in streams:
-                    done[name] = _added(done[name], append(forms[name], origin))
-                time.sleep(_EVERY)
-        except KeyboardInterrupt:
-            return list(done.values())
+        given = [(forms[name], origin) for name, origin in streams]
+        return _followed(host, Archive(archive), given, lateness, speaking)
+    append = _appender(host, Archive(archive), lateness, speaking)
     read: dict[Path, int] = {}
     with progress("ingesting", total or None) as advance:
 
@@ -151,6 +145,39 @@ def _ingested(
             return [append(forms[name], origin) for name, origin in streams]
 
 
+def _followed(
+    host: str,
+    archive: Archive,
+    streams: Sequence[tuple[Form, Origin]],
+    lateness: int | None,
+    speaking: _Speaking,
+) -> list[Ingested]:
+    """Goes on until it is interrupted; then, what came in."""
+    from kaicep.endtoend.ingest import Ingested
+
+    done = {form.stream: Ingested(form.stream) for form, _ in streams}
+
+    def told(now: Ingested) -> None:
+        done[now.stream] = now
+        speaking.batch(now)
+
+    try:
+        if host == "spark":
+            from kaicep.endtoend.spark_following import follow_all
+            from kaicep.hosts.spark.session import own_session
+
+            follow_all(own_session(), archive, streams, lateness, told)
+        else:
+            append = _appender(host, archive, lateness, speaking, growing=True)
+            while True:
+                for form, origin in streams:
+                    done[form.stream] = _added(done[form.stream], append(form, origin))
+                time.sleep(_EVERY)
+    except KeyboardInterrupt:
+        pass
+    return list(done.values())
+
+
 def _added(before: Ingested, new: Ingested) -> Ingested:
     return replace(
         new, rows=before.rows + new.rows, late=before.late + new.late, dead=(*before.dead, *new.dead)
@@ -158,23 +185,19 @@ def _added(before: Ingested, new: Ingested) -> Ingested:
 
 
 def _appender(
-    host: str, archive: Archive, lateness: int | None, follow: bool
+    host: str, archive: Archive, lateness: int | None, speaking: _Speaking, growing: bool = False
 ) -> Callable[[Form, Origin], Ingested]:
-    """What takes a stream in, in this process or by Spark, and tells how it goes."""
-    speaking = _Speaking(follow)
+    """What takes in what is there of a stream, in this process or by Spark, and tells how it goes."""
+    heard = speaking.batch, speaking.trouble, growing
     if host == "spark":
         from kaicep.endtoend.spark_ingest import ingest as by_spark
         from kaicep.hosts.spark.session import own_session
 
         spark = own_session()
-        return lambda form, origin: by_spark(
-            spark, archive, form, origin, lateness, speaking.batch, speaking.trouble, follow
-        )
+        return lambda form, origin: by_spark(spark, archive, form, origin, lateness, *heard)
     from kaicep.endtoend.ingest import ingest as append
 
-    return lambda form, origin: append(
-        archive, form, origin, lateness, speaking.batch, speaking.trouble, follow
-    )
+    return lambda form, origin: append(archive, form, origin, lateness, *heard)
 
 
 class _Speaking:
@@ -190,6 +213,8 @@ class _Speaking:
         now = time.monotonic()
         if now - self._said >= _EVERY and (self._follow or done.behind is not None):
             behind = f", {done.behind:,} behind" if done.behind is not None else ""
+            if done.bytes_behind is not None:
+                behind = f", {done.bytes_behind:,} bytes behind"
             say(f"{done.stream}: {done.rows:,} new, {done.rows / (now - self._since):,.0f}/s{behind}")
             self._said = now
 

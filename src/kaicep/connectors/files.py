@@ -27,6 +27,8 @@ __all__ = [
     "DeadLetter",
     "StreamData",
     "files_of",
+    "growing_names",
+    "is_whole",
     "mark_late",
     "near_files",
     "parts_of",
@@ -36,6 +38,7 @@ __all__ = [
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 SUFFIXES = (*_JSON_LINES, ".csv", ".parquet")
 """The endings of files that can be read as a stream."""
+_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,24 @@ def parts_of(name: str, path: Path) -> dict[int, Path]:
             )
         _check_suffix(name, each)
     return parts
+
+
+def growing_names(folder: Path) -> list[str]:
+    """The names of the files of a folder that is followed; what cannot be one of them is passed over."""
+    return [
+        each.name
+        for each in folder.iterdir()
+        if each.suffix.lower() in SUFFIXES and not each.name.startswith((".", "_"))
+    ]
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file can be read by now: one of Parquet cannot before it has its footer."""
+    if path.suffix.lower() != ".parquet":
+        return True
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - len(_MAGIC)))
+        return file.read() == _MAGIC
 
 
 def _check_suffix(name: str, path: Path) -> None:

@@ -1,36 +1,48 @@
-"""A stream of Spark's into the archive: a topic as a Structured Streaming job, each record once.
+"""Streams of Spark's into the archive: a topic or a folder as a Structured Streaming job, each record once.
 
-What came in is what the archive says; Spark's checkpoint only says what to read next. Beside it lies a note
-for each micro-batch, of the table and of how far the archive was after it. So a checkpoint that is of
+What came in is what the archive says; Spark's checkpoint only says what to look at next. Beside it lies a
+note for each micro-batch, of the table and of how far the archive was after it. So a checkpoint that is of
 another archive, or an archive that has gone back, is told apart from one in order, and refused.
+
+Of a topic, a micro-batch brings the records. Of files, it brings the names of those that have something new;
+they are then planned, read and committed as `kaicep.endtoend.spark_ingest` does it.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from kaicep.archive.archive import Archive
 from kaicep.archive.columns import TS, Shape
 from kaicep.archive.stream import StreamTable
 from kaicep.connectors.disk import replace_file
+from kaicep.connectors.files_spark import grown_files
 from kaicep.connectors.kafka import kafka_record
+from kaicep.connectors.kafka_offsets import topic_ends
+from kaicep.connectors.kafka_spark import kafka_stream
+from kaicep.connectors.records import watching
 from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper
 from kaicep.connectors.sources.kafka import KafkaOptions
 from kaicep.endtoend.ingest import Ingested
-from kaicep.endtoend.spark_ingest import Job, Written, append_written, task_of_records
+from kaicep.endtoend.spark_ingest import Job, Written, append_written, ingest, task_of_records
+from kaicep.endtoend.taking import Origin
 from kaicep.errors import Failure
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["follow"]
+__all__ = ["follow", "follow_all", "follow_files"]
 
 _KEPT = 3
+_POLL = 0.2
+Tell = Callable[[Ingested], None]
 
 
 def follow(
@@ -41,29 +53,141 @@ def follow(
     checkpoint: Path,
     lateness: int | None,
     trigger: Mapping[str, Any],
-    tell: Callable[[Ingested], None] = lambda done: None,
+    tell: Tell = lambda done: None,
 ) -> StreamingQuery:
     """Starts a job that appends the records of a streaming DataFrame (`part`, `seq`, `value`)."""
-    job = _Following(archive, form, options, checkpoint / "kaicep", lateness, tell)
-    writer = rows.select("part", "seq", "value").writeStream.foreachBatch(job.take)
-    writer = writer.option("checkpointLocation", str(checkpoint))
+    notes = _Notes(checkpoint / "kaicep", form.stream, "topic", options.topic)
+    job = _Topic(archive, form, options, notes, lateness, tell)
+    return _started(rows.select("part", "seq", "value"), job.take, checkpoint, trigger)
+
+
+def follow_files(
+    rows: DataFrame,
+    archive: Archive,
+    form: Form,
+    path: Path,
+    checkpoint: Path,
+    lateness: int | None,
+    trigger: Mapping[str, Any],
+    tell: Tell = lambda done: None,
+) -> StreamingQuery:
+    """Starts a job that appends what comes to a file or a folder (`kaicep.connectors.files_spark`)."""
+    notes = _Notes(checkpoint / "kaicep", form.stream, "path", str(path.resolve()))
+    job = _Files(archive, form, path, notes, lateness, tell)
+    return _started(rows, job.take, checkpoint, trigger)
+
+
+def _started(
+    rows: DataFrame,
+    take: Callable[[DataFrame, int], None],
+    checkpoint: Path,
+    trigger: Mapping[str, Any],
+) -> StreamingQuery:
+    writer = rows.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 
-class _Following:
-    """The archive between two micro-batches."""
+def follow_all(
+    spark: SparkSession,
+    archive: Archive,
+    streams: Sequence[tuple[Form, Origin]],
+    lateness: int | None,
+    tell: Tell = lambda done: None,
+) -> None:
+    """Follows topics and files by one job each, until one of them fails or this is interrupted.
+
+    The jobs begin where the archive ends, so their checkpoints need not outlive them.
+    """
+    from kaicep.hosts.spark.session import told
+
+    trigger = {"processingTime": "1 second"}
+    jobs: list[StreamingQuery] = []
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder, told():
+        try:
+            for number, (form, origin) in enumerate(streams):
+                rest = Path(folder) / str(number), lateness, trigger, tell
+                if isinstance(origin, KafkaOptions):
+                    rows = kafka_stream(spark, origin, _from_archive(archive, form, origin))
+                    jobs.append(follow(rows, archive, form, origin, *rest))
+                else:
+                    jobs.append(follow_files(grown_files(spark, origin), archive, form, origin, *rest))
+            while all(job.isActive for job in jobs):
+                time.sleep(_POLL)
+            for job in jobs:
+                if (error := job.exception()) is not None:
+                    raise error
+        finally:
+            for job in jobs:
+                job.stop()
+
+
+def _from_archive(archive: Archive, form: Form, options: KafkaOptions) -> dict[int, int] | None:
+    """The offsets of a topic to go on with."""
+    if form.stream not in archive.streams():
+        return None
+    held = archive.stream(form.stream).positions
+    ends = topic_ends(options, f"stream {form.stream}")
+    return {part: held.get(part, low) for part, (low, _) in ends.items()}
+
+
+class _Files:
+    """A folder between two micro-batches."""
+
+    def __init__(
+        self, archive: Archive, form: Form, path: Path, notes: _Notes, lateness: int | None, tell: Tell
+    ) -> None:
+        self._archive, self._form, self._path = archive, form, path
+        self._notes, self._lateness, self._tell = notes, lateness, tell
+        self._done = Ingested(form.stream)
+
+    def take(self, rows: DataFrame, number: int) -> None:
+        """One micro-batch: the files that have something new, from where the archive ends."""
+        self._notes.check(self._table(), number - 1)
+        found = rows.collect()
+        if not found:
+            return self._notes.write(self._table(), number)
+        sizes = {row["file"]: row["size"] for row in found}
+        behind = sum(sizes.values()) + found[0]["behind"]
+        seen: dict[str, int] = {}
+        before = self._done
+
+        def moved(file: Path, position: int) -> None:
+            seen[file.name] = position
+
+        def told(done: Ingested) -> None:
+            now = before.plus(done.rows, done.late, done.dead)
+            left = max(found[0]["behind"], behind - sum(seen.values()))
+            self._done = replace(now, positions=done.positions, bytes_behind=left)
+            self._tell(self._done)
+
+        with watching(moved):
+            # Before there is a table, files were passed over that could not tell what the stream is.
+            names = sizes if self._table() is not None else None
+            spark, archive, form = rows.sparkSession, self._archive, self._form
+            ingest(spark, archive, form, self._path, self._lateness, told, growing=True, names=names)
+        self._done = replace(self._done, bytes_behind=found[0]["behind"])
+        self._tell(self._done)
+        return self._notes.write(self._table(), number)
+
+    def _table(self) -> StreamTable | None:
+        name = self._form.stream
+        return self._archive.stream(name) if name in self._archive.streams() else None
+
+
+class _Topic:
+    """A topic between two micro-batches."""
 
     def __init__(
         self,
         archive: Archive,
         form: Form,
         options: KafkaOptions,
-        folder: Path,
+        notes: _Notes,
         lateness: int | None,
-        tell: Callable[[Ingested], None],
+        tell: Tell,
     ) -> None:
         self._archive, self._form, self._options = archive, form, options
-        self._folder, self._lateness, self._tell = folder, lateness, tell
+        self._notes, self._lateness, self._tell = notes, lateness, tell
         self._done = Ingested(form.stream)
 
     def take(self, rows: DataFrame, number: int) -> None:
@@ -73,7 +197,7 @@ class _Following:
         table = self._table(rows)
         table.table.refresh()
         held = table.positions
-        self._check(table, number - 1)
+        self._notes.check(table, number - 1)
         known = {**dict(table.shape.attributes), **self._form.types}
         schema = Schema(rdf=True) if table.shape.rdf else Schema(tuple(known.items()))
         table.widen(_shape(self._form, schema))
@@ -107,9 +231,18 @@ class _Following:
             covers,
             lambda part: f"{self._options.topic}/{part}",
         )
-        self._note(table, number)
-        self._done = replace(self._done.plus(added.rows, added.late, dead), positions=table.positions)
+        self._notes.write(table, number)
+        positions = table.positions
+        done = self._done.plus(added.rows, added.late, dead)
+        self._done = replace(done, positions=positions, behind=self._behind(positions))
         self._tell(self._done)
+
+    def _behind(self, positions: Mapping[int, int]) -> int | None:
+        """How many records are still to come, where it is known whom to ask."""
+        if not self._options.servers:
+            return None
+        ends = topic_ends(self._options, f"stream {self._form.stream}")
+        return sum(max(0, high - positions.get(part, low)) for part, (low, high) in ends.items())
 
     def _table(self, rows: DataFrame) -> StreamTable:
         """The stream's table; where there is none, it is made of what the first records have."""
@@ -124,45 +257,52 @@ class _Following:
         assert shaper.schema is not None
         return self._archive.made(name, _shape(self._form, shaper.schema))
 
-    def _check(self, table: StreamTable, number: int) -> None:
+
+@dataclass(frozen=True)
+class _Notes:
+    """What is written down beside Spark's checkpoint with each micro-batch."""
+
+    folder: Path
+    stream: str
+    kind: str
+    source: str
+
+    def check(self, table: StreamTable | None, number: int) -> None:
         """Refuses a checkpoint that does not go with the archive."""
         if number < 0:
             return
-        file = self._folder / f"{number}.json"
+        file = self.folder / f"{number}.json"
         if not file.exists():
             raise Failure(
-                f"the checkpoint {self._folder.parent} has no note of micro-batch {number}: it is of another "
+                f"the checkpoint {self.folder.parent} has no note of micro-batch {number}: it is of another "
                 "kind of stream, or files of it are missing"
             )
         note = json.loads(file.read_text("utf-8"))
-        for what, was, now in (
-            ("stream", note["stream"], self._form.stream),
-            ("topic", note["topic"], self._options.topic),
-            ("table", note["table"], table.table.id),
-        ):
-            if was != now:
+        for what, now in self._about(table).items():
+            was = note.get(what)
+            if was != now and (was is not None or what != "table"):  # there was none at first
                 raise Failure(
-                    f"the checkpoint {self._folder.parent} is of {what} {was}, and this is {now}: give each "
+                    f"the checkpoint {self.folder.parent} is of {what} {was}, and this is {now}: give each "
                     "ingest a checkpoint of its own"
                 )
-        held = table.positions
+        held = table.positions if table is not None else {}
         for part, at in note["next"].items():
             if held.get(int(part), 0) < at:
                 raise Failure(
-                    f"{self._form.stream}: the checkpoint goes on at position {at} of part {part}, and the "
+                    f"{self.stream}: the checkpoint goes on at position {at} of part {part}, and the "
                     f"archive holds it up to {held.get(int(part), 0)}: what lies between is missing"
                 )
 
-    def _note(self, table: StreamTable, number: int) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        said = {
-            "stream": self._form.stream,
-            "topic": self._options.topic,
-            "table": table.table.id,
-            "next": table.positions,
-        }
-        replace_file(self._folder / f"{number}.json", json.dumps(said).encode())
-        (self._folder / f"{number - _KEPT}.json").unlink(missing_ok=True)
+    def write(self, table: StreamTable | None, number: int) -> None:
+        """Says how far the archive is."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        said = {**self._about(table), "next": table.positions if table is not None else {}}
+        replace_file(self.folder / f"{number}.json", json.dumps(said).encode())
+        (self.folder / f"{number - _KEPT}.json").unlink(missing_ok=True)
+
+    def _about(self, table: StreamTable | None) -> dict[str, str | None]:
+        known = None if table is None else table.table.id
+        return {"stream": self.stream, self.kind: self.source, "table": known}
 
 
 def _shape(form: Form, schema: Schema) -> Shape:

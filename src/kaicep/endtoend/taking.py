@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from kaicep.archive.archive import Archive
 from kaicep.archive.columns import PART, SEQ, TS, Shape, rows_of
 from kaicep.archive.stream import StreamTable
 from kaicep.connectors.columnar import Columns, json_columns
-from kaicep.connectors.files import SUFFIXES, parts_of
+from kaicep.connectors.files import growing_names, is_whole, parts_of
 from kaicep.connectors.kafka import kafka_record
 from kaicep.connectors.kafka_offsets import Offsets, Records, offsets_of, read_offsets, topic_ends
 from kaicep.connectors.parts import remember
@@ -33,7 +33,6 @@ Origin = Path | KafkaOptions
 Piece = Stretch | Offsets
 """A stretch of one part."""
 
-_MAGIC = b"PAR1"
 Waiting = Callable[[str], None]
 
 
@@ -69,25 +68,21 @@ def planned(
     origin: Origin,
     waiting: Waiting = lambda trouble: None,
     growing: bool = False,
+    names: Collection[str] | None = None,
 ) -> Plan | None:
     """Looks at the source and at the archive, whose table is made where there is none.
 
     `waiting` hears what is waited for. With `growing`, lines and files may still come: half a line waits for
-    the rest, and files keep their parts by a note in their folder. None where there is nothing yet from
-    which to tell what the stream is.
+    the rest, and files keep their parts by a note in their folder. With `names`, only the files that are
+    called so are looked into. None where there is nothing yet from which to tell what the stream is.
     """
     table = archive.stream(form.stream) if form.stream in archive.streams() else None
     if isinstance(origin, KafkaOptions):
         return _planned_topic(archive, form, origin, table, waiting)
     held = table.positions if table is not None else {}
     files = _growing(origin) if growing and origin.is_dir() else parts_of(form.stream, origin)
-    if growing:  # of a file whose beginning is not there yet, nobody can tell what it has
-        files = {
-            part: file
-            for part, file in files.items()
-            if part in held or _inferred(form, file, True) is not None
-        }
-    schema = _schema(form, origin, files, table, growing) if files else None
+    wanted = {part: file for part, file in files.items() if names is None or file.name in names}
+    schema = _schema(form, origin, wanted, table, growing) if wanted else None
     if schema is None:
         return None
     table = archive.made(form.stream, _shape(form, schema))
@@ -101,7 +96,7 @@ def planned(
             )
 
     def pieces() -> Iterator[Piece]:
-        for part, path in sorted(files.items()):
+        for part, path in sorted(wanted.items()):
             yield from stretches(form, schema, part, path, held.get(part, 0), growing)
 
     return Plan(form, schema, origin, table, held, sources, pieces())
@@ -109,20 +104,8 @@ def planned(
 
 def _growing(folder: Path) -> dict[int, Path]:
     """The files of a folder that can be read by now."""
-    names = [
-        each.name
-        for each in folder.iterdir()
-        if each.suffix.lower() in SUFFIXES and not each.name.startswith((".", "_"))
-    ]
-    found = {part: folder / name for part, name in remember(folder, names).items()}
-    return {part: path for part, path in found.items() if path.suffix.lower() != ".parquet" or _whole(path)}
-
-
-def _whole(path: Path) -> bool:
-    """Whether a Parquet file has its footer."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - len(_MAGIC)))
-        return file.read() == _MAGIC
+    found = {part: folder / name for part, name in remember(folder, growing_names(folder)).items()}
+    return {part: path for part, path in found.items() if is_whole(path)}
 
 
 def _planned_topic(
@@ -167,8 +150,9 @@ def _schema(
     known = dict(shape.attributes)
     fixed = replace(form, types={**known, **form.types})
     seen = {**known, **form.types}
+    begun = table.newest  # records of the others, if there are any, were all bad, and told nothing
     for part, file in parts.items():
-        if part not in table.positions and (found := _inferred(fixed, file, growing)) is not None:
+        if part not in begun and (found := _inferred(fixed, file, growing)) is not None:
             seen = {**dict(found.attributes), **seen}
     return Schema(tuple({**known, **seen}.items()))
 

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
-from kaicep.connectors.files import SUFFIXES, parts_of
+from kaicep.connectors.files import SUFFIXES, is_whole, parts_of
 from kaicep.connectors.options import Count
 from kaicep.connectors.parquet import parquet_columns, read_parquet
 from kaicep.connectors.parts import remember
@@ -26,7 +26,6 @@ from kaicep.errors import Failure, Mistake
 __all__ = ["FileOptions", "FileSource"]
 
 _POLL = 0.05
-_MAGIC = b"PAR1"
 _UNFINISHED = (".tmp", ".part")
 
 
@@ -225,9 +224,7 @@ class _File:
                 )
             return not self._growing or size > self._cursor.offset
         if self._growing and not self.done:
-            with self.path.open("rb") as file:
-                file.seek(max(0, size - len(_MAGIC)))
-                return file.read() == _MAGIC
+            return is_whole(self.path)
         return True
 
     def read(self) -> Iterator[Record]:

@@ -1,0 +1,260 @@
+"""A folder of files as a Structured Streaming job: what the in-process ingest gives, whatever comes when."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.test_ingest import LATENESS, contents, lines
+
+import kaicep as kai
+from kaicep.archive.archive import Archive
+from kaicep.connectors.files_spark import grown_files
+from kaicep.connectors.shape import Form
+from kaicep.endtoend import ingest as inprocess
+from kaicep.endtoend import spark_ingest
+from kaicep.endtoend.ingest import Ingested
+from kaicep.endtoend.spark_following import follow_files
+from kaicep.errors import Mistake
+from kaicep.plan.types import Type
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parent.parent.parent
+FORM = Form("meter", "ts", {"kW": Type.FLOAT64, "room": Type.STRING}, True)
+ANNOTATION = """{"stream": "meter", "time": "ts", "types": {"kW": "float64", "room": "string"}}"""
+SOON: dict[str, Any] = {"availableNow": True}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The files of the stream. Its types are declared: what is there first may not tell them."""
+    (tmp_path / "meter.json").write_text(ANNOTATION)
+    made = tmp_path / "meter"
+    made.mkdir()
+    return made
+
+
+def taken(
+    spark: Any, folder: Path, archive: str = "S", checkpoint: str = "C", most: int = 1
+) -> list[Ingested]:
+    """Lets a job take in what is there, a file in each micro-batch unless said; what it told."""
+    told: list[Ingested] = []
+    place = folder.parent
+    query = follow_files(
+        grown_files(spark, folder, most),
+        Archive(place / archive),
+        FORM,
+        folder,
+        place / checkpoint,
+        LATENESS,
+        SOON,
+        told.append,
+    )
+    query.awaitTermination()
+    return told
+
+
+def in_process(folder: Path) -> Any:
+    """What the in-process ingest makes of the files as they are now."""
+    inprocess.ingest(Archive(folder.parent / "P"), FORM, folder, LATENESS, growing=True)
+    return contents(folder.parent / "P")
+
+
+def parquet(path: Path, begin: int, count: int = 40) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    at = range(begin, begin + count)
+    times = pyarrow.array([each * 1_000_000 - (9_000_000 if each % 9 == 5 else 0) for each in at])
+    rows = {
+        "ts": times.cast(pyarrow.timestamp("us")),
+        "kW": [each / 8 for each in at],
+        "room": [f"r{each % 3}" for each in at],
+    }
+    pyarrow.parquet.write_table(pyarrow.table(rows), path)
+
+
+def eventually(holds: Callable[[], bool], query: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_files_of_every_kind_that_come_and_grow(spark: Any, folder: Path, tmp_path: Path) -> None:
+    """Run after run: one grows in the middle of a line, new ones appear, one of them before the others."""
+    made = lines(90)
+    (folder / "b.jsonl").write_text("\n".join(made[:40]) + "\n" + made[40][:9])
+    (folder / "c.csv").write_text('ts,kW,room\n1,2.5,"two\nlines"\n30,x,bad\n2,3.5,late\n')
+    first = taken(spark, folder)
+    assert contents(tmp_path / "S") == in_process(folder)
+    assert first[-1].rows + len(first[-1].dead) == 43
+    assert first[-1].late
+    assert first[0].bytes_behind == (folder / "c.csv").stat().st_size
+    assert first[-1].bytes_behind == 0
+    (folder / "b.jsonl").write_text("\n".join(made) + "\n")
+    parquet(folder / "a.parquet", 50)
+    (folder / "d.jsonl").write_text("oops\n")
+    taken(spark, folder)
+    assert contents(tmp_path / "S") == in_process(folder)
+    positions = Archive(tmp_path / "S").stream("meter").positions
+    assert positions == {0: 90, 1: 3, 2: 40, 3: 1}, "a.parquet came later, and has part 2"
+
+
+def test_it_goes_on_while_files_come(spark: Any, folder: Path, tmp_path: Path) -> None:
+    (folder / "a.jsonl").write_text("\n".join(lines(40)) + "\n")
+    query = kai.spark.ingest(
+        folder,
+        tmp_path / "S",
+        "meter",
+        checkpoint=tmp_path / "C",
+        annotations=[tmp_path / "meter.json"],
+        lateness=LATENESS,
+        processingTime="0 seconds",
+    )
+
+    def held(*positions: int) -> bool:
+        archive = Archive(tmp_path / "S")
+        found = archive.stream("meter").positions if "meter" in archive.streams() else {}
+        return found == dict(enumerate(positions))
+
+    try:
+        eventually(lambda: held(40), query)
+        parquet(folder / "b.parquet", 0)
+        eventually(lambda: held(40, 40), query)
+        with (folder / "a.jsonl").open("a") as file:
+            file.write("\n".join(lines(20, seed=2)) + "\n")
+        eventually(lambda: held(60, 40), query)
+    finally:
+        query.stop()
+    assert contents(tmp_path / "S") == in_process(folder)
+
+
+def test_nothing_comes_in_twice(spark: Any, folder: Path, tmp_path: Path) -> None:
+    """Nor by another way: in process, by a job of Spark's, with a new checkpoint."""
+    (folder / "a.jsonl").write_text("\n".join(lines(40)) + "\n")
+    inprocess.ingest(Archive(tmp_path / "S"), FORM, folder, LATENESS)
+    (folder / "b.jsonl").write_text("\n".join(lines(30, seed=2)) + "\n")
+    taken(spark, folder)
+    before = contents(tmp_path / "S"), Archive(tmp_path / "S").stream("meter").table.version
+    assert before[0] == in_process(folder)
+    taken(spark, folder)
+    taken(spark, folder, checkpoint="another")
+    assert spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, folder, LATENESS).rows == 0
+    after = contents(tmp_path / "S"), Archive(tmp_path / "S").stream("meter").table.version
+    assert after == before
+
+
+def test_a_corrupt_file_stops_the_job_and_is_named(spark: Any, folder: Path, tmp_path: Path) -> None:
+    """As it stops the others; what was there stays, and with the file mended it goes on."""
+    parquet(folder / "a.parquet", 0)
+    taken(spark, folder)
+    (folder / "b.parquet").write_bytes(b"PAR1 this is none PAR1")
+    for growing in (False, True):
+        with pytest.raises(Mistake, match=r"cannot read .*b\.parquet"):
+            inprocess.ingest(Archive(tmp_path / "P"), FORM, folder, LATENESS, growing=growing)
+    with pytest.raises(Exception, match=r"cannot read .*b\.parquet"):
+        taken(spark, folder)
+    assert Archive(tmp_path / "S").stream("meter").positions == {0: 40}
+    parquet(folder / "b.parquet", 40)
+    taken(spark, folder)
+    assert contents(tmp_path / "S") == in_process(folder)
+
+
+def test_records_that_tell_nothing_wait_for_the_first_that_does(
+    spark: Any, folder: Path, tmp_path: Path
+) -> None:
+    """No table can be made of bad records; when there is one, they are dead letters of it."""
+    (folder / "a.jsonl").write_text("oops\n")
+    taken(spark, folder)
+    assert Archive(tmp_path / "S").streams() == []
+    (folder / "b.jsonl").write_text('{"ts": 1, "kW": 2}\n')
+    taken(spark, folder)
+    assert [each["file"] for each in contents(tmp_path / "S")[1]] == [str(folder / "a.jsonl")]
+    assert contents(tmp_path / "S") == in_process(folder)
+    with (folder / "a.jsonl").open("a") as file:
+        file.write('{"ts": 2, "kW": 2, "new": true}\n')
+    taken(spark, folder)
+    assert contents(tmp_path / "S") == in_process(folder)
+    assert contents(tmp_path / "S")[0][-1][2]["new"] is True
+
+
+def test_what_does_not_go_together_is_refused(spark: Any, folder: Path, tmp_path: Path) -> None:
+    (folder / "a.jsonl").write_text('{"ts": 1, "kW": 2}\n')
+    taken(spark, folder)
+    (folder / "b.jsonl").write_text('{"ts": 1, "kW": 2}\n')
+    with pytest.raises(Exception, match=r"is of table .*give each ingest a checkpoint of its own"):
+        taken(spark, folder, archive="another")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.jsonl").write_text('{"ts": 1, "kW": 2}\n')
+    with pytest.raises(Exception, match=r"the checkpoint is of .*meter, and the stream reads .*other"):
+        taken(spark, other)
+    (folder / "a.jsonl").write_text("")
+    with pytest.raises(Exception, match="it was cut short, or it is another one"):
+        taken(spark, folder)
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "archive.md").read_text("utf-8")
+    (program,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "a.jsonl").write_text('{"ts": 900, "flowrate": 1.5}\n{"ts": 1, "flowrate": 2}\n')
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, "docs/archive.md", "exec"), {})
+    found, _, positions = contents(Path("A"), "airflowReport")
+    assert [(event.ts, late) for event, late, *_ in found] == [(1_000_000, True), (900_000_000, False)]
+    assert positions == {0: 2}
+
+
+@pytest.mark.slow
+def test_as_one_types_it(folder: Path, tmp_path: Path) -> None:
+    """Two streams, one of them a single file; interrupted, it says what came in."""
+    (folder / "a.jsonl").write_text("\n".join(lines(40)) + "\n")
+    (tmp_path / "other.jsonl").write_text('{"ts": 1, "x": 1}\n')
+    words = ["ingest", "--archive", "S", "--lateness", "3s", "--host", "spark", "--follow"]
+    words += ["--stream", "meter=meter", "--stream", "other=other.jsonl", "--dead-letters", "dead.jsonl"]
+    words += ["--annotation", "meter.json"]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kaicep", *words], env=env, cwd=tmp_path, stderr=subprocess.PIPE
+    )
+
+    def reach(stream: str, positions: dict[int, int]) -> None:
+        deadline = time.monotonic() + 120
+        archive = Archive(tmp_path / "S")
+        while stream not in archive.streams() or archive.stream(stream).positions != positions:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    try:
+        reach("meter", {0: 40})
+        parquet(folder / "b.parquet", 0)
+        reach("meter", {0: 40, 1: 40})
+        reach("other", {0: 1})
+        time.sleep(0.5)  # so that the last micro-batch is over
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors.decode()
+    wanted = in_process(folder)
+    assert f"meter: {len(wanted[0])} new" in errors.decode()
+    assert "other: 1 new" in errors.decode()
+    found = contents(tmp_path / "S")
+    assert (found[0], found[2]) == (wanted[0], wanted[2])
+    letters = [json.loads(each) for each in (tmp_path / "dead.jsonl").read_text().splitlines()]
+    assert [(each["part"], each["seq"]) for each in letters] == [(at["part"], at["seq"]) for at in wanted[1]]
