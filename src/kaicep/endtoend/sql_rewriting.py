@@ -192,10 +192,11 @@ def _written(payload: bytes) -> Callable[[Iterator[pyarrow.RecordBatch]], Iterat
     """The function that writes matches down, for the workers."""
 
     def work(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        from kaicep.hosts.spark.output import tables
+        from kaicep.hosts.spark.output import listed
 
         writer: _Writer = pickle.loads(payload)
-        yield from tables(match for rows in batches for match in writer.matches(rows))
+        for rows in batches:
+            yield listed(writer.matches(rows))
 
     return work
 

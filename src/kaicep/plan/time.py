@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from functools import lru_cache
 
 __all__ = [
     "DURATION_UNITS",
@@ -104,8 +105,14 @@ def format_time(micros: int) -> str:
     >>> format_time(0)
     '1970-01-01T00:00:00.000000Z'
     """
-    moment = _EPOCH + timedelta(microseconds=micros)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+    second, rest = divmod(micros, 1_000_000)
+    return f"{_format_second(second)}.{rest:06}Z"
+
+
+@lru_cache(4096)
+def _format_second(second: int) -> str:
+    """A second since 1970; times that are written down together mostly share it."""
+    return (_EPOCH + timedelta(seconds=second)).replace(tzinfo=None).isoformat()
 
 
 def parse_duration(text: str) -> int | None:

@@ -12,13 +12,14 @@ from functools import reduce
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from kaicep.hosts.spark.expressions import NotNative, key_column
 from kaicep.hosts.spark.job import Job, in_order, job_of, row_by_row
 from kaicep.hosts.spark.layout import layouts_of
-from kaicep.hosts.spark.output import MATCHES, match_of, presented, tables
+from kaicep.hosts.spark.output import MATCHES, match_of, presented
 from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import candidates
 from kaicep.hosts.spark.session import own_session, told
@@ -124,7 +125,7 @@ def _div(left: Column, right: Column) -> Column:
 
 def _each_row(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from tables(row_by_row(job, batches))
+        yield from row_by_row(job, batches)
 
     return work
 
@@ -134,7 +135,7 @@ _Grouped = Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[
 
 def _each_bucket(job: Job) -> _Grouped:
     def work(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from tables(in_order(job, batches))
+        yield from in_order(job, batches)
 
     return work
 
@@ -142,8 +143,9 @@ def _each_bucket(job: Job) -> _Grouped:
 def _each_slice(job: Job) -> _Grouped:
     def work(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         low, high = key[1].as_py(), key[2].as_py()
-        own = (each for each in in_order(job, batches) if low <= each.end < high)
-        yield from tables(own)
+        for found in in_order(job, batches):
+            end = found.column("end")
+            yield found.filter(pc.and_(pc.greater_equal(end, low), pc.less(end, high)))
 
     return work
 

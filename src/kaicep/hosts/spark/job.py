@@ -13,16 +13,17 @@ import pyarrow.compute as pc
 from kaicep.errors import Failure
 from kaicep.hosts.inprocess import MANY, Engine, Settings
 from kaicep.hosts.spark.kernels import unpack
+from kaicep.hosts.spark.output import Found
 from kaicep.hosts.spark.wire import Layout, push
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Match
 from kaicep.plan.nodes import Program
 
 __all__ = ["Job", "Opened", "in_order", "job_of", "opened", "row_by_row"]
 
 _MOST_JOBS = 16
 _FULL = 10_000
+_LARGE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class Opened:
     knowledge: Knowledge
     layout: Layout
 
-    def engine(self, kernel: str = "auto", events: int = 0) -> Engine:
+    def engine(self, kernel: str = "auto", events: int = 0, on_matches: Found | None = None) -> Engine:
         """An engine that has seen nothing; about so many events will come."""
         settings = Settings(kernel=kernel, events=events)
-        return Engine(self.program, self.catalog, self.knowledge, settings=settings)
+        return Engine(self.program, self.catalog, self.knowledge, settings=settings, on_matches=on_matches)
 
 
 @dataclass(frozen=True)
@@ -70,33 +71,45 @@ def opened(job: Job) -> Opened:
     return found
 
 
-def in_order(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[Match]:
+def in_order(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The matches of rows that come in the order of their time."""
-    found = opened(job)
+    opening, found = opened(job), Found()
     engine: Engine | None = None
     now: int | None = None
-    for rows in batches:
-        if not rows.num_rows:
-            continue
-        engine = engine or found.engine(events=_expected(rows))
+    for rows in _larger(batches):
+        engine = engine or opening.engine(events=_expected(rows), on_matches=found)
         edges = pc.min_max(rows.column("_ts")).as_py()
         if now is not None and edges["min"] < now:
             raise Failure("Spark gave the events of a bucket out of order: please report this")
         now = edges["max"]
-        yield from push(engine, rows, found.layout)
-        yield from engine.advance(edges["max"])
+        push(engine, rows, opening.layout)
+        engine.advance(edges["max"])
+        yield from found.taken()
     if engine is not None:
-        yield from engine.finish()
+        engine.finish()
+        yield from found.taken()
 
 
-def row_by_row(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[Match]:
+def row_by_row(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The matches of a query about single events; the order says nothing, so every batch is a whole."""
-    found = opened(job)
+    opening, found = opened(job), Found()
+    for rows in _larger(batches):
+        engine = opening.engine(events=_expected(rows), on_matches=found)
+        push(engine, rows, opening.layout)
+        engine.finish()
+        yield from found.taken()
+
+
+def _larger(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are worth the trouble: Spark's have ten thousand at most."""
+    held: list[pa.RecordBatch] = []
     for rows in batches:
-        if rows.num_rows:
-            engine = found.engine(events=_expected(rows))
-            yield from push(engine, rows, found.layout)
-            yield from engine.finish()
+        held.append(rows)
+        if sum(each.num_rows for each in held) >= _LARGE:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held = []
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
 def _expected(rows: pa.RecordBatch) -> int:

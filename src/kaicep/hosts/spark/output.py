@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -26,12 +26,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kaicep.hosts.inprocess import Listed
+from kaicep.kernel.columns import Matches
+from kaicep.kernel.lines import ids_of, lines_of
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import Program, Project, Solutions, Triples
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 
-__all__ = ["FOUND", "FOUND_ARROW", "MATCHES", "found_row", "match_of", "presented", "row_of", "tables"]
+if TYPE_CHECKING:
+    from kaicep.kernel.compiled.group import GroupMatches
+
+__all__ = ["FOUND", "FOUND_ARROW", "MATCHES", "Found", "found_row", "listed", "match_of", "presented"]
 
 MATCHES = "query string, id string, start bigint, end bigint, match string"
 """What the kernel gives of each match; times are microseconds."""
@@ -97,20 +103,42 @@ def _columns(root: object) -> list[tuple[str, DataType]]:
     return [(name, _TERM) for name in root.names] if isinstance(root, Solutions) else []
 
 
-def tables(matches: Iterable[Match], size: int = 10_000) -> Iterator[pa.RecordBatch]:
-    """Matches as rows, a batch at a time."""
-    held: list[Match] = []
-    for match in matches:
-        held.append(match)
-        if len(held) == size:
-            yield _table(held)
-            held = []
-    if held:
-        yield _table(held)
+class Found:
+    """Gathers what an engine finds as rows of `MATCHES`, as columns where it comes as columns."""
+
+    def __init__(self) -> None:
+        self._rows: list[pa.RecordBatch] = []
+
+    def __call__(self, matches: Matches | GroupMatches | Listed) -> None:
+        """Takes what an engine gives to `on_matches`."""
+        if isinstance(matches, Listed):
+            self._rows.append(listed(matches))
+        else:
+            self._rows += [_columns_of(each) for each in matches.split()]
+
+    def taken(self) -> list[pa.RecordBatch]:
+        """What has been gathered since it was taken last."""
+        taken, self._rows = self._rows, []
+        return taken
 
 
-def row_of(match: Match) -> dict[str, Any]:
-    """A match as a row of `MATCHES`."""
+def _columns_of(matches: Matches) -> pa.RecordBatch:
+    columns = [
+        pa.array([matches.query] * len(matches), pa.string()),
+        pa.array(ids_of(matches), pa.string()),
+        pa.array(matches.start.copy(), pa.int64()),
+        pa.array(matches.end.copy(), pa.int64()),
+        pa.array(lines_of(matches), pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+def listed(matches: Iterable[Match]) -> pa.RecordBatch:
+    """Matches as rows of `MATCHES`."""
+    return pa.RecordBatch.from_pylist([_row_of(each) for each in matches], _ARROW)
+
+
+def _row_of(match: Match) -> dict[str, Any]:
     return {
         "query": match.query,
         "id": match.id,
@@ -122,12 +150,10 @@ def row_of(match: Match) -> dict[str, Any]:
 
 def found_row(match: Match | None, owner: int, bucket: int, watermark: int) -> dict[str, Any]:
     """A row of `FOUND`; without a match, it tells only how far a bucket has come."""
-    row = {"query": None, "id": None, "start": 0, "end": 0, "match": None} if match is None else row_of(match)
+    row = (
+        {"query": None, "id": None, "start": 0, "end": 0, "match": None} if match is None else _row_of(match)
+    )
     return {**row, "owner": owner, "bucket": bucket, "watermark": watermark}
-
-
-def _table(matches: list[Match]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([row_of(each) for each in matches], _ARROW)
 
 
 def match_of(line: str) -> Match:
