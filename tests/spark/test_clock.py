@@ -90,6 +90,23 @@ def test_stretches_of_a_micro_batch_say_the_same_to_a_bucket(batches: list[list[
     assert found == late_by_the_book(batches)
 
 
+@given(micro_batches(), st.integers(1, 4))
+def test_tasks_may_have_every_other_file(batches: list[list[Row]], size: int) -> None:
+    clock, found = Clock(LATENESS, ()), []
+    send = clocked({0: [0], 1: [0]})
+    for batch in batches:
+        ordered = sorted(batch)
+        files = [ordered[at : at + size] for at in range(0, len(ordered), size)]
+        tasks = [[row for file in files[first::2] for row in file] for first in (0, 1)]
+        sent = list(send(rows_of(task) for task in tasks if task))
+        if not sent:
+            found.append(set())
+            continue
+        (rows,) = pa.Table.from_batches(sent).combine_chunks().to_batches()
+        found.append(picked(rows, list(clock.late(rows))))
+    assert found == late_by_the_book(batches)
+
+
 @given(micro_batches())
 def test_both_ways_leave_the_same_watermark(batches: list[list[Row]]) -> None:
     whole, stretched = Clock(LATENESS, [(0, 0)]), Clock(LATENESS, [(0, 0)])

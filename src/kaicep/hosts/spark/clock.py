@@ -27,6 +27,9 @@ EVENT_ROW, CLOCK, END = 0, 1, 2
 NEVER, FOREVER = -(2**63), 2**63 - 1
 """A time before all others, and one after them."""
 
+_MOST_GAPS = 64
+"""So many holes in the positions of a batch are told of: each is a row for every bucket."""
+
 Place = tuple[int, int]
 """A part of a source: the number of its stream, and its own."""
 
@@ -53,7 +56,8 @@ def _with_clock(rows: pa.RecordBatch, everybody: Mapping[int, Sequence[int]]) ->
     order = np.lexsort((seq, part, stream, kind))
     stream, part, seq, ts, kind = (each[order] for each in (stream, part, seq, ts, kind))
     prev, chunk = np.full(len(ts), NEVER), seq.copy()
-    edges = np.flatnonzero((np.diff(stream) != 0) | (np.diff(part) != 0) | (np.diff(kind) != 0)) + 1
+    borders = (np.diff(stream) != 0) | (np.diff(part) != 0) | (np.diff(kind) != 0)
+    edges = np.flatnonzero(borders | _wide_gaps(seq, borders)) + 1
     marks: list[dict[str, Any]] = []
     for low, high in zip([0, *edges], [*edges, len(ts)], strict=True):
         if kind[low] != EVENT_ROW:
@@ -70,6 +74,18 @@ def _with_clock(rows: pa.RecordBatch, everybody: Mapping[int, Sequence[int]]) ->
     kept = kept.filter(pc.greater(pc.list_value_length(kept.column("_to")), 0))
     together = pa.Table.from_batches([kept, pa.RecordBatch.from_pylist(marks, kept.schema)])
     return together.combine_chunks().to_batches()[0]
+
+
+def _wide_gaps(seq: Any, borders: Any) -> Any:
+    """After which positions some are missing, if not too many: another task may have these.
+
+    Spark may give a task the first and the third file of a part, and another task the second.
+    """
+    steps = np.where(borders, 0, np.diff(seq))
+    wide = steps > 1
+    if np.count_nonzero(wide) > _MOST_GAPS:
+        wide &= steps > np.partition(steps, -_MOST_GAPS)[-_MOST_GAPS]
+    return wide
 
 
 def _numbers(rows: pa.RecordBatch, *names: str) -> list[Any]:
@@ -124,17 +140,16 @@ class Clock:
                 for each in marks
                 if (stream[each], part[each]) == place
             )
-            latest, end = self.latest.get(place, NEVER), NEVER
+            lows, highs, times = np.array(own).T
+            if np.any(lows[1:] <= highs[:-1]):
+                raise Failure(
+                    "the rows of one part of the source come in several orders: match them before they are "
+                    "repartitioned, and let a micro-batch of small files be one task"
+                )
+            newest = np.maximum.accumulate(np.concatenate(([self.latest.get(place, NEVER)], times)))
             here = (stream == place[0]) & (part == place[1]) & (kind == EVENT_ROW)
-            for low, high, time in own:
-                if low <= end:
-                    raise Failure(
-                        "the rows of one part of the source come in several orders: match them before they "
-                        "are repartitioned"
-                    )
-                before[here & (chunk == low)] = latest
-                latest, end = max(latest, time), high
-            self.latest[place], self.heard[place] = latest, now
+            before[here] = newest[np.searchsorted(lows, chunk[here])]
+            self.latest[place], self.heard[place] = int(newest[-1]), now
         newest = np.maximum(before, prev)
         return (newest != NEVER) & (ts < newest - self.lateness)
 
