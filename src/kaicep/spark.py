@@ -187,6 +187,8 @@ def ingest(
     checkpoint: str | Path,
     annotations: Sequence[str | Path] = (),
     lateness: str | int | None = None,
+    knowledge: Knowledge | None = None,
+    materialise: Mapping[str, str] | None = None,
     **trigger: Any,
 ) -> StreamingQuery:
     """Starts a job that appends a stream of records to an archive, each once, and returns Spark's handle.
@@ -195,6 +197,9 @@ def ingest(
     `kafka(..., streaming=True)` gives, JSON objects in `value`, and `topic` says of what. Records that cannot
     be read go to the archive's dead letters, late ones are marked. What the archive holds already does not
     come in again; a checkpoint that does not go with it is refused. `trigger` is as in Spark.
+
+    `materialise` has columns to add, by name: each a PATH from the event `?e` to a variable of that name
+    (`{"room": "?e evt:hasSource/bd:hasLocation ?room"}`), which the knowledge answers.
     """
     from kaicep.archive.archive import Archive
     from kaicep.connectors.shape import Form
@@ -202,24 +207,33 @@ def ingest(
     from kaicep.endtoend.spark_following import follow, follow_files
     from kaicep.knowledge.annotation import load_annotations
 
-    known = {each.stream: each for path in annotations for each in load_annotations(Path(path))}
-    said = known.get(stream)
+    every = [each for path in annotations for each in load_annotations(Path(path))]
+    said = next((each for each in every if each.stream == stream), None)
     form = Form(stream, said.time, dict(said.types), True) if said else Form(stream)
     # Absolute, since workers may have been started in another folder than this process is in by now.
     target, allowed = Archive(Path(archive).absolute()), _duration(lateness)
     saved = Path(checkpoint).absolute()
+    wanted: Materialise | None = None
+    if materialise:
+        from kaicep.endtoend.materialise import Materialise
+
+        if knowledge is None:
+            raise Mistake(Diagnostic("materialise: no knowledge is given", hint="knowledge=..."))
+        wanted = Materialise(materialise, knowledge, every)
     if isinstance(records, (str, Path)):
         from kaicep.connectors.files_spark import grown_files
         from kaicep.hosts.spark.session import own_session
 
         path = Path(records).absolute()
-        return follow_files(grown_files(own_session(), path), target, form, path, saved, allowed, trigger)
+        rows = grown_files(own_session(), path)
+        return follow_files(rows, target, form, path, saved, allowed, trigger, materialise=wanted)
     if not records.isStreaming:
         hint = "kaicep.spark.kafka(..., streaming=True); `kaicep ingest --host spark` is for what is there"
         raise Mistake(Diagnostic("the records are no stream", hint=hint))
     if topic is None:
         raise Mistake(Diagnostic("the topic of the records is not given", hint="topic=..."))
-    return follow(records, target, form, KafkaOptions("", topic), saved, allowed, trigger)
+    options = KafkaOptions("", topic)
+    return follow(records, target, form, options, saved, allowed, trigger, materialise=wanted)
 
 
 def _is_endless(given: Mapping[str, DataFrame]) -> bool:

@@ -17,14 +17,20 @@ import pytest
 from tests.spark.test_ingest import LATENESS, contents, lines
 
 import kaicep as kai
+from kaicep.api import parse_query
 from kaicep.archive.archive import Archive
+from kaicep.connectors import stretches
 from kaicep.connectors.files_spark import grown_files
 from kaicep.connectors.shape import Form
 from kaicep.endtoend import ingest as inprocess
 from kaicep.endtoend import spark_ingest
+from kaicep.endtoend.history import history_of, past_matches
 from kaicep.endtoend.ingest import Ingested
+from kaicep.endtoend.materialise import Materialise
 from kaicep.endtoend.spark_following import follow_files
-from kaicep.errors import Mistake
+from kaicep.endtoend.spark_history import spark_history
+from kaicep.errors import Mistake, Source
+from kaicep.knowledge.annotation import parse_annotations
 from kaicep.plan.types import Type
 
 pytestmark = pytest.mark.spark
@@ -204,6 +210,60 @@ def test_what_does_not_go_together_is_refused(spark: Any, folder: Path, tmp_path
     (folder / "a.jsonl").write_text("")
     with pytest.raises(Exception, match="it was cut short, or it is another one"):
         taken(spark, folder)
+
+
+def test_columns_of_what_is_known_are_the_same_on_every_way(
+    spark: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In process, by a batch job, by a stream: the same types and values; and queries do not see them."""
+    monkeypatch.setattr(spark_ingest, "TASK", 20)
+    monkeypatch.setattr(stretches, "BYTES", 500)
+    monkeypatch.setattr(stretches, "_LONGEST", 500)
+    said = {
+        **json.loads(ANNOTATION),
+        "prefixes": {"x": "urn:x:"},
+        "entities": {"room": {"property": "x:at", "iri": "x:{value}"}},
+    }
+    (tmp_path / "meter.json").write_text(json.dumps(said))
+    annotations = parse_annotations(said)
+    knowledge = kai.Knowledge.parse("@prefix x: <urn:x:> . x:r0 x:of x:a, x:b . x:r1 x:of x:a .")
+    columns = {"owner": "?e x:at/x:of ?owner"}
+    wanted = Materialise(columns, knowledge, annotations)
+    (folder / "a.jsonl").write_text("\n".join(lines(60)) + "\n")
+    inprocess.ingest(Archive(tmp_path / "P"), FORM, folder, LATENESS, materialise=wanted)
+    spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, folder, LATENESS, materialise=wanted)
+    kai.spark.ingest(
+        folder,
+        tmp_path / "F",
+        "meter",
+        checkpoint=tmp_path / "C",
+        annotations=[tmp_path / "meter.json"],
+        lateness=LATENESS,
+        knowledge=knowledge,
+        materialise=columns,
+        **SOON,
+    ).awaitTermination()
+
+    def table(name: str) -> tuple[Any, list[dict[str, Any]]]:
+        held = Archive.open(tmp_path / name)
+        rows = [row for batch in held.snapshot().batches("meter") for row in batch.to_pylist()]
+        return held.stream("meter").table.schema, rows
+
+    found = table("P")
+    assert found == table("S")
+    assert found == table("F")
+    owners = {row["room"]: row["owner"] for row in found[1]}
+    assert owners == {"r0": ["urn:x:a", "urn:x:b"], "r1": ["urn:x:a"], "r2": []}
+    parsed = parse_query(
+        Source("q.chi", "SELECT * FROM (?e, meter) PATH {?e x:at/x:of x:b}"), {"x": "urn:x:"}
+    )
+    history = history_of([parsed], Archive.open(tmp_path / "S"), knowledge, annotations, now=0)
+    snapshot = history.archive.snapshot()
+    matches = spark_history(history.program, history.catalog, knowledge, snapshot)
+    assert [each.to_json() for each in matches] == [
+        each.to_json() for each in past_matches(history, "replay")
+    ]
+    assert matches
 
 
 @pytest.mark.usefixtures("spark")

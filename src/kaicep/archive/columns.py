@@ -1,7 +1,8 @@
 """The columns of a stream's table, and events as rows of it.
 
 Beside the attributes, by their own names, a table has `ts` and the columns of the archive, which begin
-with an underscore. An RDF stream has the start of each record and its triples as N-Triples instead.
+with an underscore. An RDF stream has the start of each record and its triples as N-Triples instead. A
+column of lists is none of these: it has what was known of the events when they came in, for other readers.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ __all__ = [
     "arrow_schema",
     "events_of",
     "extended",
+    "known_column",
     "moments",
     "rows_of",
     "shape_of",
@@ -41,11 +43,15 @@ _OWN = (PART, SEQ, LATE, START, TRIPLES)
 
 @dataclass(frozen=True)
 class Shape:
-    """What a table holds: the attributes in order, the one that has the time; or triples (`rdf`)."""
+    """What a table holds: the attributes in order, the one that has the time; or triples (`rdf`).
+
+    `known` are the columns of what the knowledge says of the events.
+    """
 
     attributes: tuple[tuple[str, Type], ...] = ()
     time: str = TS
     rdf: bool = False
+    known: tuple[str, ...] = ()
 
 
 def arrow_schema(shape: Shape) -> pyarrow.Schema:
@@ -64,16 +70,29 @@ def arrow_schema(shape: Shape) -> pyarrow.Schema:
     if TS not in dict(shape.attributes):
         fields.append((TS, moments()))
     kinds = _arrow_types()
-    return pyarrow.schema([*fields, *((name, kinds[type]) for name, type in shape.attributes)])
+    fields += [(name, kinds[type]) for name, type in shape.attributes]
+    return pyarrow.schema([*fields, *((name, known_column()) for name in shape.known)])
 
 
 def shape_of(schema: pyarrow.Schema, time: str) -> Shape:
     """What a table with these columns holds."""
+    import pyarrow
+
     if TRIPLES in schema.names:
         return Shape(rdf=True)
     types = {kind: type for type, kind in _arrow_types().items()}
     own = _OWN if time == TS else (*_OWN, TS)
-    return Shape(tuple((each.name, types[each.type]) for each in schema if each.name not in own), time)
+    others = [each for each in schema if each.name not in own]
+    known = tuple(each.name for each in others if pyarrow.types.is_list(each.type))
+    attributes = tuple((each.name, types[each.type]) for each in others if each.name not in known)
+    return Shape(attributes, time, known=known)
+
+
+def known_column() -> pyarrow.DataType:
+    """The type of a column of what is known: texts. No attribute has it."""
+    import pyarrow
+
+    return pyarrow.list_(pyarrow.string())
 
 
 def moments() -> pyarrow.DataType:
@@ -121,7 +140,8 @@ def extended(stream: str, held: Shape, wanted: Shape) -> Shape:
                     "in the annotation, or a new archive",
                 )
             )
-    return check_names(stream, replace(held, attributes=tuple(known.items())))
+    told = tuple(dict.fromkeys((*held.known, *wanted.known)))
+    return check_names(stream, replace(held, attributes=tuple(known.items()), known=told))
 
 
 def check_names(stream: str, shape: Shape) -> Shape:
@@ -135,6 +155,14 @@ def check_names(stream: str, shape: Shape) -> Shape:
                 Diagnostic(
                     f"stream {stream}: the attribute {name} cannot be told from {what}",
                     hint="rename it at the source; names that differ in case only are one name in a table",
+                )
+            )
+    for name in shape.known:
+        if seen.setdefault(name.lower(), f"the column {name}") != f"the column {name}" or name in _OWN:
+            raise Mistake(
+                Diagnostic(
+                    f"stream {stream}: the column {name} of what is known cannot be told from another",
+                    hint="an attribute and the columns of --materialise need names of their own",
                 )
             )
     return shape
@@ -157,6 +185,8 @@ def rows_of(events: Sequence[Event], shape: Shape) -> pyarrow.Table:
     for name, _ in shape.attributes:
         if name != TS:
             columns[name] = [each.values.get(name) for each in events]
+    for name in shape.known:
+        columns[name] = [None] * len(events)
     return pyarrow.Table.from_arrays(
         [pyarrow.array(columns[each.name], each.type) for each in schema], schema=schema
     )

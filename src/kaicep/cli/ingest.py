@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kaicep.cli.arguments import Annotations, Streams, duration, files, named_streams
+from kaicep.cli.arguments import (
+    REASONING,
+    Annotations,
+    KnowledgeFiles,
+    Reasoning,
+    Streams,
+    choose,
+    duration,
+    files,
+    named_streams,
+)
 from kaicep.cli.guard import say
 from kaicep.cli.progress import progress
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
     from kaicep.archive.archive import Archive
     from kaicep.connectors.shape import Form
     from kaicep.endtoend.ingest import Ingested
+    from kaicep.endtoend.materialise import Materialise
     from kaicep.endtoend.taking import Origin
 
 __all__ = ["ingest"]
@@ -36,6 +47,17 @@ def ingest(
         Path | None, typer.Option("--archive", metavar="DIR", help="The folder of the archive.")
     ] = None,
     annotation: Annotations = None,
+    knowledge: KnowledgeFiles = None,
+    materialise: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--materialise",
+            metavar="COLUMN=PATH",
+            help="A column of what is known of the events, such as 'room=?e evt:hasSource/bd:hasLocation "
+            "?room'. May be given several times.",
+        ),
+    ] = None,
+    reasoning: Reasoning = "rdfs",
     lateness: Annotated[
         str | None,
         typer.Option(
@@ -77,16 +99,23 @@ def ingest(
     if archive is None:
         raise Mistake(Diagnostic("no archive is given", hint="such as --archive DIR"))
     annotations = files("--annotation", annotation)
+    known = files("--knowledge", knowledge, folders=True)
+    choose("--reasoning", reasoning, REASONING)
+    if bool(known) != bool(materialise):
+        missing = "--materialise" if known else "--knowledge"
+        hint = "a column is what the knowledge says of the events: --knowledge FILE --materialise COLUMN=PATH"
+        raise Mistake(Diagnostic(f"{missing} is not given", hint=hint))
     allowed = duration("--lateness", lateness)
 
     from kaicep.cli.output import atomic, json_line, refuse_overwriting
 
-    inputs = [*annotations, *(each for _, each in streams if isinstance(each, Path))]
+    inputs = [*annotations, *known, *(each for _, each in streams if isinstance(each, Path))]
     refuse_overwriting({"--dead-letters": dead_letters} if dead_letters else {}, inputs)
     with ExitStack() as stack:
         target = stack.enter_context(atomic(dead_letters, "--dead-letters")) if dead_letters else None
         started = time.monotonic()
-        done = _ingested(archive, streams, annotations, allowed, host, follow)
+        wanted = _materialised(materialise or (), known, annotations, reasoning)
+        done = _ingested(archive, streams, annotations, allowed, host, follow, wanted)
         seconds = time.monotonic() - started
         if target is not None:
             target.writelines(json_line(each.to_dict()) for some in done for each in some.dead)
@@ -119,6 +148,7 @@ def _ingested(
     lateness: int | None,
     host: str,
     follow: bool,
+    materialise: Materialise | None,
 ) -> list[Ingested]:
     """Reads everything, with a bar that follows the bytes of the files; or a line now and then."""
     from kaicep.archive.archive import Archive
@@ -132,8 +162,8 @@ def _ingested(
     speaking = _Speaking(follow)
     if follow:
         given = [(forms[name], origin) for name, origin in streams]
-        return _followed(host, Archive(archive), given, lateness, speaking)
-    append = _appender(host, Archive(archive), lateness, speaking)
+        return _followed(host, Archive(archive), given, lateness, speaking, materialise)
+    append = _appender(host, Archive(archive), lateness, speaking, materialise)
     read: dict[Path, int] = {}
     with progress("ingesting", total or None) as advance:
 
@@ -151,6 +181,7 @@ def _followed(
     streams: Sequence[tuple[Form, Origin]],
     lateness: int | None,
     speaking: _Speaking,
+    materialise: Materialise | None,
 ) -> list[Ingested]:
     """Goes on until it is interrupted; then, what came in."""
     from kaicep.endtoend.ingest import Ingested
@@ -166,9 +197,9 @@ def _followed(
             from kaicep.endtoend.spark_following import follow_all
             from kaicep.hosts.spark.session import own_session
 
-            follow_all(own_session(), archive, streams, lateness, told)
+            follow_all(own_session(), archive, streams, lateness, told, materialise)
         else:
-            append = _appender(host, archive, lateness, speaking, growing=True)
+            append = _appender(host, archive, lateness, speaking, materialise, growing=True)
             while True:
                 for form, origin in streams:
                     done[form.stream] = _added(done[form.stream], append(form, origin))
@@ -185,7 +216,12 @@ def _added(before: Ingested, new: Ingested) -> Ingested:
 
 
 def _appender(
-    host: str, archive: Archive, lateness: int | None, speaking: _Speaking, growing: bool = False
+    host: str,
+    archive: Archive,
+    lateness: int | None,
+    speaking: _Speaking,
+    materialise: Materialise | None,
+    growing: bool = False,
 ) -> Callable[[Form, Origin], Ingested]:
     """What takes in what is there of a stream, in this process or by Spark, and tells how it goes."""
     heard = speaking.batch, speaking.trouble, growing
@@ -194,10 +230,27 @@ def _appender(
         from kaicep.hosts.spark.session import own_session
 
         spark = own_session()
-        return lambda form, origin: by_spark(spark, archive, form, origin, lateness, *heard)
+        return lambda form, origin: by_spark(
+            spark, archive, form, origin, lateness, *heard, materialise=materialise
+        )
     from kaicep.endtoend.ingest import ingest as append
 
-    return lambda form, origin: append(archive, form, origin, lateness, *heard)
+    return lambda form, origin: append(archive, form, origin, lateness, *heard, materialise=materialise)
+
+
+def _materialised(
+    given: Sequence[str], knowledge: Sequence[Path], annotations: Sequence[Path], reasoning: str
+) -> Materialise | None:
+    """The columns to add."""
+    if not given:
+        return None
+    from kaicep.api import load_knowledge
+    from kaicep.endtoend.materialise import Materialise, wanted_columns
+    from kaicep.knowledge.annotation import load_annotations
+
+    wanted = wanted_columns(given)
+    said = [each for path in annotations for each in load_annotations(path)]
+    return Materialise(wanted, load_knowledge(knowledge, reasoning), said)
 
 
 class _Speaking:

@@ -13,6 +13,8 @@ from kaicep.endtoend.taking import Origin, Piece, Plan, covered_by, gathered, pl
 if TYPE_CHECKING:
     import pyarrow
 
+    from kaicep.endtoend.materialise import Materialise
+
 __all__ = ["Ingested", "ingest"]
 
 BATCH = 250_000
@@ -46,14 +48,16 @@ def ingest(
     tell: Callable[[Ingested], None] = lambda done: None,
     waiting: Callable[[str], None] = lambda trouble: None,
     growing: bool = False,
+    materialise: Materialise | None = None,
 ) -> Ingested:
     """Appends the records of files, or of a topic up to its end, that the archive does not hold yet.
 
     Types that the archive has are kept: a value that does not fit is a bad record, as anywhere else. A new
     attribute is taken in where it is declared, or appears at the beginning of a file that is new. `tell`
     hears of every batch, `waiting` of a broker that is down. With `growing`, half a line waits for the rest.
+    `materialise` says what else to write beside the events.
     """
-    plan = planned(archive, form, origin, waiting, growing)
+    plan = planned(archive, form, origin, waiting, growing, materialise=materialise)
     if plan is None:
         return Ingested(form.stream)
     done = Ingested(form.stream, positions=plan.held)
@@ -74,4 +78,6 @@ def _read(plan: Plan, group: Sequence[Piece]) -> tuple[pyarrow.Table, list[DeadL
     import pyarrow
 
     read = [rows_of_piece(each, plan.form, plan.schema, plan.origin) for each in group]
-    return pyarrow.concat_tables([rows for rows, _ in read]), [each for _, dead in read for each in dead]
+    rows = pyarrow.concat_tables([rows for rows, _ in read])
+    rows = plan.knowing.beside(rows) if plan.knowing is not None else rows
+    return rows, [each for _, dead in read for each in dead]

@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.columns import TS, Shape
 from kaicep.archive.stream import StreamTable
 from kaicep.connectors.disk import replace_file
 from kaicep.connectors.files_spark import grown_files
@@ -31,12 +30,14 @@ from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper
 from kaicep.connectors.sources.kafka import KafkaOptions
 from kaicep.endtoend.ingest import Ingested
 from kaicep.endtoend.spark_ingest import Job, Written, append_written, ingest, task_of_records
-from kaicep.endtoend.taking import Origin
+from kaicep.endtoend.taking import Origin, shape_with
 from kaicep.errors import Failure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from kaicep.endtoend.materialise import Materialise
 
 __all__ = ["follow", "follow_all", "follow_files"]
 
@@ -54,10 +55,11 @@ def follow(
     lateness: int | None,
     trigger: Mapping[str, Any],
     tell: Tell = lambda done: None,
+    materialise: Materialise | None = None,
 ) -> StreamingQuery:
     """Starts a job that appends the records of a streaming DataFrame (`part`, `seq`, `value`)."""
     notes = _Notes(checkpoint / "kaicep", form.stream, "topic", options.topic)
-    job = _Topic(archive, form, options, notes, lateness, tell)
+    job = _Topic(archive, form, options, notes, lateness, tell, materialise)
     return _started(rows.select("part", "seq", "value"), job.take, checkpoint, trigger)
 
 
@@ -70,10 +72,11 @@ def follow_files(
     lateness: int | None,
     trigger: Mapping[str, Any],
     tell: Tell = lambda done: None,
+    materialise: Materialise | None = None,
 ) -> StreamingQuery:
     """Starts a job that appends what comes to a file or a folder (`kaicep.connectors.files_spark`)."""
     notes = _Notes(checkpoint / "kaicep", form.stream, "path", str(path.resolve()))
-    job = _Files(archive, form, path, notes, lateness, tell)
+    job = _Files(archive, form, path, notes, lateness, tell, materialise)
     return _started(rows, job.take, checkpoint, trigger)
 
 
@@ -93,6 +96,7 @@ def follow_all(
     streams: Sequence[tuple[Form, Origin]],
     lateness: int | None,
     tell: Tell = lambda done: None,
+    materialise: Materialise | None = None,
 ) -> None:
     """Follows topics and files by one job each, until one of them fails or this is interrupted.
 
@@ -105,7 +109,7 @@ def follow_all(
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder, told():
         try:
             for number, (form, origin) in enumerate(streams):
-                rest = Path(folder) / str(number), lateness, trigger, tell
+                rest = Path(folder) / str(number), lateness, trigger, tell, materialise
                 if isinstance(origin, KafkaOptions):
                     rows = kafka_stream(spark, origin, _from_archive(archive, form, origin))
                     jobs.append(follow(rows, archive, form, origin, *rest))
@@ -134,10 +138,18 @@ class _Files:
     """A folder between two micro-batches."""
 
     def __init__(
-        self, archive: Archive, form: Form, path: Path, notes: _Notes, lateness: int | None, tell: Tell
+        self,
+        archive: Archive,
+        form: Form,
+        path: Path,
+        notes: _Notes,
+        lateness: int | None,
+        tell: Tell,
+        materialise: Materialise | None,
     ) -> None:
         self._archive, self._form, self._path = archive, form, path
         self._notes, self._lateness, self._tell = notes, lateness, tell
+        self._materialise = materialise
         self._done = Ingested(form.stream)
 
     def take(self, rows: DataFrame, number: int) -> None:
@@ -163,8 +175,17 @@ class _Files:
         with watching(moved):
             # Before there is a table, files were passed over that could not tell what the stream is.
             names = sizes if self._table() is not None else None
-            spark, archive, form = rows.sparkSession, self._archive, self._form
-            ingest(spark, archive, form, self._path, self._lateness, told, growing=True, names=names)
+            ingest(
+                rows.sparkSession,
+                self._archive,
+                self._form,
+                self._path,
+                self._lateness,
+                told,
+                growing=True,
+                names=names,
+                materialise=self._materialise,
+            )
         self._done = replace(self._done, bytes_behind=found[0]["behind"])
         self._tell(self._done)
         return self._notes.write(self._table(), number)
@@ -185,9 +206,11 @@ class _Topic:
         notes: _Notes,
         lateness: int | None,
         tell: Tell,
+        materialise: Materialise | None,
     ) -> None:
         self._archive, self._form, self._options = archive, form, options
         self._notes, self._lateness, self._tell = notes, lateness, tell
+        self._materialise = materialise
         self._done = Ingested(form.stream)
 
     def take(self, rows: DataFrame, number: int) -> None:
@@ -200,10 +223,12 @@ class _Topic:
         self._notes.check(table, number - 1)
         known = {**dict(table.shape.attributes), **self._form.types}
         schema = Schema(rdf=True) if table.shape.rdf else Schema(tuple(known.items()))
-        table.widen(_shape(self._form, schema))
+        knowing = self._materialise.of(self._form.stream, schema) if self._materialise is not None else None
+        table.widen(shape_with(self._form, schema, knowing))
         for part, at in held.items():
             rows = rows.where((sf.col("part") != part) | (sf.col("seq") >= at))
-        job = Job(self._form, schema, self._options, table.table.schema, self._lateness)
+        payload = knowing.payload if knowing is not None else None
+        job = Job(self._form, schema, self._options, table.table.schema, self._lateness, payload)
 
         def write(job: Job) -> list[Written]:
             told = rows.mapInArrow(task_of_records(job), "told string").collect()
@@ -255,7 +280,7 @@ class _Topic:
             shaper.learn(kafka_record(self._options.topic, row["part"], row["seq"], value))
         shaper.settle()
         assert shaper.schema is not None
-        return self._archive.made(name, _shape(self._form, shaper.schema))
+        return self._archive.made(name, shape_with(self._form, shaper.schema))
 
 
 @dataclass(frozen=True)
@@ -303,7 +328,3 @@ class _Notes:
     def _about(self, table: StreamTable | None) -> dict[str, str | None]:
         known = None if table is None else table.table.id
         return {"stream": self.stream, self.kind: self.source, "table": known}
-
-
-def _shape(form: Form, schema: Schema) -> Shape:
-    return Shape(schema.attributes, TS if schema.rdf else form.time, schema.rdf)

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
+    from kaicep.endtoend.materialise import Materialise
+
 __all__ = ["ROUND", "TASK", "ingest", "take_round"]
 
 ROUND = 4_000_000
@@ -69,6 +71,7 @@ class Job:
     origin: Origin
     columns: pyarrow.Schema
     lateness: int | None
+    knowing: bytes | None = None
     folder: Path = Path()
 
 
@@ -108,6 +111,7 @@ def ingest(
     waiting: Callable[[str], None] = lambda trouble: None,
     growing: bool = False,
     names: Collection[str] | None = None,
+    materialise: Materialise | None = None,
 ) -> Ingested:
     """Appends what the archive does not hold yet, exactly as `kaicep.endtoend.ingest.ingest` does.
 
@@ -115,7 +119,7 @@ def ingest(
     """
     done = Ingested(form.stream)
     for _ in range(_ATTEMPTS):
-        plan = planned(archive, form, origin, waiting, growing, names)
+        plan = planned(archive, form, origin, waiting, growing, names, materialise)
         if plan is None:
             return done
         done = replace(done, positions=plan.held)
@@ -139,7 +143,8 @@ def take_round(
 ) -> Ingested:
     """Reads pieces, writes their rows and commits them, all or none."""
     plan.table.widen(plan.shape)
-    job = Job(plan.form, plan.schema, plan.origin, plan.table.table.schema, lateness)
+    knowing = plan.knowing.payload if plan.knowing is not None else None
+    job = Job(plan.form, plan.schema, plan.origin, plan.table.table.schema, lateness, knowing)
     covered = covered_by(group, done.positions)
     added, dead = append_written(
         spark,
@@ -283,6 +288,10 @@ def _write(job: Job, read: Iterator[tuple[pyarrow.Table, Sequence[DeadLetter]]])
         tables.append(conforming(stream, rows, job.columns))
         dead += letters
     rows = pyarrow.concat_tables(tables) if tables else job.columns.empty_table()
+    if job.knowing is not None:
+        from kaicep.endtoend.materialise import opened
+
+        rows = opened(job.knowing).beside(rows)
     rows, _ = marked(rows, {}, job.lateness)
     try:
         files = write_files(job.folder, in_time(rows))

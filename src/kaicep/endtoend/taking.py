@@ -25,7 +25,19 @@ from kaicep.errors import Failure
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Origin", "Piece", "Plan", "covered_by", "gathered", "planned", "rows_of_piece", "rows_of_records"]
+    from kaicep.endtoend.materialise import Knowing, Materialise
+
+__all__ = [
+    "Origin",
+    "Piece",
+    "Plan",
+    "covered_by",
+    "gathered",
+    "planned",
+    "rows_of_piece",
+    "rows_of_records",
+    "shape_with",
+]
 
 Origin = Path | KafkaOptions
 """Where a stream comes from: a file or a folder, or a topic."""
@@ -49,6 +61,8 @@ class Plan:
     pieces: Iterator[Piece]
     ends: Mapping[int, int] | None = None
     """The position after the last of each part, where that is known before it is read: of a topic."""
+    knowing: Knowing | None = None
+    """What is written beside the events."""
 
     def behind(self, positions: Mapping[int, int]) -> int | None:
         """How many records lie beyond the positions, where the source can tell."""
@@ -59,7 +73,7 @@ class Plan:
     @property
     def shape(self) -> Shape:
         """The rows as the archive has them."""
-        return _shape(self.form, self.schema)
+        return shape_with(self.form, self.schema, self.knowing)
 
 
 def planned(
@@ -69,23 +83,26 @@ def planned(
     waiting: Waiting = lambda trouble: None,
     growing: bool = False,
     names: Collection[str] | None = None,
+    materialise: Materialise | None = None,
 ) -> Plan | None:
     """Looks at the source and at the archive, whose table is made where there is none.
 
     `waiting` hears what is waited for. With `growing`, lines and files may still come: half a line waits for
     the rest, and files keep their parts by a note in their folder. With `names`, only the files that are
-    called so are looked into. None where there is nothing yet from which to tell what the stream is.
+    called so are looked into. `materialise` says which columns to add. None where there is nothing yet from
+    which to tell what the stream is.
     """
     table = archive.stream(form.stream) if form.stream in archive.streams() else None
     if isinstance(origin, KafkaOptions):
-        return _planned_topic(archive, form, origin, table, waiting)
+        return _planned_topic(archive, form, origin, table, waiting, materialise)
     held = table.positions if table is not None else {}
     files = _growing(origin) if growing and origin.is_dir() else parts_of(form.stream, origin)
     wanted = {part: file for part, file in files.items() if names is None or file.name in names}
     schema = _schema(form, origin, wanted, table, growing) if wanted else None
     if schema is None:
         return None
-    table = archive.made(form.stream, _shape(form, schema))
+    knowing = materialise.of(form.stream, schema) if materialise is not None else None
+    table = archive.made(form.stream, shape_with(form, schema, knowing))
     sources = {part: file.name for part, file in files.items()}
     table.append([], {}, sources=sources)  # refuses files that are others than they were
     for part, seq in held.items():
@@ -99,7 +116,7 @@ def planned(
         for part, path in sorted(wanted.items()):
             yield from stretches(form, schema, part, path, held.get(part, 0), growing)
 
-    return Plan(form, schema, origin, table, held, sources, pieces())
+    return Plan(form, schema, origin, table, held, sources, pieces(), knowing=knowing)
 
 
 def _growing(folder: Path) -> dict[int, Path]:
@@ -109,7 +126,12 @@ def _growing(folder: Path) -> dict[int, Path]:
 
 
 def _planned_topic(
-    archive: Archive, form: Form, origin: KafkaOptions, table: StreamTable | None, waiting: Waiting
+    archive: Archive,
+    form: Form,
+    origin: KafkaOptions,
+    table: StreamTable | None,
+    waiting: Waiting,
+    materialise: Materialise | None,
 ) -> Plan | None:
     where = f"stream {form.stream}"
     ends = topic_ends(origin, where, waiting)
@@ -117,16 +139,17 @@ def _planned_topic(
         if not form.types and all(low == high for low, high in ends.values()):
             return None
         schema = _learned(form, origin)
-        table = archive.made(form.stream, _shape(form, schema))
     else:
         known = {**dict(table.shape.attributes), **form.types}
         schema = Schema(rdf=True) if table.shape.rdf else Schema(tuple(known.items()))
+    knowing = materialise.of(form.stream, schema) if materialise is not None else None
+    table = table or archive.made(form.stream, shape_with(form, schema, knowing))
     sources = {part: f"{origin.topic}/{part}" for part in ends}
     table.append([], {}, sources=sources)
     held = table.positions
     pieces = offsets_of(origin, where, ends, held)
     highest = {part: high for part, (_, high) in ends.items()}
-    return Plan(form, schema, origin, table, held, sources, pieces, highest)
+    return Plan(form, schema, origin, table, held, sources, pieces, highest, knowing)
 
 
 def _learned(form: Form, options: KafkaOptions) -> Schema:
@@ -166,8 +189,10 @@ def _inferred(form: Form, path: Path, growing: bool) -> Schema | None:
         return source.schema
 
 
-def _shape(form: Form, schema: Schema) -> Shape:
-    return Shape(schema.attributes, TS if schema.rdf else form.time, schema.rdf)
+def shape_with(form: Form, schema: Schema, knowing: Knowing | None = None) -> Shape:
+    """What a table holds of a stream, and of what is known of its events."""
+    known = knowing.names if knowing is not None else ()
+    return Shape(schema.attributes, TS if schema.rdf else form.time, schema.rdf, known)
 
 
 # --- pieces -------------------------------------------------------------------------------------------
@@ -216,14 +241,14 @@ def rows_of_piece(
     if isinstance(piece, Stretch):
         if schema.rdf:
             events, dead = read_events(piece, form, schema)
-            return rows_of(events, _shape(form, schema)), dead
+            return rows_of(events, shape_with(form, schema)), dead
         columns = read_stretch(piece, form, schema)
         return _rows(columns, piece.part, form), columns.dead
     assert isinstance(origin, KafkaOptions)
     where = f"stream {form.stream}"
     some = [rows_of_records(each, form, schema, origin.topic) for each in read_offsets(origin, where, piece)]
     if not some:
-        return rows_of([], _shape(form, schema)), []
+        return rows_of([], shape_with(form, schema)), []
     return pyarrow.concat_tables([rows for rows, _ in some]), [each for _, dead in some for each in dead]
 
 
@@ -241,7 +266,7 @@ def rows_of_records(
 
     if schema.rdf:
         events, dead = shaper.shape(map(exact, range(len(records.seq))))
-        return rows_of(events, _shape(form, schema)), dead
+        return rows_of(events, shape_with(form, schema)), dead
     lines = pyarrow.array(
         [None if each is None else each + b"\n" for each in records.values], pyarrow.binary()
     )
