@@ -1,6 +1,6 @@
 """Ingest into the archive: rows a second from files and from a topic, in this process and by Spark.
 
-Reports of sensors, four attributes each, in the order of time, with a lateness of five seconds; every turn
+Reports of sensors, three attributes each, in the order of time, with a lateness of five seconds; every turn
 makes a new archive. A topic is measured where KAICEP_BENCH_KAFKA names the servers of a broker.
 """
 
@@ -10,12 +10,13 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from kaicep.archive.archive import Archive
+from kaicep.bench.spark_campus import reports, tell
 from kaicep.bench.table import Cell, Table
 from kaicep.connectors.shape import Form
 from kaicep.connectors.sources.kafka import KafkaOptions
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import SparkSession
 
-__all__ = ["SERVERS", "measure"]
+__all__ = ["SERVERS", "measure", "new_topic", "send"]
 
 SERVERS = "KAICEP_BENCH_KAFKA"
 """The environment variable with the servers of a broker."""
@@ -39,9 +40,10 @@ _PARTS = 2
 def measure(spark: SparkSession, folder: Path, count: int, turns: int) -> Table:
     """Takes the same events in from every kind of source, by both hosts."""
     folder.mkdir()
-    sources = _files(folder, count)
+    events = reports(0, count, 600, 20_000).drop_columns("seq")
+    sources = _files(folder, events)
     if servers := os.environ.get(SERVERS):
-        sources["Kafka"] = _topic(servers, folder / "a.jsonl")
+        sources["Kafka"] = _topic(servers, events)
     hosts: dict[str, Callable[[Archive, Origin], ingest.Ingested]] = {
         "in process": lambda archive, origin: ingest.ingest(archive, _FORM, origin, _LATENESS),
         "Spark": lambda archive, origin: spark_ingest.ingest(spark, archive, _FORM, origin, _LATENESS),
@@ -50,6 +52,7 @@ def measure(spark: SparkSession, folder: Path, count: int, turns: int) -> Table:
     rows: list[dict[str, Cell]] = []
     for source, origin in sources.items():
         for host, take in hosts.items():
+            tell(f"ingest from {source}, {host}")
             seconds = [_seconds(folder / "archive", take, origin, count) for _ in range(turns)]
             taken = statistics.median(seconds)
             rows.append({"from": source, "host": host, "s": round(taken, 2), "rows/s": round(count / taken)})
@@ -68,46 +71,26 @@ def _seconds(
     return seconds
 
 
-def _events(count: int) -> pyarrow.Table:
-    import numpy as np
-    import pyarrow as pa
-
-    chance = np.random.default_rng(7)
-    names = pa.array([f"S{number}" for number in range(20_000)])
-    chosen = pa.DictionaryArray.from_arrays(chance.integers(0, 20_000, count), names)
-    return pa.table(
-        {
-            "timestamp": pa.array(
-                1_336_381_200_000_000 + np.arange(count) * 1_500, pa.timestamp("us", tz="UTC")
-            ),
-            "sensorID": chosen.cast(pa.string()),
-            "flowrate": chance.normal(400.0, 80.0, count).round(1),
-            "status": chance.integers(0, 5, count),
-        }
-    )
-
-
-def _files(folder: Path, count: int) -> dict[str, Origin]:
+def _files(folder: Path, events: pyarrow.Table) -> dict[str, Origin]:
     import pyarrow.csv
     import pyarrow.parquet
 
-    events = _events(count)
     pyarrow.parquet.write_table(events, folder / "a.parquet")
     pyarrow.csv.write_csv(events, folder / "a.csv")
-    with (folder / "a.csv").open() as rows, (folder / "a.jsonl").open("w") as lines:
-        next(rows)
-        for row in rows:
-            at, sensor, rate, status = row.rstrip("\n").split(",")
-            at = at.replace(" ", "T")
-            lines.write(
-                f'{{"timestamp": "{at}", "sensorID": {sensor}, "flowrate": {rate}, "status": {status}}}\n'
-            )
+    with (folder / "a.jsonl").open("w") as lines:
+        lines.writelines(f"{line}\n" for line in _lines(events))
     return {"CSV": folder / "a.csv", "JSON Lines": folder / "a.jsonl", "Parquet": folder / "a.parquet"}
 
 
-def _topic(servers: str, lines: Path) -> KafkaOptions:
-    """A new topic with the lines of a file."""
-    from confluent_kafka import Producer
+def _topic(servers: str, events: pyarrow.Table) -> KafkaOptions:
+    """A new topic with events."""
+    topic = new_topic(servers)
+    send(servers, topic, events)
+    return KafkaOptions(servers, topic)
+
+
+def new_topic(servers: str) -> str:
+    """The name of a new topic with two partitions."""
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
@@ -116,13 +99,31 @@ def _topic(servers: str, lines: Path) -> KafkaOptions:
         AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, _PARTS, 1)]).values()
     ):
         made.result(30)
+    return topic
+
+
+def send(servers: str, topic: str, events: pyarrow.Table) -> None:
+    """Events as JSON objects to a topic, to one partition after the other."""
+    from confluent_kafka import Producer
+
     producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 1_000_000})
-    with lines.open("rb") as file:
-        for number, line in enumerate(file):
-            producer.produce(topic, line.rstrip(b"\n"), partition=number % _PARTS)
-            if number % 10_000 == 0:
-                producer.poll(0)
-                while len(producer) > 500_000:
-                    producer.poll(0.1)
+    for number, line in enumerate(_lines(events)):
+        producer.produce(topic, line, partition=number % _PARTS)
+        if number % 10_000 == 0:
+            producer.poll(0)
+            while len(producer) > 500_000:
+                producer.poll(0.1)
     producer.flush()
-    return KafkaOptions(servers, topic)
+
+
+def _lines(events: pyarrow.Table) -> Iterator[str]:
+    """Events as JSON objects."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    times = events["timestamp"].cast(pa.timestamp("us"))
+    shown = pc.strftime(times, "%Y-%m-%dT%H:%M:%SZ").to_pylist()
+    for at, sensor, flow in zip(
+        shown, events["sensorID"].to_pylist(), events["flowrate"].to_pylist(), strict=True
+    ):
+        yield f'{{"timestamp": "{at}", "sensorID": "{sensor}", "flowrate": {flow}}}'

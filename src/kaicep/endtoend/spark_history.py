@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from shutil import which
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kaicep.knowledge.store import Knowledge
     from kaicep.plan.nodes import Interval
 
-__all__ = ["archived_frame", "spark_history", "takes"]
+__all__ = ["archived_frame", "archived_rows", "spark_history", "takes"]
 
 
 def takes(plans: Sequence[QueryPlan], catalog: Catalog) -> bool:
@@ -41,9 +41,20 @@ def spark_history(
     from kaicep.hosts.spark.batch import match_batch
     from kaicep.hosts.spark.output import match_of
     from kaicep.hosts.spark.session import own_session, told
+
+    frames = archived_rows(own_session(), program, catalog, snapshot, as_seen)
+    with told():
+        found = match_batch(frames, program, catalog, knowledge).select("match").toArrow()
+    matches = [match_of(line) for line in found["match"].to_pylist()]
+    return sorted(matches, key=by_end)
+
+
+def archived_rows(
+    spark: SparkSession, program: Program, catalog: Catalog, snapshot: Snapshot, as_seen: bool = False
+) -> Callable[[Layout], dict[str, DataFrame]]:
+    """The events of a snapshot that queries may read, as the rows of a layout."""
     from kaicep.hosts.spark.source import rows_of_frame
 
-    spark = own_session()
     bounds = spans(program.queries, catalog)
 
     def frames(layout: Layout) -> dict[str, DataFrame]:
@@ -55,10 +66,7 @@ def spark_history(
             made[stream] = rows_of_frame(named, catalog.streams[stream], layout)
         return made
 
-    with told():
-        found = match_batch(frames, program, catalog, knowledge).select("match").toArrow()
-    matches = [match_of(line) for line in found["match"].to_pylist()]
-    return sorted(matches, key=by_end)
+    return frames
 
 
 def archived_frame(spark: SparkSession, snapshot: Snapshot, stream: str, within: Interval) -> DataFrame:
