@@ -15,15 +15,18 @@ from typing import Any
 
 import pytest
 from tests.spark.test_ingest import LATENESS, contents, lines
+from typer.testing import CliRunner
 
 import kaicep as kai
 from kaicep.api import parse_query
 from kaicep.archive.archive import Archive
+from kaicep.cli import ingest as cli
+from kaicep.cli.main import app
 from kaicep.connectors import stretches
 from kaicep.connectors.files_spark import grown_files
 from kaicep.connectors.shape import Form
 from kaicep.endtoend import ingest as inprocess
-from kaicep.endtoend import spark_ingest
+from kaicep.endtoend import spark_following, spark_ingest
 from kaicep.endtoend.history import history_of, past_matches
 from kaicep.endtoend.ingest import Ingested
 from kaicep.endtoend.materialise import Materialise
@@ -279,42 +282,96 @@ def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert positions == {0: 2}
 
 
-@pytest.mark.slow
-def test_as_one_types_it(folder: Path, tmp_path: Path) -> None:
-    """Two streams, one of them a single file; interrupted, it says what came in."""
+class Steps:
+    """Does the steps of a test while a job runs, each when it is due, and then interrupts it."""
+
+    def __init__(self, *steps: Callable[[], bool]) -> None:
+        self._steps = list(steps)
+        self._deadline = time.monotonic() + 60
+
+    def sleep(self, seconds: float) -> None:
+        """What is called whenever somebody waits for the job."""
+        time.sleep(seconds)
+        while self._steps and self._steps[0]():
+            self._steps.pop(0)
+        if not self._steps:
+            raise KeyboardInterrupt
+        assert time.monotonic() < self._deadline
+
+
+@pytest.mark.usefixtures("spark")
+def test_as_one_types_it(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two streams, one of them a single file; it says how it goes and, interrupted, what came in."""
     (folder / "a.jsonl").write_text("\n".join(lines(40)) + "\n")
-    (tmp_path / "other.jsonl").write_text('{"ts": 1, "x": 1}\n')
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"ts": 1, "x": 1}\n{"ts": 2')
+    archive = Archive(tmp_path / "S")
+
+    def held(stream: str, *positions: int) -> bool:
+        return stream in archive.streams() and archive.stream(stream).positions == dict(enumerate(positions))
+
+    def first() -> bool:
+        if not (held("meter", 40) and held("other", 1)):
+            return False
+        parquet(folder / "b.parquet", 0)
+        return True
+
+    monkeypatch.setattr(spark_following, "time", Steps(first, lambda: held("meter", 40, 40)))
+    monkeypatch.setattr(cli, "_EVERY", 0.0)
+    words = ["ingest", "--archive", tmp_path / "S", "--lateness", "3s", "--host", "spark", "--follow"]
+    words += ["--stream", f"meter={folder}", "--stream", f"other={other}"]
+    words += ["--annotation", tmp_path / "meter.json", "--dead-letters", tmp_path / "dead.jsonl"]
+    done = CliRunner().invoke(app, [str(each) for each in words])
+    assert done.exit_code == 0, done.stderr
+    assert contents(tmp_path / "S") == (wanted := in_process(folder))
+    assert f"meter: {len(wanted[0])} new" in done.stderr
+    assert re.search(r"^other: 1 new, [\d,]+/s, 0 bytes behind$", done.stderr, re.MULTILINE)
+    letters = [json.loads(each) for each in (tmp_path / "dead.jsonl").read_text().splitlines()]
+    assert letters == wanted[1]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_job_that_fails_ends_the_command_with_its_reason(folder: Path, tmp_path: Path) -> None:
+    (folder / "a.parquet").write_bytes(b"PAR1 this is none PAR1")
+    (folder / "b.jsonl").write_text('{"ts": 1}\n')
+    words = [
+        "ingest",
+        "--archive",
+        tmp_path / "S",
+        "--host",
+        "spark",
+        "--follow",
+        "--stream",
+        f"meter={folder}",
+    ]
+    done = CliRunner().invoke(app, [str(each) for each in words])
+    assert done.exit_code == 1
+    assert f"cannot read {folder / 'a.parquet'}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) < 5
+
+
+@pytest.mark.night
+def test_a_process_that_is_interrupted(folder: Path, tmp_path: Path) -> None:
+    """By a signal, as from a keyboard: it ends in order."""
+    (folder / "a.jsonl").write_text("\n".join(lines(40)) + "\n")
     words = ["ingest", "--archive", "S", "--lateness", "3s", "--host", "spark", "--follow"]
-    words += ["--stream", "meter=meter", "--stream", "other=other.jsonl", "--dead-letters", "dead.jsonl"]
-    words += ["--annotation", "meter.json"]
+    words += ["--stream", "meter=meter", "--annotation", "meter.json"]
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     process = subprocess.Popen(
         [sys.executable, "-m", "kaicep", *words], env=env, cwd=tmp_path, stderr=subprocess.PIPE
     )
-
-    def reach(stream: str, positions: dict[int, int]) -> None:
+    archive = Archive(tmp_path / "S")
+    try:
         deadline = time.monotonic() + 120
-        archive = Archive(tmp_path / "S")
-        while stream not in archive.streams() or archive.stream(stream).positions != positions:
+        while "meter" not in archive.streams() or archive.stream("meter").positions != {0: 40}:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
-
-    try:
-        reach("meter", {0: 40})
-        parquet(folder / "b.parquet", 0)
-        reach("meter", {0: 40, 1: 40})
-        reach("other", {0: 1})
-        time.sleep(0.5)  # so that the last micro-batch is over
+        time.sleep(0.5)  # so that the micro-batch is over
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 0, errors.decode()
-    wanted = in_process(folder)
-    assert f"meter: {len(wanted[0])} new" in errors.decode()
-    assert "other: 1 new" in errors.decode()
-    found = contents(tmp_path / "S")
-    assert (found[0], found[2]) == (wanted[0], wanted[2])
-    letters = [json.loads(each) for each in (tmp_path / "dead.jsonl").read_text().splitlines()]
-    assert [(each["part"], each["seq"]) for each in letters] == [(at["part"], at["seq"]) for at in wanted[1]]
+    assert f"meter: {len(in_process(folder)[0])} new" in errors.decode()

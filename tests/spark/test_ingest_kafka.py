@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,13 +17,17 @@ import pytest
 from tests.connectors.test_kafka_source import Topic
 from tests.servers import Broker, need
 from tests.spark.test_ingest import LATENESS, contents, lines
+from tests.spark.test_ingest_files import Steps
+from typer.testing import CliRunner
 
 from kaicep.archive.archive import Archive
+from kaicep.cli import ingest as cli
+from kaicep.cli.main import app
 from kaicep.connectors import kafka_offsets
 from kaicep.connectors.shape import Form
 from kaicep.connectors.sources.kafka import KafkaOptions
 from kaicep.endtoend import ingest as inprocess
-from kaicep.endtoend import spark_ingest
+from kaicep.endtoend import spark_following, spark_ingest
 from kaicep.errors import Failure, Mistake
 
 need("confluent_kafka")
@@ -210,6 +215,35 @@ class TestAJobThatGoesOn:
             started(kafka_stream(spark, of(topic)), tmp_path, topic, "another")
         with pytest.raises(Exception, match="holds part 0 up to position 30, and the stream begins at 35"):
             started(kafka_stream(spark, of(topic), {0: 35}), tmp_path / "new", topic, "../S")
+
+    def test_as_one_types_it(
+        self, spark: Any, kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It begins where the archive ends, goes on with what comes, and says how it goes."""
+        topic = Topic(kafka, 2)
+        rows(topic, 50)
+        for archive in "SP":
+            inprocess.ingest(Archive(tmp_path / archive), FORM, of(topic), LATENESS)
+        rows(topic, 20, 1, seed=2)
+
+        def more() -> bool:
+            if Archive(tmp_path / "S").stream("meter").positions != {0: 50, 1: 20}:
+                return False
+            rows(topic, 30, seed=3)
+            return True
+
+        def all_of_it() -> bool:
+            return Archive(tmp_path / "S").stream("meter").positions == {0: 80, 1: 20}
+
+        monkeypatch.setattr(spark_following, "time", Steps(more, all_of_it))
+        monkeypatch.setattr(cli, "_EVERY", 0.0)
+        words = ["ingest", "--stream", f"meter=kafka://{topic.servers}/{topic.name}", "--lateness", "3s"]
+        words += ["--archive", str(tmp_path / "S"), "--host", "spark", "--follow"]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.stderr
+        inprocess.ingest(Archive(tmp_path / "P"), FORM, of(topic), LATENESS)
+        assert contents(tmp_path / "S") == contents(tmp_path / "P")
+        assert re.search(r"^meter: [\d,]+ new, [\d,]+/s, 0 behind$", done.stderr, re.MULTILINE)
 
 
 @pytest.mark.night
