@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kaicep.plan.events import Event, Match
     from kaicep.plan.nodes import Program
 
-__all__ = ["deliver", "explain", "ingest", "kafka", "late", "match", "numbered", "ship"]
+__all__ = ["deliver", "explain", "ingest", "kafka", "late", "match", "numbered", "publish", "ship"]
 
 
 class Query(Protocol):
@@ -61,6 +61,7 @@ def match(
     buckets: int | None = None,
     parts: Mapping[str, Sequence[int]] | None = None,
     idle: str | None = None,
+    refresh: str | Path | None = None,
 ) -> DataFrame:
     """The matches of a query over events: a DataFrame, which is streaming if the events are.
 
@@ -77,9 +78,14 @@ def match(
     The columns are `query`, `id`, `start`, `end`, `select` (a struct of the selected columns), `events`
     (JSON) and `match`: the line that `kaicep match` prints. A stream has `bucket` and `watermark` besides:
     of one bucket, no match comes later that ends before its watermark.
+
+    A stream keeps the knowledge that it starts with, unless `refresh` names a folder that all workers reach
+    (that of its checkpoint will do, another stream's will not): it then goes on with what `publish` puts
+    there, micro-batch by micro-batch.
     """
     from kaicep.hosts.spark.batch import BUCKETS, match_batch
     from kaicep.hosts.spark.output import presented
+    from kaicep.hosts.spark.published import Published
     from kaicep.hosts.spark.stream import BUCKETS as STREAM_BUCKETS
     from kaicep.hosts.spark.stream import match_stream
 
@@ -88,7 +94,9 @@ def match(
     if not _is_endless(given):
         frames = _frames(given, query, allowed)
         return match_batch(frames, query.program, query.catalog, query.knowledge, buckets or BUCKETS)
-    streamed = _streamed(query, allowed, parts, idle)
+    streamed = _streamed(query, allowed, parts, idle, refresh)
+    if streamed.published is not None:
+        Published(streamed.published).begin(query.knowledge)
     found = match_stream([(streamed, _frames(given, query))], buckets or STREAM_BUCKETS)
     return presented(found, query.program, "bucket", "watermark")
 
@@ -104,6 +112,7 @@ def deliver(
     idle: str | None = None,
     engine: str = "auto",
     rate: float | None = None,
+    refresh: bool = True,
     **trigger: Any,
 ) -> StreamingQuery:
     """Starts a stream whose matches go to a function, and returns Spark's handle on it.
@@ -118,21 +127,33 @@ def deliver(
     same. `trigger` is as in Spark: `processingTime="1 second"`, `availableNow=True`. The rest is as for
     `match`.
 
-    With the engine in the driver, an update of the query's knowledge judges the events of the next
-    micro-batch, without a restart.
+    An update of the query's knowledge judges from the next micro-batch on, without a restart, and a stream
+    that is started again goes on with it. For this, engines on workers need all events that pass FILTER and
+    WITHIN; without `refresh` they keep the knowledge that they start with, and Spark applies PATHs too.
     """
     from kaicep.hosts.spark.deliver import deliver as started
-    from kaicep.hosts.spark.physical import ENGINES, chosen_engine, physical
+    from kaicep.hosts.spark.physical import ENGINES, chosen_engine
 
     given = _by_stream(events, query)
     if not _is_endless(given):
         raise Mistake(Diagnostic("the events are no stream", hint="kaicep.spark.match is for what is there"))
     if engine not in ENGINES:
         raise Mistake(Diagnostic(f"there is no engine {engine}", hint=did_you_mean(engine, ENGINES)))
+    streamed = _streamed(query, _duration(lateness), parts, idle, checkpoint if refresh else None)
     if engine == "auto":
-        engine = chosen_engine(physical(query.program, query.catalog, query.knowledge), rate)
-    streamed = _streamed(query, _duration(lateness), parts, idle)
+        engine = chosen_engine(streamed.divided, rate)
     return started(streamed, _frames(given, query), sink, Path(checkpoint), trigger, engine)
+
+
+def publish(query: Query, folder: str | Path) -> None:
+    """Lets the knowledge of a query, as it is now, judge a running stream from its next micro-batch on.
+
+    `folder` is what `match` was given as `refresh`. For streams of `deliver` this is done by itself, except
+    over Spark Connect, where their function is not in this process: there it is their `checkpoint`.
+    """
+    from kaicep.hosts.spark.published import Published, folder_of
+
+    Published(folder_of(Path(folder))).publish(query.knowledge)
 
 
 def late(events: DataFrame, query: Query, stream: str | None = None, *, lateness: str | int) -> DataFrame:
@@ -246,9 +267,14 @@ def _is_endless(given: Mapping[str, DataFrame]) -> bool:
 
 
 def _streamed(
-    query: Query, lateness: int | None, parts: Mapping[str, Sequence[int]] | None, idle: str | None
+    query: Query,
+    lateness: int | None,
+    parts: Mapping[str, Sequence[int]] | None,
+    idle: str | None,
+    refresh: str | Path | None,
 ) -> Streamed:
-    from kaicep.hosts.spark.stream import Streamed
+    from kaicep.hosts.spark.published import folder_of
+    from kaicep.hosts.spark.stream import Streamed, hangs_on_knowledge
 
     if lateness is None:
         raise Mistake(
@@ -258,7 +284,16 @@ def _streamed(
         )
     silence = _duration(idle)
     millis = None if silence is None else silence // 1_000
-    return Streamed(query.program, query.catalog, query.knowledge, lateness, parts or {}, millis)
+    folder = None if refresh is None or not hangs_on_knowledge(query.program) else folder_of(Path(refresh))
+    return Streamed(
+        query.program,
+        query.catalog,
+        query.knowledge,
+        lateness,
+        parts or {},
+        millis,
+        published=folder,
+    )
 
 
 def _frames(

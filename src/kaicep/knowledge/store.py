@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
@@ -76,13 +77,15 @@ class Knowledge:
 
     `version` is 0 after loading and grows by one with every update that changes anything. `warnings`
     are what was odd about the files, `contradictions` what the reasoning found to clash; neither stops
-    anything. `seconds` is the time that loading and closing took.
+    anything. `seconds` is the time that loading and closing took. `lock` is held while it is updated:
+    whoever reads it in another thread for longer than a moment holds it too.
     """
 
     def __init__(self, reader: Reader, read: Iterable[Said], reasoning: str, started: float) -> None:
         texts = tuple(read)
         self.reasoning = reasoning
         self.version = 0
+        self.lock = RLock()
         self._reader = reader
         self._terms = reader.terms
         self._closure = Closure(self._terms, with_validity(texts, self._terms), reasoning)
@@ -143,9 +146,10 @@ class Knowledge:
         its label in a triple, as `match` tells it.
         """
         when = ALWAYS if valid_from is None else since(valid_from)
-        edit = Edit(self)
-        edit.state(self._numbered(add, "add"), self._numbered(remove, "remove"), when)
-        return edit.done()
+        with self.lock:
+            edit = Edit(self)
+            edit.state(self._numbered(add, "add"), self._numbered(remove, "remove"), when)
+            return edit.done()
 
     def touched_since(self, version: int) -> frozenset[Triple] | None:
         """What appeared or disappeared, always or for a time, after that version; None: too long ago.
@@ -400,8 +404,13 @@ class Knowledge:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is quickly made again."""
-        kept = {name: value for name, value in self.__dict__.items() if name not in ("_reasons", "_words")}
+        made = ("_reasons", "_words", "lock")
+        kept = {name: value for name, value in self.__dict__.items() if name not in made}
         return kept | {"_below": {}, "_by_value": {}, "_views": {}}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        self.__dict__.update(kept)
+        self.lock = RLock()
 
 
 class _View(Knowledge):

@@ -22,7 +22,7 @@ from kaicep.optimize.transform_paths import transform_paths
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.nodes import QueryPlan
 
-__all__ = ["RULES", "Note", "Rule", "optimize", "share_subplans", "subplan"]
+__all__ = ["RULES", "STEADY", "Note", "Rule", "optimize", "share_subplans", "subplan"]
 
 RULES: tuple[Rule, ...] = (
     prune_constants,
@@ -34,6 +34,9 @@ RULES: tuple[Rule, ...] = (
     relate_paths,
 )
 """The rules in the order in which they are applied."""
+
+STEADY: tuple[Rule, ...] = (normalise_concepts, fold_constants, push_filters, partition_from_equality)
+"""Those that do not look at the knowledge: what they make of a plan holds whatever becomes known."""
 
 
 def optimize(

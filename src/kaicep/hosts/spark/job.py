@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import pyarrow as pa
@@ -58,8 +58,11 @@ def job_of(program: Program, catalog: Catalog, knowledge: Knowledge, layout: Lay
 _OPEN: dict[str, Opened] = {}
 
 
-def opened(job: Job) -> Opened:
-    """The queries of a job, unpacked once in each worker process; the last few are kept."""
+def opened(job: Job, knowledge: Knowledge | None = None) -> Opened:
+    """The queries of a job, unpacked once in each worker process; the last few are kept.
+
+    With `knowledge` they have that in place of what has come with them.
+    """
     found = _OPEN.pop(job.fingerprint, None)
     if found is None:
         unpack()
@@ -68,7 +71,7 @@ def opened(job: Job) -> Opened:
     if len(_OPEN) >= _MOST_JOBS:
         del _OPEN[next(iter(_OPEN))]
     _OPEN[job.fingerprint] = found
-    return found
+    return found if knowledge is None else replace(found, knowledge=knowledge)
 
 
 def in_order(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

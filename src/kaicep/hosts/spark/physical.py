@@ -6,11 +6,11 @@ here depends on the plan alone, never on the data or the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kaicep.knowledge.store import Knowledge
-from kaicep.optimize import optimize
+from kaicep.optimize import RULES, Rule, optimize
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Absent, Element, Loop, Place, Together
 from kaicep.plan.expressions import Expr, Field
@@ -49,9 +49,11 @@ class Part:
         return tuple(dict.fromkeys(name for each in self.queries for name in each.reads))
 
 
-def physical(program: Program, catalog: Catalog, knowledge: Knowledge) -> tuple[Part, ...]:
-    """The parts of a program."""
-    return tuple(_part(some, catalog, knowledge) for some in _together(program.queries))
+def physical(
+    program: Program, catalog: Catalog, knowledge: Knowledge, rules: Sequence[Rule] = RULES
+) -> tuple[Part, ...]:
+    """The parts of a program, whose plans are optimised by these rules."""
+    return tuple(_part(some, catalog, knowledge, rules) for some in _together(program.queries))
 
 
 def explained(part: Part) -> str:
@@ -101,8 +103,10 @@ def _together(queries: tuple[QueryPlan, ...]) -> Iterator[tuple[QueryPlan, ...]]
         yield tuple(each for each in queries if each in some)
 
 
-def _part(queries: tuple[QueryPlan, ...], catalog: Catalog, knowledge: Knowledge) -> Part:
-    optimised = tuple(optimize(each, catalog, knowledge)[0] for each in queries)
+def _part(
+    queries: tuple[QueryPlan, ...], catalog: Catalog, knowledge: Knowledge, rules: Sequence[Rule]
+) -> Part:
+    optimised = tuple(optimize(each, catalog, knowledge, rules)[0] for each in queries)
     if any(each.language == "EP-SPARQL" for each in queries):
         return Part(queries, optimised, "one", "since EP-SPARQL reads all streams as one")
     if len(queries) > 1:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.hosts.columnar import asks_the_knowledge
 from kaicep.hosts.inprocess import MANY, Engine
 from kaicep.hosts.spark.batch import bucket
 from kaicep.hosts.spark.clock import (
@@ -38,8 +40,10 @@ from kaicep.hosts.spark.layout import layouts_of, sources_of
 from kaicep.hosts.spark.output import FOUND, FOUND_ARROW, found_row
 from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import candidates
+from kaicep.hosts.spark.published import Published
 from kaicep.hosts.spark.wire import ARROW_TYPES, Layout, push
 from kaicep.knowledge.store import Knowledge
+from kaicep.optimize import RULES, STEADY
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.nodes import Program
@@ -51,6 +55,7 @@ __all__ = [
     "Frames",
     "Streamed",
     "found_stream",
+    "hangs_on_knowledge",
     "match_stream",
     "target_of",
 ]
@@ -67,7 +72,8 @@ class Streamed:
     """Queries over streams, and how their time goes: the lateness, and the parts of sources to wait for.
 
     `idle` is how many milliseconds a part may be silent before it holds nobody back; None: any. `events` is
-    how many there will be, where that is known: it pays to compile only from so many on.
+    how many there will be, where that is known: it pays to compile only from so many on. `published` is where
+    versions of the knowledge are found while the stream runs (`published.py`); None: it stays as it is.
     """
 
     program: Program
@@ -77,6 +83,13 @@ class Streamed:
     parts: Mapping[str, Sequence[int]]
     idle: int | None = None
     events: int = MANY
+    published: Path | None = None
+
+    @property
+    def divided(self) -> tuple[Part, ...]:
+        """The parts of the queries; where the knowledge may change, as they are whatever becomes known."""
+        rules = RULES if self.published is None else STEADY
+        return physical(self.program, self.catalog, self.knowledge, rules)
 
 
 @dataclass(frozen=True)
@@ -92,10 +105,23 @@ class Target:
     named: str
     mark: str
     idle: int | None
+    published: Path | None
+
+    def opened(self, now: int) -> Opened:
+        """What runs on a worker in the micro-batch of that time, which is another one in each."""
+        if self.published is None:
+            return opened(self.job)
+        published = Published(self.published)
+        return opened(self.job, published.read(published.chosen(now)))
 
     def numbers(self, place: int) -> list[int]:
         """The numbers of its buckets, where it stands at a place among the targets."""
         return [place * _MOST_BUCKETS + each for each in range(self.buckets)]
+
+
+def hangs_on_knowledge(program: Program) -> bool:
+    """Whether other knowledge may give other matches."""
+    return any(each.language == "EP-SPARQL" or asks_the_knowledge(each) for each in program.queries)
 
 
 Frames = Callable[[Layout], Mapping[str, DataFrame]]
@@ -128,7 +154,7 @@ def found_stream(
     planned: list[tuple[Streamed, Frames, tuple[Part, ...], list[Layout], Layout]] = []
     first = 0
     for query, frames in queries:
-        parts = physical(query.program, query.catalog, query.knowledge)
+        parts = query.divided
         layouts, whole = layouts_of(parts, query.catalog, columns, first)
         planned.append((query, frames, parts, layouts, whole))
         first += len(whole.streams)
@@ -161,9 +187,12 @@ def target_of(query: Streamed, part: Part, layout: Layout, buckets: int) -> Targ
     texts = "\0".join(word for each in part.queries for word in (each.name, each.text))
     mark = blake2b(f"{texts}\0{count}\0{query.lateness}".encode(), digest_size=16).hexdigest()
     named = ", ".join(each.name for each in part.queries)
-    job = job_of(program, query.catalog, query.knowledge, layout)
+    # What is published need not travel.
+    knowledge = query.knowledge if query.published is None else Knowledge.empty()
+    job = job_of(program, query.catalog, knowledge, layout)
     kernel = "compiled" if query.events >= MANY else "interpreted"
-    return Target(job, count, query.lateness, waits, frozenset(read), kernel, named, mark, query.idle)
+    clock = query.lateness, waits, frozenset(read)
+    return Target(job, count, *clock, kernel, named, mark, query.idle, query.published)
 
 
 def _addressed(
@@ -230,8 +259,11 @@ def _held(targets: tuple[Target, ...], types: tuple[Type, ...], marks: bool) -> 
 
     def work(key: tuple[Any, ...], frames: Iterator[Any], state: Any) -> Iterator[Any]:
         place, number = divmod(int(key[0]), _MOST_BUCKETS)
-        held = Bucket(targets[place], bytes(state.get[0]) if state.exists else None)
-        found = held.take([_batch(each, types) for each in frames], state.getCurrentProcessingTimeMs())
+        now = state.getCurrentProcessingTimeMs()
+        held = Bucket(
+            targets[place], bytes(state.get[0]) if state.exists else None, targets[place].opened(now)
+        )
+        found = held.take([_batch(each, types) for each in frames], now)
         state.update((held.saved(),))
         if found or marks:
             reached = FOREVER if held.ended else held.clock.watermark
@@ -264,9 +296,9 @@ _LIVE: dict[str, Engine] = {}
 class Bucket:
     """The engine of one bucket for the time of one batch, and its clock."""
 
-    def __init__(self, target: Target, state: bytes | None, own: Opened | None = None) -> None:
+    def __init__(self, target: Target, state: bytes | None, own: Opened) -> None:
         self.target = target
-        self.opened = own or opened(target.job)
+        self.opened = own
         self.ended = False
         if state is None:
             self.kernel = target.kernel
@@ -289,7 +321,7 @@ class Bucket:
         # A state is of one kernel; those of the first release were all of this one.
         self.kernel = document.get("kernel", "interpreted")
         live = _LIVE.pop(document["live"], None)
-        if live is not None:
+        if live is not None and live.knowledge is self.opened.knowledge:
             self.engine = live
         else:
             self.engine = self.opened.engine(self.kernel)
