@@ -8,9 +8,12 @@ engine. Each match belongs to the slice of its end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
+from itertools import chain, groupby, pairwise
+from operator import itemgetter
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -54,10 +57,8 @@ def _matches(part: Part, frames: Frames, catalog: Catalog, knowledge: Knowledge,
     rows = thinned(part, frames(layout), layout, catalog, knowledge, buckets)
     if part.way == "rows":
         return rows.mapInArrow(_each_row(job), MATCHES)
-    ordered = gathered(part, rows, buckets)
-    if part.way == "slices":
-        return ordered.groupBy("_bucket", "_low", "_high").applyInArrow(_each_slice(job), MATCHES)
-    return ordered.groupBy("_bucket").applyInArrow(_each_bucket(job), MATCHES)
+    work = _each_slice(job) if part.way == "slices" else _each_bucket(job)
+    return gathered(part, rows, buckets).mapInArrow(work, MATCHES)
 
 
 def thinned(
@@ -123,31 +124,48 @@ def _div(left: Column, right: Column) -> Column:
     return sf.try_divide(left - sf.pmod(left, right), right).cast("bigint")
 
 
-def _each_row(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+_Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _each_row(job: Job) -> _Work:
+    return partial(row_by_row, job)
+
+
+def _each_bucket(job: Job) -> _Work:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from row_by_row(job, batches)
+        for rows in _by_bucket(batches):
+            yield from in_order(job, rows)
 
     return work
 
 
-_Grouped = Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-def _each_bucket(job: Job) -> _Grouped:
-    def work(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_order(job, batches)
-
-    return work
-
-
-def _each_slice(job: Job) -> _Grouped:
-    def work(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        low, high = key[1].as_py(), key[2].as_py()
-        for found in in_order(job, batches):
-            end = found.column("end")
-            yield found.filter(pc.and_(pc.greater_equal(end, low), pc.less(end, high)))
+def _each_slice(job: Job) -> _Work:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in _by_bucket(batches):
+            first = next(rows)
+            low, high = (first.column(name)[0].as_py() for name in ("_low", "_high"))
+            for found in in_order(job, chain([first], rows)):
+                end = found.column("end")
+                yield found.filter(pc.and_(pc.greater_equal(end, low), pc.less(end, high)))
 
     return work
+
+
+def _by_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The rows of each bucket, which stand together; each has to be read before the next.
+
+    Spark can do that as well (`applyInArrow`), in almost twice the time.
+    """
+
+    def cut() -> Iterator[tuple[int, pa.RecordBatch]]:
+        for rows in batches:
+            numbers = rows.column("_bucket").to_numpy()
+            edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1), len(numbers)]
+            for low, high in pairwise(edges if len(numbers) else ()):
+                yield int(numbers[low]), rows.slice(low, high - low)
+
+    for _, some in groupby(cut(), key=itemgetter(0)):
+        yield (rows for _, rows in some)
 
 
 FEW = 2
