@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,43 @@ def test_of_a_growing_file_half_a_line_waits(tmp_path: Path) -> None:
     path.write_text('{"ts": 1}\n{"ts"')
     (found,) = stretches(FORM, SCHEMA, 0, path, growing=True)
     assert (found.first, found.after) == (0, 1)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_a_file_that_grows_is_read_from_where_it_ended(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it is the same file; the stretches are those that a look at all of it gives."""
+    path, begins = tmp_path / name, []
+    blocks = module._blocks
+    monkeypatch.setattr(
+        module,
+        "_blocks",
+        lambda path, offset, growing: begins.append(offset) or blocks(path, offset, growing),
+    )
+    line = '{"ts": 1, "n": 2}\n' if name == "a.jsonl" else "1,2\n"
+    head = "" if name == "a.jsonl" else "ts,n\n"
+
+    def found(first: int, growing: bool = True) -> list[Stretch]:
+        made = stretches(FORM, SCHEMA, 0, path, first, growing)
+        return [
+            replace(each, line=each.line if each.way == "csv" else 0) for each in made
+        ]  # or it says nothing
+
+    path.write_text(head + line * 3 + line[:2])
+    assert [(each.first, each.after) for each in found(0)] == [(0, 3)]
+    path.write_text(head + line * 5)
+    assert found(3) == found(3, growing=False)
+    assert begins == [len(head), len(head + line * 3), len(head)]
+    assert found(2) == found(2, growing=False), "a commit that failed is planned again from where it began"
+    path.write_text(head + line * 4)
+    with pytest.raises(Failure, match="the position is record 5 of"):
+        found(5)
+    other = tmp_path / "other"
+    other.write_text(head + (" " + line) * 7)
+    found(4)
+    other.replace(path)
+    assert found(4) == found(4, growing=False), "another file in its place is looked at from its beginning"
 
 
 @pytest.mark.parametrize("direct", [True, False])

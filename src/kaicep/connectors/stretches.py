@@ -125,10 +125,13 @@ def _blocks(path: Path, offset: int, growing: bool) -> Iterator[tuple[int, bytes
 
 
 def _of_json(form: Form, part: int, path: Path, first: int, growing: bool) -> Iterator[Stretch]:
-    seq = 0
-    for offset, block, ends in _blocks(path, 0, growing):
+    begin = _ended_at(path, first) if growing else Cursor()
+    seq = begin.seq
+    for offset, block, ends in _blocks(path, begin.offset, growing):
         found = Stretch("json", part, str(path), seq, seq + len(ends), offset, len(block))
         seq = found.after
+        if growing:
+            _remember(path, Cursor(offset + len(block), seq))
         if seq > first:
             yield _from(found, first, ends)
     _reaches(form, path, first, seq)
@@ -138,17 +141,43 @@ def _of_csv(form: Form, part: int, path: Path, first: int, growing: bool) -> Ite
     begun = begin_csv(path, form.time, growing)
     if begun.header is None:
         return
-    seq, line, header = 0, begun.line, tuple(begun.header)
-    for offset, block, ends in _blocks(path, begun.offset, growing):
+    header = tuple(begun.header)
+    begin = _ended_at(path, first, begun) if growing else begun
+    seq, line = begin.seq, begin.line
+    for offset, block, ends in _blocks(path, begin.offset, growing):
         if not _a_row_a_line(block, ends):
             rows = Stretch("rows", part, str(path), seq, seq, offset, 0, line, header)
             yield from _of_rows(form, rows, first, growing)
             return
         found = Stretch("csv", part, str(path), seq, seq + len(ends), offset, len(block), line, header)
         seq, line = found.after, line + len(ends)
+        if growing:
+            _remember(path, Cursor(offset + len(block), seq, line))
         if seq > first:
             yield _from(found, first, ends)
     _reaches(form, path, first, seq)
+
+
+# Where the whole lines of files that grow ended when they were last looked at, so that a file of gigabytes
+# is not read from its beginning for every line that comes to it.
+_ENDS: dict[Path, tuple[int, Cursor]] = {}
+_MOST_ENDS = 10_000
+
+
+def _ended_at(path: Path, first: int, begin: Cursor | None = None) -> Cursor:
+    """Where to look for what comes from a position on: where the file ended, else where it begins."""
+    begin = begin or Cursor()
+    inode, end = _ENDS.get(path, (0, begin))
+    found = path.stat()
+    known = end.seq == first and found.st_ino == inode and found.st_size >= end.offset
+    return end if known else begin
+
+
+def _remember(path: Path, end: Cursor) -> None:
+    _ENDS.pop(path, None)
+    if len(_ENDS) >= _MOST_ENDS:
+        del _ENDS[next(iter(_ENDS))]
+    _ENDS[path] = path.stat().st_ino, end
 
 
 def _of_rows(form: Form, begin: Stretch, first: int, growing: bool) -> Iterator[Stretch]:
