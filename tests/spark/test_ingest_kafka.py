@@ -173,6 +173,14 @@ class TestIngest:
         assert done.positions == {0: 20}
         assert "cannot be reached" in heard[0]
         own_broker.stop()
+        heard.clear()
+        archive = Archive(tmp_path / "S")
+        with monkeypatch.context() as patched:
+            patched.setattr(spark_following, "time", Steps(lambda: True))
+            with pytest.raises(KeyboardInterrupt):
+                spark_following.follow_all(spark, archive, [(FORM, of(topic))], None, waiting=waiting)
+        assert "cannot be reached" in heard[0]
+        own_broker.stop()
         monkeypatch.setattr(kafka_offsets, "PATIENCE", 0.1)
         with pytest.raises(Failure, match=r"cannot be reached.*waited"):
             spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic))

@@ -197,7 +197,7 @@ def _followed(
             from kaicep.endtoend.spark_following import follow_all
             from kaicep.hosts.spark.session import own_session
 
-            follow_all(own_session(), archive, streams, lateness, told, materialise)
+            follow_all(own_session(), archive, streams, lateness, told, materialise, speaking.trouble)
         else:
             append = _appender(host, archive, lateness, speaking, materialise, growing=True)
             while True:

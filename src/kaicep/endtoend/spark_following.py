@@ -97,10 +97,12 @@ def follow_all(
     lateness: int | None,
     tell: Tell = lambda done: None,
     materialise: Materialise | None = None,
+    waiting: Callable[[str], None] = lambda trouble: None,
 ) -> None:
     """Follows topics and files by one job each, until one of them fails or this is interrupted.
 
-    The jobs begin where the archive ends, so their checkpoints need not outlive them.
+    The jobs begin where the archive ends, so their checkpoints need not outlive them. `waiting` hears of a
+    broker that is down when it begins.
     """
     from kaicep.hosts.spark.session import told
 
@@ -111,7 +113,7 @@ def follow_all(
             for number, (form, origin) in enumerate(streams):
                 rest = Path(folder) / str(number), lateness, trigger, tell, materialise
                 if isinstance(origin, KafkaOptions):
-                    rows = kafka_stream(spark, origin, _from_archive(archive, form, origin))
+                    rows = kafka_stream(spark, origin, _from_archive(archive, form, origin, waiting))
                     jobs.append(follow(rows, archive, form, origin, *rest))
                 else:
                     jobs.append(follow_files(grown_files(spark, origin), archive, form, origin, *rest))
@@ -125,12 +127,14 @@ def follow_all(
                 job.stop()
 
 
-def _from_archive(archive: Archive, form: Form, options: KafkaOptions) -> dict[int, int] | None:
+def _from_archive(
+    archive: Archive, form: Form, options: KafkaOptions, waiting: Callable[[str], None]
+) -> dict[int, int] | None:
     """The offsets of a topic to go on with."""
+    ends = topic_ends(options, f"stream {form.stream}", waiting)
     if form.stream not in archive.streams():
         return None
     held = archive.stream(form.stream).positions
-    ends = topic_ends(options, f"stream {form.stream}")
     return {part: held.get(part, low) for part, (low, _) in ends.items()}
 
 
