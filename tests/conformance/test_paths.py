@@ -213,6 +213,23 @@ def test_an_event_is_judged_by_what_held_at_its_own_time(check):
     )
 
 
+def test_a_constant_may_be_another_one_at_another_time(check):
+    check(
+        "SELECT ?e.x PATH {?e :flow ?x . :limit :value ?v . FILTER (?x > ?v)}",
+        events="""
+            event | ts                  | sensor | x
+            e1    | 2012-05-07T23:00:00 | s1     | 7.0
+            e2    | 2012-05-07T23:59:59 | s1     | 4.0
+            e3    | 2012-05-08T00:00:00 | s1     | 7.0
+            e4    | 2012-05-08T00:00:01 | s1     | 12.0
+        """,
+        annotations=[ANNOTATION],
+        knowledge=MOVED.replace(":s1 :in :old", ":limit :value 5").replace(":s1 :in :new", ":limit :value 10")
+        + ":s1 :in :new .",
+        expect="?e | x\n e1 | 7.0\n e4 | 12.0",
+    )
+
+
 def test_a_path_about_several_events_is_judged_by_what_held_at_the_last_of_them(check):
     check(
         """

@@ -80,6 +80,10 @@ class Closure:
             return self._timed.when(ids)
         return ALWAYS if self.graph.has(*ids) else NEVER
 
+    def passes(self, p: int) -> bool:
+        """Whether any fact with this property holds for a time only."""
+        return self._timed is not None and self._timed.facts.own.uses(p)
+
     def ever(self) -> Iterator[Ids]:
         """All that holds at any time."""
         yield from self.graph

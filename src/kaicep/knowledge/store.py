@@ -209,6 +209,17 @@ class Knowledge:
         """What holds here but does not hold always: what a view has and the whole has not."""
         return iter(())
 
+    def passes(self, property: Iri) -> bool:
+        """Whether anything that holds for a time only is said with this property.
+
+        >>> knowledge = Knowledge.parse("<urn:s1> <urn:in> <urn:r1> .")
+        >>> change = knowledge.update("<urn:s1> <urn:is> <urn:broken> .", valid_from=100)
+        >>> knowledge.passes(Iri("urn:is")), knowledge.passes(Iri("urn:in"))
+        (True, False)
+        """
+        number = self._terms.known(property)
+        return number is not None and self._closure.passes(number)
+
     def __len__(self) -> int:
         return len(self._facts)
 

@@ -87,6 +87,10 @@ class KnowledgeFiles:
         if not changed and not gone:
             self._told.clear()
             return None
+        with self.knowledge.lock:
+            return self._follow(changed, gone)
+
+    def _follow(self, changed: dict[Path, _Seen], gone: list[Path]) -> Change | Mistake | None:
         said, updates, wrong = self._read(changed)
         new = [each for key, each in wrong.items() if key not in self._told]
         if new:

@@ -1,8 +1,8 @@
 """Semantic pruning and migration (section 4.1 of the SCEPter paper).
 
 What a PATH asks of the knowledge base alone, starting from its constants, has the same answer for every
-event. Where that is one answer it takes the place of the question:
-`hvc:GreenOfficeAirflow hvc:hasValue ?gaf` becomes 500.
+event, unless it is about something that holds for a time only. Where that is one answer it takes the place of
+the question: `hvc:GreenOfficeAirflow hvc:hasValue ?gaf` becomes 500.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kaicep.knowledge.queries import select
+from kaicep.knowledge.store import Knowledge
 from kaicep.optimize.event_vocabulary import EventVocabulary
 from kaicep.optimize.rule import Context, map_semantics, vocabulary_of
 from kaicep.plan.algebra import element_variables, pattern_variables, substitute
@@ -41,7 +42,7 @@ def _pruned(
 ) -> Group | None:
     """The group without what is constant in it; None where that can never be true."""
     for patterns in _constant_parts(group, condition):
-        if any(words.may_meet(each) for each in patterns):
+        if any(words.may_meet(each) or _may_pass(each, context.knowledge) for each in patterns):
             continue
         names = sorted({name for each in patterns for name in pattern_variables(each)})
         if set(names) & set(condition.selected):
@@ -78,6 +79,13 @@ def _constant_parts(group: Group, condition: Semantic) -> list[list[TriplePatter
     }
     events = set(condition.variables)
     return [found for names, found in parts if not names & events and not names & elsewhere]
+
+
+def _may_pass(pattern: TriplePattern, knowledge: Knowledge) -> bool:
+    """Whether the answer may be another one at another time."""
+    if not knowledge.epochs:
+        return False
+    return not isinstance(pattern.predicate, Iri) or knowledge.passes(pattern.predicate)
 
 
 def _is_scoped(element: Element) -> bool:

@@ -53,17 +53,18 @@ class Published:
 
         Whoever has changed the files that the knowledge is loaded from gets what these say now.
         """
-        origin = _ORIGINS.get(knowledge)
-        if origin is None:
-            origin = _ORIGINS[knowledge] = fingerprint(knowledge)
-        newest = self._newest()
-        head = self._head(newest) if newest >= 0 else {}
-        if head.get("origin") == origin and head["version"] >= knowledge.version:
+        with knowledge.lock:
+            origin = _ORIGINS.get(knowledge)
+            if origin is None:
+                origin = _ORIGINS[knowledge] = fingerprint(knowledge)
+            newest = self._newest()
+            head = self._head(newest) if newest >= 0 else {}
+            if head.get("origin") != origin or head["version"] < knowledge.version:
+                self.publish(knowledge)
+                return
             if head["version"] > knowledge.version:
                 catch_up(knowledge, self.read(newest))
             self.own, self._version = newest, knowledge.version
-        else:
-            self.publish(knowledge)
 
     def publish(self, knowledge: Knowledge) -> None:
         """Lets the knowledge count as it is, from the next micro-batch on; unless it does so already."""

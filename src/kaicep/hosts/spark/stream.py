@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from kaicep.errors import Diagnostic, Failure, Mistake
-from kaicep.hosts.columnar import asks_the_knowledge
+from kaicep.hosts.columnar import asks_the_knowledge, why_interpreted
 from kaicep.hosts.inprocess import MANY, Engine
 from kaicep.hosts.spark.batch import bucket
 from kaicep.hosts.spark.clock import (
@@ -43,10 +43,11 @@ from kaicep.hosts.spark.prefilter import candidates
 from kaicep.hosts.spark.published import Published
 from kaicep.hosts.spark.wire import ARROW_TYPES, Layout, push
 from kaicep.knowledge.store import Knowledge
-from kaicep.optimize import RULES, STEADY
+from kaicep.optimize import RULES, STEADY, optimize
+from kaicep.optimize.relate_paths import relate_paths
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Match, by_end
-from kaicep.plan.nodes import Program
+from kaicep.plan.nodes import Program, Project, QueryPlan, WindowAggregate
 from kaicep.plan.types import Type
 
 __all__ = [
@@ -190,9 +191,23 @@ def target_of(query: Streamed, part: Part, layout: Layout, buckets: int) -> Targ
     # What is published need not travel.
     knowledge = query.knowledge if query.published is None else Knowledge.empty()
     job = job_of(program, query.catalog, knowledge, layout)
-    kernel = "compiled" if query.events >= MANY else "interpreted"
+    compiled = query.events >= MANY and all(_stays_compiled(query, each) for each in part.queries)
+    kernel = "compiled" if compiled else "interpreted"
     clock = query.lateness, waits, frozenset(read)
     return Target(job, count, *clock, kernel, named, mark, query.idle, query.published)
+
+
+def _stays_compiled(query: Streamed, plan: QueryPlan) -> bool:
+    """Whether a query that can be compiled now still can be when more is known.
+
+    A state is of one kernel. What only a constant makes compilable is not, once that has two values; nor is
+    a window, once what is known changes with time.
+    """
+    if query.published is None or not asks_the_knowledge(plan):
+        return True
+    optimised, _ = optimize(plan, query.catalog, query.knowledge, (*STEADY, relate_paths))
+    windowed = isinstance(plan.root, Project) and isinstance(plan.root.input, WindowAggregate)
+    return not windowed and why_interpreted(optimised, query.catalog) is None
 
 
 def _addressed(
