@@ -92,7 +92,9 @@ class TestDataFrames:
         def taken(name: str, of_topic: Topic = topic) -> list[tuple[int, int]]:
             stream = kafka_stream(spark, of(of_topic), most=4).writeStream.format("parquet")
             stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-            stream.trigger(availableNow=True).start(str(tmp_path / name)).awaitTermination()
+            query = stream.trigger(availableNow=True).start(str(tmp_path / name))
+            query.awaitTermination()
+            assert all(each["numInputRows"] <= 4 for each in query.recentProgress)
             found = spark.read.parquet(str(tmp_path / name)).orderBy("part", "seq").collect()
             return [(row["part"], row["seq"]) for row in found]
 

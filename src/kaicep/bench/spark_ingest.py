@@ -95,10 +95,8 @@ def new_topic(servers: str) -> str:
     from confluent_kafka.cimpl import NewTopic
 
     topic = f"kaicep-bench-{uuid4().hex[:8]}"
-    for made in (
-        AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, _PARTS, 1)]).values()
-    ):
-        made.result(30)
+    admin = AdminClient({"bootstrap.servers": servers})  # by name: it must outlive what it is asked for
+    admin.create_topics([NewTopic(topic, _PARTS, 1)])[topic].result(30)
     return topic
 
 

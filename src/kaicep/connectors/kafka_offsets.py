@@ -144,7 +144,8 @@ def read_offsets(options: KafkaOptions, where: str, wanted: Offsets) -> Iterator
         consumer.assign([TopicPartition(options.topic, wanted.part, wanted.first)])
         seq, heard = wanted.first, time.monotonic()
         while seq < wanted.after:
-            messages = consumer.consume(_BATCH, 0.5)
+            # No more than there are: for a batch that never fills the client would wait.
+            messages = consumer.consume(min(_BATCH, wanted.after - seq), 0.5)
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _SILENCE:

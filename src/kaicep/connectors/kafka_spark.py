@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from kaicep.connectors.contract import read_position
 from kaicep.connectors.kafka_offsets import Offsets, offsets_of, read_offsets, topic_ends
@@ -114,8 +119,13 @@ class _Reader(_Topic, DataSourceReader):
         return self.pieces({part: at for part, at in self.starting.items() if part in ends}, ends)
 
 
-class _StreamReader(_Topic, DataSourceStreamReader):
+class _StreamReader(_Topic, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream. Its offsets carry the name of the topic: a checkpoint of another one is refused."""
+
+    _goal: Mapping[int, tuple[int, int]] | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._goal = topic_ends(self.options, _WHERE)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         starts = {part: low for part, (low, _) in topic_ends(self.options, _WHERE).items()}
@@ -126,7 +136,7 @@ class _StreamReader(_Topic, DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         first = self._positions(start)
-        ends = topic_ends(self.options, _WHERE)
+        ends = topic_ends(self.options, _WHERE) if self._goal is None else self._goal
         behind = {part: high - first.get(part, low) for part, (low, high) in ends.items()}
         after = {part: high for part, (_, high) in ends.items()}
         if isinstance(limit, ReadMaxRows) and sum(behind.values()) > limit.max_rows:
