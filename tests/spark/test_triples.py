@@ -89,6 +89,24 @@ def test_terms_in_columns_of_their_own(spark: Any) -> None:
     assert spans == [(at(10), at(30)), (at(15), at(45))]
 
 
+def test_short_answers_are_looked_for_slice_by_slice(spark: Any) -> None:
+    bounded = TRUCK.replace("WHERE", "WHERE {") + '} FILTER (getDURATION() < "PT12S"^^xsd:duration)'
+    derived = bounded.replace("SELECT ?truck ?place", "CONSTRUCT { ?truck :moved ?place }")
+    texts = {"again": bounded, "moved": derived}
+    query = kai.compile(texts, streams={"trucks": "rdf"})
+    assert "in parallel by time, slices overlap by 11999999us" in kai.spark.explain(query)
+    starts = [10 + seq * 7 // 3 for seq in range(300)]
+    rows = [
+        (seq, start, start + seq % 5, f"<urn:t{seq % 2}>", "<urn:at>", f"<urn:p{seq % 4 // 2}>")
+        for seq, start in enumerate(starts)
+    ]
+    found = lines(kai.spark.match(trucks(spark, rows), query))
+    events = [{"start": row[1], "end": row[2], "triple": " ".join((*row[3:], "."))} for row in rows]
+    wanted = sorted(kai.run(query, {"trucks": events}), key=lambda match: (match.end, match.id))
+    assert found == [each.to_json() for each in wanted]
+    assert len(found) > 200
+
+
 def test_a_stream_of_triples(spark: Any, tmp_path: Path) -> None:
     query = kai.compile(TRUCK, streams={"trucks": "rdf"})
     folder, found = tmp_path / "events", {}

@@ -33,6 +33,7 @@ from kaicep.plan.sparql import (
     TriplePattern,
     Triples,
     Values,
+    may_be_empty,
 )
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import XSD, Literal, Term, Variable
@@ -40,6 +41,7 @@ from kaicep.plan.terms import XSD, Literal, Term, Variable
 __all__ = [
     "element_variables",
     "ep_plan",
+    "looks_inside",
     "only_grows",
     "pattern_variables",
     "substitute",
@@ -295,9 +297,28 @@ _GROWING = (Bgp, Join, nodes.Union, FilterSolutions, Extend, Table, Solutions)
 
 def only_grows(node: Node) -> bool:
     """Whether more occurrences can never take a solution away, whatever they are."""
+    return _looks_no_further(node) and not any(_negates(each) for each in node.walk())
+
+
+def looks_inside(node: Node) -> bool:
+    """Whether a solution hangs only on occurrences inside of its own interval.
+
+    `P NOT Q` looks for Q nowhere else. A path that may be empty leads from every node of the graph to itself,
+    and what that is hangs on the whole past.
+    """
+    paths = (pattern.predicate for each in node.walk() if isinstance(each, Bgp) for pattern in each.patterns)
+    return _looks_no_further(node) and not any(may_be_empty(each) for each in paths)
+
+
+def _negates(node: Node) -> bool:
+    return isinstance(node, nodes.Temporal) and node.op == "NOT"
+
+
+def _looks_no_further(node: Node) -> bool:
+    """Whether nothing outside of the interval of a solution can take it away."""
     for each in node.walk():
         if isinstance(each, nodes.Temporal):
-            if each.consumption != "unrestricted" or each.op in ("OPTIONALSEQ", "EQUALSOPTIONAL", "NOT"):
+            if each.consumption != "unrestricted" or each.op in ("OPTIONALSEQ", "EQUALSOPTIONAL"):
                 return False
         elif not isinstance(each, _GROWING):
             return False

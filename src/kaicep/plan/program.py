@@ -12,8 +12,8 @@ from kaicep.errors import Diagnostic, Mistake, Span
 from kaicep.plan.algebra import ep_plan
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import ChiQuery
+from kaicep.plan.durations import duration_bound, duration_of
 from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef, walk
-from kaicep.plan.literals import parse_xsd_duration
 from kaicep.plan.nodes import (
     Bgp,
     Extend,
@@ -32,7 +32,7 @@ from kaicep.plan.nodes import (
 from kaicep.plan.problems import Problems
 from kaicep.plan.resolve import output_stream, resolve_chi
 from kaicep.plan.sparql import EpQuery
-from kaicep.plan.terms import XSD, Iri, Literal, Term, Variable
+from kaicep.plan.terms import Iri, Variable
 from kaicep.plan.text import EP_PREFIXES
 from kaicep.plan.types import Type
 
@@ -257,7 +257,7 @@ def _warn_of_wrong_durations(root: Node, problems: Problems) -> None:
             if not (isinstance(call, Call) and any(_is_duration(arg) for arg in call.args)):
                 continue
             for arg in call.args:
-                if isinstance(arg, TermConst) and not _is_good_duration(arg.term):
+                if isinstance(arg, TermConst) and duration_of(arg.term) is None:
                     problems.warn(
                         f"{arg.term} is no duration: this comparison never holds",
                         arg.span or call.span,
@@ -269,14 +269,8 @@ def _is_duration(expr: Expr) -> bool:
     return isinstance(expr, Call) and expr.op == "getduration"
 
 
-def _is_good_duration(term: Term) -> bool:
-    if not isinstance(term, Literal) or term.datatype not in (XSD + "duration", XSD + "dayTimeDuration"):
-        return False
-    return parse_xsd_duration(term.lexical) is not None
-
-
 def _unbounded(node: Node) -> Iterator[Node]:
-    if isinstance(node, FilterSolutions) and _bounds_duration(node.condition):
+    if isinstance(node, FilterSolutions) and duration_bound(node.condition) is not None:
         return
     keeps = (
         isinstance(node, Temporal | LeftJoin | Grouping)
@@ -291,15 +285,3 @@ def _unbounded(node: Node) -> Iterator[Node]:
 
 def _joins_streams(node: Join) -> bool:
     return all(any(isinstance(each, Bgp) for each in side.walk()) for side in (node.left, node.right))
-
-
-def _bounds_duration(condition: Expr) -> bool:
-    if not isinstance(condition, Call):
-        return False
-    if condition.op in ("and", "&&"):
-        return any(_bounds_duration(each) for each in condition.args)
-    if condition.op not in ("<", "<=", ">", ">="):
-        return False
-    left, right = condition.args
-    small, large = (left, right) if condition.op in ("<", "<=") else (right, left)
-    return _is_duration(small) and isinstance(large, TermConst) and _is_good_duration(large.term)

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, Rule, optimize
+from kaicep.plan.algebra import looks_inside
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Absent, Element, Loop, Place, Together
+from kaicep.plan.durations import longest
 from kaicep.plan.expressions import Expr, Field
 from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, Scan, WindowAggregate
 from kaicep.plan.text import resolved_text
@@ -107,6 +109,8 @@ def _part(
     queries: tuple[QueryPlan, ...], catalog: Catalog, knowledge: Knowledge, rules: Sequence[Rule]
 ) -> Part:
     optimised = tuple(optimize(each, catalog, knowledge, rules)[0] for each in queries)
+    if all(each.language == "EP-SPARQL" for each in queries):
+        return Part(queries, optimised, *_way_of_triples(optimised))
     if any(each.language == "EP-SPARQL" for each in queries):
         return Part(queries, optimised, "one", "since EP-SPARQL reads all streams as one")
     if len(queries) > 1:
@@ -116,7 +120,25 @@ def _part(
     return Part(queries, optimised, *_way(root.input))
 
 
-def _way(source: Node) -> tuple[str, str, tuple[Expr, ...], int, int]:
+_Way = tuple[str, str, tuple[Expr, ...], int, int]
+
+
+def _way_of_triples(queries: tuple[QueryPlan, ...]) -> _Way:
+    """What an answer is made of ends no earlier than it begins, triples that rules derive included.
+
+    So where all answers are short, and hang on nothing outside of them, slices are whole.
+    """
+    for each in queries:
+        if not looks_inside(each.root.inputs()[0]):
+            return "one", f"since {each.name} asks what there was before", (), 0, 0
+    widths = [longest(each.root) for each in queries]
+    if None in widths:
+        return "one", "since no FILTER bounds the duration of an answer", (), 0, 0
+    window = max(0, *(each for each in widths if each is not None))
+    return "slices", f"slices overlap by {format_duration(window)}, the longest duration", (), window, 0
+
+
+def _way(source: Node) -> _Way:
     if isinstance(source, Pattern) and _is_single(source):
         return "rows", "since no match has more than one event", (), 0, 0
     key = _key(source)

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kaicep.kernel.epsparql.expressions import conjuncts
 from kaicep.kernel.epsparql.operators import Operator, Pairing, picker
 from kaicep.kernel.epsparql.state import Batch, Context, Row, Store, Values, all_reads
 from kaicep.plan.algebra import pattern_variables
+from kaicep.plan.durations import conjuncts
 from kaicep.plan.expressions import Call, Expr, VariableRef
 from kaicep.plan.nodes import Bgp, Node, Temporal
 from kaicep.plan.sparql import Path

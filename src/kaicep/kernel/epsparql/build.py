@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from kaicep.errors import Failure
 from kaicep.kernel.epsparql.adjacent import Adjacent, nothing_between
 from kaicep.kernel.epsparql.exists import probe
-from kaicep.kernel.epsparql.expressions import (
-    Condition,
-    Probe,
-    Value,
-    conjuncts,
-    duration_bound,
-    existences,
-    tighter,
-)
+from kaicep.kernel.epsparql.expressions import Condition, Probe, Value, existences
 from kaicep.kernel.epsparql.grouping import Grouped
 from kaicep.kernel.epsparql.operators import (
     Extension,
@@ -34,6 +26,7 @@ from kaicep.kernel.epsparql.operators import (
 from kaicep.kernel.epsparql.patterns import basic
 from kaicep.kernel.epsparql.state import Context
 from kaicep.kernel.epsparql.temporal import Consuming, Negation, Paired, optional_side
+from kaicep.plan.durations import conjuncts, duration_bound, tighter
 from kaicep.plan.expressions import Exists, Expr
 from kaicep.plan.nodes import (
     Bgp,

@@ -14,7 +14,8 @@ import numpy as np
 
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary
-from kaicep.kernel.epsparql.expressions import Condition, duration_comparison
+from kaicep.kernel.epsparql.expressions import Condition
+from kaicep.plan.durations import duration_comparison
 from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef
 
 __all__ = ["Check"]

@@ -15,13 +15,13 @@ from typing import Protocol
 from kaicep.kernel.epsparql.expressions import (
     Condition,
     Probe,
-    conjuncts,
     existences,
     expression_variables,
 )
 from kaicep.kernel.epsparql.operators import Operator, picker
 from kaicep.kernel.epsparql.paths import has_empty
 from kaicep.kernel.epsparql.state import Batch, Context, Graph, Row, Store, Values
+from kaicep.plan.durations import conjuncts
 from kaicep.plan.expressions import Call, Exists, Expr, walk
 from kaicep.plan.nodes import (
     Bgp,

@@ -12,22 +12,17 @@ from typing import Protocol
 
 from kaicep.kernel.epsparql.state import Batch, Reading, Values, all_reads
 from kaicep.kernel.epsparql.terms import term_of
-from kaicep.plan.expressions import Call, Exists, Expr, TermConst, VariableRef, walk
+from kaicep.plan.durations import duration_comparison
+from kaicep.plan.expressions import Call, Exists, Expr, VariableRef, walk
 from kaicep.plan.functions import Scope, evaluate_expression, holds
-from kaicep.plan.literals import parse_xsd_duration
-from kaicep.plan.terms import XSD, Literal
 from kaicep.plan.values import ExpressionError
 
 __all__ = [
     "Condition",
     "Probe",
     "Value",
-    "conjuncts",
-    "duration_bound",
-    "duration_comparison",
     "existences",
     "expression_variables",
-    "tighter",
 ]
 
 
@@ -55,31 +50,6 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
 }
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
-
-
-def conjuncts(condition: Expr | None) -> tuple[Expr, ...]:
-    """The conditions that must all be true; an error in one is like a falsehood."""
-    if condition is None:
-        return ()
-    if isinstance(condition, Call) and condition.op == "and":
-        return tuple(part for each in condition.args for part in conjuncts(each))
-    return (condition,)
-
-
-def duration_bound(condition: Expr | None) -> int | None:
-    """The longest duration in microseconds that a condition lets pass; None is any."""
-    bounds: list[int] = []
-    for each in conjuncts(condition):
-        found = duration_comparison(each)
-        if found is not None and found[0] in ("<", "<=", "="):
-            bounds.append(found[1] - (found[0] == "<"))
-    return min(bounds, default=None)
-
-
-def tighter(first: int | None, second: int | None) -> int | None:
-    """The smaller of two bounds; None is no bound."""
-    return min((each for each in (first, second) if each is not None), default=None)
 
 
 def existences(expr: Expr | None) -> list[Exists]:
@@ -90,23 +60,6 @@ def existences(expr: Expr | None) -> list[Exists]:
 def expression_variables(expr: Expr) -> set[str]:
     """The variables that an expression names itself, not those inside of its EXISTS."""
     return {each.name for each in walk(expr) if isinstance(each, VariableRef)}
-
-
-def duration_comparison(expr: Expr) -> tuple[str, int] | None:
-    """`getDURATION()` compared with a constant: the sign and the microseconds."""
-    if not isinstance(expr, Call) or expr.op not in _COMPARISONS:
-        return None
-    left, right = expr.args
-    sign = expr.op
-    if isinstance(left, TermConst):
-        left, right, sign = right, left, _MIRRORED[sign]
-    if not (isinstance(left, Call) and left.op == "getduration" and isinstance(right, TermConst)):
-        return None
-    term = right.term
-    if not isinstance(term, Literal) or term.datatype not in (XSD + "duration", XSD + "dayTimeDuration"):
-        return None
-    micros = parse_xsd_duration(term.lexical)
-    return None if micros is None else (sign, micros)
 
 
 class _Scopes:

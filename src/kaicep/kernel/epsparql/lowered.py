@@ -12,11 +12,12 @@ from kaicep.kernel.epsparql.answers import Block
 from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator, Filter, Group, Joiner, Pattern
 from kaicep.kernel.epsparql.conditions import Check
 from kaicep.kernel.epsparql.dictionary import Dictionary
-from kaicep.kernel.epsparql.expressions import Value, conjuncts, duration_bound, tighter
+from kaicep.kernel.epsparql.expressions import Value
 from kaicep.kernel.epsparql.fitting import fits_columns
 from kaicep.kernel.epsparql.state import Context
 from kaicep.kernel.epsparql.tables import Rows, Table
 from kaicep.kernel.epsparql.terms import Facts
+from kaicep.plan.durations import conjuncts, duration_bound, tighter
 from kaicep.plan.identity import MatchId
 from kaicep.plan.nodes import Bgp, Extend, FilterSolutions, Join, Node, QueryPlan, Solutions, Temporal
 

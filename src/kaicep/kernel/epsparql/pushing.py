@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kaicep.kernel.epsparql.expressions import conjuncts, expression_variables
+from kaicep.kernel.epsparql.expressions import expression_variables
 from kaicep.plan.algebra import pattern_variables
+from kaicep.plan.durations import conjuncts
 from kaicep.plan.expressions import Call, Exists, Expr, walk
 from kaicep.plan.nodes import Bgp, Extend, FilterSolutions, Join, Node, Solutions, Temporal, Triples
 
