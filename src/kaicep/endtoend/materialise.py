@@ -7,17 +7,17 @@ for all events that agree in what the PATH asks of them.
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kaicep.api import prefixes_of
 from kaicep.archive.columns import LATE, PART, SEQ, TS, Shape, events_of, known_column
 from kaicep.connectors.shape import Schema
 from kaicep.errors import Diagnostic, Mistake, Source
+from kaicep.hosts.spark.sent import Sent, sent
 from kaicep.knowledge.annotation import Annotation, stream_of
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.store import Knowledge
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Numbers = numpy.ndarray[Any, Any]
 
-__all__ = ["Knowing", "Materialise", "opened", "wanted_columns"]
+__all__ = ["Knowing", "Materialise", "wanted_columns"]
 
 _EVENT = "e"
 _NAME = re.compile(r"[A-Za-z]\w*")
@@ -151,9 +151,9 @@ class Knowing:
         return tuple(each.name for each in self.columns)
 
     @cached_property
-    def payload(self) -> bytes:
+    def packed(self) -> Sent[Knowing]:
         """The same for the way to a worker."""
-        return pickle.dumps(replace(self), protocol=5)
+        return sent(replace(self))
 
     @cached_property
     def _relations(self) -> Relations:
@@ -221,11 +221,3 @@ def _text(term: Term | None) -> str | None:
     if isinstance(term, Iri):
         return term.value
     return term.lexical if isinstance(term, Literal) else None
-
-
-@lru_cache(maxsize=4)
-def opened(payload: bytes) -> Knowing:
-    """What a payload says, unpacked once in each process."""
-    found = pickle.loads(payload)
-    assert isinstance(found, Knowing)
-    return found

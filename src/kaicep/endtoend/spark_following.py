@@ -231,8 +231,8 @@ class _Topic:
         table.widen(shape_with(self._form, schema, knowing))
         for part, at in held.items():
             rows = rows.where((sf.col("part") != part) | (sf.col("seq") >= at))
-        payload = knowing.payload if knowing is not None else None
-        job = Job(self._form, schema, self._options, table.table.schema, self._lateness, payload)
+        packed = knowing.packed if knowing is not None else None
+        job = Job(self._form, schema, self._options, table.table.schema, self._lateness, packed)
 
         def write(job: Job) -> list[Written]:
             told = rows.mapInArrow(task_of_records(job), "told string").collect()

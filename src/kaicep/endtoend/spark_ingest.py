@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
-    from kaicep.endtoend.materialise import Materialise
+    from kaicep.endtoend.materialise import Knowing, Materialise
+    from kaicep.hosts.spark.sent import Sent
 
 __all__ = ["ROUND", "TASK", "ingest", "take_round"]
 
@@ -71,7 +72,7 @@ class Job:
     origin: Origin
     columns: pyarrow.Schema
     lateness: int | None
-    knowing: bytes | None = None
+    knowing: Sent[Knowing] | None = None
     folder: Path = Path()
 
 
@@ -143,7 +144,7 @@ def take_round(
 ) -> Ingested:
     """Reads pieces, writes their rows and commits them, all or none."""
     plan.table.widen(plan.shape)
-    knowing = plan.knowing.payload if plan.knowing is not None else None
+    knowing = plan.knowing.packed if plan.knowing is not None else None
     job = Job(plan.form, plan.schema, plan.origin, plan.table.table.schema, lateness, knowing)
     covered = covered_by(group, done.positions)
     added, dead = append_written(
@@ -289,9 +290,7 @@ def _write(job: Job, read: Iterator[tuple[pyarrow.Table, Sequence[DeadLetter]]])
         dead += letters
     rows = pyarrow.concat_tables(tables) if tables else job.columns.empty_table()
     if job.knowing is not None:
-        from kaicep.endtoend.materialise import opened
-
-        rows = opened(job.knowing).beside(rows)
+        rows = job.knowing.opened().beside(rows)
     rows, _ = marked(rows, {}, job.lateness)
     try:
         files = write_files(job.folder, in_time(rows))

@@ -8,7 +8,6 @@ value of an aggregate are the same code as everywhere, run on the rows of the an
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -22,6 +21,7 @@ from kaicep.endtoend.prefilter import spans
 from kaicep.endtoend.rewriting import asks_paths, window_match
 from kaicep.endtoend.spark_history import archived_frame
 from kaicep.errors import Unsupported
+from kaicep.hosts.spark.sent import Sent, sent
 from kaicep.kernel.operator import Found
 from kaicep.kernel.project import Projection
 from kaicep.knowledge.event_graph import UnknownEntities
@@ -85,7 +85,7 @@ def sql_matches(
             writer = _Writer(plan, rewritten, solutions, version, tuple(answer.columns))
             # Attributes may be called anything, also what Spark does not take for one column.
             plain = answer.toDF(*(f"c{number}" for number in range(len(writer.columns))))
-            rows = plain.mapInArrow(_written(pickle.dumps(writer)), MATCHES)
+            rows = plain.mapInArrow(_written(sent(writer)), MATCHES)
             answers.append(rows.select("match"))
     with told():
         lines = reduce(lambda left, right: left.union(right), answers).toArrow()["match"].to_pylist()
@@ -188,13 +188,15 @@ def _values(
 # --- from rows to matches --------------------------------------------------------------------------------
 
 
-def _written(payload: bytes) -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
+def _written(
+    packed: Sent[_Writer],
+) -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
     """The function that writes matches down, for the workers."""
 
     def work(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         from kaicep.hosts.spark.output import listed
 
-        writer: _Writer = pickle.loads(payload)
+        writer = packed.opened()
         for rows in batches:
             yield listed(writer.matches(rows))
 

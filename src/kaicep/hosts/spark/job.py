@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +12,7 @@ from kaicep.errors import Failure
 from kaicep.hosts.inprocess import MANY, Engine, Settings
 from kaicep.hosts.spark.kernels import unpack
 from kaicep.hosts.spark.output import Found
+from kaicep.hosts.spark.sent import Sent, sent
 from kaicep.hosts.spark.wire import Layout, push
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
@@ -21,7 +20,6 @@ from kaicep.plan.nodes import Program
 
 __all__ = ["Job", "Opened", "in_order", "job_of", "opened", "row_by_row"]
 
-_MOST_JOBS = 16
 _FULL = 10_000
 _LARGE = 1 << 16
 
@@ -41,36 +39,19 @@ class Opened:
         return Engine(self.program, self.catalog, self.knowledge, settings=settings, on_matches=on_matches)
 
 
-@dataclass(frozen=True)
-class Job:
-    """The same as bytes, for the way; a worker opens it once, and then knows it by its fingerprint."""
-
-    payload: bytes
-    fingerprint: str
+Job = Sent[Opened]
+"""The same on the way."""
 
 
 def job_of(program: Program, catalog: Catalog, knowledge: Knowledge, layout: Layout) -> Job:
     """Packs queries for the way."""
-    payload = pickle.dumps(Opened(program, catalog, knowledge, layout), protocol=5)
-    return Job(payload, blake2b(payload, digest_size=16).hexdigest())
-
-
-_OPEN: dict[str, Opened] = {}
+    return sent(Opened(program, catalog, knowledge, layout))
 
 
 def opened(job: Job, knowledge: Knowledge | None = None) -> Opened:
-    """The queries of a job, unpacked once in each worker process; the last few are kept.
-
-    With `knowledge` they have that in place of what has come with them.
-    """
-    found = _OPEN.pop(job.fingerprint, None)
-    if found is None:
-        unpack()
-        found = pickle.loads(job.payload)
-    assert isinstance(found, Opened)
-    if len(_OPEN) >= _MOST_JOBS:
-        del _OPEN[next(iter(_OPEN))]
-    _OPEN[job.fingerprint] = found
+    """The queries of a job in a worker process; with `knowledge` they have that in place of their own."""
+    unpack()
+    found = job.opened()
     return found if knowledge is None else replace(found, knowledge=knowledge)
 
 
