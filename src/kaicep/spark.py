@@ -4,7 +4,7 @@
 >>> query = kai.compile("SELECT ?e.x FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
 >>> print(kai.spark.explain(query))
 query: each event where it is, since no match has more than one event
-  a stream: in the driver up to 200,000 events/s, on workers by bucket above that
+  a stream: in the driver up to 500,000 events/s, on workers by bucket above that
 
 `match` is the same call for what is there and for what is still to come.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,16 @@ from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
 
-__all__ = ["OFFSETS", "PATIENCE", "Offsets", "Records", "offsets_of", "read_offsets", "topic_ends"]
+__all__ = [
+    "OFFSETS",
+    "PATIENCE",
+    "Offsets",
+    "Records",
+    "TopicEnds",
+    "offsets_of",
+    "read_offsets",
+    "topic_ends",
+]
 
 OFFSETS = 200_000
 """So many offsets are in one stretch at most."""
@@ -56,22 +66,48 @@ def topic_ends(
 
     A broker that is down is waited for, and `waiting` hears why; after a while it is a failure.
     """
+    with _Client(options, where) as consumer:
+        return _ends(consumer, options, where, waiting)
+
+
+class TopicEnds:
+    """The same, asked for over and over: one client stays connected."""
+
+    def __init__(self, options: KafkaOptions, where: str) -> None:
+        self._options, self._where = options, where
+        self._client: _Client | None = None
+
+    def __reduce__(self) -> tuple[type[TopicEnds], tuple[KafkaOptions, str]]:
+        """Another process has a client of its own."""
+        return TopicEnds, (self._options, self._where)
+
+    def now(self) -> dict[int, tuple[int, int]]:
+        """The ends as they are now."""
+        client, self._client = self._client or _Client(self._options, self._where), None
+        with client.unless_it_fails() as consumer:
+            found = _ends(consumer, self._options, self._where)
+        self._client = client
+        return found
+
+
+def _ends(
+    consumer: Consumer,
+    options: KafkaOptions,
+    where: str,
+    waiting: Callable[[str], None] = lambda trouble: None,
+) -> dict[int, tuple[int, int]]:
     from confluent_kafka import KafkaException, TopicPartition
 
     deadline = time.monotonic() + PATIENCE
-    with _Client(options, where) as consumer:
-        while True:
-            try:
-                parts = _partitions(consumer, options, where)
-                found = {}
-                for part in sorted(parts):
-                    low, high = consumer.get_watermark_offsets(
-                        TopicPartition(options.topic, part), timeout=10
-                    )
-                    found[part] = low, high
-                return found
-            except KafkaException as error:
-                _wait(options, where, error.args[0], deadline, waiting)
+    while True:
+        try:
+            found = {}
+            for part in sorted(_partitions(consumer, options, where)):
+                low, high = consumer.get_watermark_offsets(TopicPartition(options.topic, part), timeout=10)
+                found[part] = low, high
+            return found
+        except KafkaException as error:
+            _wait(options, where, error.args[0], deadline, waiting)
 
 
 def _wait(
@@ -221,3 +257,12 @@ class _Client:
 
     def __exit__(self, *error: object) -> None:
         self._consumer.close()
+
+    @contextmanager
+    def unless_it_fails(self) -> Iterator[Consumer]:
+        """For a client that is used again: it is closed only where something goes wrong."""
+        try:
+            yield self._consumer
+        except BaseException:
+            self._consumer.close()
+            raise

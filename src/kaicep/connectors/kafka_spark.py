@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kaicep.connectors.contract import read_position
-from kaicep.connectors.kafka_offsets import Offsets, offsets_of, read_offsets, topic_ends
+from kaicep.connectors.kafka_offsets import Offsets, TopicEnds, offsets_of, read_offsets, topic_ends
 from kaicep.connectors.sources.kafka import KafkaOptions
 from kaicep.errors import Diagnostic, Failure, Mistake
 
@@ -34,6 +34,9 @@ FORMAT = "kaicep-kafka"
 """The name of the data source."""
 
 _WHERE = "Spark"
+
+Ends = Mapping[int, tuple[int, int]]
+"""The oldest offset of each partition, and the one after its newest."""
 
 
 @dataclass
@@ -122,13 +125,17 @@ class _Reader(_Topic, DataSourceReader):
 class _StreamReader(_Topic, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream. Its offsets carry the name of the topic: a checkpoint of another one is refused."""
 
-    _goal: Mapping[int, tuple[int, int]] | None = None
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self._ends = TopicEnds(self.options, _WHERE)
+        self._goal: Ends | None = None
+        self._planned: tuple[dict[str, Any], Ends] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._goal = topic_ends(self.options, _WHERE)
+        self._goal = self._ends.now()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        starts = {part: low for part, (low, _) in topic_ends(self.options, _WHERE).items()}
+        starts = {part: low for part, (low, _) in self._ends.now().items()}
         return self._offset({**starts, **self.starting})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -136,7 +143,7 @@ class _StreamReader(_Topic, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         first = self._positions(start)
-        ends = topic_ends(self.options, _WHERE) if self._goal is None else self._goal
+        ends = self._ends.now() if self._goal is None else self._goal
         behind = {part: high - first.get(part, low) for part, (low, high) in ends.items()}
         after = {part: high for part, (_, high) in ends.items()}
         if isinstance(limit, ReadMaxRows) and sum(behind.values()) > limit.max_rows:
@@ -145,13 +152,16 @@ class _StreamReader(_Topic, DataSourceStreamReader, SupportsTriggerAvailableNow)
         for part, at in first.items():
             if after.get(part, -1) < at:  # said by `partitions`, in full
                 return self._offset({**after, part: at})
-        return self._offset(after)
+        reached = self._offset(after)
+        self._planned = reached, ends
+        return reached
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, after = self._positions(start), self._positions(end)
         if first == after:
             return []
-        ends = topic_ends(self.options, _WHERE)
+        # Mostly it was asked for a moment ago; what has expired meanwhile is noticed when it is read.
+        ends = self._planned[1] if self._planned and self._planned[0] == end else self._ends.now()
         for part, (_, high) in ends.items():
             if first.get(part, 0) > high:
                 return self.pieces(first, ends)  # which tells that the topic is another one

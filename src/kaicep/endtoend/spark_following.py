@@ -86,7 +86,9 @@ def _started(
     checkpoint: Path,
     trigger: Mapping[str, Any],
 ) -> StreamingQuery:
-    writer = rows.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+    from kaicep.hosts.spark.session import each_batch
+
+    writer = rows.writeStream.foreachBatch(each_batch(take)).option("checkpointLocation", str(checkpoint))
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 

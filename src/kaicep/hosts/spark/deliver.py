@@ -31,6 +31,7 @@ from kaicep.hosts.spark.order import InOneOrder
 from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import filtered
 from kaicep.hosts.spark.published import Published
+from kaicep.hosts.spark.session import each_batch
 from kaicep.hosts.spark.states import States
 from kaicep.hosts.spark.stream import BUCKETS, Bucket, Frames, Streamed, found_stream, target_of
 from kaicep.hosts.spark.wire import EVENT
@@ -58,7 +59,7 @@ def deliver(
     if engine == "driver":
         held = _Held(query, states, sink, published)
         rows = reduce(DataFrame.unionByName, frames(held.layout).values())
-        writer = rows.writeStream.foreachBatch(held.take)
+        writer = rows.writeStream.foreachBatch(each_batch(held.take))
     else:
         found, _, count = found_stream([(query, frames)], buckets, marks=True)
         order = InOneOrder(count, states, sink)
@@ -68,7 +69,7 @@ def deliver(
                 published.publish(query.knowledge)  # now, since what follows makes the workers work
             order.take(rows, number)
 
-        writer = found.writeStream.foreachBatch(take)
+        writer = found.writeStream.foreachBatch(each_batch(take))
     writer = writer.option("checkpointLocation", str(checkpoint))
     return (writer.trigger(**trigger) if trigger else writer).start()
 

@@ -22,8 +22,11 @@ from kaicep.plan.time import format_duration
 
 __all__ = ["ENGINES", "ONE_CORE", "Part", "chosen_engine", "explained", "physical", "streamed"]
 
-ONE_CORE = 200_000
-"""So many events a second, after filters, does an engine in the driver without being the bottleneck."""
+ONE_CORE = 500_000
+"""So many events a second does a stream with its engine in the driver, on two cores (`bench spark`).
+
+Engines on workers do about 350,000 there: it takes more cores than that before they are ahead.
+"""
 
 ENGINES = ("auto", "driver", "workers")
 """Where the engines of a stream may be."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kaicep.errors import Diagnostic, Failure, Mistake
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SETTINGS", "own_session", "told"]
+__all__ = ["SETTINGS", "each_batch", "own_session", "told"]
 
 SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -76,3 +76,30 @@ def told() -> Iterator[None]:
         if found is None:
             raise
         raise Failure(found[1].strip()) from None
+
+
+_STOPPED = re.compile(r"InterruptedException|cancelled|SparkContext was shut ?down")
+
+
+def each_batch(work: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    """A function for `foreachBatch` that may be stopped in the middle of its work.
+
+    Spark then looks for an interruption in the text of what the function raises, with a pattern that recurses
+    for every character of it: a stack trace of the usual length overflows the stack of its thread.
+    """
+    from pyspark.errors import PySparkException
+
+    def taken(rows: DataFrame, number: int) -> None:
+        try:
+            work(rows, number)
+        except Exception as error:
+            # What PySpark knows no class for comes as py4j has it; Connect has no py4j.
+            own = isinstance(error, PySparkException) or type(error).__module__ == "py4j.protocol"
+            if not own or not _STOPPED.search(str(error)):
+                raise
+            raise InterruptedError(
+                f"py4j.protocol.Py4JJavaError: An error occurred while calling micro-batch {number}: "
+                "java.lang.InterruptedException"
+            ) from None
+
+    return taken

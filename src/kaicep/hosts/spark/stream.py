@@ -41,7 +41,7 @@ from kaicep.hosts.spark.output import FOUND, FOUND_ARROW, found_row
 from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import candidates
 from kaicep.hosts.spark.published import Published
-from kaicep.hosts.spark.wire import ARROW_TYPES, Layout, push
+from kaicep.hosts.spark.wire import ARROW_TYPES, EVENT, Layout, push
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, STEADY, optimize
 from kaicep.optimize.relate_paths import relate_paths
@@ -218,21 +218,27 @@ def _addressed(
     layout: Layout,
     first: int,
 ) -> list[DataFrame]:
-    """The rows of each stream with `_to`: the buckets of all parts that want them."""
+    """The rows of each stream with `_to`: the buckets of all parts that want them.
+
+    The clock needs every event's place and time; the values of one that nobody wants need not travel.
+    """
     everybody = [number for place, each in enumerate(targets, first) for number in each.numbers(place)]
     found: list[DataFrame] = []
     for stream, rows in frames.items():
         to: list[Column] = []
+        used = sf.lit(False)
         for place, (part, target) in enumerate(zip(parts, targets, strict=True), first):
             if layout.place(stream) not in target.streams:
                 continue
             rows, wanted = candidates(rows, stream, part, layout, query.catalog, query.knowledge, str(place))
             number = sf.lit(place * _MOST_BUCKETS) + _bucket(part, stream, layout, target.buckets)
             to.append(sf.when(wanted, number.cast("int")))
+            used = used | wanted
         ends = sf.lit(everybody).cast("array<int>")
         some = sf.array_compact(sf.array(*to)) if to else sf.array().cast("array<int>")
         addressed = sf.when(sf.col("_kind") == END, ends).otherwise(some)
-        found.append(rows.select(*layout.names(), "_kind", addressed.alias("_to")))
+        cells = [sf.when(used, sf.col(name)).alias(name) for name in layout.names()[len(EVENT) :]]
+        found.append(rows.select(*EVENT, *cells, "_kind", addressed.alias("_to")))
     return found
 
 
