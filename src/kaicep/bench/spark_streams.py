@@ -7,14 +7,15 @@ match's last event to the call of the sink, with no lateness to wait for.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +113,7 @@ def measure_delay(
         source = spark.readStream.schema(
             "seq bigint, timestamp timestamp, sensorID string, flowrate double"
         ).parquet(str(own))
-        delays = _delays(source, query, folder / f"delay-{name}-checkpoint", _to_files(own), load)
+        delays = _delays(source, query, folder / f"delay-{name}-checkpoint", partial(_to_file, own), load)
         rows.append({"from": "files", "query": name, **delays})
         if servers := os.environ.get(SERVERS):
             tell(f"stream, query {name}, {rate:,} events/s by a topic")
@@ -177,34 +178,41 @@ def _delays(
 
 @contextmanager
 def _coming(write: Callable[[Any], None], load: _Load) -> Iterator[float]:
-    """Events that come at their time while one is inside; gives the time of the first."""
-    began, stop = time.time(), threading.Event()
-    each = int(load.rate * _SLICE)
+    """Events that come at their time while one is inside; gives the time of the first.
 
-    def work() -> None:
-        for number in range(int(load.seconds / _SLICE)):
-            some = reports(number * each, (number + 1) * each, load.rate, load.sensors, int(began * 1e6))
-            # What has not happened yet is not written.
-            if stop.wait(max(began + (number + 1) * _SLICE - time.time(), 0)):
-                return
-            write(some)
-
-    writer = threading.Thread(target=work)
-    writer.start()
+    They are made in a process of their own, as the sensors of a campus are not in its driver either.
+    """
+    spawned = multiprocessing.get_context("spawn")
+    here, there = spawned.Pipe()
+    maker = spawned.Process(target=_make, args=(there, write, load), daemon=True)
+    maker.start()
+    there.close()  # so that nobody waits for a process that has died
+    here.recv()
+    began = time.time()
+    here.send(began)
     try:
         yield began
     finally:
-        stop.set()
-        writer.join()
+        maker.terminate()
+        maker.join()
 
 
-def _to_files(folder: Path) -> Callable[[Any], None]:
-    """Each table a new file, there as a whole or not at all."""
+def _make(told: Connection, write: Callable[[Any], None], load: _Load) -> None:
+    """Writes what has happened, slice by slice, from the time on that it is told."""
+    each = int(load.rate * _SLICE)
+    reports(0, each, load.rate, load.sensors)  # what has to be loaded for it, is
+    told.send(None)
+    began: float = told.recv()
+    for number in range(int(load.seconds / _SLICE)):
+        some = reports(number * each, (number + 1) * each, load.rate, load.sensors, int(began * 1e6))
+        time.sleep(max(began + (number + 1) * _SLICE - time.time(), 0))
+        write(some)
+
+
+def _to_file(folder: Path, table: Any) -> None:
+    """A new file, there as a whole or not at all."""
     import pyarrow.parquet as pq
 
-    def write(table: Any) -> None:
-        name = f"{table['seq'][0]}.parquet"
-        pq.write_table(table, folder / f".{name}")
-        (folder / f".{name}").rename(folder / name)
-
-    return write
+    name = f"{table['seq'][0]}.parquet"
+    pq.write_table(table, folder / f".{name}")
+    (folder / f".{name}").rename(folder / name)
