@@ -1,13 +1,15 @@
-"""A driver that is killed: `python killed_driver.py ingest|follow|deliver FOLDER`; `ready`: Spark is up.
+"""A driver that is killed: `python killed_driver.py ingest|follow|driver|workers FOLDER`; `ready`: it begins.
 
 `ingest` takes FOLDER/meter.jsonl into FOLDER/A in many small rounds; `follow` does it with the files of
-FOLDER/meter, some in each micro-batch of a Structured Streaming job; `deliver` reads FOLDER/events, a file
-for each micro-batch, and writes each micro-batch's matches to FOLDER/matches under its number.
+FOLDER/meter, some in each micro-batch of a Structured Streaming job; `driver` and `workers`, where the
+engines are, read FOLDER/events, a file for each micro-batch, and write each micro-batch's matches to
+FOLDER/matches under its number.
 """
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,7 @@ def follow(spark: Any, folder: Path) -> None:
     running.awaitTermination()
 
 
-def deliver(spark: Any, folder: Path) -> None:
+def deliver(engine: str, spark: Any, folder: Path) -> None:
     events = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "events"))
 
     def sink(number: int, matches: list[kai.Match]) -> None:
@@ -74,7 +76,7 @@ def deliver(spark: Any, folder: Path) -> None:
 
     checkpoint = folder / "checkpoint"
     running = kai.spark.deliver(
-        events, query(), sink, lateness="2s", checkpoint=checkpoint, availableNow=True
+        events, query(), sink, lateness="2s", checkpoint=checkpoint, engine=engine, availableNow=True
     )
     running.awaitTermination()
 
@@ -83,5 +85,6 @@ if __name__ == "__main__":
     session = own_session()
     session.range(1).count()
     print("ready", flush=True)
-    {"ingest": ingest, "follow": follow, "deliver": deliver}[sys.argv[1]](session, Path(sys.argv[2]))
+    work = {"ingest": ingest, "follow": follow}.get(sys.argv[1]) or partial(deliver, sys.argv[1])
+    work(session, Path(sys.argv[2]))
     print("done", flush=True)

@@ -26,7 +26,10 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parent.parent.parent
 
 
-STEPS = {"ingest": "A/*/_delta_log/*.json", "follow": "A/*/_delta_log/*.json", "deliver": "matches/*.jsonl"}
+STEPS = {
+    **dict.fromkeys(("ingest", "follow"), "A/*/_delta_log/*.json"),
+    **dict.fromkeys(("driver", "workers"), "matches/*.jsonl"),
+}
 """What a driver leaves behind with every step."""
 
 
@@ -100,7 +103,7 @@ def check_follow(folder: Path, kills: int, files: int) -> None:
     assert len(contents(folder / "A")[2]) == 1 + files + kills
 
 
-def check_deliver(spark: Any, folder: Path, kills: int, files: int) -> None:
+def check_deliver(spark: Any, folder: Path, kills: int, files: int, engine: str = "driver") -> None:
     draw = random.Random(5)
     rows = [(at, at // 2 - draw.choice((0, 0, 1)), at, f"k{at % 3}") for at in range(files * 10)]
     (folder / "matches").mkdir()
@@ -110,7 +113,7 @@ def check_deliver(spark: Any, folder: Path, kills: int, files: int) -> None:
         write(some, folder / "events" / f"{number:04}.parquet", number)
     last = spark.createDataFrame([(files * 10, 10**6, 0, "end")], SCHEMA).toArrow()
     write(last, folder / "events" / f"{files:04}.parquet", files)
-    killed("deliver", folder, kills)
+    killed(engine, folder, kills)
     told = [
         line
         for file in sorted((folder / "matches").glob("*.jsonl"))
@@ -158,3 +161,8 @@ def test_a_job_over_files_killed_thirty_times(tmp_path: Path) -> None:
 @pytest.mark.night
 def test_a_stream_of_matches_killed_fifty_times(spark: Any, tmp_path: Path) -> None:
     check_deliver(spark, tmp_path, 50, 250)
+
+
+@pytest.mark.night
+def test_a_stream_with_engines_on_workers_killed_thirty_times(spark: Any, tmp_path: Path) -> None:
+    check_deliver(spark, tmp_path, 30, 150, "workers")

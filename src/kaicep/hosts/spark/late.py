@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from kaicep.hosts.spark.clock import NEVER
-from kaicep.hosts.spark.source import time_of
+from kaicep.hosts.spark.source import newest_before, part_of, time_of
 from kaicep.plan.catalog import Stream
 
 __all__ = ["late_rows"]
@@ -22,11 +22,9 @@ __all__ = ["late_rows"]
 
 def late_rows(frame: DataFrame, stream: Stream, lateness: int) -> DataFrame:
     """The late rows of a frame of events, with the columns that they have."""
-    part = sf.col("part").cast("bigint") if "part" in frame.columns else sf.lit(0).cast("bigint")
-    timed = frame.withColumns({"_ts": time_of(frame, stream), "_part": part})
+    timed = frame.withColumns({"_ts": time_of(frame, stream), "_part": part_of(frame)})
     if not frame.isStreaming:
-        before = Window.partitionBy("_part").orderBy("seq").rowsBetween(Window.unboundedPreceding, -1)
-        newest = timed.withColumn("_newest", sf.max("_ts").over(before))
+        newest = timed.withColumn("_newest", newest_before("seq", "_part"))
         return newest.where(sf.col("_ts") < sf.col("_newest") - sf.lit(lateness)).select(*frame.columns)
     told = timed.groupBy("_part").applyInPandasWithState(
         _told(lateness), frame.schema, "newest bigint", "append", "NoTimeout"

@@ -31,7 +31,16 @@ from kaicep.hosts.spark.wire import Layout
 from kaicep.plan.catalog import Stream
 from kaicep.plan.types import Type
 
-__all__ = ["SPARK_TYPES", "numbered", "part_of", "rows_of_frame", "start_of", "time_of", "without_late"]
+__all__ = [
+    "SPARK_TYPES",
+    "newest_before",
+    "numbered",
+    "part_of",
+    "rows_of_frame",
+    "start_of",
+    "time_of",
+    "without_late",
+]
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
@@ -161,10 +170,15 @@ def _micros(column: Column, found: DataType) -> Column | None:
 
 def without_late(rows: DataFrame, lateness: int) -> DataFrame:
     """The rows without those that came too late in their part (semantics 1)."""
-    before = Window.partitionBy("_stream", "_part").orderBy("_seq").rowsBetween(Window.unboundedPreceding, -1)
-    newest = rows.withColumn("_newest", sf.max("_ts").over(before))
+    newest = rows.withColumn("_newest", newest_before("_seq", "_stream", "_part"))
     kept = newest.where(sf.col("_newest").isNull() | (sf.col("_ts") >= sf.col("_newest") - sf.lit(lateness)))
     return kept.drop("_newest")
+
+
+def newest_before(seq: str, *part: str) -> Column:
+    """The latest time before an event in its part; null for the first."""
+    before = Window.partitionBy(*part).orderBy(seq).rowsBetween(Window.unboundedPreceding, -1)
+    return sf.max("_ts").over(before)
 
 
 def numbered(frame: DataFrame, time: str = "ts") -> DataFrame:
