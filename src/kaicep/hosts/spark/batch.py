@@ -79,11 +79,14 @@ def thinned(
 
 
 def gathered(part: Part, rows: DataFrame, buckets: int) -> DataFrame:
-    """The events moved to where they meet, and sorted there."""
+    """The events moved to where they meet, and sorted there.
+
+    How many tasks there are is the session's business: a bucket is small, and a task has its price.
+    """
     if part.way == "slices":
-        cut = _sliced(rows, part, buckets).repartition(buckets, "_bucket")
+        cut = _sliced(rows, part, buckets).repartition("_bucket")
         return cut.sortWithinPartitions("_bucket", "_low", "_high", "_ts")
-    spread = rows.repartition(buckets if part.way == "buckets" else 1, "_bucket")
+    spread = rows.repartition("_bucket") if part.way == "buckets" else rows.repartition(1)
     return spread.sortWithinPartitions("_bucket", "_ts")
 
 

@@ -18,7 +18,7 @@ __all__ = ["SETTINGS", "each_batch", "own_session", "told"]
 
 SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
