@@ -41,11 +41,12 @@ LONG = ("figures", "live", "peers", "queries", "recovery", "spark")
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=[pytest.mark.night] * (each in LONG)) for each in BENCHMARKS]
 )
-def test_json_has_the_machine_and_the_rows(name, request, tmp_path):
+def test_json_has_the_machine_and_the_rows(name, request, tmp_path, monkeypatch):
     if name == "peers" and (reason := jvm.missing()):
         pytest.skip(reason)
     if name == "spark":
         request.getfixturevalue("spark")
+        monkeypatch.setenv("KAICEP_BENCH_KAFKA", request.getfixturevalue("kafka"))
     where = ["--output", str(tmp_path)] if name == "figures" else []
     result = invoke(name, "--quick", "--json", *where)
     assert result.exit_code == 0, result.stderr
