@@ -63,6 +63,14 @@ def picked(rows: pa.RecordBatch, late: list[bool]) -> set[Row]:
     return {row for row, is_late in zip(zip(*columns, strict=True), late, strict=True) if is_late}
 
 
+def late_in_a_bucket(clock: Clock, sent: list[pa.RecordBatch]) -> set[Row]:
+    """What a bucket takes for late of the stretches that it is sent."""
+    if not sent:
+        return set()
+    (rows,) = pa.Table.from_batches(sent).combine_chunks().to_batches()
+    return picked(rows, list(clock.late(rows)))
+
+
 @given(micro_batches(), st.randoms(use_true_random=False))
 def test_a_whole_micro_batch_in_any_order_knows_its_late_events(
     batches: list[list[Row]], chance: random.Random
@@ -82,11 +90,7 @@ def test_stretches_of_a_micro_batch_say_the_same_to_a_bucket(batches: list[list[
         ordered = sorted(batch)
         stretches = [rows_of(ordered[at : at + size]) for at in range(0, len(ordered), size)]
         sent = list(send(iter(stretches)))
-        if not sent:
-            found.append(set())
-            continue
-        (rows,) = pa.Table.from_batches(sent).combine_chunks().to_batches()
-        found.append(picked(rows, list(clock.late(rows))))
+        found.append(late_in_a_bucket(clock, sent))
     assert found == late_by_the_book(batches)
 
 
@@ -99,11 +103,7 @@ def test_tasks_may_have_every_other_file(batches: list[list[Row]], size: int) ->
         files = [ordered[at : at + size] for at in range(0, len(ordered), size)]
         tasks = [[row for file in files[first::2] for row in file] for first in (0, 1)]
         sent = list(send(rows_of(task) for task in tasks if task))
-        if not sent:
-            found.append(set())
-            continue
-        (rows,) = pa.Table.from_batches(sent).combine_chunks().to_batches()
-        found.append(picked(rows, list(clock.late(rows))))
+        found.append(late_in_a_bucket(clock, sent))
     assert found == late_by_the_book(batches)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from kaicep.archive.stream import StreamTable
 from kaicep.connectors.disk import replace_file
 from kaicep.connectors.files_spark import grown_files
 from kaicep.connectors.kafka import kafka_record
-from kaicep.connectors.kafka_offsets import topic_ends
+from kaicep.connectors.kafka_offsets import TopicEnds, topic_ends
 from kaicep.connectors.kafka_spark import kafka_stream
 from kaicep.connectors.records import watching
 from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper
@@ -59,7 +59,7 @@ def follow(
 ) -> StreamingQuery:
     """Starts a job that appends the records of a streaming DataFrame (`part`, `seq`, `value`)."""
     notes = _Notes(checkpoint / "kaicep", form.stream, "topic", options.topic)
-    job = _Topic(archive, form, options, notes, lateness, tell, materialise)
+    job = _Topic(archive, form, notes, lateness, tell, materialise, options)
     return _started(rows.select("part", "seq", "value"), job.take, checkpoint, trigger)
 
 
@@ -76,7 +76,7 @@ def follow_files(
 ) -> StreamingQuery:
     """Starts a job that appends what comes to a file or a folder (`kaicep.connectors.files_spark`)."""
     notes = _Notes(checkpoint / "kaicep", form.stream, "path", str(path.resolve()))
-    job = _Files(archive, form, path, notes, lateness, tell, materialise)
+    job = _Files(archive, form, notes, lateness, tell, materialise, path)
     return _started(rows, job.take, checkpoint, trigger)
 
 
@@ -140,34 +140,38 @@ def _from_archive(
     return {part: held.get(part, low) for part, (low, _) in ends.items()}
 
 
-class _Files:
-    """A folder between two micro-batches."""
+@dataclass
+class _Followed:
+    """What is followed, between two micro-batches: where it goes, and how far it has come."""
 
-    def __init__(
-        self,
-        archive: Archive,
-        form: Form,
-        path: Path,
-        notes: _Notes,
-        lateness: int | None,
-        tell: Tell,
-        materialise: Materialise | None,
-    ) -> None:
-        self._archive, self._form, self._path = archive, form, path
-        self._notes, self._lateness, self._tell = notes, lateness, tell
-        self._materialise = materialise
-        self._done = Ingested(form.stream)
+    archive: Archive
+    form: Form
+    notes: _Notes
+    lateness: int | None
+    tell: Tell
+    materialise: Materialise | None
+    done: Ingested = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.done = Ingested(self.form.stream)
+
+
+@dataclass
+class _Files(_Followed):
+    """A folder, or a file."""
+
+    path: Path
 
     def take(self, rows: DataFrame, number: int) -> None:
         """One micro-batch: the files that have something new, from where the archive ends."""
-        self._notes.check(self._table(), number - 1)
+        self.notes.check(self._table(), number - 1)
         found = rows.collect()
         if not found:
-            return self._notes.write(self._table(), number)
+            return self.notes.write(self._table(), number)
         sizes = {row["file"]: row["size"] for row in found}
         behind = sum(sizes.values()) + found[0]["behind"]
         seen: dict[str, int] = {}
-        before = self._done
+        before = self.done
 
         def moved(file: Path, position: int) -> None:
             seen[file.name] = position
@@ -175,49 +179,42 @@ class _Files:
         def told(done: Ingested) -> None:
             now = before.plus(done.rows, done.late, done.dead)
             left = max(found[0]["behind"], behind - sum(seen.values()))
-            self._done = replace(now, positions=done.positions, bytes_behind=left)
-            self._tell(self._done)
+            self.done = replace(now, positions=done.positions, bytes_behind=left)
+            self.tell(self.done)
 
         with watching(moved):
             # Before there is a table, files were passed over that could not tell what the stream is.
             names = sizes if self._table() is not None else None
             ingest(
                 rows.sparkSession,
-                self._archive,
-                self._form,
-                self._path,
-                self._lateness,
+                self.archive,
+                self.form,
+                self.path,
+                self.lateness,
                 told,
                 growing=True,
                 names=names,
-                materialise=self._materialise,
+                materialise=self.materialise,
             )
-        self._done = replace(self._done, bytes_behind=found[0]["behind"])
-        self._tell(self._done)
-        return self._notes.write(self._table(), number)
+        self.done = replace(self.done, bytes_behind=found[0]["behind"])
+        self.tell(self.done)
+        return self.notes.write(self._table(), number)
 
     def _table(self) -> StreamTable | None:
-        name = self._form.stream
-        return self._archive.stream(name) if name in self._archive.streams() else None
+        name = self.form.stream
+        return self.archive.stream(name) if name in self.archive.streams() else None
 
 
-class _Topic:
-    """A topic between two micro-batches."""
+@dataclass
+class _Topic(_Followed):
+    """A topic."""
 
-    def __init__(
-        self,
-        archive: Archive,
-        form: Form,
-        options: KafkaOptions,
-        notes: _Notes,
-        lateness: int | None,
-        tell: Tell,
-        materialise: Materialise | None,
-    ) -> None:
-        self._archive, self._form, self._options = archive, form, options
-        self._notes, self._lateness, self._tell = notes, lateness, tell
-        self._materialise = materialise
-        self._done = Ingested(form.stream)
+    options: KafkaOptions
+    ends: TopicEnds = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.ends = TopicEnds(self.options, f"stream {self.form.stream}")
 
     def take(self, rows: DataFrame, number: int) -> None:
         """One micro-batch; what the archive holds of it already does not come in again."""
@@ -226,15 +223,15 @@ class _Topic:
         table = self._table(rows)
         table.table.refresh()
         held = table.positions
-        self._notes.check(table, number - 1)
-        known = {**dict(table.shape.attributes), **self._form.types}
+        self.notes.check(table, number - 1)
+        known = {**dict(table.shape.attributes), **self.form.types}
         schema = Schema(rdf=True) if table.shape.rdf else Schema(tuple(known.items()))
-        knowing = self._materialise.of(self._form.stream, schema) if self._materialise is not None else None
-        table.widen(shape_with(self._form, schema, knowing))
+        knowing = self.materialise.of(self.form.stream, schema) if self.materialise is not None else None
+        table.widen(shape_with(self.form, schema, knowing))
         for part, at in held.items():
             rows = rows.where((sf.col("part") != part) | (sf.col("seq") >= at))
         packed = knowing.packed if knowing is not None else None
-        job = Job(self._form, schema, self._options, table.table.schema, self._lateness, packed)
+        job = Job(self.form, schema, self.options, table.table.schema, self.lateness, packed)
 
         def write(job: Job) -> list[Written]:
             told = rows.mapInArrow(task_of_records(job), "told string").collect()
@@ -247,7 +244,7 @@ class _Topic:
                 for part, (first, at) in each.seen.items():
                     if number == 0 and first > held.get(part, first):
                         raise Failure(
-                            f"{self._form.stream}: the archive holds part {part} up to position {held[part]}"
+                            f"{self.form.stream}: the archive holds part {part} up to position {held[part]}"
                             f", and the stream begins at {first}: what lies between is missing"
                         )
                     last[part] = max(at, last.get(part, at))
@@ -255,38 +252,38 @@ class _Topic:
 
         added, dead = append_written(
             rows.sparkSession,
-            self._archive,
+            self.archive,
             table,
             job,
             write,
             covers,
-            lambda part: f"{self._options.topic}/{part}",
+            lambda part: f"{self.options.topic}/{part}",
         )
-        self._notes.write(table, number)
+        self.notes.write(table, number)
         positions = table.positions
-        done = self._done.plus(added.rows, added.late, dead)
-        self._done = replace(done, positions=positions, behind=self._behind(positions))
-        self._tell(self._done)
+        done = self.done.plus(added.rows, added.late, dead)
+        self.done = replace(done, positions=positions, behind=self._behind(positions))
+        self.tell(self.done)
 
     def _behind(self, positions: Mapping[int, int]) -> int | None:
         """How many records are still to come, where it is known whom to ask."""
-        if not self._options.servers:
+        if not self.options.servers:
             return None
-        ends = topic_ends(self._options, f"stream {self._form.stream}")
-        return sum(max(0, high - positions.get(part, low)) for part, (low, high) in ends.items())
+        ends = self.ends.now().items()
+        return sum(max(0, high - positions.get(part, low)) for part, (low, high) in ends)
 
     def _table(self, rows: DataFrame) -> StreamTable:
         """The stream's table; where there is none, it is made of what the first records have."""
-        name = self._form.stream
-        if name in self._archive.streams():
-            return self._archive.stream(name)
-        shaper = Shaper(self._form)
+        name = self.form.stream
+        if name in self.archive.streams():
+            return self.archive.stream(name)
+        shaper = Shaper(self.form)
         for row in rows.orderBy("part", "seq").limit(SAMPLE).collect():
             value = None if row["value"] is None else bytes(row["value"])
-            shaper.learn(kafka_record(self._options.topic, row["part"], row["seq"], value))
+            shaper.learn(kafka_record(self.options.topic, row["part"], row["seq"], value))
         shaper.settle()
         assert shaper.schema is not None
-        return self._archive.made(name, shape_with(self._form, shaper.schema))
+        return self.archive.made(name, shape_with(self.form, shaper.schema))
 
 
 @dataclass(frozen=True)
