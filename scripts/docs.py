@@ -28,8 +28,7 @@ SUPPORT = f"""# What runs where
 
 Made from the conformance suite, `tests/conformance/`: one row for each of its tests, which say what must be
 found in a small table of events. Every test runs on every host, and each host must give the same matches with
-the same ids. (On `spark-stream`, the slowest, a run of the tests takes one in four, and the nightly run
-all of them.) *Yes* is a test that runs there; *refused*
+the same ids. *Yes* is a test that runs there; *refused*
 is one where that host must say that it cannot, and does.
 {RENEW}
 """

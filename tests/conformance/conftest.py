@@ -23,16 +23,6 @@ from kaicep.errors import Unsupported
 from kaicep.plan.events import Match
 
 SPARK = ("spark-batch", "spark-stream")
-ONE_IN = 4
-"""Of the tests on `spark-stream`, the slowest host, one in so many runs each time, the others at night."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what runs at night only."""
-    for number, item in enumerate([each for each in items if _host(each) == "spark-stream"]):
-        if number % ONE_IN:
-            item.add_marker(pytest.mark.night)
 
 
 @pytest.fixture(params=[pytest.param(each, marks=[pytest.mark.spark] * (each in SPARK)) for each in HOSTS])
