@@ -21,7 +21,7 @@ from kaicep.plan.types import Type
 need("confluent_kafka")
 pytestmark = pytest.mark.servers
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 class Topic:
