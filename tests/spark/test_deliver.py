@@ -61,6 +61,15 @@ def test_a_batch_that_failed_is_taken_up_again(spark: Any, tmp_path: Path) -> No
     assert len(wanted) == 4
 
 
+@pytest.mark.parametrize("engine", ["driver", "workers"])
+def test_what_is_unknown_of_an_event_is_not_used(engine: str, spark: Any, tmp_path: Path) -> None:
+    query = kai.compile("SELECT ?e.x FILTER (?e.x > 1)", streams={"s": {"x": "int64"}})
+    rows = [(0, 0, None, "p"), (1, 1, 2, "p"), (2, 2, None, "p"), (3, 100, 1, "p")]
+    sink = Kept()
+    delivered(spark, query, tmp_path, rows, sink, engine=engine)
+    assert [json.loads(line)["select"] for line in sink.lines] == [{"x": 2}]
+
+
 def test_knowledge_may_change_while_the_stream_runs(spark: Any, tmp_path: Path) -> None:
     knowledge = kai.Knowledge.parse("<urn:p> <urn:in> <urn:r1> . <urn:q> <urn:in> <urn:r2> .")
     annotation = {
