@@ -8,7 +8,8 @@ from itertools import islice
 from kaicep.api import Run
 from kaicep.plan.events import Match
 
-AT_ONCE = {"spark-batch": 24, "spark-stream": 16}
+DRIVER = "spark-stream, engine in the driver"
+AT_ONCE = {"spark-batch": 24, "spark-stream": 16, DRIVER: 1}
 
 
 def answers(runs: Sequence[Run], host: str) -> list[list[Match]]:
@@ -22,6 +23,9 @@ def answers(runs: Sequence[Run], host: str) -> list[list[Match]]:
 
 def _hosts() -> Mapping[str, Callable[[Sequence[Run]], list[list[Match]]]]:
     from kaicep.hosts.spark.batch import run_batches
-    from kaicep.hosts.spark.finite import run_streams
+    from kaicep.hosts.spark.finite import run_stream, run_streams
 
-    return {"spark-batch": run_batches, "spark-stream": run_streams}
+    def one_by_one(runs: Sequence[Run]) -> list[list[Match]]:
+        return [run_stream(each) for each in runs]
+
+    return {"spark-batch": run_batches, "spark-stream": run_streams, DRIVER: one_by_one}
