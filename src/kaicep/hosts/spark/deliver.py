@@ -160,9 +160,7 @@ class _Held:
             (sf.col("_stream") == layout.place(name)) & filtered(name, part, layout, self.query.catalog)
             for name in layout.streams
         ]
-        wanted = reduce(lambda left, right: left | right, tests)
-        # A condition on what is not known of an event is neither true nor false.
-        used = (sf.col("_kind") == EVENT_ROW) & sf.coalesce(wanted, sf.lit(False))
+        used = (sf.col("_kind") == EVENT_ROW) & reduce(lambda left, right: left | right, tests)
         values = [name for name in layout.names() if name not in EVENT]
         cells = [sf.when(used, sf.col(name)).alias(name) for name in values]
         return [*(sf.col(name) for name in (*EVENT, "_kind")), *cells, used.alias("_used")]

@@ -73,8 +73,11 @@ def candidates(
 
 
 def filtered(stream: str, part: Part, layout: Layout, catalog: Catalog) -> Column:
-    """Whether a query of the part may use a row of a stream, as far as filters tell without any join."""
-    return _Tests(stream, layout, catalog).part(part)
+    """Whether a query of the part may use a row of a stream, as far as filters tell without any join.
+
+    It is yes or no: a filter on what is not known of an event is neither, and does not let it pass.
+    """
+    return sf.coalesce(_Tests(stream, layout, catalog).part(part), sf.lit(False))
 
 
 def _joined(rows: DataFrame, name: str, known: _Known) -> DataFrame:
