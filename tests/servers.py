@@ -184,6 +184,7 @@ class Mosquitto(Server):
             f"listener {self.port} 127.0.0.1",
             "allow_anonymous true",
             "persistence true",
+            "max_queued_messages 0",  # by default it drops what a subscriber is behind by a thousand
             f"persistence_location {self.folder}/",
             # Debian's mosquitto would otherwise become a user who cannot write there.
             *(["user root"] if os.getuid() == 0 else []),

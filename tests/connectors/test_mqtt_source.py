@@ -6,16 +6,19 @@ import json
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.connectors.mqtt_by_hand import PUBACK, BrokerByHand
 from tests.servers import Mosquitto, need
 
 from kaicep.connectors.contract import Batch, Position
+from kaicep.connectors.log import Log
 from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form
 from kaicep.connectors.sources.mqtt import MqttSource
@@ -163,6 +166,37 @@ def test_a_broker_that_is_down_is_waited_for(own_mosquitto: Mosquitto, name: str
         own_mosquitto.start()
         publish(own_mosquitto.address, f"{name}/a", {"ts": 2, "x": 2})
         assert xs(take(source, 1)) == [2]
+
+
+def test_a_message_is_acknowledged_on_its_own_connection_or_not_at_all(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the next connection its number may be that of another message, which is not on the disk yet."""
+    written, go_on = threading.Event(), threading.Event()
+    append = Log.append
+
+    def slow_disk(log: Log, records: Sequence[bytes]) -> range:
+        written.set()
+        assert go_on.wait(SECONDS)
+        return append(log, records)
+
+    broker = BrokerByHand()
+    with subscribed(broker.address, name, tmp_path) as source:
+        with broker.connection() as connection:
+            connection.accept()
+            connection.subscribe()
+            monkeypatch.setattr(Log, "append", slow_disk)
+            connection.publish(f"{name}/a", 1, b'{"ts": 1, "x": 1}')
+            assert written.wait(SECONDS)
+        with broker.connection() as connection:
+            go_on.set()
+            assert connection.silent()
+            connection.accept()
+            connection.subscribe()
+            connection.publish(f"{name}/a", 1, b'{"ts": 2, "x": 2}')
+            assert connection.read(PUBACK).number == b"\0\1"
+            assert xs(take(source, 2)) == [1, 2]
+    broker.close()
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 import uuid
@@ -12,16 +13,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from tests.connectors.matches import matches
+from tests.connectors.mqtt_by_hand import PUBLISH, BrokerByHand, Connection, Packet
 from tests.servers import Broker, Mosquitto, free_port, need
 
 from kaicep.connectors.contract import Sink
 from kaicep.connectors.registry import make_sink
 from kaicep.errors import Failure, Mistake
+from kaicep.plan.events import Match
 
 need("confluent_kafka")
 need("paho.mqtt")
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @contextmanager
@@ -31,8 +34,8 @@ def opened(**options: object) -> Iterator[Sink]:
         yield sink
 
 
-def in_background(work: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=work)
+def in_background(work: Callable[[], None], daemon: bool = False) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=daemon)
     thread.start()
     return thread
 
@@ -65,10 +68,10 @@ def check_that_a_consumer_can_deduplicate(received: list[str]) -> None:
 # --- Kafka ------------------------------------------------------------------------------------------
 
 
-def make_topic(servers: str) -> str:
+def make_topic(servers: str, name: str | None = None) -> str:
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    name = f"t-{uuid.uuid4().hex[:8]}"
+    name = name or f"t-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for each in admin.create_topics([NewTopic(name, 1, 1)]).values():
         each.result(SECONDS)
@@ -121,6 +124,42 @@ def test_a_match_that_kafka_refuses_is_said_and_kept(kafka: str) -> None:
                 sink.commit({})
 
 
+def commit_at_last(sink: Sink) -> None:
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            return sink.commit({})
+        except Failure:
+            if time.monotonic() > deadline:
+                raise
+
+
+@pytest.mark.servers
+def test_what_kafka_refuses_keeps_its_place(kafka: str) -> None:
+    """The topic is made only after fifty of the matches came back, while the others waited."""
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    settings = {"queue.buffering.max.messages": 50, "topic.metadata.propagation.max.ms": 10}
+    with opened(kind="kafka", servers=kafka, topic=topic, settings=settings) as sink:
+        sink.write(matches(*range(120)))
+        with pytest.raises(Failure, match="Unknown topic"):
+            sink.commit({})
+        make_topic(kafka, topic)
+        commit_at_last(sink)
+    assert [key for key, _ in consume(kafka, topic, 120)] == [f"{number:05}" for number in range(120)]
+
+
+@pytest.mark.servers
+def test_a_match_too_large_for_kafka_is_said_and_kept(kafka: str) -> None:
+    topic = make_topic(kafka)
+    with opened(kind="kafka", servers=kafka, topic=topic, settings={"message.max.bytes": 1_000}) as sink:
+        large = Match("hot", "00001", 1, 1, {"x": "x" * 2_000})
+        sink.write([*matches(0), large, *matches(2)])
+        for _ in range(2):
+            with pytest.raises(Failure, match="too large"):
+                sink.commit({})
+    assert [key for key, _ in consume(kafka, topic, 1)] == ["00000"]
+
+
 @pytest.mark.servers
 @pytest.mark.slow
 def test_a_kafka_broker_that_is_down_is_waited_for(own_broker: Broker) -> None:
@@ -133,13 +172,7 @@ def test_a_kafka_broker_that_is_down_is_waited_for(own_broker: Broker) -> None:
             sink.commit({})
         own_broker.start()
         sink.write(matches(2))
-        deadline = time.monotonic() + SECONDS
-        while time.monotonic() < deadline:
-            try:
-                sink.commit({})
-                break
-            except Failure:
-                continue
+        commit_at_last(sink)
     assert [key for key, _ in consume(own_broker.address, topic, 3)] == ["00000", "00001", "00002"]
 
 
@@ -189,6 +222,80 @@ def test_mqtt_takes_more_than_it_has_under_way(mosquitto: str) -> None:
         sink.commit({})
         wait(lambda: len(received) >= 2_500, lambda: len(received))
     assert [json.loads(each)["id"] for each in received] == [f"{number:05}" for number in range(2_500)]
+
+
+@pytest.fixture
+def by_hand() -> Iterator[BrokerByHand]:
+    broker = BrokerByHand()
+    yield broker
+    broker.close()
+
+
+def published(connection: Connection, count: int) -> list[Packet]:
+    return [connection.read(PUBLISH) for _ in range(count)]
+
+
+def ids(packets: list[Packet]) -> list[int]:
+    return [int(json.loads(each.payload)["id"]) for each in packets]
+
+
+def test_mqtt_publishes_nothing_before_the_broker_has_accepted(by_hand: BrokerByHand) -> None:
+    """Else what is written while the connection is made overtakes what was written before."""
+    with opened(kind="mqtt", server=by_hand.address, topic="t") as sink:
+        sink.write(matches(0, 1))
+        with by_hand.connection() as connection:
+            sink.write(matches(2, 3))
+            assert connection.silent()
+            connection.accept()
+            committing = in_background(lambda: sink.commit({}))
+            received = published(connection, 4)
+            assert ids(received) == [0, 1, 2, 3]
+            for each in received:
+                connection.acknowledge(each)
+            committing.join(SECONDS)
+            assert not committing.is_alive()
+
+
+def test_mqtt_sends_again_in_order_what_was_under_way(by_hand: BrokerByHand) -> None:
+    """Matches 0, 1 and 3 are acknowledged, 2 and 4 are not when the connection is lost; 5 comes after."""
+    with opened(kind="mqtt", server=by_hand.address, topic="t") as sink:
+        sink.write(matches(*range(5)))
+        with by_hand.connection() as connection:
+            connection.accept()
+            committing = in_background(lambda: sink.commit({}))
+            received = published(connection, 5)
+            assert ids(received) == [0, 1, 2, 3, 4]
+            for number in (0, 1, 3):
+                connection.acknowledge(received[number])
+        wait(lambda: "is gone" in str(sink.trouble), lambda: sink.trouble)
+        with by_hand.connection() as connection:
+            sink.write(matches(5))
+            assert connection.silent()
+            connection.accept()
+            received = published(connection, 3)
+            assert ids(received) == [2, 4, 5]
+            for each in received:
+                connection.acknowledge(each)
+            committing.join(SECONDS)
+            assert not committing.is_alive()
+            assert sink.trouble is None
+
+
+@pytest.mark.parametrize("topic", ["building/+/hot", "#"])
+def test_an_mqtt_topic_with_wildcards_is_a_mistake(topic: str) -> None:
+    with pytest.raises(Mistake, match="is no topic"):
+        make_sink("out", {"kind": "mqtt", "server": "127.0.0.1", "topic": topic})
+
+
+@pytest.mark.servers
+def test_two_mqtt_sinks_of_one_name_do_not_cut_each_other_off(mosquitto: str) -> None:
+    topic = f"t{uuid.uuid4().hex[:8]}"
+    options = {"kind": "mqtt", "server": mosquitto, "topic": topic}
+    with opened(**options) as one, opened(**options) as other:
+        for sink in (one, other):
+            sink.write(matches(0))
+            sink.commit({})
+        assert (one.trouble, other.trouble) == (None, None)
 
 
 @pytest.mark.servers
@@ -314,6 +421,27 @@ def test_a_webhook_says_when_its_patience_is_over() -> None:
         sink.write(matches(0))
         with pytest.raises(Failure, match=r"1 matches could not be sent: .* no connection"):
             sink.commit({})
+
+
+def test_a_webhook_that_never_answers_is_not_waited_for_longer_than_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kaicep.connectors.sinks.webhook._ANSWER", 3_600.0)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        opened(kind="webhook", url=f"http://127.0.0.1:{silent.getsockname()[1]}/", patience="300ms") as sink,
+    ):
+        failures: list[Failure] = []
+
+        def commit() -> None:
+            with pytest.raises(Failure, match="1 matches could not be sent") as caught:
+                sink.commit({})
+            failures.append(caught.value)
+
+        sink.write(matches(0))
+        committing = in_background(commit, daemon=True)
+        committing.join(SECONDS)
+        assert failures
 
 
 def test_a_webhook_gets_its_token_from_the_environment(

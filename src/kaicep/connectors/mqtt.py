@@ -53,12 +53,14 @@ def parse_server(
     return Server(host, int(port), tls, username, secret(password, where))
 
 
-def make_client(server: Server, name: str, manual_ack: bool = False) -> Client:
-    """A client whose session outlives it, and which connects again whenever the broker is there."""
+def make_client(server: Server, name: str, clean_session: bool, manual_ack: bool = False) -> Client:
+    """A client that connects again whenever the broker is there; unless clean, its session outlives it."""
     from paho.mqtt.client import Client
     from paho.mqtt.enums import CallbackAPIVersion
 
-    client = Client(CallbackAPIVersion.VERSION2, client_id=name, clean_session=False, manual_ack=manual_ack)
+    version = CallbackAPIVersion.VERSION2
+    client = Client(version, client_id=name, clean_session=clean_session, manual_ack=manual_ack)
+    client.max_inflight_messages_set(0)  # no queue beside that of the sink
     client.reconnect_delay_set(1, 2)
     if server.username is not None:
         client.username_pw_set(server.username, server.password)

@@ -44,6 +44,7 @@ class KafkaSink(Sink):
         self._producer: Producer | None = None
         self._waiting: deque[Match] = deque()
         self._under_way = 0
+        self._returned: list[Match] = []
         self._refused: str | None = None
         self._trouble: str | None = None
 
@@ -56,6 +57,9 @@ class KafkaSink(Sink):
         """Makes a client; a broker that is down is waited for."""
         from confluent_kafka import Producer
 
+        self._waiting.clear()
+        self._returned.clear()
+        self._under_way = 0
         self._producer = Producer({**self._settings, "error_cb": self._on_error})
 
     def write(self, matches: Sequence[Match]) -> None:
@@ -68,14 +72,14 @@ class KafkaSink(Sink):
         assert self._producer is not None, "open comes first"
         deadline = time.monotonic() + self._options.patience / 1_000_000
         self._refused = None
-        while self._waiting or self._under_way:
+        while self._left:
             self._send()
             self._producer.poll(0.1)
-            if self._refused:
+            if not self._under_way and self._refused:
                 raise Failure(f"{self._where}: {self._refused}")
-            if (self._waiting or self._under_way) and time.monotonic() > deadline:
+            if self._left and time.monotonic() > deadline:
                 raise Failure(
-                    f"{self._where}: topic {self._options.topic}: {len(self._waiting) + self._under_way} "
+                    f"{self._where}: topic {self._options.topic}: {self._left} "
                     f"matches could not be sent: {self._trouble or 'no answer'}"
                 )
 
@@ -86,9 +90,16 @@ class KafkaSink(Sink):
             self._producer.flush(1)
             self._producer = None
 
+    @property
+    def _left(self) -> int:
+        return len(self._waiting) + self._under_way + len(self._returned)
+
     def _send(self) -> None:
+        from confluent_kafka import KafkaException
+
         assert self._producer is not None, "open comes first"
-        while self._waiting:
+        # Not while some were refused and others are under way: those that are refused go first again.
+        while self._waiting and not self._returned:
             match = self._waiting[0]
 
             def delivered(error: KafkaError | None, message: Message, match: Match = match) -> None:
@@ -100,6 +111,9 @@ class KafkaSink(Sink):
                 )
             except BufferError:  # the client has enough for now
                 return
+            except KafkaException as error:  # such as one that is too large: the client itself refuses it
+                self._refuse(error.args[0])
+                return
             self._under_way += 1
             self._waiting.popleft()
 
@@ -108,8 +122,14 @@ class KafkaSink(Sink):
         if error is None:
             self._trouble = None
         else:
-            self._waiting.append(match)
-            self._refused = f"topic {self._options.topic} on {self._options.servers}: {error.str()}"
+            self._returned.append(match)
+            self._refuse(error)
+        if not self._under_way:
+            self._waiting.extendleft(reversed(self._returned))
+            self._returned.clear()
+
+    def _refuse(self, error: KafkaError) -> None:
+        self._refused = f"topic {self._options.topic} on {self._options.servers}: {error.str()}"
 
     def _on_error(self, error: Any) -> None:
         self._trouble = f"{self._options.servers} cannot be reached: {error.str()}"

@@ -23,7 +23,7 @@ from kaicep.plan.events import Match
 __all__ = ["WebhookOptions", "WebhookSink"]
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0
-_ANSWER = 30.0
+_ANSWER, _SHORTEST_ANSWER = 30.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,8 @@ class WebhookSink(Sink):
         while self._waiting:
             some = list(islice(self._waiting, self._options.batch))
             try:
-                self._post(b"".join(each.to_json().encode() + b"\n" for each in some))
+                answer = max(_SHORTEST_ANSWER, min(_ANSWER, deadline - time.monotonic()))
+                self._post(b"".join(each.to_json().encode() + b"\n" for each in some), answer)
             except _Passing as passing:
                 self._trouble = f"{self._place}: {passing}"
                 pause = max(passing.wait, wait * random.uniform(0.5, 1.0))
@@ -111,13 +112,16 @@ class WebhookSink(Sink):
             self._connection.close()
             self._connection = None
 
-    def _post(self, body: bytes) -> None:
+    def _post(self, body: bytes, patience: float) -> None:
         """One try."""
         path = (self._parts.path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
         try:
             if self._connection is None:
                 kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
-                self._connection = kind(self._parts.hostname or "", self._parts.port, timeout=_ANSWER)
+                self._connection = kind(self._parts.hostname or "", self._parts.port)
+            self._connection.timeout = patience  # for one that is still to be made
+            if self._connection.sock is not None:
+                self._connection.sock.settimeout(patience)
             self._connection.request("POST", path, body, self._headers)
             answer = self._connection.getresponse()
             answer.read()

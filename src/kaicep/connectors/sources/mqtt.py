@@ -74,7 +74,8 @@ class MqttSource(PushSource):
         self._stopping = False
         self._trouble = f"{self._server.name} has not answered yet"
         name = self._options.client or f"kaicep-{self.form.stream}"
-        client = make_client(self._server, name, manual_ack=True)
+        client = make_client(self._server, name, clean_session=False, manual_ack=True)
+        client.on_pre_connect = self._on_pre_connect
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
@@ -99,12 +100,14 @@ class MqttSource(PushSource):
 
     # --- in the client's thread -----------------------------------------------------------------------
 
+    def _on_pre_connect(self, _client: Client, _data: Any) -> None:
+        with self._news:
+            self._connection += 1
+
     def _on_connect(self, client: Client, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         if reason.is_failure:
             self._trouble = f"{self._server.name} refuses the connection: {reason}"
             return
-        with self._news:
-            self._connection += 1
         client.subscribe(self._options.topic, qos=1)
 
     def _on_subscribe(self, _client: Client, _data: Any, _mid: int, reasons: Any, _properties: Any) -> None:
@@ -142,11 +145,11 @@ class MqttSource(PushSource):
                 for _ in messages:
                     self._waiting.popleft()
                 self._news.notify_all()
-                connection = self._connection
-            for received, message in messages:
-                # The number of a message means something only on the connection that it came by.
-                if message.qos == 1 and received == connection:
-                    client.ack(message.mid, message.qos)
+                for connection, message in messages:
+                    # The number of a message means something only on the connection that it came by, and
+                    # while we are in here no other one is made.
+                    if message.qos == 1 and connection == self._connection:
+                        client.ack(message.mid, message.qos)
 
     def _append(self, log: Log, messages: list[tuple[int, MQTTMessage]]) -> bool:
         try:
