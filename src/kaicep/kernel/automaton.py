@@ -73,35 +73,48 @@ def steps(rest: Residual) -> tuple[Steps, ...]:
 
 def _inside(element: Element) -> list[Steps]:
     """The frontiers of one element; what is left is what is left of that element."""
+    return [frontier for frontier, _ in _ways(element)]
+
+
+def _ways(element: Element) -> list[tuple[Steps, Element]]:
+    """The frontiers of one element, each with what the element is once this frontier is chosen.
+
+    What a frontier leaves out of a conjunction is left out for good, inside groups too.
+    """
     match element:
         case Place():
-            return [((element.variable, ()),)]
+            return [(((element.variable, ()),), element)]
         case Loop():
             if element.most == 0:
                 return []
             most = None if element.most is None else element.most - 1
-            return [((element.variable, (Loop(element.variable, max(element.least - 1, 0), most),)),)]
+            rest = Loop(element.variable, max(element.least - 1, 0), most)
+            return [(((element.variable, (rest,)),), element)]
         case Choice():
-            ways = [way for way in map(_inside, element.members) if way]
-            return [sum(way, ()) for way in product(*ways)] if ways else []
+            members = [found for found in map(_ways, element.members) if found]
+            return [_side_by_side(way) for way in product(*members)] if members else []
         case Together():
             return _members(element.members)
     return []  # an absence takes no event
 
 
-def _members(members: tuple[Element, ...]) -> list[Steps]:
+def _side_by_side(way: tuple[tuple[Steps, Element], ...]) -> tuple[Steps, Element]:
+    frontier: Steps = sum((steps for steps, _ in way), ())
+    return frontier, Choice(tuple(member for _, member in way))
+
+
+def _members(members: tuple[Element, ...]) -> list[tuple[Steps, Element]]:
     """Every member goes on in one of its ways, or is done for good where it may be."""
-    done: Steps = ()
-    found: list[Steps] = []
-    for way in product(*(_inside(each) + ([done] if _optional(each) else []) for each in members)):
-        going = [(member, frontier) for member, frontier in zip(members, way, strict=True) if frontier]
+    found: list[tuple[Steps, Element]] = []
+    for way in product(*(_ways(each) + ([((), each)] if _optional(each) else []) for each in members)):
+        going = [(member, frontier) for frontier, member in way if frontier]
         taken: list[tuple[str, Residual]] = []
         for index, (_, frontier) in enumerate(going):
             before = tuple(member for member, _ in going[:index])
             after = tuple(member for member, _ in going[index + 1 :])
             taken += [(name, (Together(before + left + after),)) for name, left in frontier]
         if taken:
-            found.append(tuple(taken))
+            found.append((tuple(taken), Together(tuple(member for member, _ in going))))
     return found
 
 
