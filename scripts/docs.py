@@ -60,12 +60,21 @@ def _suite() -> dict[str, dict[str, Mapping[str, str]]]:
         tests = [
             each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")
         ]
-        found[title] = {_sentence(each.name): dict(_refused(each)) for each in tests}
+        whole = dict(_refused(_marks_of(tree)))
+        found[title] = {_sentence(each.name): whole | dict(_refused(each.decorator_list)) for each in tests}
     return found
 
 
-def _refused(test: ast.FunctionDef) -> Iterator[tuple[str, str]]:
-    for mark in test.decorator_list:
+def _marks_of(tree: ast.Module) -> list[ast.expr]:
+    """The marks that all tests of a file have."""
+    for each in tree.body:
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "pytestmark":
+            return each.value.elts if isinstance(each.value, ast.List) else [each.value]
+    return []
+
+
+def _refused(marks: list[ast.expr]) -> Iterator[tuple[str, str]]:
+    for mark in marks:
         if isinstance(mark, ast.Call) and ast.unparse(mark.func).endswith("mark.notimpl"):
             host, reason = (str(ast.literal_eval(each)) for each in mark.args)
             yield host, reason

@@ -38,8 +38,14 @@ def test_the_hosts_of_the_table_are_those_of_the_suite() -> None:
 def test_a_refusal_would_be_shown() -> None:
     [test] = ast.parse("@pytest.mark.notimpl('spark-stream', 'no key')\ndef test_a(check): ...").body
     assert isinstance(test, ast.FunctionDef)
-    assert docs._answer("spark-stream", dict(docs._refused(test))) == "refused: no key"
-    assert docs._answer("reference", dict(docs._refused(test))) == "yes"
+    refused = dict(docs._refused(test.decorator_list))
+    assert docs._answer("spark-stream", refused) == "refused: no key"
+    assert docs._answer("reference", refused) == "yes"
+
+
+def test_a_refusal_of_a_whole_file_would_be_shown() -> None:
+    tree = ast.parse("pytestmark = [pytest.mark.notimpl('inprocess', 'not yet')]")
+    assert dict(docs._refused(docs._marks_of(tree))) == {"inprocess": "not yet"}
 
 
 def undocumented(tree: ast.Module | ast.ClassDef, within: str = "") -> Iterator[str]:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kaicep.connectors.files import DeadLetter, StreamData, mark_late, read_stream
-from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
+from kaicep.errors import Diagnostic, Mistake, Source, Unsupported, did_you_mean
 from kaicep.knowledge.annotation import Annotation, load_annotations, plain_stream, stream_of
 from kaicep.language.chicep import parse_chi
 from kaicep.language.epsparql import parse_ep
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import ChiQuery
+from kaicep.plan.ending import is_undecided, open_ends
 from kaicep.plan.events import Event, Match
 from kaicep.plan.explain import Explanation
 from kaicep.plan.nodes import Program, QueryPlan
@@ -51,6 +52,8 @@ class Run:
     late: list[Event] = field(default_factory=list)
     unknown: dict[tuple[str, str], int] = field(default_factory=dict)
     """How often a value of (stream, value) had no entity in the knowledge base; filled by `matches`."""
+    end: str = "closed"
+    """Whether the streams are over, or may go on (`plan.ending`)."""
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
@@ -91,7 +94,12 @@ class Run:
         from kaicep.hosts.columnar import why_interpreted
         from kaicep.hosts.inprocess import MANY
         from kaicep.hosts.spark.physical import explained, physical, streamed
+        from kaicep.plan.gaps import why_only_the_reference
 
+        gap = next(filter(None, map(why_only_the_reference, self.program.queries)), None)
+        if gap is not None:
+            yield "reference", f"only there, so far: {gap}"
+            return
         if query.language == "EP-SPARQL":
             yield "inprocess", "what fits is joined over columns, the rest event by event"
         else:
@@ -124,7 +132,22 @@ class Run:
                             hint=f"give it with --stream {name}=FILE",
                         )
                     )
-        return HOSTS[host](self)
+        found = HOSTS[host](self)
+        return found if host == "reference" or self.end == "closed" else self._decided(found)
+
+    def _decided(self, matches: list[Match]) -> list[Match]:
+        """The matches that nothing to come could take back; the hosts take every end for a closed one."""
+        newest = {each.name: max(event.ts for event in each.events) for each in self.streams if each.events}
+        ends = open_ends(self.program, newest)
+        plans = {each.name: each for each in self.program.queries}
+        undecided = [each for each in matches if is_undecided(plans[each.query], each, ends[each.query])]
+        names = {each.query for each in undecided}
+        for query in self.program.queries:
+            if names.intersection(query.reads):
+                raise Unsupported(
+                    f"{query.name}: it reads matches that are undecided at the open end; --host reference can"
+                )
+        return [each for each in matches if each not in undecided]
 
 
 def _because(triples: Sequence[Triple]) -> str:
@@ -136,7 +159,7 @@ def _on_reference(run: Run) -> list[Match]:
     from kaicep.reference import evaluate
 
     unknown = UnknownEntities()
-    found = evaluate(run.program, run.catalog, run.batches, run.knowledge, unknown)
+    found = evaluate(run.program, run.catalog, run.batches, run.knowledge, unknown, run.end)
     run.unknown = dict(unknown.counts)
     return found
 
@@ -176,10 +199,16 @@ def open_run(
     reasoning: str = "rdfs",
     lateness: int | None = None,
     now: int | None = None,
+    end: str = "closed",
+    ahead: int | None = None,
 ) -> Run:
-    """Reads everything, resolves the queries, and raises `Mistake` with whatever is wrong."""
+    """Reads everything, resolves the queries, and raises `Mistake` with whatever is wrong.
+
+    At an `open` end the streams may go on; an event that is more than `ahead` later than the clock on the
+    wall is a bad record (semantics 1).
+    """
     known = tuple(each for path in annotations for each in load_annotations(path))
-    data = _read_streams(streams, known)
+    data = _read_streams(streams, known, time.time_ns() // 1_000 + ahead if ahead else None)
     parsed = read_queries(queries, prefixes_of(known))
     taken = {name for name, _ in streams}
     for query in parsed:
@@ -187,7 +216,7 @@ def open_run(
             raise Mistake(
                 Diagnostic(f"the query {query.name} has the name of a stream", hint="rename the query's file")
             )
-    return build_run(parsed, data, known, load_knowledge(knowledge, reasoning), lateness, now)
+    return build_run(parsed, data, known, load_knowledge(knowledge, reasoning), lateness, now, end)
 
 
 def build_run(
@@ -197,6 +226,7 @@ def build_run(
     knowledge: Knowledge,
     lateness: int | None = None,
     now: int | None = None,
+    end: str = "closed",
 ) -> Run:
     """A run of parsed queries over streams that have been read."""
     catalog = _catalog(streams, annotations, knowledge, {each.name for each in queries})
@@ -204,7 +234,7 @@ def build_run(
     program, complete = build_program(queries, catalog, moment)
     marked = [event for each in streams for event in mark_late(each.events, lateness)]
     late = [event for event in marked if event.late]
-    return Run(program, complete, knowledge, tuple(streams), (marked,), late)
+    return Run(program, complete, knowledge, tuple(streams), (marked,), late, end=end)
 
 
 def read_query(path: Path, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:
@@ -253,7 +283,9 @@ def read_queries(paths: Sequence[Path], prefixes: Mapping[str, str]) -> list[Chi
     return parsed
 
 
-def _read_streams(streams: Sequence[tuple[str, Path]], annotations: Sequence[Annotation]) -> list[StreamData]:
+def _read_streams(
+    streams: Sequence[tuple[str, Path]], annotations: Sequence[Annotation], latest: int | None = None
+) -> list[StreamData]:
     by_stream: dict[str, Annotation] = {}
     for annotation in annotations:
         if annotation.stream in by_stream:
@@ -269,7 +301,8 @@ def _read_streams(streams: Sequence[tuple[str, Path]], annotations: Sequence[Ann
     for name, path in streams:
         found = by_stream.get(name)
         types = dict(found.types) if found else {}
-        data.append(read_stream(name, path, found.time if found else "ts", types, explicit_time=bool(found)))
+        time_of = found.time if found else "ts"
+        data.append(read_stream(name, path, time_of, types, bool(found), latest))
     return data
 
 

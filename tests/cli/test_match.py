@@ -47,6 +47,40 @@ def test_several_queries_in_one_order(run: Callable[..., Any]) -> None:
     assert found == sorted(found, key=lambda each: (each["end"], each["id"]))
 
 
+def test_only_one_of_several_queries_is_printed(run: Callable[..., Any]) -> None:
+    for name in ("tall", "tall.chi"):
+        found = lines(run("match", "rise.chi", "tall.chi", *AIR, "--only", name).stdout)
+        assert [each["query"] for each in found] == ["tall", "tall"]
+    table = run("match", "rise.chi", "tall.chi", *AIR, "--only", "tall", "--out", "csv").stdout
+    assert table.splitlines()[0].startswith("query,id,start,end,sensor,flow")
+    wrong = run("match", "rise.chi", "tall.chi", *AIR, "--only", "tal")
+    assert wrong.exit_code == 2
+    assert "--only tal: no query of that name is given" in wrong.stderr
+    assert "did you mean tall?" in wrong.stderr
+
+
+@pytest.mark.parametrize("host", ["reference", "inprocess"])
+@pytest.mark.parametrize(("end", "minutes"), [("closed", ["01", "02", "03"]), ("open", ["01", "02"])])
+def test_an_open_end(run: Callable[..., Any], host: str, end: str, minutes: list[str]) -> None:
+    Path("batch.chi").write_text("SELECT COUNT(?e) AS n FROM (?e, air) WINDOW (?e, batch, 1min)")
+    found = lines(run("match", "batch.chi", *AIR, "--end", end, "--host", host).stdout)
+    assert [each["end"][14:16] for each in found] == minutes
+
+
+def test_an_end_is_closed_or_open(run: Callable[..., Any]) -> None:
+    wrong = run("match", "rise.chi", *AIR, "--end", "ajar")
+    assert (wrong.exit_code, "it is one of closed, open" in wrong.stderr) == (2, True)
+
+
+def test_an_event_too_far_ahead_is_a_bad_record(run: Callable[..., Any]) -> None:
+    Path("far.jsonl").write_text('{"ts": "2012-05-07T09:00:00Z", "x": 1}\n{"ts": "2999-01-01", "x": 2}\n')
+    Path("all.chi").write_text("SELECT ?e.x FROM (?e, far)")
+    for options, count in (((), 2), (("--ahead", "0s"), 2), (("--ahead", "1d"), 1)):
+        result = run("match", "all.chi", "--stream", "far=far.jsonl", *options)
+        assert len(lines(result.stdout)) == count
+    assert "far.jsonl:2: its time, 2999-01-01T00:00:00.000000Z, is too far ahead" in result.stderr
+
+
 def test_an_rdf_stream(run: Callable[..., Any]) -> None:
     result = run("match", "parked.epsparql", "--stream", "trucks=trucks.jsonl")
     assert result.exit_code == 0

@@ -29,15 +29,21 @@ SPARK = ("spark-batch", "spark-stream")
 def check(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """`kaicep.testing.check` on one of the hosts."""
     host: str = request.param
+    on_host = partial(testing.check, host=host)
+    if host in _refusing(request.node):
+        return partial(_must_refuse, on_host)
     if host in SPARK:
         request.getfixturevalue("spark")
         # The order of arrival is cheap to test elsewhere.
         monkeypatch.setattr(testing, "_ORDERS", 0)
         found: Iterator[list[Match]] = iter(request.getfixturevalue("at_once")(host)[request.node.nodeid])
         monkeypatch.setitem(HOSTS, host, lambda run: next(found))
-    on_host = partial(testing.check, host=host)
-    missing = {mark.args[0] for mark in request.node.iter_markers("notimpl")}
-    return partial(_must_refuse, on_host) if host in missing else on_host
+    return on_host
+
+
+def _refusing(item: Any) -> set[str]:
+    """The hosts that must refuse what a test asks for."""
+    return {mark.args[0] for mark in item.iter_markers("notimpl")}
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +53,8 @@ def at_once(request: pytest.FixtureRequest) -> Callable[[str], dict[str, list[li
 
     def of(host: str) -> dict[str, list[list[Match]]]:
         if host not in kept:
-            asked = {item.nodeid: _asked(item) for item in request.session.items if _host(item) == host}
+            items = [item for item in request.session.items if _host(item) == host]
+            asked = {item.nodeid: _asked(item) for item in items if host not in _refusing(item)}
             found = iter(answers([run for some in asked.values() for run in some], host))
             kept[host] = {name: [next(found) for _ in some] for name, some in asked.items()}
         return kept[host]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 HEAD = """
     SELECT ?a.ts AS at FROM (?a, s), (?b, s), (?c, s)
     FILTER (?a.kind = 'a') FILTER (?b.kind = 'b') FILTER (?c.kind = 'c')
@@ -80,4 +82,60 @@ def test_a_variable_may_range_over_several_streams(check):
         "SELECT ?e.x, ?e.y FROM (?e, p, q) FILTER (?e.x > 1)",
         events={"p": "event | ts | x | y\n p1 | 0 | 5 | 7", "q": "event | ts | x\n q1 | 1 | 6\n q2 | 2 | 0"},
         expect="?e | x | y\n p1 | 5 | 7\n q1 | 6 |",
+    )
+
+
+NESTED = """
+    SELECT ?z.ts AS at FROM (?z, s), (?a, s), (?c, s), (?d, s)
+    FILTER (?z.kind = 'z') FILTER (?a.kind = 'a') FILTER (?c.kind = 'c') FILTER (?d.kind = 'd')
+    MATCH next WINDOW (?z, ?a, ?c, ?d, 1min)
+"""
+
+
+@pytest.mark.parametrize("group", ["(?d & ?c & ?a?)", "(?d & (?c & ?a?))", "((?a? & ?c) & ?d)"])
+def test_a_conjunction_inside_a_conjunction_means_nothing_of_its_own(check, group):
+    # With ?a in the match, a1 is the earliest that fits; no match with a2 passes over it.
+    check(
+        NESTED + f"SEQ (?z, {group})",
+        events="""
+            event | ts | kind
+            z1    | 0  | z
+            a1    | 1  | a
+            d1    | 2  | d
+            c1    | 3  | c
+            a2    | 4  | a
+        """,
+        expect="?z | ?a | ?c | ?d\n z1 | a1 | c1 | d1\n z1 | | c1 | d1",
+    )
+
+
+def test_what_stays_open_in_a_choice_inside_a_conjunction(check):
+    check(
+        NESTED.replace("(?d, s)", "(?d, s), (?e, s)")
+        + "FILTER (?e.kind = 'e') SEQ (?z, (((?c & ?a?) | ?e) & ?d))",
+        events="""
+            event | ts | kind
+            z1    | 0  | z
+            a1    | 1  | a
+            d1    | 2  | d
+            c1    | 3  | c
+            a2    | 4  | a
+        """,
+        expect="?z | ?a | ?c | ?d | ?e\n z1 | a1 | c1 | d1 |\n z1 | | c1 | d1 |",
+    )
+
+
+@pytest.mark.parametrize("group", ["(?d & ?c & ?a*)", "(?d & (?c & ?a*))"])
+def test_a_loop_of_a_conjunction_is_finished_when_it_has_its_rounds_and_another_place_is_taken(check, group):
+    # Without any ?a, ?d decides the condition: d1 does not fit, and is passed over.
+    check(
+        NESTED + f"JOIN (COUNT(?a) < ?d.x) SEQ (?z, {group})",
+        events="""
+            event | ts | kind | x
+            z1    | 0  | z    |
+            d1    | 1  | d    | 0
+            d2    | 2  | d    | 1
+            c1    | 3  | c    |
+        """,
+        expect="?z | ?a | ?c | ?d\n z1 | | c1 | d2",
     )

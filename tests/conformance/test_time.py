@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 PAIR = """
     SELECT ?a.ts AS at FROM (?a, s), (?b, s)
     FILTER (?a.kind = 'a') FILTER (?b.kind = 'b') SEQ (?a, ?b) WINDOW (?a, ?b, {width})
@@ -99,4 +101,50 @@ def test_the_order_across_streams_is_time_then_place_in_from(check):
             "second": "event | ts | kind\n n1 | 0 | n\n b1 | 1 | b",
         },
         expect="?a | ?b\n a1 | b1",
+    )
+
+
+SILENT = """
+    SELECT ?a.x FROM (?a, s), (?n, s)
+    FILTER (?a.x = 1) FILTER (?n.x = 0) SEQ (?a, !?n) WINDOW (?a, ?n, {})
+"""
+
+
+@pytest.mark.parametrize(
+    ("window", "end", "rows"),
+    [
+        ("5s", "closed", "a1 a2"),
+        ("5s", "open", "a1"),  # a2 waits until 13
+        ("2s", "open", "a1"),  # its deadline is the newest event's time: one of that time may still come
+        ("1999ms", "open", "a1 a2"),
+    ],
+)
+def test_at_an_open_end_a_trailing_absence_is_decided_before_the_newest_event(check, window, end, rows):
+    check(
+        SILENT.format(window),
+        events="event | ts | x\n a1 | 0 | 1\n a2 | 8 | 1\n z1 | 10 | 2",
+        end=end,
+        expect="?a\n" + "\n".join(rows.split()),
+    )
+
+
+@pytest.mark.parametrize(("newest", "rows"), [("9", ""), ("10", "3"), ("11", "3")])
+def test_at_an_open_end_a_batch_is_reported_that_does_not_end_after_the_newest_event(check, newest, rows):
+    check(
+        "SELECT SUM(?e.x) AS total FROM (?e, s) FILTER (?e.x < 9) WINDOW (?e, batch, 10s)",
+        events=f"event | ts | x\n e1 | 0 | 1\n e2 | 5 | 2\n z1 | {newest} | 9",
+        end="open",
+        expect="total\n" + rows,
+    )
+
+
+def test_an_open_end_is_that_of_the_streams_that_a_query_reads(check):
+    check(
+        {"one.chi": SILENT.format("5s"), "two.chi": SILENT.format("5s").replace(", s)", ", t)")},
+        events={
+            "s": "event | ts | x\n a1 | 0 | 1\n z1 | 9 | 2",
+            "t": "event | ts | x\n b1 | 0 | 1\n z2 | 4 | 2",
+        },
+        end="open",
+        expect="query\n one",
     )

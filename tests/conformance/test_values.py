@@ -42,6 +42,8 @@ VALUES = """
         ("?e.ts < '1970-01-01T00:00:01Z'", "v1"),
         ("?e.ts - 1s >= '1970-01-01T00:00:01Z'", "v3"),
         ("hour(?e.ts) = 0 && dayOfWeek(?e.ts) = 4", "v1 v2 v3"),  # 1970-01-01 was a Thursday
+        ("hour(?e.ts, 'America/Los_Angeles') = 16", "v1 v2 v3"),  # where it was still Wednesday
+        ("dayOfWeek(?e.ts, 'America/Los_Angeles') = 3", "v1 v2 v3"),
     ],
 )
 def test_conditions(check, condition, rows):

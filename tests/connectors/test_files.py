@@ -153,9 +153,9 @@ def test_only_the_first_records_decide(tmp_path: Path) -> None:
     lines = ['{"ts": 0, "x": 1}'] * (SAMPLE - 1)
     inside = read_stream("s", write(tmp_path / "a.jsonl", "bad", *lines, '{"ts": 0, "x": 0.5}'))
     assert dict(inside.attributes)["x"] is F
-    after = read_stream("s", write(tmp_path / "b.jsonl", *lines, lines[0], '{"ts": 0, "x": 0.5, "y": 1}'))
+    after = read_stream("s", write(tmp_path / "b.jsonl", *lines, lines[0], '{"ts": 0, "x": "a", "y": 1}'))
     assert after.attributes == (("ts", T), ("x", I))
-    assert reasons(after) == [(SAMPLE, "x: 0.5 is no int64: it has a fraction")]
+    assert reasons(after) == [(SAMPLE, 'x: "a" is no int64')]
 
 
 # --- CSV --------------------------------------------------------------------------------------------
@@ -436,6 +436,30 @@ def test_late(times: list[int], lateness: int | None, late: list[int]) -> None:
 def test_late_is_judged_in_each_part_and_stream_alone() -> None:
     events = [Event("s", 0, 0, 100), Event("s", 1, 0, 1), Event("t", 0, 0, 1), Event("s", 0, 1, 1)]
     assert [each.late for each in mark_late(events, 0)] == [False, False, False, True]
+
+
+# --- types that turn out wider ----------------------------------------------------------------------
+
+
+def test_an_inferred_int64_is_a_float64_where_a_fraction_comes_later(tmp_path: Path) -> None:
+    lines = ['{"ts": 1, "x": 7, "y": 1}'] * SAMPLE + ['{"ts": 2, "x": 2.5, "y": 2}', '{"ts": 3, "x": 3}']
+    found = read_stream("s", write(tmp_path / "s.jsonl", *lines))
+    assert found.attributes == (("ts", T), ("x", F), ("y", I))
+    values = [each.values["x"] for each in found.events]
+    assert (values[0], values[-2:], found.dead) == (7.0, [2.5, 3.0], [])
+    assert {type(each) for each in values} == {float}
+
+
+def test_of_a_declared_int64_a_fraction_is_a_bad_record(tmp_path: Path) -> None:
+    declared = read_stream("s", write(tmp_path / "s.jsonl", '{"ts": 1, "x": 2.5}'), types={"x": I})
+    assert reasons(declared) == [(0, "x: 2.5 is no int64: it has a fraction")]
+
+
+def test_a_record_of_a_time_too_far_ahead_is_a_bad_one(tmp_path: Path) -> None:
+    found = read_stream("s", write(tmp_path / "s.jsonl", '{"ts": 10}', '{"ts": 11}'), latest=10_000_000)
+    assert [each.ts for each in found.events] == [10_000_000]
+    reason = "its time, 1970-01-01T00:00:11.000000Z, is too far ahead: after 1970-01-01T00:00:10.000000Z"
+    assert reasons(found) == [(1, reason)]
 
 
 # --- how far the reading has come -------------------------------------------------------------------

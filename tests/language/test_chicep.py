@@ -174,6 +174,19 @@ def test_columns():
     assert len(found.froms) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "latest", "optional"),
+    [("(?s, t)", False, False), ("LATEST (?s, t)", True, False), ("latest(?s?, t)", True, True)],
+)
+def test_the_latest_event_of_a_stream(text, latest, optional):
+    assert query(f"FROM (?e, s), {text}").froms[1] == From("s", ("t",), latest, optional)
+
+
+def test_keys_are_attributes_and_variables_of_the_path():
+    found = query("GROUP BY ?room, ?e.x PARTITION BY ?room")
+    assert (found.group_by, found.partition) == ((VariableRef("room"), X), (VariableRef("room"),))
+
+
 def test_the_clauses_stand_in_any_order():
     text = "HAVING (COUNT(?b) > 1) GROUP BY ?e.x PARTITION BY ?e.x, ?e.hvc:a MATCH Strict where SEQ (?a)"
     found = query(f"{text} WITHIN (,)")

@@ -39,6 +39,8 @@ def complaints(parse, text):
         ("SELECT ?e.hcv:airflow", "unknown prefix hcv:", "hcv:airflow", "PREFIX hcv:"),
         ("PREFIX hvc: <urn:> SELECT ?e.hcv:a", "unknown prefix hcv:", "hcv:a", "did you mean hvc:?"),
         ("SELECT COUNT(*) AS n", "does not say what it counts", "*", "COUNT(?e)"),
+        ("SELECT * FROM (?e?, s)", "no meaning in FROM", "?", "with LATEST"),
+        ("SELECT * FROM LATEST ?s, s", "a variable after LATEST", "?s", "LATEST (?s, setpoint)"),
         ("SELECT * SEQ (?a{3,2})", "at least 3 and at most 2", "{3,2}", "{2,3}"),
         ("SELECT * SEQ (?a{0})", "no rounds", "{0}", "!?b"),
         ("SELECT * SEQ (?a{99999999999999999999})", "more than the 10000", "99999999999999999999", ""),

@@ -283,10 +283,17 @@ ep_queries = st.builds(
     st.just(PREFIXES),
     st.sampled_from([None, "http://h.org/"]),
 )
+froms = st.builds(
+    lambda variable, sources, marks: chi.From(variable, sources, *marks),
+    words,
+    rows(st.one_of(odd_names, iris), 1),
+    st.sampled_from([(False, False), (True, False), (True, True)]),
+)
+keys = st.one_of(references, words.map(VariableRef))
 chi_queries = st.builds(
     chi.ChiQuery,
     st.one_of(st.none(), rows(st.builds(chi.Column, chi_expressions, st.one_of(st.none(), odd_names)), 1)),
-    rows(st.builds(chi.From, words, rows(st.one_of(odd_names, iris), 1)), 0, 2),
+    rows(froms, 0, 2),
     st.one_of(st.none(), st.builds(chi.Within, bounds, bounds)),
     rows(st.builds(chi.Condition, chi_expressions, st.sampled_from(["FILTER", "JOIN"]))),
     st.one_of(st.none(), rows(elements, 1)),
@@ -294,8 +301,8 @@ chi_queries = st.builds(
     rows(rows(path_blocks, 1, 2), 0, 2),
     st.sampled_from([None, "any", "next", "strict"]),
     st.one_of(st.none(), skips),
-    rows(references, 0, 2),
-    rows(references, 0, 2),
+    rows(keys, 0, 2),
+    rows(keys, 0, 2),
     rows(chi_expressions, 0, 1),
     st.just(PREFIXES),
 )

@@ -161,6 +161,25 @@ def test_strings_compare_by_code_point():
     assert call("<", "\uffff", "\U00010000") is True
 
 
+@pytest.mark.parametrize(
+    ("moment", "zone", "hour", "day"),
+    [
+        ("2012-05-07T09:00", "UTC", 9, 1),
+        ("2012-05-07T06:59", "America/Los_Angeles", 23, 7),  # in summer seven hours behind
+        ("2012-01-02T07:59", "America/Los_Angeles", 23, 7),  # in winter eight
+        ("2012-05-06T22:00", "Europe/Berlin", 0, 1),
+        ("2012-05-07T18:30", "Asia/Kolkata", 0, 2),  # half hours are taken along
+        ("2012-10-28T00:59:59.999999", "Europe/Berlin", 2, 7),  # the hour that comes twice,
+        ("2012-10-28T01:00", "Europe/Berlin", 2, 7),  # the first time and the second
+        ("0001-01-01T00:00", "America/Los_Angeles", 16, 7),  # where the calendar begins
+        ("9999-12-31T23:59", "Asia/Tokyo", 8, 6),  # and where it ends
+    ],
+)
+def test_hours_and_days_of_a_zone(moment, zone, hour, day):
+    ts = parse_time(moment)
+    assert (call("hour", ts, zone), call("dayOfWeek", ts, zone)) == (hour, day)
+
+
 def test_hours_and_days_are_utc():
     monday = parse_time("2012-05-07T09:59:59.999999Z")
     assert (call("hour", monday), call("dayOfWeek", monday)) == (9, 1)

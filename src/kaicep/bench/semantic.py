@@ -234,12 +234,17 @@ class _Once:
         self._relations = relations
         self._known: dict[tuple[int, ...], frozenset[Row]] = {}
 
-    def solutions(self, condition: Semantic, binding: Mapping[str, Event]) -> frozenset[Row]:
+    def solutions(
+        self, condition: Semantic, binding: Mapping[str, Event], env_of: object = None
+    ) -> frozenset[Row]:
         key = id(condition), *map(id, binding.values())
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._relations.solutions(condition, binding)
         return found
+
+    def inside(self, given: object) -> _Once:
+        return self  # nothing here is partitioned
 
 
 def _lookups(knowledge: Knowledge, events: Sequence[Event]) -> list[dict[str, Cell]]:

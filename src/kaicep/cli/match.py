@@ -39,6 +39,7 @@ __all__ = ["match"]
 _HOSTS = ("inprocess", "reference", "spark-batch", "spark-stream")
 _FORMS = ("jsonl", "table", "csv", "parquet")
 _FEW, _MANY = 3, 20
+_ENDS = ("closed", "open")
 
 
 def match(
@@ -73,6 +74,31 @@ def match(
     late: Annotated[
         Path | None, typer.Option("--late", metavar="FILE", help="Where events go that come too late.")
     ] = None,
+    end: Annotated[
+        str,
+        typer.Option(
+            "--end",
+            metavar="|".join(_ENDS),
+            help="Whether the streams are over, or may go on: what is undecided at an open end is left out.",
+        ),
+    ] = "closed",
+    ahead: Annotated[
+        str | None,
+        typer.Option(
+            "--ahead",
+            metavar="DURATION",
+            help="How far in the future an event may be, by the clock on the wall; a later one is a bad "
+            "record. Without it, or with 0s, as far as it likes.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="QUERY",
+            help="Print the matches of this query alone; the others work for it. May be given several times.",
+        ),
+    ] = None,
 ) -> None:
     """Run queries over streams and print their matches.
 
@@ -81,6 +107,7 @@ def match(
     Example: kaicep match rise.chi --stream air=air.jsonl --knowledge campus.ttl --out table
     """
     from kaicep.cli.output import FORMATS, atomic, columns_of, refuse_overwriting, to_stdout
+    from kaicep.plan.nodes import Program
 
     streams = named_streams(stream or ())
     if not streams:
@@ -89,7 +116,9 @@ def match(
     known, annotations = files("--knowledge", knowledge, folders=True), files("--annotation", annotation)
     choose("--reasoning", reasoning, REASONING)
     choose("--out", out, _FORMS)
+    choose("--end", end, _ENDS)
     allowed, instant = duration("--lateness", lateness), moment("--now", now)
+    future, wanted = duration("--ahead", ahead), _wanted(only, paths)
     _check_host(host)
     places = {"--output": output, "--dead-letters": dead_letters, "--late": late}
     inputs = [*paths, *known, *annotations, *(path for _, path in streams)]
@@ -100,11 +129,12 @@ def match(
 
     with ExitStack() as stack:
         targets = {option: stack.enter_context(atomic(path, option)) for option, path in given.items()}
-        run = _open(paths, streams, known, annotations, reasoning, allowed, instant)
+        run = _open(paths, streams, known, annotations, reasoning, allowed, instant, end, future)
         warn(run.warnings)
         with progress("matching"):
-            found = run.matches(host)
-        chunks = FORMATS[out](found, columns_of(run.program))
+            found = [each for each in run.matches(host) if each.query in wanted]
+        shown = [each for each in run.program.queries if each.name in wanted]
+        chunks = FORMATS[out](found, columns_of(Program(tuple(shown))))
         rows = {"--output": chunks, "--dead-letters": _dead_rows(run), "--late": _late_rows(run)}
         for option, target in targets.items():
             target.writelines(rows[option])
@@ -113,6 +143,17 @@ def match(
         to_stdout(chunks)
     for note in _notes(run, dead_letters is not None, late is not None):
         say(note)
+
+
+def _wanted(only: Sequence[str] | None, queries: Sequence[Path]) -> set[str]:
+    """The names of the queries whose matches are printed; all of them, where nothing is said."""
+    names = [path.stem for path in queries]
+    for each in only or ():
+        if each not in names and Path(each) not in queries:
+            raise Mistake(
+                Diagnostic(f"--only {each}: no query of that name is given", hint=did_you_mean(each, names))
+            )
+    return {name if name in names else Path(name).stem for name in only or names}
 
 
 def _check_host(host: str) -> None:
@@ -131,6 +172,8 @@ def _open(
     reasoning: str,
     lateness: int | None,
     now: int | None,
+    end: str,
+    ahead: int | None,
 ) -> Run:
     """Reads everything, with a bar that follows the bytes of the streams."""
     from kaicep.api import open_run
@@ -148,7 +191,7 @@ def _open(
             advance(sum(read.values()))
 
         with watching(follow):
-            return open_run(queries, streams, knowledge, annotations, reasoning, lateness, now)
+            return open_run(queries, streams, knowledge, annotations, reasoning, lateness, now, end, ahead)
 
 
 def _dead_rows(run: Run) -> Iterator[bytes]:

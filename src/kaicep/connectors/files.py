@@ -61,12 +61,14 @@ def read_stream(
     time: str = "ts",
     types: Mapping[str, Type] | None = None,
     explicit_time: bool = False,
+    latest: int | None = None,
 ) -> StreamData:
     """Reads a file, or a folder of files, as a stream.
 
     `time` is the attribute that holds the event time, `types` are the declared ones. Of what is not
     declared, the type is inferred from the first records. With `explicit_time`, somebody said which
-    attribute is the time, so that the stream is one of records even if they look like triples.
+    attribute is the time, so that the stream is one of records even if they look like triples. A record
+    of a time after `latest` is a bad one.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +81,7 @@ def read_stream(
     ([2.0, 2.5], [(2, 'not JSON: expecting value at column 1')])
     """
     files = parts_of(name, path)
-    shaper = Shaper(Form(name, time, types or {}, explicit_time))
+    shaper = Shaper(Form(name, time, types or {}, explicit_time, latest))
     records = (record for part, file in files.items() for record in _read(name, part, file, shaper))
     sample = []
     for record in records:
@@ -91,7 +93,7 @@ def read_stream(
             shaper.columns(parquet_columns(name, file))
     shaper.settle()
     assert shaper.schema is not None
-    events, dead = shaper.shape(chain(sample, records))
+    events, dead = shaper.shape(chain(sample, records), widening=True)
     return StreamData(name, shaper.schema.attributes, events, dead, shaper.schema.rdf)
 
 

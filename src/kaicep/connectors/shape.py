@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -59,13 +59,14 @@ class Form:
     """A stream as somebody described it: its name, the attribute that holds the time, declared types.
 
     With `explicit_time`, somebody said which attribute is the time, so that the stream is one of records
-    even if they look like triples.
+    even if they look like triples. An event after `latest` lies too far in the future to be true.
     """
 
     stream: str
     time: str = "ts"
     types: Mapping[str, Type] = field(default_factory=dict)
     explicit_time: bool = False
+    latest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,21 +166,56 @@ class Shaper:
             types.pop("ts", None)
         return tuple(types.items())
 
-    def shape(self, records: Iterable[Record]) -> tuple[list[Event], list[DeadLetter]]:
-        """The events of the records, and the dead letters of those that are none."""
+    def shape(
+        self, records: Iterable[Record], widening: bool = False
+    ) -> tuple[list[Event], list[DeadLetter]]:
+        """The events of the records, and the dead letters of those that are none.
+
+        With `widening`, an int64 that was inferred is a float64 from the first to the last record where a
+        fraction comes later; for that nobody may have looked at the types before.
+        """
         events: list[Event] = []
         dead: list[DeadLetter] = []
+        widened: set[str] = set()
         for record in records:
             try:
                 if record.fields is None:
                     raise Unfit(record.reason)
                 assert self._build is not None, "settle comes before the first good record"
-                events.append(self._build(record, record.fields))
+                try:
+                    made = self._build(record, record.fields)
+                except Unfit:
+                    found = self._widen(record.fields) if widening else set()
+                    if not found:
+                        raise
+                    widened |= found
+                    made = self._build(record, record.fields)
+                events.append(self._in_time(made))
             except Unfit as unfit:
                 text = json_text(record.fields) if record.text is None else record.text
                 place = (self.form.stream, record.part, record.seq, record.line, record.file)
                 dead.append(DeadLetter(*place, str(unfit), text))
-        return events, dead
+        return [_as_floats(each, widened) for each in events] if widened else events, dead
+
+    def _widen(self, fields: Mapping[str, object]) -> set[str]:
+        """The attributes that this record shows to be float64, and not the int64 that was inferred."""
+        assert self.schema is not None
+        found = {
+            name
+            for name, type in self.schema.attributes
+            if type is Type.INT64 and name not in self.form.types and _has_fraction(fields.get(name))
+        }
+        if found:
+            types = ((name, Type.FLOAT64 if name in found else type) for name, type in self.schema.attributes)
+            self.schema = Schema(tuple(types), self.schema.rdf)
+            self._build = _builder(self.form, self.schema)
+        return found
+
+    def _in_time(self, event: Event) -> Event:
+        latest = self.form.latest
+        if latest is not None and event.ts > latest:
+            raise Unfit(f"its time, {format_time(event.ts)}, is too far ahead: after {format_time(latest)}")
+        return event
 
 
 # --- from records to events -------------------------------------------------------------------------
@@ -232,6 +268,26 @@ def _converter(name: str, type: Type) -> Callable[[Any], Value]:
         # Whole seconds of the years 1970 to 2286 need no exact arithmetic.
         return lambda raw: raw * 1_000_000 if raw.__class__ is int and 0 <= raw < 10**10 else slowly(raw)
     return slowly
+
+
+def _has_fraction(raw: object) -> bool:
+    """Whether a value is a number that int64 cannot hold and float64 can."""
+    try:
+        convert(raw, Type.INT64)
+    except Unfit:
+        try:
+            return convert(raw, Type.FLOAT64) is not None
+        except Unfit:
+            return False
+    return False
+
+
+def _as_floats(event: Event, names: set[str]) -> Event:
+    values = {
+        name: float(value) if name in names and isinstance(value, int) else value
+        for name, value in event.values.items()
+    }
+    return replace(event, values=values)
 
 
 def _convert(name: str, raw: object, type: Type) -> Value:

@@ -26,6 +26,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize, subplan
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
+from kaicep.plan.gaps import refuse_gaps
 from kaicep.plan.nodes import Pattern, Program, Project, QueryPlan, WindowAggregate
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ class Registering:
             self.catalog = self._relations.catalog = self._relations.runtime.catalog = catalog
 
     def _optimized(self, plan: QueryPlan, catalog: Catalog) -> QueryPlan:
+        refuse_gaps(plan)
         return optimize(plan, catalog, self.knowledge, self.settings.rules)[0]
 
     def _dismiss(self, name: str) -> None:

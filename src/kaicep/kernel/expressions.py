@@ -19,6 +19,7 @@ from kaicep.plan.events import Event
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous
 from kaicep.plan.time import DURATION_UNITS, parse_time
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
+from kaicep.plan.zones import zone_offset
 
 __all__ = ["Names", "Writer", "key_function", "value_function"]
 
@@ -336,6 +337,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "contains": lambda text, part: part in text,
     "startsWith": str.startswith,
     "regex": lambda text, pattern: re.search(pattern, text) is not None,
-    "hour": lambda ts: ts // DURATION_UNITS["h"] % 24,
-    "dayOfWeek": lambda ts: (ts // DURATION_UNITS["d"] + 3) % 7 + 1,  # 1970 began on a Thursday
+    "hour": lambda ts, zone="UTC": (ts + zone_offset(ts, zone)) // DURATION_UNITS["h"] % 24,
+    # 1970 began on a Thursday.
+    "dayOfWeek": lambda ts, zone="UTC": ((ts + zone_offset(ts, zone)) // DURATION_UNITS["d"] + 3) % 7 + 1,
 }

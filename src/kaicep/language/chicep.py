@@ -207,15 +207,20 @@ class _ChiParser:
         return self.cursor.expect_kind(Kind.WORD, what, "an odd name stands in backquotes: `flow rate`").text
 
     def from_(self, keyword: Token) -> None:
-        """`FROM (?e, stream, prefix:Class), ...`"""
+        """`FROM (?e, stream, prefix:Class), LATEST (?s, stream), ...`"""
         self._froms.append(self._range())
         while self.cursor.accept(","):
             self._froms.append(self._range())
 
     def _range(self) -> From:
         hint = "for example FROM (?e, airflowReport)"
-        start = self.cursor.expect("(", "and a variable after FROM", hint)
+        start = self.cursor.token
+        latest = self.cursor.accept_word("LATEST") is not None
+        if latest:
+            hint = "for example FROM (?e, airflowReport), LATEST (?s, setpoint)"
+        self.cursor.expect("(", f"and a variable after {'LATEST' if latest else 'FROM'}", hint)
         variable = self._event_variable(hint)
+        optional = self._may_be_missing(variable, latest)
         self.cursor.expect(",", f"and a stream after ?{variable}", hint)
         sources, spans = [], []
         while True:
@@ -225,7 +230,15 @@ class _ChiParser:
                 break
         self.cursor.expect(")", "after the streams")
         span = self.cursor.since(start)
-        return From(variable, tuple(sources), span=span, source_spans=tuple(spans))
+        return From(variable, tuple(sources), latest, optional, span=span, source_spans=tuple(spans))
+
+    def _may_be_missing(self, variable: str, latest: bool) -> bool:
+        """The question mark of `LATEST (?s?, setpoint)`."""
+        mark = self.cursor.accept("?")
+        if mark is not None and not latest:
+            hint = f"that ?{variable} may be left out is said in SEQ (?{variable}?), or with LATEST here"
+            self.cursor.report.error("a question mark has no meaning in FROM", mark.span, hint)
+        return mark is not None
 
     def _stream(self) -> str | Iri:
         token = self.cursor.token
@@ -460,18 +473,18 @@ class _ChiParser:
         return mode, self._event_variable(f"for example SKIP TO {mode.upper()} ?b")
 
     def partition_by(self, keyword: Token) -> None:
-        """`PARTITION BY ?e.attr, ...`"""
+        """`PARTITION BY ?e.attr, ?room, ...`"""
         self._partition = self._references(keyword)
 
     def group_by(self, keyword: Token) -> None:
-        """`GROUP BY ?e.attr, ...`"""
+        """`GROUP BY ?e.attr, ?room, ...`"""
         self._group_by = self._references(keyword)
 
     def _references(self, keyword: Token) -> tuple[Expr, ...]:
         self.cursor.expect_word("BY", f"after {keyword.word}")
-        found: list[Expr] = [self.expressions.reference()]
+        found: list[Expr] = [self.expressions.key()]
         while self.cursor.accept(","):
-            found.append(self.expressions.reference())
+            found.append(self.expressions.key())
         return tuple(found)
 
 

@@ -175,8 +175,8 @@ _FUNCTIONS: dict[str, tuple[int, int | None]] = {
     "regex": (2, 2),
     "coalesce": (1, None),
     "if": (3, 3),
-    "hour": (1, 1),
-    "dayOfWeek": (1, 1),
+    "hour": (1, 2),
+    "dayOfWeek": (1, 2),
 }
 _CANONICAL = {name.lower(): name for name in _FUNCTIONS}
 _AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "STDDEV", "FIRST", "LAST")
@@ -253,6 +253,10 @@ class ChiExpressions(Expressions):
             return self.reference()
         self.cursor.advance()
         return VariableRef(token.text[1:], span=token.span)
+
+    def key(self) -> Expr:
+        """What events are parted by: an attribute of theirs, or a variable of the PATH."""
+        return self._variable() if self.cursor.token.kind is Kind.VARIABLE else self.reference()
 
     def reference(self) -> Attribute | Concept:
         """An attribute of an event variable, by its own name or by a concept."""

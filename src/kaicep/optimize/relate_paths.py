@@ -77,7 +77,7 @@ def relate_paths(plan: QueryPlan, context: Context) -> QueryPlan:
     certain = certain_variables(source)
 
     def related(condition: Semantic) -> Iterator[Semantic]:
-        if len(condition.alternatives) != 1:
+        if len(condition.alternatives) != 1 or condition.conditions:
             yield condition
             return
         cut = _Cut(condition, streams, words, context)

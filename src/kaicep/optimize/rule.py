@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize.event_vocabulary import EventVocabulary, event_vocabulary
 from kaicep.plan.catalog import Catalog, Stream
-from kaicep.plan.chi import Element, Loop, Place, Together
+from kaicep.plan.chi import always_bound
 from kaicep.plan.expressions import Expr
 from kaicep.plan.nodes import (
     Filter,
@@ -113,19 +113,7 @@ def certain_variables(node: Node) -> frozenset[str]:
     if isinstance(node, WindowAggregate):
         return frozenset((node.window.variable,))
     assert isinstance(node, Pattern)
-    return frozenset(name for each in node.sequence for name in _always_bound(each))
-
-
-def _always_bound(element: Element) -> Iterator[str]:
-    match element:
-        case Place():
-            yield element.variable
-        case Loop():
-            if element.least > 0:
-                yield element.variable
-        case Together():
-            for each in element.members:
-                yield from _always_bound(each)
+    return frozenset(name for each in node.sequence for name in always_bound(each))
 
 
 def map_semantics(plan: QueryPlan, change: Callable[[Semantic], Iterable[Semantic]]) -> QueryPlan:

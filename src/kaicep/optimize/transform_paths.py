@@ -69,7 +69,8 @@ def transform_paths(plan: QueryPlan, context: Context) -> QueryPlan:
 
     def transformed(condition: Semantic) -> Iterator[Semantic]:
         apart = len(condition.variables) == 1 or certain.issuperset(condition.variables)
-        if len(condition.alternatives) != 1 or condition.selected or not condition.variables or not apart:
+        plain = len(condition.alternatives) == 1 and not (condition.selected or condition.conditions)
+        if not plain or not condition.variables or not apart:
             yield condition
             return
         group, found = _split(condition.alternatives[0], condition, streams, context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kaicep.errors import Source, Span
@@ -26,6 +27,7 @@ __all__ = [
     "SpanWindow",
     "Together",
     "Within",
+    "always_bound",
     "may_be_left_out",
 ]
 
@@ -45,10 +47,16 @@ class Column:
 
 @dataclass(frozen=True)
 class From:
-    """`(?e, airflowReport, evt:MeterUpdate)`: a variable and the streams and classes it ranges over."""
+    """`(?e, airflowReport, evt:MeterUpdate)`: a variable and the streams and classes it ranges over.
+
+    `latest` marks `LATEST (?s, setpoint)`, the last known event of something else; `optional` the one
+    that may be left out, `LATEST (?s?, setpoint)`.
+    """
 
     variable: str
     sources: tuple[str | Iri, ...]
+    latest: bool = False
+    optional: bool = False
     span: Span | None = _span()
     source_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False, kw_only=True)
 
@@ -148,6 +156,23 @@ def may_be_left_out(element: Element) -> bool:
         case Together():
             return all(may_be_left_out(each) for each in element.members)
     return False
+
+
+def always_bound(element: Element) -> Iterator[str]:
+    """The variables that have an event in every match.
+
+    >>> list(always_bound(Together((Place("a"), Loop("b", 0, 1), Choice((Place("c"), Place("d")))))))
+    ['a']
+    """
+    match element:
+        case Place():
+            yield element.variable
+        case Loop():
+            if element.least > 0:
+                yield element.variable
+        case Together():
+            for each in element.members:
+                yield from always_bound(each)
 
 
 @dataclass(frozen=True)

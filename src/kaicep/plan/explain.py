@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kaicep.plan import nodes
-from kaicep.plan.chi import AggregateWindow
+from kaicep.plan.chi import AggregateWindow, SpanWindow
 from kaicep.plan.expressions import Call, Exists, Expr, Field, rewrite, walk
 from kaicep.plan.nodes import Node, QueryPlan
 from kaicep.plan.sparql import Group, TriplePattern
@@ -128,6 +128,8 @@ def _card(node: Node, prefixes: Prefixes) -> _Card:
             return _pattern(node, prefixes)
         case nodes.WindowAggregate():
             return _window_aggregate(node, prefixes)
+        case nodes.Latest():
+            return _latest(node, prefixes)
         case nodes.Scan():
             return _Card("Scan", f"?{node.variable} in {', '.join(node.streams)}{_bounds(node.within)}")
         case nodes.Annotate():
@@ -145,15 +147,28 @@ def _pattern(node: nodes.Pattern, prefixes: Prefixes) -> _Card:
     if node.partition:
         details.append(("partition by", ", ".join(resolved_text(each) for each in node.partition)))
     details += _conditions("join", node.conditions)
-    details += [
-        ("window", f"({', '.join('?' + each for each in window.variables)}) {format_duration(window.width)}")
-        for window in node.windows
-    ]
+    details += _spans(node.windows)
+    details += _ties(node.ties, prefixes)
     if node.key:
         details.append(("key", " = ".join(resolved_text(each) for _, each in node.key)))
     if node.deadline is not None:
         details.append(("deadline", f"{format_duration(node.deadline)} after the first event"))
     return _Card("Pattern", headline, (*details, *_semantics(node.semantics, prefixes)))
+
+
+def _latest(node: nodes.Latest, prefixes: Prefixes) -> _Card:
+    left_out = ", left out where there is none" if node.optional else ""
+    details = [("key", f"{resolved_text(own)} = {resolved_text(other)}") for own, other in node.keys]
+    details += _conditions("join", node.conditions)
+    details += _spans(node.windows)
+    return _Card("Latest", f"?{node.variable}{left_out}", (*details, *_semantics(node.semantics, prefixes)))
+
+
+def _spans(windows: tuple[SpanWindow, ...]) -> list[tuple[str, str]]:
+    return [
+        ("window", f"({', '.join('?' + each for each in window.variables)}) {format_duration(window.width)}")
+        for window in windows
+    ]
 
 
 def _skip(node: nodes.Pattern) -> str:
@@ -167,6 +182,7 @@ def _window_aggregate(node: nodes.WindowAggregate, prefixes: Prefixes) -> _Card:
         details.append(("partition by", ", ".join(resolved_text(each) for each in node.partition)))
     if node.group_by:
         details.append(("group by", ", ".join(resolved_text(each) for each in node.group_by)))
+    details += _ties(node.ties, prefixes)
     details += _conditions("having", node.having)
     return _Card("WindowAggregate", _window(node.window), (*details, *_semantics(node.semantics, prefixes)))
 
@@ -197,6 +213,19 @@ def _semantics(conditions: tuple[nodes.Semantic, ...], prefixes: Prefixes) -> tu
     return tuple(_semantic(each, prefixes) for each in conditions)
 
 
+def _ties(ties: tuple[nodes.Semantic, ...], prefixes: Prefixes) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for each in ties:
+        names = ", ".join("?" + name for name in each.selected)
+        text = group_text(each.alternatives[0], prefixes=prefixes) + _where(each.conditions)
+        found.append(("partition", f"of ?{each.variables[0]}: {names} in\n{text}"))
+    return found
+
+
+def _where(conditions: tuple[Expr, ...]) -> str:
+    return "".join(f"\nwhere {resolved_text(each)}{_reading(each)}" for each in conditions)
+
+
 def _semantic(condition: nodes.Semantic, prefixes: Prefixes) -> tuple[str, str]:
     wanted = (
         f", selecting {', '.join('?' + name for name in condition.selected)}" if condition.selected else ""
@@ -213,7 +242,7 @@ def _semantic(condition: nodes.Semantic, prefixes: Prefixes) -> tuple[str, str]:
         return "lookup", f"{', '.join(roots) or 'once for all'}{wanted}\n{text}"
     about = ", ".join(f"?{name}" for name in condition.variables) or "the knowledge alone"
     text = "\nor ".join(group_text(group, prefixes=prefixes) for group in condition.alternatives)
-    return "path", f"about {about}{wanted}\n{text}"
+    return "path", f"about {about}{wanted}\n{text}{_where(condition.conditions)}"
 
 
 def _reading(expr: Expr) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "Grouping",
     "Interval",
     "Join",
+    "Latest",
     "LeftJoin",
     "Minus",
     "Node",
@@ -134,15 +135,23 @@ class Relation:
 class Semantic:
     """A condition that the knowledge base decides: it holds where one of the alternatives has a solution.
 
-    `variables` are the event variables that it mentions; `selected` the PATH variables whose values
-    the query wants (then there is one match per distinct solution of these). `relation` is how the
-    condition is decided by looking it up, once the optimiser has found out.
+    `variables` are the event variables that it mentions, outside of aggregates; `selected` the PATH
+    variables whose values the query wants (then there is one match per distinct solution of these).
+    `relation` is how the condition is decided by looking it up, once the optimiser has found out.
+
+    `conditions` are FILTERs and JOINs on the PATH's variables (`?e.flowrate > ?limit * 1.1`): expressions
+    of `Field` and `VariableRef`, all of which must be true of one and the same solution. `blocks` are the
+    AND blocks that share variables, where there are several: the one alternative is all of them together.
+    While some of its events are not bound, or where they are left out, what can be said of the others
+    counts (`plan.paths.restricted`).
     """
 
     alternatives: tuple[Group, ...]
     variables: tuple[str, ...]
     selected: tuple[str, ...] = ()
     relation: Relation | None = None
+    conditions: tuple[Expr, ...] = ()
+    blocks: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,13 +171,36 @@ class Filter(Node):
 
 
 @dataclass(frozen=True)
+class Latest(Node):
+    """The last known event of something else, found for a match of the other variables (an as-of join).
+
+    The chain is that of its variable. A candidate passes it, has in each of the `keys` the same value on
+    its own side as the match has on the other, and meets the `semantics`; of these the last in order is
+    taken, and `conditions` and `windows` are tested on it. Where they name several LATEST variables, they
+    stand with the last of these. Without a candidate there is no match, or (`optional`) none is bound.
+    """
+
+    variable: str
+    chain: Node
+    optional: bool = False
+    keys: tuple[tuple[Expr, Expr], ...] = ()
+    semantics: tuple[Semantic, ...] = ()
+    conditions: tuple[Expr, ...] = ()
+    windows: tuple[SpanWindow, ...] = ()
+
+
+@dataclass(frozen=True)
 class Pattern(Node):
     """Events that belong together.
 
     `chains` has one chain for each variable, in the order of FROM. `sequence` is the pattern; without
     SEQ it is one `Together`. `conditions` are those that one event alone cannot decide; `semantics`
     the PATH conditions that tie several variables, are joined by OR, or whose variables are selected.
-    `streams` are all streams in the order of their first mention.
+    `streams` are all streams in the order of their first mention, those of `latest` included.
+
+    `partition` has attributes, as `Field`, and variables of the PATH, as `VariableRef`; for these `ties`
+    says of each event variable how its events are in a partition: the part of the PATH that ties it to
+    them, with no other event in it.
     """
 
     chains: tuple[Node, ...]
@@ -185,13 +217,17 @@ class Pattern(Node):
     """How long after the first event a trailing absence is awaited, where there is one."""
     key: tuple[tuple[str, Expr], ...] = ()
     """What all events of a match have in common, by variable, where the optimiser found such a thing."""
+    latest: tuple[Latest, ...] = ()
+    ties: tuple[Semantic, ...] = ()
 
 
 @dataclass(frozen=True)
 class WindowAggregate(Node):
     """Aggregates over a window of one variable's events.
 
-    `semantics` are PATH conditions whose variables are selected (the others are in the chain).
+    `semantics` are PATH conditions whose variables are wanted outside of them: selected, grouped by, in
+    HAVING (the others are in the chain). `group_by` and `partition` have attributes, as `Field`, and
+    variables of the PATH, as `VariableRef`; `ties` is as in a pattern.
     """
 
     input: Node
@@ -201,11 +237,12 @@ class WindowAggregate(Node):
     partition: tuple[Expr, ...] = ()
     having: tuple[Expr, ...] = ()
     semantics: tuple[Semantic, ...] = ()
+    ties: tuple[Semantic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A selected column: its name, what it is, its type (None: a term of the knowledge base).
+    """A selected column: its name, what it is, its type (None: that of a term of the knowledge base).
 
     `many` marks the attribute of a loop, whose value is a list.
     """

@@ -2,64 +2,296 @@
 
 All blocks that AND ties are one group, since a variable means the same everywhere in a query. That
 group is then split into components that share no variable: query 7 of the paper writes two
-conditions, one for each event, into a single block. Blocks joined by OR stay together.
+conditions, one for each event, into a single block. FILTERs and JOINs on variables of the PATH belong to
+the component that binds them. Blocks joined by OR stay together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from kaicep.plan.algebra import element_variables
 from kaicep.plan.chi import PathBlock
+from kaicep.plan.expressions import Aggregate, Expr, Field, Previous, VariableRef, walk
 from kaicep.plan.nodes import Semantic
-from kaicep.plan.sparql import Element, Group, Triples
+from kaicep.plan.sparql import Element, Filter, Group, Minus, Triples
 
-__all__ = ["components", "path_variables", "semantic_conditions"]
+__all__ = [
+    "aggregated_variables",
+    "bare_variables",
+    "components",
+    "has_path_values",
+    "is_decided_by_one_event",
+    "path_references",
+    "path_variables",
+    "restricted",
+    "semantic_conditions",
+    "tie",
+]
+
+Paths = tuple[tuple[PathBlock, ...], ...]
 
 
-def path_variables(paths: tuple[tuple[PathBlock, ...], ...], events: Iterable[str]) -> frozenset[str]:
+def path_variables(paths: Paths, events: Iterable[str]) -> frozenset[str]:
     """The variables of all PATHs that are not events."""
     names = {name for blocks in paths for block in blocks for name in element_variables(block.group)}
     return frozenset(name for name in names - set(events) if not name.startswith("_:"))
 
 
+# --- what an expression mentions -------------------------------------------------------------------
+
+
+def bare_variables(expr: Expr) -> frozenset[str]:
+    """The event variables that an expression mentions outside of aggregates."""
+    if isinstance(expr, Aggregate):
+        return frozenset()
+    if isinstance(expr, Field):
+        return frozenset((expr.variable,))
+    return frozenset[str]().union(*map(bare_variables, expr.children()))
+
+
+def aggregated_variables(expr: Expr) -> frozenset[str]:
+    """The event variables that an expression aggregates."""
+    return frozenset(each.variable or "" for each in walk(expr) if isinstance(each, Aggregate))
+
+
+def path_references(expr: Expr) -> tuple[str, ...]:
+    """The variables of the PATH that a resolved expression mentions, each once."""
+    return tuple(dict.fromkeys(each.name for each in walk(expr) if isinstance(each, VariableRef)))
+
+
+def has_path_values(expr: Expr) -> bool:
+    """Whether an expression has a different value for each solution of a PATH."""
+    return any(isinstance(each, VariableRef) for each in walk(expr))
+
+
+def is_decided_by_one_event(condition: Semantic) -> bool:
+    """Whether one event alone decides the condition: it is that variable's own PATH."""
+    if len(condition.variables) != 1 or len(condition.alternatives) > 1:
+        return False
+    parts = (part for each in condition.conditions for part in walk(each))
+    return not any(isinstance(part, Aggregate | Previous) for part in parts)
+
+
+# --- components ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """An element of a block, or a condition; `names` are the variables by which it hangs on others."""
+
+    at: int
+    block: int
+    of: Element | Expr
+    names: frozenset[str]
+    events: frozenset[str]
+
+
 def semantic_conditions(
-    paths: tuple[tuple[PathBlock, ...], ...], events: Iterable[str], selected: Iterable[str]
+    paths: Paths,
+    events: Iterable[str],
+    selected: Iterable[str],
+    conditions: Iterable[Expr] = (),
+    latest: Collection[str] = (),
+    without: Collection[str] = (),
 ) -> tuple[Semantic, ...]:
-    """The PATHs of a query as conditions, each with the event variables that it mentions."""
-    known = tuple(events)
-    wanted = tuple(selected)
-    groups = [Group(tuple(each for block in blocks for each in block.group.elements)) for blocks in paths]
-    if len(groups) == 1:
-        return tuple(_condition((part,), known, wanted) for part in components(groups[0]))
-    return (_condition(tuple(groups), known, wanted),) if groups else ()
+    """The PATHs of a query as conditions, each with the event variables that it mentions.
+
+    `conditions` are those on variables of the PATH. What mentions a variable of `latest` is taken apart
+    at the events too: there it is a question of its own which event is the last one. What mentions one of
+    `without` is left out.
+    """
+    known, wanted = tuple(events), tuple(selected)
+    if len(paths) > 1:
+        groups = [Group(tuple(each for block in blocks for each in block.group.elements)) for blocks in paths]
+        mentioned = frozenset[str]().union(*map(element_variables, groups))
+        if mentioned & set(without):
+            return ()
+        variables = tuple(each for each in known if each in mentioned)
+        return (Semantic(tuple(groups), variables, tuple(each for each in wanted if each in mentioned)),)
+    units = [each for each in _units(paths, known, latest) if not _mentions(each, without)]
+    bound = {name for unit in units for piece in unit for name in piece.names}
+    judging = [
+        piece for piece in _judging(conditions) if piece.names <= bound and piece.events.isdisjoint(without)
+    ]
+    return tuple(_semantic(part, known, wanted) for part in _components_of(units, judging, known, latest))
 
 
-def _condition(
-    alternatives: tuple[Group, ...], events: tuple[str, ...], selected: tuple[str, ...]
-) -> Semantic:
-    mentioned = frozenset[str]().union(*(element_variables(each) for each in alternatives))
+def _units(paths: Paths, events: Collection[str], latest: Collection[str]) -> list[list[_Piece]]:
+    """The blocks, each by itself, as what shares no variable inside of it."""
+    units: list[list[_Piece]] = []
+    at = 0
+    for number, block in enumerate(block for blocks in paths for block in blocks):
+        pieces: list[_Piece] = []
+        for element in _singly(block.group.elements):
+            names = frozenset(element_variables(element))
+            pieces.append(_Piece(at, number, element, names, names & set(events)))
+            at += 1
+        for unit in _connected([[each] for each in pieces]):
+            units += _split_at_events(unit) if _mentions(unit, latest) else [unit]
+    return units
+
+
+def _judging(conditions: Iterable[Expr]) -> list[_Piece]:
+    return [
+        _Piece(-1, -1, each, frozenset(path_references(each)), bare_variables(each)) for each in conditions
+    ]
+
+
+def _components_of(
+    units: list[list[_Piece]], judging: list[_Piece], events: Collection[str], latest: Collection[str]
+) -> Iterator[list[_Piece]]:
+    for part in _connected([*units, *([each] for each in judging)]):
+        if _mentions(part, latest):
+            whole = [unit for unit in units if unit[0] in part]
+            own = [[each] for each in judging if each in part]
+            apart = _connected([[_without_events(each) for each in unit] for unit in (*whole, *own)])
+            yield from sorted(apart, key=lambda pieces: min(each.at for each in pieces))
+        else:
+            yield part
+
+
+def _mentions(pieces: Iterable[_Piece], variables: Collection[str]) -> bool:
+    return any(not each.events.isdisjoint(variables) for each in pieces)
+
+
+def _without_events(piece: _Piece) -> _Piece:
+    return replace(piece, names=piece.names - piece.events)
+
+
+def _split_at_events(unit: list[_Piece]) -> list[list[_Piece]]:
+    return _connected([[_without_events(each)] for each in unit])
+
+
+def _connected(groups: Iterable[list[_Piece]]) -> list[list[_Piece]]:
+    """The groups, those that share a name in one piece."""
+    found: list[tuple[set[str], list[_Piece]]] = []
+    for group in groups:
+        names = {name for each in group for name in each.names}
+        touching = [part for part in found if part[0] & names]
+        found = [part for part in found if part not in touching]
+        joined = [each for _, pieces in touching for each in pieces] + group
+        found.append((names.union(*(part[0] for part in touching)), joined))
+    return [sorted(pieces, key=lambda each: (each.at < 0, each.at)) for _, pieces in found]
+
+
+def _semantic(pieces: list[_Piece], events: tuple[str, ...], selected: tuple[str, ...]) -> Semantic:
+    elements = [each for each in pieces if isinstance(each.of, Element)]
+    numbers = dict.fromkeys(each.block for each in elements)
+    blocks = [
+        _group(part)
+        for number in numbers
+        for part in _connected([[each] for each in elements if each.block == number])
+    ]
+    whole = _group(elements)
+    mentioned = {name for each in pieces for name in each.events}
+    names = element_variables(whole)
     return Semantic(
-        alternatives,
+        (whole,),
         tuple(each for each in events if each in mentioned),
-        tuple(each for each in selected if each in mentioned),
+        tuple(each for each in selected if each in names),
+        conditions=tuple(each.of for each in pieces if isinstance(each.of, Expr)),
+        blocks=tuple(blocks) if len(blocks) > 1 else (),
     )
+
+
+def _group(pieces: Sequence[_Piece]) -> Group:
+    return Group(_together([each.of for each in pieces if isinstance(each.of, Element)]))
+
+
+# --- what can be said while some events are not bound ----------------------------------------------
+
+
+def restricted(
+    condition: Semantic, bound: Collection[str], unfinished: Collection[str] = ()
+) -> Semantic | None:
+    """What of a condition counts where these event variables are bound; None where nothing does.
+
+    Its blocks count one by one, each where all events that it mentions are bound, and so do the
+    conditions that hang on them; one on the total of an `unfinished` loop does not count yet.
+    """
+    waiting = any(not _totals(each).isdisjoint(unfinished) for each in condition.conditions)
+    if not waiting and all(each in bound for each in condition.variables):
+        return condition
+    if len(condition.alternatives) != 1:
+        return None
+    events = frozenset(condition.variables)
+    blocks = tuple(
+        each
+        for each in condition.blocks or condition.alternatives
+        if all(name in bound for name in element_variables(each) & events)
+    )
+    if not blocks:
+        return None
+    names = frozenset[str]().union(*map(element_variables, blocks))
+    judging = tuple(
+        each
+        for each in condition.conditions
+        if names.issuperset(path_references(each))
+        and all(name in bound for name in bare_variables(each))
+        and _totals(each).isdisjoint(unfinished)
+    )
+    mentioned = (names & events).union(*map(bare_variables, judging))
+    return Semantic(
+        (Group(tuple(element for each in blocks for element in each.elements)),),
+        tuple(each for each in condition.variables if each in mentioned),
+        tuple(each for each in condition.selected if each in names),
+        conditions=judging,
+        blocks=blocks if len(blocks) > 1 else (),
+    )
+
+
+def _totals(expr: Expr) -> frozenset[str]:
+    """The variables that an expression only aggregates: it speaks of all of their events."""
+    return aggregated_variables(expr) - bare_variables(expr)
+
+
+# --- partitions ------------------------------------------------------------------------------------
+
+
+def tie(
+    paths: Paths, events: Collection[str], variable: str, names: Sequence[str], conditions: Iterable[Expr]
+) -> Semantic | None:
+    """The part of the PATH that ties an event variable to variables of the PATH, with no other event in it.
+
+    It is what can be reached from the variable without passing another event. A FILTER or a MINUS binds
+    nothing, and is taken along where all of its variables are reached. None where the variable is not tied
+    to all of the names.
+    """
+    if len(paths) != 1:
+        return None
+    pieces = [piece for unit in _units(paths, events, ()) for piece in unit]
+    judging = [each for each in pieces if isinstance(each.of, Filter | Minus)]
+    binding = [each for each in pieces if each not in judging and each.events <= {variable}]
+    parts = _connected([[each] for each in binding])
+    own = next((each for each in parts if _mentions(each, (variable,))), [])
+    reached = {name for each in own for name in each.names}
+    if not reached.issuperset(names):
+        return None
+    own += [each for each in judging if each.names <= reached]
+    own += [
+        each
+        for each in _judging(conditions)
+        if each.names <= reached and each.events <= {variable} and not _looks_back(each.of)
+    ]
+    ordered = sorted(own, key=lambda each: (each.at < 0, each.at))
+    return replace(_semantic(ordered, (variable,), tuple(names)), blocks=())
+
+
+def _looks_back(expr: Element | Expr) -> bool:
+    return isinstance(expr, Expr) and any(isinstance(each, Aggregate | Previous) for each in walk(expr))
+
+
+# --- groups ----------------------------------------------------------------------------------------
 
 
 def components(group: Group) -> list[Group]:
     """The parts of a group that share no variable, each in the order of the text."""
-    parts: list[tuple[set[str], list[int]]] = []
-    elements = _singly(group.elements)
-    for index, element in enumerate(elements):
-        names = set(element_variables(element))
-        touching = [part for part in parts if part[0] & names]
-        parts = [part for part in parts if part not in touching]
-        parts.append((names.union(*(part[0] for part in touching)), [*_flat(touching), index]))
-    return [Group(_together([elements[index] for index in sorted(members)])) for _, members in parts]
-
-
-def _flat(parts: list[tuple[set[str], list[int]]]) -> list[int]:
-    return [index for _, members in parts for index in members]
+    pieces = []
+    for at, element in enumerate(_singly(group.elements)):
+        pieces.append([_Piece(at, 0, element, frozenset(element_variables(element)), frozenset())])
+    return [_group(part) for part in _connected(pieces)]
 
 
 def _singly(elements: tuple[Element, ...]) -> list[Element]:

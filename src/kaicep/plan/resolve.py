@@ -6,7 +6,7 @@ pattern, what do the conditions say, what comes out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kaicep.errors import Span, did_you_mean
@@ -42,6 +42,7 @@ from kaicep.plan.nodes import (
     Annotate,
     Filter,
     Interval,
+    Latest,
     Node,
     OutputColumn,
     Pattern,
@@ -52,7 +53,15 @@ from kaicep.plan.nodes import (
     SemanticFilter,
     WindowAggregate,
 )
-from kaicep.plan.paths import path_variables, semantic_conditions
+from kaicep.plan.paths import (
+    has_path_values,
+    is_decided_by_one_event,
+    path_references,
+    path_variables,
+    restricted,
+    semantic_conditions,
+    tie,
+)
 from kaicep.plan.problems import Problems
 from kaicep.plan.sparql import Bind
 from kaicep.plan.terms import Iri
@@ -99,9 +108,12 @@ class _Resolver:
     def plan(self) -> QueryPlan:
         query = self.query
         self.variables = self._event_variables()
+        self.latest = {each.variable: each for each in query.froms if each.latest}
+        self.places = tuple(each for each in self.variables if each not in self.latest)
+        self._check_latest()
         self.problems.check()
         self.sequence = self._sequence()
-        self.positive = tuple(each for each in self.variables if each not in self.absent)
+        self.positive = tuple(each for each in self.places if each not in self.absent)
         self.window = self._aggregate_window()
         self.problems.check()
         self.paths = path_variables(query.paths, self.variables)
@@ -113,20 +125,20 @@ class _Resolver:
             self.window.variable if self.window else None,
             dict(self.catalog.known_prefixes(query.prefixes)),
             "declare it in FROM, or bind it in a PATH",
+            either=len(query.paths) > 1,
         )
         self.typer = Typer(self.scope, self.problems)
         columns, having = self._columns()
-        conditions = self._conditions(having)
+        every = self._conditions(having)
         self._check_bindings()
         self._check_words()
-        selected = tuple(each.expr.name for each in columns if isinstance(each.expr, VariableRef))
-        semantics = semantic_conditions(query.paths, self.variables, selected)
-        self._check_semantics(semantics)
-        root = (
-            self._window_plan(conditions, semantics, columns, having)
-            if self.window
-            else self._pattern_plan(conditions, semantics)
-        )
+        self.judging = tuple(each for each in every if has_path_values(each))
+        conditions = [each for each in every if not has_path_values(each)]
+        root: Node
+        if self.window:
+            root = self._window_plan(conditions, columns, having)
+        else:
+            root = self._pattern_plan(conditions, columns)
         self.problems.check()
         return QueryPlan(
             query.name,
@@ -206,6 +218,15 @@ class _Resolver:
             names = ["e"]
         return dict.fromkeys(names, (records[0],))
 
+    def _check_latest(self) -> None:
+        for clause in self.latest.values():
+            if not self.places:
+                self.problems.error(
+                    f"?{clause.variable} is found for other events, and there are none",
+                    clause.span,
+                    "declare the event that it is looked up for: FROM (?e, STREAM), LATEST (?s, STREAM)",
+                )
+
     # --- what is the pattern? ---
 
     def _sequence(self) -> tuple[Element, ...]:
@@ -213,12 +234,12 @@ class _Resolver:
         self.absent: dict[str, Absent] = {}
         given = self.query.sequence
         if given is None:
-            places = tuple(Place(each) for each in self.variables)
+            places = tuple(Place(each) for each in self.places)
             return places if len(places) == 1 else (Together(places),)
         seen: set[str] = set()
         for element in given:
             self._check_element(element, seen, inside=False)
-        missing = [each for each in self.variables if each not in seen]
+        missing = [each for each in self.places if each not in seen]
         if missing:
             names = ", ".join(f"?{each}" for each in missing)
             self.problems.error(
@@ -243,6 +264,12 @@ class _Resolver:
         name = element.variable
         if name not in self.variables:
             self._unknown_variable(name, element.span)
+        elif name in self.latest:
+            self.problems.error(
+                f"?{name} is LATEST: it takes no place in SEQ",
+                element.span,
+                "leave it out of SEQ; it is looked up for the events that are there",
+            )
         elif name in seen:
             self.problems.error(
                 f"?{name} stands in SEQ twice", element.span, "declare a second variable for the second event"
@@ -294,7 +321,7 @@ class _Resolver:
         whole = [each for each in spans if set(self.positive) <= set(each.variables)]
         chosen = naming or whole or (spans if len(spans) == 1 else [])
         if not chosen:
-            names = ", ".join(f"?{each}" for each in self.variables)
+            names = ", ".join(f"?{each}" for each in self.places)
             self.problems.error(
                 f"!?{trailing[0].variable} at the end needs a WINDOW: for how long must it stay away?",
                 trailing[0].span,
@@ -323,7 +350,13 @@ class _Resolver:
         window = windows[0]
         if len(windows) > 1:
             self.problems.error("two windows to aggregate over", windows[1].span, "keep one of them")
-        if len(self.variables) > 1:
+        if self.latest:
+            self.problems.error(
+                "LATEST belongs to patterns, not to a window of aggregates",
+                next(iter(self.latest.values())).span,
+                "split it into two queries: one looks it up, the other aggregates its output",
+            )
+        if len(self.places) > 1:
             self.problems.error(
                 "a window of aggregates is over one event variable",
                 window.span,
@@ -364,12 +397,20 @@ class _Resolver:
     def _partition(self) -> tuple[Expr, ...]:
         """PARTITION BY reads the attribute on every stream, whichever variable is named."""
         keys: list[Expr] = []
-        everywhere = tuple(self.catalog.streams.get(each) or Stream(each, open=True) for each in self.streams)
+        names = dict.fromkeys(each.name for place in self.places for each in self.variables[place])
+        everywhere = tuple(self.catalog.streams.get(each) or Stream(each, open=True) for each in names)
         for given in self.query.partition:
+            if self._is_path_variable(given):
+                keys.append(given)
+                continue
             named = self.typer.value(given)
             if not (isinstance(named, Field) and isinstance(given, Attribute | Concept)):
                 if not self.problems.errors:
-                    self.problems.error("PARTITION BY takes attributes", given.span, "such as ?e.sensorID")
+                    self.problems.error(
+                        "PARTITION BY takes attributes, and variables of the PATH",
+                        given.span,
+                        "such as ?e.sensorID",
+                    )
                 continue
             sources, types = resolve_field(given, everywhere, self.catalog.vocabulary)
             joined = named.type
@@ -383,6 +424,39 @@ class _Resolver:
             keys.append(replace(named, sources=sources, type=joined))
         return tuple(keys)
 
+    def _is_path_variable(self, expr: Expr) -> bool:
+        return isinstance(expr, VariableRef) and expr.name in self.paths
+
+    def _ties(self) -> tuple[Semantic, ...]:
+        """How the events of each variable are in the partitions of a PATH's variables (semantics 2)."""
+        wanted = {each.name: each for each in self.query.partition if isinstance(each, VariableRef)}
+        names = tuple(name for name in wanted if name in self.paths)
+        if not names:
+            return ()
+        found: list[Semantic] = []
+        for place in self.places:
+            made = tie(self.query.paths, self.variables, place, names, self.judging)
+            if made is None:
+                self._not_tied(place, wanted)
+            else:
+                found.append(made)
+        return tuple(found)
+
+    def _not_tied(self, place: str, wanted: Mapping[str, VariableRef]) -> None:
+        for name, given in wanted.items():
+            if len(self.query.paths) > 1:
+                self.problems.error(
+                    f"PARTITION BY ?{name}: its PATH is joined by OR",
+                    given.span,
+                    "write the alternatives inside one PATH, with UNION",
+                )
+            elif tie(self.query.paths, self.variables, place, (name,), ()) is None:
+                self.problems.error(
+                    f"PARTITION BY ?{name}: no PATH ties ?{place} to ?{name} by itself",
+                    given.span,
+                    f"give it a way of its own, with no other event in it: PATH {{ ?{place} ... ?{name} }}",
+                )
+
     # --- what do the conditions say? ---
 
     def _conditions(self, having: list[Expr]) -> list[Expr]:
@@ -390,7 +464,7 @@ class _Resolver:
         found: list[Expr] = []
         for each in self.query.conditions:
             resolved = self.typer.condition(each.expr, each.keyword)
-            mentioned = variables_of(resolved)
+            mentioned = variables_of(resolved) & self.variables.keys()
             better = "JOIN" if len(mentioned) > 1 else "FILTER"
             if mentioned and each.keyword != better:
                 what = "several events" if better == "JOIN" else "one event"
@@ -432,6 +506,15 @@ class _Resolver:
 
     def _check_semantics(self, semantics: tuple[Semantic, ...]) -> None:
         for each in semantics:
+            looked_up = [name for name in self.latest if name in each.variables]
+            if len(looked_up) > 1:
+                first, second = looked_up[:2]
+                self.problems.error(
+                    f"a PATH ties two LATEST variables together, ?{first} and ?{second}",
+                    next((block.span for blocks in self.query.paths for block in blocks), None),
+                    f"tie each of them to an event of the match by itself: PATH {{ ... ?{first} ... }} "
+                    f"PATH {{ ... ?{second} ... }}, with other variables between",
+                )
             for variable in each.variables:
                 if not each.selected:
                     continue
@@ -446,7 +529,7 @@ class _Resolver:
 
     def _column_span(self, name: str) -> Span | None:
         for column in self.query.select or ():
-            if isinstance(column.expr, VariableRef) and column.expr.name == name:
+            if name in path_references(column.expr):
                 return column.span or column.expr.span
         return None
 
@@ -467,19 +550,27 @@ class _Resolver:
 
     def _column(self, column: Column, name: str, expr: Expr) -> OutputColumn:
         if isinstance(expr, VariableRef) and expr.name in self.paths and expr.name not in self.variables:
-            if self.window and self.window.kind == "batch":
-                self.problems.error(
-                    f"?{expr.name} differs between the events of a batch",
-                    expr.span,
-                    "use a sliding window, where it is that of the newest event",
-                )
+            self._check_batch_values(expr)
             return OutputColumn(name, expr, None)
         resolved = self.typer.value(expr)
         many = isinstance(resolved, Field) and resolved.variable in self.loops
         self._check_column(resolved, column.span or expr.span, many)
         return OutputColumn(name, resolved, type_of(resolved), many)
 
+    def _check_batch_values(self, expr: Expr) -> None:
+        """What a PATH says of an event has one value for a batch only where that is grouped by."""
+        if not self.window or self.window.kind != "batch":
+            return
+        for node in walk(expr):
+            if isinstance(node, VariableRef) and node not in (*self.query.group_by, *self.query.partition):
+                self.problems.error(
+                    f"?{node.name} differs between the events of a batch",
+                    node.span,
+                    f"add GROUP BY ?{node.name}, or take a sliding window: there it is the newest event's",
+                )
+
     def _check_column(self, expr: Expr, span: Span | None, many: bool) -> None:
+        self._check_batch_values(expr)
         for node in _outside_aggregates(expr):
             if isinstance(node, Previous):
                 self.problems.error("PREV stands in conditions only", node.span)
@@ -507,10 +598,13 @@ class _Resolver:
 
     def _group_by(self, quiet: bool = False) -> tuple[Expr, ...]:
         typer = Typer(self.scope, Problems(None)) if quiet else self.typer
-        keys = tuple(typer.value(each) for each in self.query.group_by)
+        keys = tuple(
+            each if self._is_path_variable(each) else typer.value(each) for each in self.query.group_by
+        )
         for key, given in zip(keys, self.query.group_by, strict=True):
-            if not quiet and not isinstance(key, Field) and not self.problems.errors:
-                self.problems.error("GROUP BY takes attributes", given.span, "for example ?e.sensorID")
+            if not quiet and not isinstance(key, Field | VariableRef) and not self.problems.errors:
+                what = "GROUP BY takes attributes, and variables of the PATH"
+                self.problems.error(what, given.span, "for example ?e.sensorID")
         return keys
 
     def _column_names(self, columns: Sequence[Column]) -> list[str]:
@@ -538,12 +632,13 @@ class _Resolver:
 
     def _all_columns(self) -> tuple[OutputColumn, ...]:
         columns: list[OutputColumn] = []
-        for variable in self.positive:
+        shown = [each for each in self.variables if each not in self.absent]
+        for variable in shown:
             streams = self.variables[variable]
             names = dict.fromkeys(name for each in streams for name, _ in each.attributes)
             for name in names:
                 expr = self.typer.value(Attribute(variable, name))
-                label = name if len(self.positive) == 1 else f"{variable}.{name}"
+                label = name if len(shown) == 1 else f"{variable}.{name}"
                 if (
                     self.window
                     and self.window.kind == "batch"
@@ -555,61 +650,159 @@ class _Resolver:
 
     # --- the plan ---
 
-    def _chain(self, variable: str, conditions: list[Expr], semantics: tuple[Semantic, ...]) -> Node:
+    def _chain(self, variable: str, conditions: Iterable[Expr], semantics: Iterable[Semantic]) -> Node:
         streams = self.variables[variable]
         node: Node = Scan(variable, tuple(each.name for each in streams), self._within())
-        own = tuple(
-            replace(each, selected=())
-            for each in semantics
-            if each.variables == (variable,) and len(each.alternatives) == 1
-        )
-        if own or any(variable in each.variables for each in semantics):
+        mentioning = [each for each in semantics if variable in each.variables]
+        own = tuple(replace(each, selected=()) for each in mentioning if is_decided_by_one_event(each))
+        if mentioning:
             node = Annotate(node)
         if own:
             node = SemanticFilter(node, own)
         mine = tuple(each for each in conditions if _is_filter_of(each, variable))
         return Filter(node, mine) if mine else node
 
-    def _pattern_plan(self, conditions: list[Expr], semantics: tuple[Semantic, ...]) -> Pattern:
-        chains = tuple(self._chain(each, conditions, semantics) for each in self.variables)
+    def _semantics(self, wanted: Sequence[str], without: Iterable[str] = ()) -> tuple[Semantic, ...]:
+        return semantic_conditions(
+            self.query.paths, self.variables, wanted, self.judging, self.latest, tuple(without)
+        )
+
+    def _pattern_plan(self, conditions: list[Expr], columns: tuple[OutputColumn, ...]) -> Pattern:
+        selected = tuple(dict.fromkeys(name for each in columns for name in path_references(each.expr)))
+        every = self._semantics(selected)
+        self._check_semantics(every)
+        looked_up = [each for each in every if not self.latest.keys().isdisjoint(each.variables)]
+        semantics = self._semantics(selected, without=self.latest) if self.latest else every
+        plain, latest = self._latest(conditions, looked_up)
         skip = self.query.skip
         if skip and skip.variable is not None and skip.variable not in self.positive:
             hint = did_you_mean(f"?{skip.variable}", [f"?{each}" for each in self.positive])
             self.problems.error(f"?{skip.variable} is no event of the pattern", skip.span, hint)
-        windows = tuple(each for each in self.query.windows if isinstance(each, SpanWindow))
+        windows = tuple(
+            each
+            for each in self.query.windows
+            if isinstance(each, SpanWindow) and self.latest.keys().isdisjoint(each.variables)
+        )
         deadline = self._deadline()
         self._warn_if_unbounded(windows)
         return Pattern(
-            chains,
+            tuple(self._chain(each, plain, semantics) for each in self.places),
             self.streams,
             self.sequence,
-            tuple(each for each in conditions if not any(_is_filter_of(each, v) for v in self.variables)),
-            tuple(
-                each
-                for each in semantics
-                if each.selected or len(each.variables) != 1 or len(each.alternatives) > 1
-            ),
+            tuple(each for each in plain if not any(_is_filter_of(each, v) for v in self.places)),
+            (*_beyond_one_event(semantics), *(each for each in looked_up if self._is_about_absence(each))),
             windows,
             self.query.match or "any",
             skip.mode if skip else "none",
             skip.variable if skip else None,
             self._partition(),
             deadline,
+            latest=latest,
+            ties=self._ties(),
         )
 
-    def _window_plan(
+    # --- LATEST ---
+
+    def _latest(
+        self, conditions: Iterable[Expr], semantics: Sequence[Semantic]
+    ) -> tuple[list[Expr], tuple[Latest, ...]]:
+        """The conditions that the pattern itself decides, and the LATEST variables with all others.
+
+        A condition that mentions a LATEST variable counts by its parts, where && joins them (semantics 2).
+        """
+        plain: list[Expr] = []
+        filters: dict[str, list[Expr]] = {name: [] for name in self.latest}
+        keys: dict[str, list[tuple[Expr, Expr]]] = {name: [] for name in self.latest}
+        remaining: dict[str, list[Expr]] = {name: [] for name in self.latest}
+        for part in (part for each in conditions for part in self._parts(each)):
+            named = [name for name in self.latest if name in variables_of(part)]
+            key = self._key(part)
+            if not named or not variables_of(part).isdisjoint(self.absent):
+                plain.append(part)
+            elif _is_filter_of(part, named[-1]):
+                filters[named[-1]].append(part)
+            elif key is not None:
+                keys[named[-1]].append(key)
+            else:
+                remaining[named[-1]].append(part)
+        made = tuple(
+            self._latest_of(name, filters[name], keys[name], remaining[name], semantics)
+            for name in self.latest
+        )
+        return plain, made
+
+    def _latest_of(
         self,
-        conditions: list[Expr],
-        semantics: tuple[Semantic, ...],
-        columns: tuple[OutputColumn, ...],
-        having: list[Expr],
+        name: str,
+        filters: Iterable[Expr],
+        keys: Iterable[tuple[Expr, Expr]],
+        remaining: Iterable[Expr],
+        semantics: Iterable[Semantic],
+    ) -> Latest:
+        mine = [each for each in semantics if name in each.variables]
+        bound = {*self.positive, name}
+        judged = [found for each in mine if (found := restricted(each, bound)) and name in found.variables]
+        spans = [each for each in self.query.windows if isinstance(each, SpanWindow)]
+        naming = [each for each in spans if name in each.variables]
+        bounded = self.query.within is not None and self.query.within.high is not None
+        if not naming and not bounded:
+            others = ", ".join(f"?{each}" for each in self.positive[:1])
+            self.problems.warn(
+                f"no WINDOW names ?{name}: on an endless stream one event for each key is kept for ever",
+                self.latest[name].span,
+                f"add WINDOW ({others}, ?{name}, 1h)",
+            )
+        return Latest(
+            name,
+            self._chain(name, filters, judged),
+            self.latest[name].optional,
+            tuple(keys),
+            tuple(_beyond_one_event(judged)),
+            tuple(remaining),
+            tuple(each for each in naming if name == self._last_latest(each.variables)),
+        )
+
+    def _last_latest(self, names: Collection[str]) -> str | None:
+        return next((each for each in reversed(tuple(self.latest)) if each in names), None)
+
+    def _parts(self, expr: Expr) -> Iterator[Expr]:
+        if isinstance(expr, Call) and expr.op == "and" and not variables_of(expr).isdisjoint(self.latest):
+            for each in expr.args:
+                yield from self._parts(each)
+        else:
+            yield expr
+
+    def _key(self, expr: Expr) -> tuple[Expr, Expr] | None:
+        """An equality with a LATEST variable alone on one side, and single events on the other."""
+        if not (isinstance(expr, Call) and expr.op == "="):
+            return None
+        for own, other in (expr.args, expr.args[::-1]):
+            names, others = variables_of(own), variables_of(other)
+            single = others and others <= set(self.positive) - self.loops.keys()
+            if len(names) == 1 and names <= self.latest.keys() and single:
+                return own, other
+        return None
+
+    def _is_about_absence(self, condition: Semantic) -> bool:
+        return not self.absent.keys().isdisjoint(condition.variables)
+
+    # --- windows of aggregates ---
+
+    def _window_plan(
+        self, conditions: list[Expr], columns: tuple[OutputColumn, ...], having: list[Expr]
     ) -> WindowAggregate:
         assert self.window is not None
+        group_by = self._group_by()
+        wanted = [*(each.expr for each in columns), *group_by, *having]
+        semantics = self._semantics(tuple(dict.fromkeys(n for each in wanted for n in path_references(each))))
+        self._check_semantics(semantics)
         (variable,) = self.variables
         chain = self._chain(variable, conditions, semantics)
         constant = tuple(each for each in conditions if not variables_of(each))
         if constant:
             chain = Filter(chain, constant)
+        for each in having:
+            self._check_batch_values(each)
         for node in (node for each in having for node in _outside_aggregates(each)):
             if isinstance(node, Field) and self.window.kind == "batch" and not self._grouped(node):
                 self.problems.error(
@@ -621,14 +814,11 @@ class _Resolver:
             chain,
             self.streams,
             self.window,
-            self._group_by(),
+            group_by,
             self._partition(),
             tuple(having),
-            tuple(
-                each
-                for each in semantics
-                if each.selected or len(each.variables) != 1 or len(each.alternatives) > 1
-            ),
+            tuple(_beyond_one_event(semantics)),
+            self._ties(),
         )
 
     def _warn_if_unbounded(self, windows: tuple[SpanWindow, ...]) -> None:
@@ -654,6 +844,11 @@ class _Resolver:
 
 
 # --- small questions about queries -------------------------------------------------------------------
+
+
+def _beyond_one_event(semantics: Iterable[Semantic]) -> Iterator[Semantic]:
+    """The PATHs that the chain of one variable does not decide, or that it does not give the values of."""
+    return (each for each in semantics if each.selected or not is_decided_by_one_event(each))
 
 
 def _mentioned_events(query: ChiQuery) -> Iterator[str]:

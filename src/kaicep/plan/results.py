@@ -18,6 +18,7 @@ from kaicep.plan.expressions import VariableRef
 from kaicep.plan.identity import MatchId
 from kaicep.plan.literals import native
 from kaicep.plan.nodes import OutputColumn, QueryPlan
+from kaicep.plan.paths import path_references
 from kaicep.plan.terms import Term
 from kaicep.plan.time import format_time
 from kaicep.plan.types import Type, Value
@@ -147,15 +148,17 @@ def answer(
 ) -> Answer:
     """The match with its columns.
 
-    `value_of` gives the value of a column that is no variable of a PATH, or the list of a loop's values.
+    `value_of` gives the value of a column that is no variable of a PATH by itself, or the list of a loop's
+    values. The values of all variables of the PATHs that are selected, alone or in an expression, are part
+    of the id.
     `version` is that of the knowledge which judged the events, where there is one to speak of.
     """
     select: dict[str, Any] = {}
     values: dict[str, Value] = {}
     named: dict[str, None] = {}
     for column in columns:
+        named.update(dict.fromkeys(path_references(column.expr)))
         if isinstance(column.expr, VariableRef):
-            named[column.expr.name] = None
             term = terms[column.expr.name]
             values[column.name] = None if term is None else native(term)
             select[column.name] = _shown(values[column.name], column.type)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kaicep.errors import Span, did_you_mean
-from kaicep.plan.catalog import Stream, Vocabulary
+from kaicep.plan.catalog import NoVocabulary, Stream, Vocabulary
 from kaicep.plan.expressions import (
     Aggregate,
     Attribute,
@@ -29,8 +29,9 @@ from kaicep.plan.problems import Problems
 from kaicep.plan.text import expression_text, iri_text
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type, unify
+from kaicep.plan.zones import is_zone, zone_names
 
-__all__ = ["Scope", "Typer", "resolve_field", "type_of"]
+__all__ = ["Scope", "Typer", "resolve_field", "retyped", "type_of"]
 
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 _SAME_TYPE = ("abs", "floor", "ceil", "round")
@@ -50,6 +51,7 @@ class Scope:
     window_variable: str | None = None
     prefixes: Mapping[str, str] = field(default_factory=dict)
     undeclared_hint: str = "declare it in FROM"
+    either: bool = False  # PATH blocks are joined by OR, so that no solution has a say in an expression
 
 
 def type_of(expr: Expr) -> Type | None:
@@ -181,12 +183,14 @@ class Typer:
             self.problems.error(
                 f"?{expr.name} is an event, not a value", expr.span, f"name an attribute: ?{expr.name}.ts"
             )
-        elif expr.name in self.scope.path_variables:
+        elif expr.name in self.scope.path_variables and self.scope.either:
             self.problems.error(
-                f"?{expr.name} is a variable of the PATH and cannot be used in this expression",
+                f"?{expr.name} stands in an expression, and its PATH is joined by OR",
                 expr.span,
-                "put the comparison into a FILTER inside the PATH, or select the variable by itself",
+                "put the comparison into a FILTER inside each PATH, or select the variable by itself",
             )
+        elif expr.name in self.scope.path_variables:
+            return expr
         else:
             self._undeclared(expr.name, expr.span)
         return Const(None, None, span=expr.span)
@@ -254,7 +258,14 @@ class Typer:
     # --- calls ---
 
     def _call(self, expr: Call) -> Expr:
-        args = tuple(self.value(each) for each in expr.args)
+        made = self.call(expr, tuple(self.value(each) for each in expr.args))
+        if not isinstance(made, Call) or made.type is not Type.INT64 or made.op in _TIME_PARTS:
+            return made
+        # With a variable of the PATH in it, it may turn out to be a float64.
+        return replace(made, type=None) if any(isinstance(each, VariableRef) for each in walk(made)) else made
+
+    def call(self, expr: Call, args: tuple[Expr, ...]) -> Expr:
+        """An operator or a function over arguments that are resolved."""
         op = expr.op
         if op in ("+", "-", "*", "/", "%"):
             return self._arithmetic(expr, args)
@@ -269,7 +280,7 @@ class Typer:
         if op in _TEXT_TESTS:
             return self._expecting(expr, args, (Type.STRING,), Type.BOOL)
         if op in _TIME_PARTS:
-            return self._expecting(expr, args, (Type.TIMESTAMP,), Type.INT64)
+            return self._time_part(expr, args)
         if op == "regex":
             return self._regex(expr, args)
         return self._choosing(expr, args)
@@ -369,6 +380,22 @@ class Typer:
             joined = both
         return joined
 
+    def _time_part(self, expr: Call, args: tuple[Expr, ...]) -> Expr:
+        """`hour(?e.ts)`, of UTC, or `hour(?e.ts, "Europe/Berlin")`, of a zone (semantics 1)."""
+        for zone, original in zip(args[1:], expr.args[1:], strict=True):
+            if not (isinstance(zone, Const) and isinstance(zone.value, str)):
+                self.problems.error(
+                    f"the time zone of {expr.op} must be a string literal",
+                    original.span,
+                    f'for example {expr.op}(?e.ts, "America/Los_Angeles")',
+                )
+            elif not is_zone(zone.value):
+                self.problems.error(
+                    f"unknown time zone {zone.value!r}", original.span, _zone_hint(zone.value)
+                )
+        checked = self._expecting(replace(expr, args=expr.args[:1]), args[:1], (Type.TIMESTAMP,), Type.INT64)
+        return replace(checked, args=args) if isinstance(checked, Call) else checked
+
     def _regex(self, expr: Call, args: tuple[Expr, ...]) -> Expr:
         pattern = args[1]
         if not (isinstance(pattern, Const) and isinstance(pattern.value, str)):
@@ -379,6 +406,25 @@ class Typer:
             except (re.error, OverflowError, RecursionError) as found:
                 self.problems.error(f"this is no regular expression: {found}", expr.args[1].span)
         return self._expecting(expr, args, (Type.STRING,), Type.BOOL)
+
+
+def retyped(expr: Expr) -> Expr:
+    """A resolved expression of which some parts have other types by now; what has no type any more is null.
+
+    >>> retyped(Call(">", (Const("a", Type.STRING), Const(1, Type.INT64)), Type.BOOL))
+    Const(value=None, type=None)
+    """
+    if not isinstance(expr, Call):
+        return expr
+    problems = Problems(None)
+    made = Typer(Scope({}, NoVocabulary()), problems).call(expr, tuple(retyped(each) for each in expr.args))
+    return Const(None, None, span=expr.span) if problems.errors else made
+
+
+def _zone_hint(name: str) -> str:
+    hint = did_you_mean(name, zone_names())
+    near = hint is not None and hint.startswith("did you mean")
+    return hint if hint and near else 'a zone has a name such as "Europe/Berlin"'
 
 
 def _widened(expr: Expr, wanted: Type | None) -> Expr:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
+from kaicep.plan.ending import is_undecided, open_ends
 from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.nodes import Program
 from kaicep.plan.results import derived_event, term_answer
@@ -28,11 +29,12 @@ def evaluate(
     batches: Iterable[Sequence[Event]],
     knowledge: Knowledge,
     unknown: UnknownEntities,
+    end: str = "closed",
 ) -> list[Match]:
     """All matches of all queries, in the order of their end, then of their id (semantics 2).
 
     A late event is used by no match. A value that no entity of the knowledge base is known for is
-    counted in `unknown`.
+    counted in `unknown`. At an `open` end, what is still undecided is left out.
     """
     streams: dict[str, list[Event]] = {name: [] for name in catalog.streams}
     for batch in batches:
@@ -40,12 +42,16 @@ def evaluate(
             if not event.late:
                 streams[event.stream].append(event)
     semantics = KnowledgeSemantics(catalog, knowledge, unknown)
+    newest = {name: max(event.ts for event in events) for name, events in streams.items() if events}
+    ends = open_ends(program, newest)
     matches: list[Match] = []
     answered = False
     for query in program.queries:
         if query.language == "chi-CEP":
             events = [event for name in query.reads for event in streams[name]]
             for answer in answers(query, events, semantics):
+                if end == "open" and is_undecided(query, answer.match, ends[query.name]):
+                    continue
                 matches.append(answer.match)
                 streams[query.name].append(derived_event(answer, catalog))
         elif not answered:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Protocol
 
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Expr, variables_of
+from kaicep.plan.expressions import Expr, VariableRef, variables_of
 from kaicep.plan.nodes import Annotate, Filter, Interval, Node, Scan, Semantic, SemanticFilter
+from kaicep.plan.paths import restricted
+from kaicep.plan.results import Terms
 from kaicep.plan.terms import Term
 from kaicep.plan.types import Value
 from kaicep.reference.expressions import Environment, evaluate
 
-__all__ = ["Chain", "Key", "Row", "Semantics", "chain_of", "in_order", "key_of", "partitions"]
+__all__ = [
+    "Chain",
+    "EnvironmentOf",
+    "Key",
+    "Partition",
+    "Row",
+    "Semantics",
+    "chain_of",
+    "in_order",
+    "key_of",
+    "key_with_terms",
+    "parted",
+    "partitions",
+    "solution_terms",
+]
 
 Row = tuple[Term | None, ...]
 """The values of the selected variables of a PATH, in one of its solutions."""
@@ -22,11 +39,24 @@ Key = tuple[Value, ...]
 """The values that events of one partition, or of one group, have in common."""
 
 
+EnvironmentOf = Callable[[Expr], Environment]
+"""What an expression speaks of, by expression."""
+
+
 class Semantics(Protocol):
     """What decides the PATHs; patterns and windows ask no more of it than this."""
 
-    def solutions(self, condition: Semantic, binding: Mapping[str, Event]) -> frozenset[Row]:
-        """The distinct values of `condition.selected`; where nothing is selected, `()` or nothing."""
+    def solutions(
+        self, condition: Semantic, binding: Mapping[str, Event], env_of: EnvironmentOf | None = None
+    ) -> frozenset[Row]:
+        """The distinct values of `condition.selected`; where nothing is selected, `()` or nothing.
+
+        `env_of` says what each of its expressions speaks of, where that is more than the events bound.
+        """
+        ...
+
+    def inside(self, given: Terms) -> Semantics:
+        """The same inside a partition: the variables that it goes by stand for these terms."""
         ...
 
 
@@ -92,3 +122,69 @@ def partitions(events: Iterable[Event], exprs: tuple[Expr, ...]) -> dict[Key, li
     for event in events:
         found.setdefault(key_of(exprs, event), []).append(event)
     return found
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Events that are evaluated by themselves, and what decides their PATHs there."""
+
+    key: Key
+    events: list[Event]
+    semantics: Semantics
+
+
+def parted(
+    events: Iterable[Event], exprs: tuple[Expr, ...], ties: Sequence[tuple[Chain, Semantic]], given: Semantics
+) -> list[Partition]:
+    """The partitions of events that are given in order; a variable of the PATH may be in their key.
+
+    An event is in the partition of every value that the part of the PATH which ties one of its variables
+    finds for it. The text of a term is what the partition is known by.
+    """
+    names = tuple(each.name for each in exprs if isinstance(each, VariableRef))
+    if not names:
+        return [Partition(key, some, given) for key, some in partitions(events, exprs).items()]
+    found: dict[tuple[Key, Row], list[Event]] = {}
+    for event in events:
+        rows = [given.solutions(tie, {chain.variable: event}) for chain, tie in ties if chain.sees(event)]
+        for row in frozenset[Row]().union(*rows):
+            key = key_with_terms(exprs, event, dict(zip(names, row, strict=True)))
+            found.setdefault((key, row), []).append(event)
+    return [
+        Partition(key, some, given.inside(dict(zip(names, row, strict=True))))
+        for (key, row), some in found.items()
+    ]
+
+
+def key_with_terms(exprs: tuple[Expr, ...], event: Event, terms: Terms) -> Key:
+    """The values by which an event is partitioned or grouped, those of the PATH's variables by their text."""
+    values: list[Value] = []
+    for expr in exprs:
+        if isinstance(expr, VariableRef):
+            term = terms[expr.name]
+            values.append(None if term is None else str(term))
+        else:
+            values += key_of((expr,), event)
+    return tuple(values)
+
+
+def solution_terms(paths: Iterable[Semantic], env: Environment, semantics: Semantics) -> Iterator[Terms]:
+    """Every combination of the selected values; null where an event that they hang on was left out."""
+    rows: list[list[Terms]] = []
+    bound = {name: event for name, event in env.events.items() if event is not None}
+    for path in paths:
+        if not path.selected:
+            continue
+        nothing: Terms = dict.fromkeys(path.selected)
+        part = restricted(path, bound)
+        if part is None:
+            rows.append([nothing])
+            continue
+        binding = {name: bound[name] for name in part.variables}
+        if part.conditions:
+            found = semantics.solutions(part, binding, lambda _: env)
+        else:
+            found = semantics.solutions(part, binding)
+        rows.append([{**nothing, **dict(zip(part.selected, row, strict=True))} for row in found])
+    for combination in product(*rows):
+        yield {name: term for each in combination for name, term in each.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import product
 from typing import Any
 
 from kaicep.knowledge.event_graph import UnknownEntities
@@ -12,7 +11,9 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Field
-from kaicep.plan.nodes import OutputColumn, Pattern, Project, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.nodes import OutputColumn, Pattern, Project, QueryPlan, WindowAggregate
+from kaicep.plan.path_values import with_terms
+from kaicep.plan.paths import has_path_values
 from kaicep.plan.results import (
     Answer,
     Terms,
@@ -23,7 +24,10 @@ from kaicep.plan.results import (
     identified_by_events,
     loops_of,
 )
-from kaicep.reference.chains import Key, Semantics, chain_of, in_order, partitions
+from kaicep.plan.time import format_time
+from kaicep.plan.types import Type
+from kaicep.plan.typing import type_of
+from kaicep.reference.chains import Partition, Semantics, chain_of, in_order, parted, solution_terms
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.pattern import pattern_matches
 from kaicep.reference.semantics import KnowledgeSemantics
@@ -51,19 +55,24 @@ def answers(plan: QueryPlan, events: Iterable[Event], semantics: Semantics) -> l
     """All answers to a query, with the PATHs decided by `semantics`."""
     assert isinstance(plan.root, Project)
     source, columns = plan.root.input, plan.root.columns
-    found: list[Answer] = []
-    if isinstance(source, Pattern):
-        chains = [chain_of(each) for each in source.chains]
-        seen = [event for event in events if any(chain.sees(event) for chain in chains)]
-        for key, part in partitions(in_order(seen, source.streams), source.partition).items():
-            found += _pattern_answers(plan, source, columns, key, part, semantics)
-    else:
-        assert isinstance(source, WindowAggregate)
-        chain = chain_of(source.input)
-        seen = [event for event in events if chain.sees(event)]
-        for key, part in partitions(in_order(seen, source.streams), source.partition).items():
-            found += _window_answers(plan, source, columns, key, part, semantics)
-    return sorted(found, key=lambda each: (each.match.end, each.match.id))
+    assert isinstance(source, Pattern | WindowAggregate)
+    given = list(events)
+    chains = [chain_of(each) for each in source.chains] if isinstance(source, Pattern) else []
+    chains = chains or [chain_of(source.inputs()[0])]
+    seen = [event for event in given if any(chain.sees(event) for chain in chains)]
+    by_variable = {chain.variable: chain for chain in chains}
+    ties = [(by_variable[each.variables[0]], each) for each in source.ties]
+    looked_up = [chain_of(each.chain) for each in source.latest] if isinstance(source, Pattern) else []
+    known = in_order((e for e in given if any(chain.sees(e) for chain in looked_up)), source.streams)
+    found: dict[str, Answer] = {}
+    for part in parted(in_order(seen, source.streams), source.partition, ties, semantics):
+        if isinstance(source, Pattern):
+            made = _pattern_answers(plan, source, columns, part, known)
+        else:
+            made = _window_answers(plan, source, columns, part)
+        # Solutions that differ in nothing that is selected are one match.
+        found.update((each.match.id, each) for each in made)
+    return sorted(found.values(), key=lambda each: (each.match.end, each.match.id))
 
 
 # --- patterns ----------------------------------------------------------------------------------------------
@@ -73,19 +82,29 @@ def _pattern_answers(
     plan: QueryPlan,
     pattern: Pattern,
     columns: tuple[OutputColumn, ...],
-    partition: Key,
-    events: Sequence[Event],
-    semantics: Semantics,
+    part: Partition,
+    known: Sequence[Event],
 ) -> Iterator[Answer]:
     loops = loops_of(pattern.sequence)
-    for found in pattern_matches(pattern, events, semantics):
+    for found in pattern_matches(pattern, part.events, part.semantics, known):
         rounds = found.rounds
         env = Environment({name: of[0] for name, of in rounds.items()}, rounds=rounds)
-        for terms in _solutions(pattern.semantics, env, semantics):
-            made = identified_by_events(plan, partition, rounds)
+        for terms in _solutions(pattern, env, part.semantics):
+            made = identified_by_events(plan, part.key, rounds)
             shown = events_shown(plan.variables, loops, rounds)
             span = found.start, found.end
-            yield answer(plan, columns, made, span, terms, shown, partial(_value, env))
+            yield answer(plan, columns, made, span, terms, shown, partial(_value, env, terms))
+
+
+def _solutions(pattern: Pattern, env: Environment, semantics: Semantics) -> Iterator[Terms]:
+    """The selected values; where a LATEST event is bound, those of its PATH together with the others."""
+    bound = [each for each in pattern.latest if each.variable in env.events]
+    paths = [path for each in bound for path in each.semantics]
+    covered = {name for path in paths for name in path.selected}
+    paths += [path for path in pattern.semantics if covered.isdisjoint(path.selected)]
+    nothing = {name: None for each in pattern.latest for path in each.semantics for name in path.selected}
+    for terms in solution_terms(paths, env, semantics):
+        yield {**nothing, **terms}
 
 
 # --- windows -----------------------------------------------------------------------------------------------
@@ -95,21 +114,19 @@ def _window_answers(
     plan: QueryPlan,
     node: WindowAggregate,
     columns: tuple[OutputColumn, ...],
-    partition: Key,
-    events: Sequence[Event],
-    semantics: Semantics,
+    part: Partition,
 ) -> Iterator[Answer]:
-    for window in window_answers(node, events, semantics):
+    for window in window_answers(node, part.events, part.semantics):
         env = window.environment
-        for terms in _solutions(node.semantics, env, semantics):
-            made = identified(plan, (*partition, *window.group)).word(window.start).word(window.end)
+        for terms in window.solutions:
+            made = identified(plan, (*part.key, *window.group)).word(window.start).word(window.end)
             if window.trigger is not None:
                 made.event(window.trigger)
             elif node.window.count is not None:
                 made.event(window.first).event(window.last)
             shown = {window.variable: _window_shown(window)}
             span = window.start, window.end
-            yield answer(plan, columns, made, span, terms, shown, partial(_value, env))
+            yield answer(plan, columns, made, span, terms, shown, partial(_value, env, terms))
 
 
 def _window_shown(window: Windowed) -> dict[str, Any]:
@@ -121,23 +138,16 @@ def _window_shown(window: Windowed) -> dict[str, Any]:
 # --- both --------------------------------------------------------------------------------------------------
 
 
-def _solutions(paths: tuple[Semantic, ...], env: Environment, semantics: Semantics) -> Iterator[Terms]:
-    """Every combination of the selected values; null where an event that they hang on was left out."""
-    selecting = [path for path in paths if path.selected]
-    rows = []
-    for path in selecting:
-        binding = {name: event for name in path.variables if (event := env.events.get(name)) is not None}
-        left_out = len(binding) < len(path.variables)
-        rows.append([(None,) * len(path.selected)] if left_out else semantics.solutions(path, binding))
-    names = [name for path in selecting for name in path.selected]
-    for combination in product(*rows):
-        yield dict(zip(names, (term for row in combination for term in row), strict=True))
-
-
-def _value(env: Environment, column: OutputColumn) -> Any:
+def _value(env: Environment, terms: Terms, column: OutputColumn) -> Any:
     """The value of a column; of a loop's attribute the list of values, one for each round."""
-    if not column.many:
+    if column.many:
+        assert isinstance(column.expr, Field)
+        name = column.expr.variable
+        return [evaluate(column.expr, Environment({name: each})) for each in env.rounds.get(name, ())]
+    if not has_path_values(column.expr):
         return evaluate(column.expr, env)
-    assert isinstance(column.expr, Field)
-    variable = column.expr.variable
-    return [evaluate(column.expr, Environment({variable: each})) for each in env.rounds.get(variable, ())]
+    expr = with_terms(column.expr, terms)
+    value = evaluate(expr, env)
+    if column.type is None and type_of(expr) is Type.TIMESTAMP and isinstance(value, int):
+        return format_time(value)  # as a variable that is selected by itself
+    return value

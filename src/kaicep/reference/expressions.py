@@ -12,6 +12,7 @@ from kaicep.plan.events import Event
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous
 from kaicep.plan.time import DURATION_UNITS, parse_time
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
+from kaicep.plan.zones import zone_offset
 from kaicep.reference.exact import aggregate
 
 __all__ = ["Environment", "evaluate", "read"]
@@ -163,12 +164,13 @@ def _half_away_from_zero(value: float) -> int:
     return -rounded if value < 0 else rounded
 
 
-def _hour(ts: int) -> Value:
-    return ts // DURATION_UNITS["h"] % 24
+def _hour(ts: int, zone: str = "UTC") -> Value:
+    return (ts + zone_offset(ts, zone)) // DURATION_UNITS["h"] % 24
 
 
-def _day_of_week(ts: int) -> Value:
-    return (ts // DURATION_UNITS["d"] + 3) % 7 + 1  # 1970 began on a Thursday, the fourth
+def _day_of_week(ts: int, zone: str = "UTC") -> Value:
+    days = (ts + zone_offset(ts, zone)) // DURATION_UNITS["d"]
+    return (days + 3) % 7 + 1  # 1970 began on a Thursday, the fourth
 
 
 def _regex(text: str, pattern: str) -> Value:

@@ -1,46 +1,45 @@
-"""Which events match a pattern: the definition, searched by brute force (semantics 2).
+"""Which events match a pattern: the definition, enumerated (semantics 2).
 
-What is left of a pattern after some of its events are found is a pattern again. It says which places
-may come next; an event that fits such a place leaves a still smaller pattern behind. A search through
-all these steps, event by event in order, finds every match.
+How often each loop goes round is free. A *course* fixes it; which events then take the places is tried out,
+from left to right, all of them. What comes out is tested as a whole: conditions, WINDOWs, absences.
 
-Places come in *frontiers*. Where the pattern leaves a choice that is not the events' to make (one more
-round of a loop, or none), each way is a frontier of its own. Where the event decides (which branch of a
-disjunction, which member of a conjunction), all these places are in one frontier. Only `MATCH next`
-sees the difference: in each frontier it takes the earliest event that fits any place.
+Much of this need not be tried: a condition is tested as soon as it is decided, and no event is looked at
+that lies outside a WINDOW. Under `MATCH next` the first is more than that, it is the definition: an event
+fits a place if every condition holds that is decided by then, and no match passes over an event that fits
+a place that is open on its course.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import product
+from functools import cache
+from itertools import count, product
 
 from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, Together, may_be_left_out
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Aggregate, Expr, Field, Previous, variables_of
 from kaicep.plan.nodes import Pattern, Semantic
 from kaicep.reference.chains import Chain, Semantics, chain_of
-from kaicep.reference.expressions import Environment, evaluate
+from kaicep.reference.latest import LatestEvents
+from kaicep.reference.requirements import Requirement, Rounds, holds, requirement, windows_hold
 
-__all__ = ["Found", "Rounds", "frontiers", "may_end", "pattern_matches"]
+__all__ = ["Found", "Rounds", "pattern_matches"]
 
-Residual = tuple[Element, ...]
-"""What is left of a pattern."""
+Course = Mapping[str, int]
+"""How many events each variable of an element takes, where it takes any.
 
-Frontier = tuple[tuple[str, Residual], ...]
-"""Places that stand open side by side: the variable to bind, and what is left after that."""
-
-Rounds = Mapping[str, tuple[Event, ...]]
-"""The events of each variable that has any, in order."""
+Which member of a choice is taken is for the events to say: a course has the numbers of all members.
+"""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A match of a pattern: its events by variable, their places in the order, and the time it spans."""
+    """A match of a pattern: its events by variable, their places in the order, and the time it spans.
+
+    The events of LATEST variables are in `rounds` only: they take no place.
+    """
 
     rounds: Rounds
     variables: tuple[str, ...]
@@ -53,209 +52,152 @@ class Found:
         return [at for name, at in zip(self.variables, self.positions, strict=True) if name == variable]
 
 
-def pattern_matches(pattern: Pattern, events: Sequence[Event], semantics: Semantics) -> list[Found]:
-    """The matches among the events of one partition, which are given in order."""
-    return _skip(_Search(pattern, events, semantics).matches(), pattern.skip, pattern.skip_variable)
+def pattern_matches(
+    pattern: Pattern, events: Sequence[Event], semantics: Semantics, known: Sequence[Event] = ()
+) -> list[Found]:
+    """The matches among the events of one partition, which are given in order.
 
-
-# --- what is left of a pattern ---------------------------------------------------------------------------
-
-
-def may_end(rest: Residual) -> bool:
-    """Whether a match may be complete although this is left of the pattern."""
-    return all(may_be_left_out(each) for each in rest)
-
-
-@lru_cache(maxsize=4096)
-def frontiers(rest: Residual) -> tuple[Frontier, ...]:
-    """The frontiers of what is left of a pattern; ending here is not among them (see `may_end`).
-
-    >>> [[variable for variable, _ in each] for each in frontiers((Loop("b", 0, None), Place("c")))]
-    [['b'], ['c']]
-    >>> [[variable for variable, _ in each] for each in frontiers((Choice((Place("b"), Place("c"))),))]
-    [['b', 'c']]
+    `known` are all events, of any partition, that LATEST variables may take, in order.
     """
-    if not rest:
-        return ()
-    first, later = rest[0], rest[1:]
-    inside = tuple(tuple((variable, left + later) for variable, left in each) for each in _inside(first))
-    return inside + (frontiers(later) if may_be_left_out(first) else ())
+    latest = LatestEvents(pattern, known, semantics)
+    found = _Enumeration(pattern, events, semantics, latest).matches()
+    return _skip(found, pattern.skip, pattern.skip_variable)
 
 
-def _inside(element: Element) -> list[Frontier]:
-    """The frontiers of one element; what is left is what is left of that element."""
+# --- courses ---------------------------------------------------------------------------------------------
+
+
+def courses(element: Element, available: Callable[[str], int]) -> list[Course]:
+    """The courses of an element, where a loop finds no more than `available` events of its variable.
+
+    >>> courses(Together((Place("b"), Loop("c", 0, None))), lambda variable: 2)
+    [{'b': 1}, {'b': 1, 'c': 1}, {'b': 1, 'c': 2}]
+    """
     match element:
         case Place():
-            return [((element.variable, ()),)]
+            return [{element.variable: 1}]
         case Loop():
-            return _round(element)
+            enough = max(element.least, available(element.variable))
+            most = enough if element.most is None else min(enough, element.most)
+            return [{element.variable: n} if n else {} for n in range(element.least, most + 1)]
         case Choice():
-            # Of each branch that has any, one frontier: these are open side by side.
-            ways = [found for found in map(_inside, element.members) if found]
-            return [sum(way, ()) for way in product(*ways)] if ways else []
+            return _choose(element, available)
         case Together():
-            return _any_member(element.members)
-    return []  # an absence binds nothing
+            return _combine([courses(each, available) for each in element.members])
+    return [{}]  # an absence takes no event
 
 
-def _round(loop: Loop) -> list[Frontier]:
-    if loop.most == 0:
-        return []
-    most = None if loop.most is None else loop.most - 1
-    return [((loop.variable, (Loop(loop.variable, max(loop.least - 1, 0), most),)),)]
+def _choose(choice: Choice, available: Callable[[str], int]) -> list[Course]:
+    """The choice is left out, or each of its members could be taken.
 
+    Of a member that is not taken only its beginning matters: one round of each loop is enough.
 
-def _any_member(members: tuple[Element, ...]) -> list[Frontier]:
-    """Every member goes on in one of its ways, or is done for good where it may be."""
-    done: Frontier = ()
-    found: list[Frontier] = []
-    for way in product(*(_inside(each) + [done] * may_be_left_out(each) for each in members)):
-        still_open = [(member, frontier) for member, frontier in zip(members, way, strict=True) if frontier]
-        steps: list[tuple[str, Residual]] = []
-        for index, (_, frontier) in enumerate(still_open):
-            before = tuple(member for member, _ in still_open[:index])
-            after = tuple(member for member, _ in still_open[index + 1 :])
-            steps += [(variable, (Together(before + left + after),)) for variable, left in frontier]
-        if steps:
-            found.append(tuple(steps))
+    >>> courses(Choice((Place("b"), Loop("c", 1, None))), lambda variable: 2)
+    [{'b': 1, 'c': 1}, {'b': 1, 'c': 1}, {'b': 1, 'c': 2}]
+    """
+    found: list[Course] = [{}] if may_be_left_out(choice) else []
+    for taken in choice.members:
+        ways = [courses(each, available if each is taken else lambda _: 1) for each in choice.members]
+        some = [[course for course in way if course] for way in ways]
+        found += _combine([way for way in some if way])
     return found
 
 
-@lru_cache(maxsize=4096)
-def _open(rest: Residual) -> frozenset[str]:
-    """The variables that may still be bound."""
-    return frozenset(name for each in rest for name in _variables(each))
+def _combine(ways: Sequence[Sequence[Course]]) -> list[Course]:
+    return [{name: n for course in each for name, n in course.items()} for each in product(*ways)]
 
 
-def _variables(element: Element) -> Iterator[str]:
+def open_places(element: Element, course: Course, taken: Sequence[str]) -> frozenset[str]:
+    """The variables of an element that are still to have events on this course.
+
+    >>> b_or_c = Choice((Place("b"), Loop("c", 1, None)))
+    >>> sorted(open_places(b_or_c, {"b": 1, "c": 2}, "")), sorted(open_places(b_or_c, {"b": 1, "c": 2}, "c"))
+    (['b', 'c'], ['c'])
+    """
+    match element:
+        case Place() | Loop():
+            name = element.variable
+            return frozenset((name,)) if taken.count(name) < course.get(name, 0) else frozenset()
+        case Choice():
+            members = _still_open(element, taken)
+        case Together():
+            members = element.members
+        case Absent():
+            members = ()
+    return frozenset[str]().union(*(open_places(each, course, taken) for each in members))
+
+
+def missing_events(element: Element, course: Course, taken: Sequence[str]) -> int:
+    """How many events the element still takes on this course, at least.
+
+    >>> missing_events(Choice((Place("b"), Loop("c", 1, None))), {"b": 1, "c": 3}, "c")
+    2
+    """
+    match element:
+        case Place() | Loop():
+            return course.get(element.variable, 0) - taken.count(element.variable)
+        case Choice():
+            return min(missing_events(each, course, taken) for each in _still_open(element, taken))
+        case Together():
+            return sum(missing_events(each, course, taken) for each in element.members)
+    return 0
+
+
+def _still_open(choice: Choice, taken: Sequence[str]) -> Sequence[Element]:
+    """The member that has been taken; before that, all of them."""
+    begun = [each for each in choice.members if not _variables(each).keys().isdisjoint(taken)]
+    return begun or choice.members
+
+
+@cache
+def _variables(element: Element) -> Mapping[str, int | None]:
+    """The variables that may have events at an element, and how many at most."""
     match element:
         case Place():
-            yield element.variable
+            return {element.variable: 1}
         case Loop():
-            if element.most != 0:
-                yield element.variable
+            return {element.variable: element.most}
         case Choice() | Together():
-            for each in element.members:
-                yield from _variables(each)
-
-
-@lru_cache(maxsize=4096)
-def _certain(rest: Residual) -> frozenset[str]:
-    """The variables that will be bound in every match that goes on from here."""
-    names: set[str] = set()
-    for each in rest:
-        if isinstance(each, Together):
-            names |= _certain(each.members)
-        elif isinstance(each, Place) or (isinstance(each, Loop) and each.least > 0):
-            names.add(each.variable)
-    return frozenset(names)
+            return {name: most for each in element.members for name, most in _variables(each).items()}
+    return {}
 
 
 # --- conditions ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Requirement:
-    """A condition, and how it mentions variables.
-
-    `bare`: outside aggregates; it must then hold for each of their events. `previous`: in PREV, which
-    is bare too. `aggregated`: in aggregates.
-    """
-
-    of: Expr | Semantic
-    bare: tuple[str, ...]
-    previous: frozenset[str] = frozenset()
-    aggregated: frozenset[str] = frozenset()
-
-
-def _requirement(condition: Expr | Semantic) -> _Requirement:
-    if isinstance(condition, Semantic):
-        return _Requirement(condition, condition.variables)
-    bare: set[str] = set()
-    previous: set[str] = set()
-    aggregated: set[str] = set()
-
-    def visit(expr: Expr) -> None:
-        if isinstance(expr, Aggregate):
-            aggregated.update((expr.variable,) if expr.variable else ())
-            return
-        if isinstance(expr, Previous):
-            previous.update(variables_of(expr.of))
-        if isinstance(expr, Field):
-            bare.add(expr.variable)
-        for child in expr.children():
-            visit(child)
-
-    visit(condition)
-    return _Requirement(condition, tuple(sorted(bare)), frozenset(previous), frozenset(aggregated))
-
-
-def _decidable(requirement: _Requirement, bound: Collection[str], rest: Residual) -> bool:
+def _decided(required: Requirement, rounds: Rounds, unfinished: Collection[str]) -> bool:
     """Whether all that it mentions bare is bound, and all that it only aggregates is finished.
 
     Where one that it mentions bare was left out, it never comes to that: it does not apply.
     """
-    finished = requirement.aggregated.difference(requirement.bare).isdisjoint(_open(rest))
-    return finished and all(each in bound for each in requirement.bare)
+    return required.totals.isdisjoint(unfinished) and all(each in rounds for each in required.bare)
 
 
-def _environments(requirement: _Requirement, rounds: Rounds, newest: str | None) -> Iterator[Environment]:
-    """Every way in which the requirement applies: one event for each variable that it mentions bare.
-
-    There is none where such a variable was left out. `newest` is a variable of which only the last
-    event is of interest, the earlier ones having been looked at.
-    """
-    choices = [range(len(rounds.get(each, ()))) for each in requirement.bare]
-    choices = [
-        each[-1:] if variable == newest else each
-        for variable, each in zip(requirement.bare, choices, strict=True)
-    ]
-    for indexes in product(*choices):
-        at = dict(zip(requirement.bare, indexes, strict=True))
-        if any(at[each] == 0 for each in requirement.previous):
-            continue  # there is no round before the first
-        covered = {each: rounds.get(each, ()) for each in requirement.aggregated}
-        yield Environment(
-            {each: rounds[each][index] for each, index in at.items()},
-            {each: rounds[each][at[each] - 1] for each in requirement.previous},
-            {each: found[: at[each] + 1] if each in at else found for each, found in covered.items()},
-        )
-
-
-# --- the search ------------------------------------------------------------------------------------------
+# --- the enumeration -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _State:
-    """Part of a match: what is bound, in order, and what is left of the pattern."""
+class _Bound:
+    """Events that are bound: to which variables and at which places in the order, from left to right."""
 
-    rest: Residual
     variables: tuple[str, ...] = ()
     positions: tuple[int, ...] = ()
-    rounds: Rounds = field(default_factory=dict)
+    rounds: Rounds = field(default_factory=dict, compare=False)
+
+    def add(self, variable: str, at: int, event: Event) -> _Bound:
+        rounds = {**self.rounds, variable: (*self.rounds.get(variable, ()), event)}
+        return _Bound((*self.variables, variable), (*self.positions, at), rounds)
 
 
-@dataclass(frozen=True)
-class _Opening:
-    """A place that an event may take, and what can be said of it before any event is looked at.
+class _Enumeration:
+    """All that the events of one partition can be bound to, and which of it is a match."""
 
-    The event must come later than `after`. One later than `until` need not be looked at: some WINDOW
-    would not hold in any match from here. `due` are the requirements that it brings to a decision.
-    """
-
-    variable: str
-    rest: Residual
-    after: float
-    until: float
-    due: tuple[tuple[_Requirement, str | None], ...]
-
-
-class _Search:
-    """The search for the matches of a pattern among the events of one partition."""
-
-    def __init__(self, pattern: Pattern, events: Sequence[Event], semantics: Semantics) -> None:
+    def __init__(
+        self, pattern: Pattern, events: Sequence[Event], semantics: Semantics, latest: LatestEvents
+    ) -> None:
         self.pattern = pattern
         self.semantics = semantics
+        self.latest = latest
         chains = [chain_of(each) for each in pattern.chains]
         # Those that count for contiguity: the PATH of at least one variable holds (where each has one).
         self.events = [
@@ -265,163 +207,176 @@ class _Search:
             or any(chain.sees(event) and chain.means(event, semantics) for chain in chains)
         ]
         self.candidates = {each.variable: self._candidates(each) for each in chains}
-        self.absences = {
-            index: each.variable for index, each in enumerate(pattern.sequence) if isinstance(each, Absent)
-        }
         self.element = {
             name: index for index, each in enumerate(pattern.sequence) for name in _variables(each)
         }
-        every = [_requirement(each) for each in pattern.conditions]
-        every += [_requirement(each) for each in pattern.semantics]
+        self.absences = {
+            index: each.variable for index, each in enumerate(pattern.sequence) if isinstance(each, Absent)
+        }
+        every = [*map(requirement, pattern.conditions), *map(requirement, pattern.semantics)]
         absent = frozenset(self.absences.values())
-        self.requirements = [each for each in every if absent.isdisjoint(each.bare)]
+        # Of a PATH, what does not speak of an absent event is a requirement all the same.
+        self.requirements = [
+            each for each in every if isinstance(each.of, Semantic) or absent.isdisjoint(each.bare)
+        ]
         self.of_absent = {name: [each for each in every if name in each.bare] for name in absent}
 
-    def _candidates(self, chain: Chain) -> frozenset[int]:
+    def _candidates(self, chain: Chain) -> list[int]:
         """The places in the order of the events that the variable may take."""
-        return frozenset(
+        return [
             at
             for at, event in enumerate(self.events)
             if chain.sees(event) and chain.passes(event) and chain.means(event, self.semantics)
-        )
+        ]
 
     def matches(self) -> list[Found]:
         """All matches, each once, before skipping."""
-        found: dict[tuple[tuple[str, ...], tuple[int, ...]], Found] = {}
-        states = [_State(self.pattern.sequence)]
-        while states:
-            state = states.pop()
-            match = self._finished(state)
-            if match is not None:
-                found[match.variables, match.positions] = match
-            for frontier in frontiers(state.rest):
-                states.extend(self._steps(state, frontier))
-        return list(found.values())
+        found = map(self._accept, self._bind_from(0, _Bound()))
+        return [each for each in found if each is not None]
 
-    def _steps(self, state: _State, frontier: Frontier) -> Iterator[_State]:
-        """What a next event at one of these places makes of the state."""
-        openings = [self._opening(state, variable, rest) for variable, rest in frontier]
-        # The first event of a match has no predecessor: any that fits will do.
-        mode = self.pattern.match if state.positions else "any"
-        first = state.positions[-1] + 1 if state.positions else 0
-        last = min(first + 1, len(self.events)) if mode == "strict" else len(self.events)
-        for at in range(first, last):
-            ts = self.events[at].ts
-            if all(ts > each.until for each in openings):
-                break
-            fitting = [each for each in openings if self._fits(state, each, at)]
-            yield from (self._bind(state, each, at) for each in fitting)
-            if fitting and mode == "next":
-                break
+    # --- what there is to try ---
 
-    def _opening(self, state: _State, variable: str, rest: Residual) -> _Opening:
-        earlier = [
-            events[-1].ts
-            for name, events in state.rounds.items()
-            # Members of one conjunction may share an instant; rounds of a loop may not.
-            if self.element[name] < self.element[variable] or name == variable
-        ]
-        return _Opening(
-            variable,
-            rest,
-            max(earlier, default=-math.inf),
-            self._until(state, variable, rest),
-            tuple(self._due(state, variable, rest)),
-        )
+    def _bind_from(self, index: int, bound: _Bound) -> Iterator[_Bound]:
+        """Every way of binding this element of the sequence and all later ones."""
+        if index == len(self.pattern.sequence):
+            yield bound
+            return
+        for each in dict.fromkeys(self._bind_element(index, bound)):
+            yield from self._bind_from(index + 1, each)
 
-    def _until(self, state: _State, variable: str, rest: Residual) -> float:
-        """How late the event may be, for the sake of its own WINDOWs and of those of later events."""
-        coming = _certain(rest) | {variable}
-        limits = [
-            min(state.rounds[each][0].ts for each in window.variables if each in state.rounds) + window.width
-            for window in self.pattern.windows
-            if coming.intersection(window.variables) and state.rounds.keys() & set(window.variables)
-        ]
-        return min(limits, default=math.inf)
+    def _bind_element(self, index: int, bound: _Bound) -> Iterator[_Bound]:
+        element = self.pattern.sequence[index]
+        if isinstance(element, Loop):
+            yield from self._bind_rounds(index, element, bound)
+            return
 
-    def _due(
-        self, state: _State, variable: str | None, rest: Residual
-    ) -> Iterator[tuple[_Requirement, str | None]]:
-        """The requirements to test when `variable` is bound (None: nothing more) and `rest` is left.
+        def available(name: str) -> int:
+            return len(self._between(name, *self._reach(index, (name,), bound)))
 
-        With each, the variable of which only the newest event is to be tested, where the requirement
-        was decidable before.
+        for course in courses(element, available):
+            yield from self._bind_course(index, course, bound)
+
+    def _bind_rounds(self, index: int, loop: Loop, bound: _Bound) -> Iterator[_Bound]:
+        """The courses of a loop, each from the one before: what has n rounds has n - 1 before the last."""
+        reached = [bound]
+        for n in count():
+            if n >= loop.least:
+                yield from reached
+            if n == loop.most or not reached:
+                return
+            course = {loop.variable: n + 1}
+            reached = [longer for each in reached for longer in self._bind_event(index, course, each)]
+
+    def _bind_course(self, index: int, course: Course, bound: _Bound) -> Iterator[_Bound]:
+        if not open_places(self.pattern.sequence[index], course, bound.variables):
+            yield bound
+            return
+        for each in self._bind_event(index, course, bound):
+            yield from self._bind_course(index, course, each)
+
+    def _bind_event(self, index: int, course: Course, bound: _Bound) -> Iterator[_Bound]:
+        """Every way of binding one more event to an open place of the element (semantics 2.4)."""
+        element = self.pattern.sequence[index]
+        names = open_places(element, course, bound.variables)
+        first, end = self._reach(index, names, bound)
+        end = min(end, len(self.events) + 1 - missing_events(element, course, bound.variables))
+        if self.pattern.match == "strict" and bound.positions:
+            end = min(end, first + 1)
+        earliest = None
+        for at, name in sorted((at, each) for each in names for at in self._between(each, first, end)):
+            if earliest is not None and at > earliest:
+                return  # it would pass over one that fits
+            if self._fits(index, course, bound, name, at):
+                earliest = at if self.pattern.match == "next" and bound.positions else None
+                yield bound.add(name, at, self.events[at])
+
+    def _reach(self, index: int, names: Collection[str], bound: _Bound) -> tuple[int, int]:
+        """From which position on, and before which, an event may be that takes one of these places.
+
+        One that is later is ruled out by a WINDOW: it names the place, or one that comes after it.
         """
-        bound: set[str] = set(state.rounds) if variable is None else {*state.rounds, variable}
-        for each in self.requirements:
-            if not _decidable(each, bound, rest):
-                continue
-            if not state.rounds or not _decidable(each, set(state.rounds), state.rest):
-                yield each, None
-            elif variable in each.bare:
-                yield each, variable
+        if not bound.positions:
+            return 0, len(self.events)
+        coming = {each.variable for each in self.pattern.sequence[index + 1 :] if isinstance(each, Place)}
+        latest = max((self._latest(coming | {name}, bound.rounds) for name in names), default=math.inf)
+        return bound.positions[-1] + 1, bisect_right(self.events, latest, key=lambda each: each.ts)
 
-    def _fits(self, state: _State, opening: _Opening, at: int) -> bool:
-        """Whether the event fits the place, given what is bound before it."""
-        if at not in self.candidates[opening.variable] or self.events[at].ts <= opening.after:
-            return False
-        rounds = self._bind(state, opening, at).rounds
-        return all(self._holds(each, rounds, newest) for each, newest in opening.due)
-
-    def _bind(self, state: _State, opening: _Opening, at: int) -> _State:
-        so_far = state.rounds.get(opening.variable, ())
-        return _State(
-            opening.rest,
-            (*state.variables, opening.variable),
-            (*state.positions, at),
-            {**state.rounds, opening.variable: (*so_far, self.events[at])},
+    def _latest(self, names: Collection[str], rounds: Rounds) -> float:
+        """The time after which some WINDOW would not hold, if one of these variables had an event then."""
+        return min(
+            (
+                window.width + rounds[name][0].ts
+                for window in self.pattern.windows
+                if any(name in names for name in window.variables)
+                for name in window.variables
+                if name in rounds
+            ),
+            default=math.inf,
         )
 
-    def _holds(self, requirement: _Requirement, rounds: Rounds, newest: str | None = None) -> bool:
-        for env in _environments(requirement, rounds, newest):
-            if isinstance(requirement.of, Semantic):
-                binding = {name: event for name, event in env.events.items() if event is not None}
-                if not self.semantics.solutions(requirement.of, binding):
-                    return False
-            elif evaluate(requirement.of, env) is not True:
+    def _between(self, variable: str, first: int, end: int) -> list[int]:
+        candidates = self.candidates[variable]
+        return candidates[bisect_left(candidates, first) : bisect_left(candidates, end)]
+
+    def _fits(self, index: int, course: Course, bound: _Bound, name: str, at: int) -> bool:
+        """Whether the event fits the place, given what is bound before it."""
+        event = self.events[at]
+        # Members of one conjunction may share an instant; elements and the rounds of a loop may not.
+        for other, events in bound.rounds.items():
+            if (other == name or self.element[other] < index) and events[-1].ts >= event.ts:
                 return False
-        return True
+        now = bound.add(name, at, event)
+        concerned = [each for each in self.requirements if name in each.bare or each.totals]
+        left = self._unfinished(index, course, now) if concerned else frozenset()
+        return all(
+            holds(each, now.rounds, self.semantics, left)
+            for each in concerned
+            if isinstance(each.of, Semantic) or _decided(each, now.rounds, left)
+        )
 
-    # --- the finished match ---
+    def _unfinished(self, index: int, course: Course, bound: _Bound) -> frozenset[str]:
+        """The variables that may still have events, as far as the events so far can tell (semantics 2.3).
 
-    def _finished(self, state: _State) -> Found | None:
-        """The match, if the pattern may end here and everything that judges a whole match holds."""
-        if not state.positions or not may_end(state.rest):
+        A loop is finished when it can go round no more, or when it has all its rounds and the next place
+        is taken.
+        """
+        element, last = self.pattern.sequence[index], bound.variables[-1]
+        later = map(_variables, self.pattern.sequence[index + 1 :])
+        again = (last,) if len(bound.rounds[last]) != _variables(element)[last] else ()
+        return open_places(element, course, bound.variables).union(again, *later)
+
+    # --- the match as a whole ---
+
+    def _accept(self, bound: _Bound) -> Found | None:
+        """The match, if every condition, every WINDOW and every absence holds."""
+        if not bound.positions or not windows_hold(self.pattern.windows, bound.rounds):
             return None
-        if not all(self._holds(each, state.rounds, newest) for each, newest in self._due(state, None, ())):
+        if not all(holds(each, bound.rounds, self.semantics) for each in self.requirements):
             return None
-        if not self._windows_hold(state.rounds):
+        rounds = self.latest.added_to(bound.rounds)
+        if rounds is None:
             return None
-        start, end = self.events[state.positions[0]].ts, self.events[state.positions[-1]].ts
+        start, end = self.events[bound.positions[0]].ts, self.events[bound.positions[-1]].ts
         for index, absent in self.absences.items():
-            left, right = self._neighbours(state, index)
+            left, right = self._neighbours(bound, index)
             if right is None:
                 assert self.pattern.deadline is not None
                 end = start + self.pattern.deadline
                 right = bisect_right(self.events, end, key=lambda each: each.ts)
-            if any(self._occurs(absent, at, state.rounds) for at in range(left + 1, right)):
+            if any(self._occurs(absent, at, rounds) for at in self._between(absent, left + 1, right)):
                 return None
-        return Found(state.rounds, state.variables, state.positions, start, end)
+        return Found(rounds, bound.variables, bound.positions, start, end)
 
-    def _windows_hold(self, rounds: Rounds) -> bool:
-        for window in self.pattern.windows:
-            times = [event.ts for name in window.variables for event in rounds.get(name, ())]
-            if times and max(times) - min(times) > window.width:
-                return False
-        return True
-
-    def _neighbours(self, state: _State, index: int) -> tuple[int, int | None]:
+    def _neighbours(self, bound: _Bound, index: int) -> tuple[int, int | None]:
         """The places of the bound events nearest to an element; None where nothing is bound after it."""
-        bound = [(self.element[name], at) for name, at in zip(state.variables, state.positions, strict=True)]
-        left = max(at for element, at in bound if element < index)
-        return left, min((at for element, at in bound if element > index), default=None)
+        places = [(self.element[name], at) for name, at in zip(bound.variables, bound.positions, strict=True)]
+        left = max(at for element, at in places if element < index)
+        return left, min((at for element, at in places if element > index), default=None)
 
     def _occurs(self, absent: str, at: int, rounds: Rounds) -> bool:
         """Whether the event is one that must be absent, beside the events of the match."""
-        if at not in self.candidates[absent]:
-            return False
         beside = {**rounds, absent: (self.events[at],)}
-        return all(self._holds(each, beside) for each in self.of_absent[absent])
+        return all(holds(each, beside, self.semantics) for each in self.of_absent[absent])
 
 
 # --- skipping --------------------------------------------------------------------------------------------

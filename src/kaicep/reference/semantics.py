@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from kaicep.knowledge.event_graph import EventGraph, UnknownEntities, evaluates, event_triples
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.algebra import substitute
+from kaicep.plan.algebra import element_variables, substitute
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Semantic
+from kaicep.plan.path_values import with_terms
+from kaicep.plan.paths import path_references
+from kaicep.plan.results import Terms
 from kaicep.plan.sparql import Group
-from kaicep.reference.chains import Row
+from kaicep.reference.chains import EnvironmentOf, Row
+from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.graph import Graph
 from kaicep.reference.sparql import bindings
 
-__all__ = ["KnowledgeSemantics"]
+__all__ = ["GivenSemantics", "KnowledgeSemantics"]
+
+Names = tuple[str, ...]
+NOTHING: Terms = MappingProxyType({})
 
 
 class KnowledgeSemantics:
@@ -33,17 +42,41 @@ class KnowledgeSemantics:
         self.knowledge = Knowledge.empty() if knowledge is None else knowledge
         self.unknown = unknown
         self._graphs: dict[tuple[Event, int], EventGraph] = {}
-        self._answers: dict[tuple[Semantic, tuple[Event, ...]], frozenset[Row]] = {}
+        self._answers: dict[tuple[Semantic, Names, tuple[Event, ...]], frozenset[Row]] = {}
 
-    def solutions(self, condition: Semantic, binding: Mapping[str, Event]) -> frozenset[Row]:
-        """The distinct values of the selected variables; of none, `()` where there is any solution."""
+    def solutions(
+        self,
+        condition: Semantic,
+        binding: Mapping[str, Event],
+        env_of: EnvironmentOf | None = None,
+        given: Terms = NOTHING,
+    ) -> frozenset[Row]:
+        """The distinct values of the selected variables; of none, `()` where there is any solution.
+
+        Only those solutions count in which the variables that are `given` stand for these terms, and for
+        which all expressions of the condition are true.
+        """
+        judged = tuple(name for each in condition.conditions for name in path_references(each))
+        names = tuple(dict.fromkeys((*condition.selected, *judged, *given)))
         events = tuple(binding[name] for name in condition.variables)
-        key = condition, events
+        key = condition, names, events
         if key not in self._answers:
-            self._answers[key] = self._solutions(condition, events)
-        return self._answers[key]
+            self._answers[key] = self._solutions(condition, names, events)
+        seen = env_of or (lambda _: Environment(dict(binding)))
+        rows: set[Row] = set()
+        for row in self._answers[key]:
+            terms = dict(zip(names, row, strict=True))
+            if any(terms[name] != term for name, term in given.items()):
+                continue
+            if all(evaluate(with_terms(each, terms), seen(each)) is True for each in condition.conditions):
+                rows.add(tuple(terms[name] for name in condition.selected))
+        return frozenset(rows)
 
-    def _solutions(self, condition: Semantic, events: tuple[Event, ...]) -> frozenset[Row]:
+    def inside(self, given: Terms) -> GivenSemantics:
+        """The same inside a partition, whose variables stand for these terms."""
+        return GivenSemantics(self, given)
+
+    def _solutions(self, condition: Semantic, names: Names, events: tuple[Event, ...]) -> frozenset[Row]:
         epoch = self.knowledge.epoch(max((event.ts for event in events), default=0))
         knowledge = self.knowledge.in_epoch(epoch)
         graphs = {
@@ -56,7 +89,7 @@ class KnowledgeSemantics:
             row
             for group in condition.alternatives
             if self._is_known(group, graphs)
-            for row in bindings(substitute(group, nodes), union, condition.selected)
+            for row in bindings(substitute(group, nodes), union, names)
         )
 
     def _is_known(self, group: Group, graphs: Mapping[str, EventGraph]) -> bool:
@@ -73,3 +106,26 @@ class KnowledgeSemantics:
             knowledge = self.knowledge.in_epoch(epoch)
             self._graphs[event, epoch] = event_triples(event, stream, knowledge, self.unknown)
         return self._graphs[event, epoch]
+
+
+@dataclass(frozen=True)
+class GivenSemantics:
+    """PATHs inside a partition: the variables that it goes by stand for the partition's values."""
+
+    semantics: KnowledgeSemantics
+    given: Terms
+
+    def solutions(
+        self, condition: Semantic, binding: Mapping[str, Event], env_of: EnvironmentOf | None = None
+    ) -> frozenset[Row]:
+        """As without a partition, of the solutions that belong to it."""
+        return self.semantics.solutions(condition, binding, env_of, _given(condition, self.given))
+
+    def inside(self, given: Terms) -> GivenSemantics:
+        """The same, with more that is given."""
+        return GivenSemantics(self.semantics, {**self.given, **given})
+
+
+def _given(condition: Semantic, terms: Terms) -> Terms:
+    names = frozenset[str]().union(*map(element_variables, condition.alternatives))
+    return {name: term for name, term in terms.items() if name in names}

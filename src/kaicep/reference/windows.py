@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from kaicep.plan.events import Event
+from kaicep.plan.expressions import VariableRef
 from kaicep.plan.nodes import WindowAggregate
-from kaicep.reference.chains import Key, Semantics, chain_of, key_of
+from kaicep.plan.path_values import with_terms
+from kaicep.plan.results import Terms
+from kaicep.reference.chains import Key, Semantics, chain_of, key_with_terms, solution_terms
 from kaicep.reference.expressions import Environment, evaluate
 
 __all__ = ["Windowed", "window_answers"]
@@ -19,7 +22,8 @@ class Windowed:
     """The events that one answer aggregates: those of one group inside one window.
 
     `trigger` is the event that a sliding window answers to. `first` and `last` are those of the whole
-    window, all groups together; `start` and `end` are its span.
+    window, all groups together; `start` and `end` are its span. `terms` are those that the group goes by,
+    `solutions` those that are wanted besides, each combination by itself.
     """
 
     variable: str
@@ -30,6 +34,8 @@ class Windowed:
     last: Event
     start: int
     end: int
+    terms: Terms = field(default_factory=dict)
+    solutions: tuple[Terms, ...] = ()
 
     @property
     def environment(self) -> Environment:
@@ -55,43 +61,85 @@ def window_answers(
         and chain.means(each, semantics)
         and all(semantics.solutions(path, dict.fromkeys(path.variables, each)) for path in node.semantics)
     ]
-    windows = _sliding(node, inside) if node.window.kind == "sliding" else _batches(node, inside)
+    grouped = [(each, _groups_of(node, each, semantics)) for each in inside]
+    windows = _sliding(node, grouped) if node.window.kind == "sliding" else _batches(node, grouped)
     for window in windows:
-        if all(evaluate(each, window.environment) is True for each in node.having):
-            yield window
+        solutions = tuple(
+            terms
+            for terms in _solutions(node, window, semantics)
+            if all(evaluate(with_terms(each, terms), window.environment) is True for each in node.having)
+        )
+        if solutions:
+            yield replace(window, solutions=solutions)
 
 
-def _sliding(node: WindowAggregate, events: Sequence[Event]) -> Iterator[Windowed]:
-    """On every event, the window that ends with it, of which the event's own group answers."""
+Groups = dict[Key, Terms]
+"""The groups of an event: one, or one for each value of the PATH's variables that it is grouped by."""
+
+Grouped = Sequence[tuple[Event, Groups]]
+
+
+def _groups_of(node: WindowAggregate, event: Event, semantics: Semantics) -> Groups:
+    names = [each.name for each in node.group_by if isinstance(each, VariableRef)]
+    env = Environment({node.window.variable: event})
+    found: Groups = {}
+    for terms in solution_terms(node.semantics, env, semantics) if names else ({},):
+        own = {name: terms[name] for name in names}
+        found[key_with_terms(node.group_by, event, own)] = own
+    return found
+
+
+def _solutions(node: WindowAggregate, window: Windowed, semantics: Semantics) -> list[Terms]:
+    """What the PATH says of the event that triggers, inside the group.
+
+    Of a batch, it is what all of its events have in common: what it is grouped or partitioned by.
+    """
+    event = window.trigger or window.events[0]
+    found = solution_terms(node.semantics, Environment({window.variable: event}), semantics)
+    inside = [each for each in found if all(each[name] == term for name, term in window.terms.items())]
+    if window.trigger is not None:
+        return inside
+    common = {each.name for each in (*node.group_by, *node.partition) if isinstance(each, VariableRef)}
+    return [{name: term for name, term in each.items() if name in common} for each in inside]
+
+
+def _sliding(node: WindowAggregate, events: Grouped) -> Iterator[Windowed]:
+    """On every event, the window that ends with it, of which the event's own groups answer."""
     window = node.window
-    keyed = [(each, key_of(node.group_by, each)) for each in events]
-    for index, (trigger, group) in enumerate(keyed):
-        held = keyed[: index + 1]
+    for index, (trigger, groups) in enumerate(events):
+        held = events[: index + 1]
         if window.width is not None:
-            held = [(each, key) for each, key in held if each.ts > trigger.ts - window.width]
+            held = [(each, keys) for each, keys in held if each.ts > trigger.ts - window.width]
         elif window.count is not None:
             held = held[-window.count :]
-        members = tuple(each for each, key in held if key == group)
         first = held[0][0]
-        yield Windowed(window.variable, group, members, trigger, first, trigger, first.ts, trigger.ts)
+        for group, terms in groups.items():
+            members = tuple(each for each, keys in held if group in keys)
+            span = first, trigger, first.ts, trigger.ts
+            yield Windowed(window.variable, group, members, trigger, *span, terms)
 
 
-def _batches(node: WindowAggregate, events: Sequence[Event]) -> Iterator[Windowed]:
+def _batches(node: WindowAggregate, events: Grouped) -> Iterator[Windowed]:
     """One window after the other, of which every group answers."""
     window = node.window
     if window.width is not None:
         width = window.width
-        for number, inside in groupby(events, key=lambda each: each.ts // width):
-            yield from _groups(node, list(inside), number * width, (number + 1) * width)
+        for number, inside in groupby(events, key=lambda each: each[0].ts // width):
+            yield from _answer_by_group(node, list(inside), number * width, (number + 1) * width)
     elif window.count is not None:
         for start in range(0, len(events) - window.count + 1, window.count):
             batch = events[start : start + window.count]
-            yield from _groups(node, batch, batch[0].ts, batch[-1].ts)
+            yield from _answer_by_group(node, batch, batch[0][0].ts, batch[-1][0].ts)
 
 
-def _groups(node: WindowAggregate, batch: Sequence[Event], start: int, end: int) -> Iterator[Windowed]:
-    groups: dict[Key, list[Event]] = {}
-    for each in batch:
-        groups.setdefault(key_of(node.group_by, each), []).append(each)
-    for group, members in groups.items():
-        yield Windowed(node.window.variable, group, tuple(members), None, batch[0], batch[-1], start, end)
+def _answer_by_group(node: WindowAggregate, batch: Grouped, start: int, end: int) -> Iterator[Windowed]:
+    members: dict[Key, list[Event]] = {}
+    terms: Groups = {}
+    for each, groups in batch:
+        terms.update(groups)
+        for group in groups:
+            members.setdefault(group, []).append(each)
+    first, last = batch[0][0], batch[-1][0]
+    for group, events in members.items():
+        span = first, last, start, end
+        yield Windowed(node.window.variable, group, tuple(events), None, *span, terms[group])

@@ -61,6 +61,7 @@ def check(
     annotations: Sequence[Mapping[str, Any]] = (),
     lateness: str | None = None,
     now: str | None = None,
+    end: str = "closed",
     host: str = "reference",
     seed: int = 0,
 ) -> list[Match]:
@@ -71,7 +72,7 @@ def check(
     or TriG where statements hold for a time.
     Returns the matches of the first run; raises `AssertionError` with the difference.
     """
-    case = _case(query, events, knowledge, reasoning, annotations, lateness, now)
+    case = _case(query, events, knowledge, reasoning, annotations, lateness, now, end)
     wanted = parse_table(expect)
     columns = list(wanted[0]) if wanted else _header(expect)
     expected = Counter(_canonical_row(row, columns) for row in wanted)
@@ -95,6 +96,7 @@ def run(
     annotations: Sequence[Mapping[str, Any]] = (),
     lateness: str | None = None,
     now: str | None = None,
+    end: str = "closed",
     host: str = "reference",
 ) -> list[Match]:
     """The matches of a query over a table of events, as they stand."""
@@ -106,6 +108,7 @@ def run(
         annotations=annotations,
         lateness=lateness,
         now=now,
+        end=end,
     ).matches(host)
 
 
@@ -118,9 +121,10 @@ def prepare(
     annotations: Sequence[Mapping[str, Any]] = (),
     lateness: str | None = None,
     now: str | None = None,
+    end: str = "closed",
 ) -> Run:
     """A query over a table of events, resolved and ready to be run on any host."""
-    case = _case(query, events, knowledge, reasoning, annotations, lateness, now)
+    case = _case(query, events, knowledge, reasoning, annotations, lateness, now, end)
     return case.run(case.events)
 
 
@@ -136,6 +140,7 @@ class _Case:
     knowledge: Knowledge
     lateness: int | None
     now: int | None
+    end: str
 
     def matches(
         self, order: Sequence[int], host: str, chance: random.Random | None
@@ -157,7 +162,7 @@ class _Case:
         ]
         prefixes = {name: iri for each in self.annotations for name, iri in each.prefixes}
         parsed = [parse_query(Source(name, text), prefixes) for name, text in self.queries.items()]
-        return build_run(parsed, data, self.annotations, self.knowledge, self.lateness, self.now)
+        return build_run(parsed, data, self.annotations, self.knowledge, self.lateness, self.now, self.end)
 
 
 def _case(
@@ -168,6 +173,7 @@ def _case(
     annotations: Sequence[Mapping[str, Any]],
     lateness: str | None,
     now: str | None,
+    end: str,
 ) -> _Case:
     known = tuple(found for each in annotations for found in parse_annotations(each))
     tables = {"s": events} if isinstance(events, str) else events
@@ -184,6 +190,7 @@ def _case(
         Knowledge.parse(knowledge, format="trig", reasoning=reasoning),
         _duration(lateness),
         None if now is None else _instant(now),
+        end,
     )
 
 

@@ -63,6 +63,8 @@ def expression_sparql(expr: Expr, field: FieldText, query: str) -> str:
             return f"({f' {_SIGNS[each.op]} '.join(args)})"
         if each.op in _SUMS and each.type in (Type.INT64, Type.FLOAT64) and _numbers(each):
             return _finite(f"({args[0]} {each.op} {args[1]})", each)
+        if each.op == "hour" and len(args) > 1:
+            raise Unsupported(f"{query}: one SPARQL query cannot say a time zone; replay and hybrid can")
         if each.op in _FUNCTIONS:
             return f"{_FUNCTIONS[each.op]}({', '.join(args)})"
         match each.op:

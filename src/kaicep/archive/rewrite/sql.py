@@ -18,6 +18,7 @@ from kaicep.archive.rewrite.sql_expressions import SQL_TYPES, constant_sql, expr
 from kaicep.archive.rewrite.view import HAS_TIME
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.expressions import Expr, Field, walk
+from kaicep.plan.gaps import refuse_gaps
 from kaicep.plan.nodes import Interval, Pattern, Project, QueryPlan, Scan, Semantic, WindowAggregate
 from kaicep.plan.types import Type
 
@@ -77,6 +78,7 @@ class RewrittenSql:
 
 def rewrite_to_sql(plan: QueryPlan, catalog: Catalog, as_seen: bool = False) -> RewrittenSql:
     """An optimised chi-CEP query as one Spark SQL query; `Unsupported` with the reason where it cannot be."""
+    refuse_gaps(plan)
     source = plan.root.input if isinstance(plan.root, Project) else None
     if isinstance(source, Pattern):
         return _Writer(plan, source, catalog, as_seen).pattern(asked(plan))

@@ -111,6 +111,15 @@ def _absolute(args: Sequence[str], call: Call) -> str:
     return f"abs({args[0]})"
 
 
+def _of_utc(apply: Callable[[str], str]) -> _Op:
+    def part(args: Sequence[str], call: Call) -> str:
+        if len(args) > 1:
+            raise Unsupported(f"one SQL query cannot say {call.op} of a zone; replay and hybrid can")
+        return apply(args[0])
+
+    return part
+
+
 _OPS: Mapping[str, _Op] = {
     "=": _sign("="),
     "!=": _sign("<>"),
@@ -134,6 +143,6 @@ _OPS: Mapping[str, _Op] = {
     "abs": _absolute,
     "contains": lambda args, _: f"contains({args[0]}, {args[1]})",
     "startsWith": lambda args, _: f"startswith({args[0]}, {args[1]})",
-    "hour": lambda args, _: f"(pmod({args[0]}, {_DAY}L) DIV {_HOUR}L)",
-    "dayOfWeek": lambda args, _: f"(pmod({args[0]} + {3 * _DAY}L, {7 * _DAY}L) DIV {_DAY}L + 1L)",
+    "hour": _of_utc(lambda ts: f"(pmod({ts}, {_DAY}L) DIV {_HOUR}L)"),
+    "dayOfWeek": _of_utc(lambda ts: f"(pmod({ts} + {3 * _DAY}L, {7 * _DAY}L) DIV {_DAY}L + 1L)"),
 }

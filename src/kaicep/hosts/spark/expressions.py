@@ -97,6 +97,15 @@ def _absolute(args: Sequence[Column], type: Type | None) -> Column:
     return sf.abs(args[0])
 
 
+def _of_utc(apply: Callable[[Column], Column]) -> _Op:
+    def part(args: Sequence[Column], _: Type | None) -> Column:
+        if len(args) > 1:
+            raise NotNative("a time zone")
+        return apply(args[0])
+
+    return part
+
+
 _OPS: Mapping[str, _Op] = {
     "=": _plain(lambda left, right: left == right),
     "!=": _plain(lambda left, right: left != right),
@@ -120,8 +129,8 @@ _OPS: Mapping[str, _Op] = {
     "abs": _absolute,
     "contains": _plain(sf.contains),
     "startsWith": _plain(sf.startswith),
-    "hour": _plain(lambda ts: sf.floor(sf.pmod(ts, sf.lit(_DAY)) / sf.lit(_HOUR))),
-    "dayOfWeek": _plain(
+    "hour": _of_utc(lambda ts: sf.floor(sf.pmod(ts, sf.lit(_DAY)) / sf.lit(_HOUR))),
+    "dayOfWeek": _of_utc(
         lambda ts: sf.floor(sf.pmod(ts + sf.lit(3 * _DAY), sf.lit(7 * _DAY)) / sf.lit(_DAY)) + sf.lit(1)
     ),
 }

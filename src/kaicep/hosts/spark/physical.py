@@ -16,6 +16,7 @@ from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Absent, Element, Loop, Place, Together
 from kaicep.plan.durations import longest
 from kaicep.plan.expressions import Expr, Field
+from kaicep.plan.gaps import refuse_gaps
 from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, Scan, WindowAggregate
 from kaicep.plan.text import resolved_text
 from kaicep.plan.time import format_duration
@@ -111,6 +112,8 @@ def _together(queries: tuple[QueryPlan, ...]) -> Iterator[tuple[QueryPlan, ...]]
 def _part(
     queries: tuple[QueryPlan, ...], catalog: Catalog, knowledge: Knowledge, rules: Sequence[Rule]
 ) -> Part:
+    for each in queries:
+        refuse_gaps(each)
     optimised = tuple(optimize(each, catalog, knowledge, rules)[0] for each in queries)
     if all(each.language == "EP-SPARQL" for each in queries):
         return Part(queries, optimised, *_way_of_triples(optimised))

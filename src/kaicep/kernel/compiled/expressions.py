@@ -408,6 +408,8 @@ class Body:
             return Atom(made, Type.BOOL, _null_test(made, Type.BOOL))
         if call.type is None:
             raise NotCompiled("an expression without a type")
+        if call.op in ("hour", "dayOfWeek") and len(call.args) > 1:
+            raise NotCompiled("a time zone")
         if call.op == "if":
             test = self.truth(call.args[0], reader)
             return self.choice(test, *(self._operand(each, reader, call.type) for each in call.args[1:]))
