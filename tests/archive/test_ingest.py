@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from kaicep.archive.archive import Archive
+from kaicep.archive.stream import Appended, StreamTable
 from kaicep.cli.main import app
 
 ROOT = Path(__file__).parent.parent.parent
@@ -57,6 +59,27 @@ def test_it_goes_on_with_what_comes(tmp_path: Path) -> None:
         process.kill()
     assert process.returncode == 0
     assert b"meter: 3 new" in errors
+
+
+def test_an_interrupt_in_the_middle_of_a_commit_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the archive has is also what is reported."""
+    append = StreamTable.append
+
+    def interrupted(self: StreamTable, rows: Any, *rest: Any, **named: Any) -> Appended:
+        if not len(rows):
+            return append(self, rows, *rest, **named)
+        signal.raise_signal(signal.SIGINT)
+        added = append(self, rows, *rest, **named)
+        assert added.rows == 2
+        return added
+
+    monkeypatch.setattr(StreamTable, "append", interrupted)
+    (tmp_path / "m.jsonl").write_text('{"ts": 1, "x": 1}\n{"ts": 2, "x": 2}\n')
+    words = ("--stream", f"m={tmp_path / 'm.jsonl'}", "--archive", tmp_path / "A")
+    done = kaicep("ingest", *words, "--follow")
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, "m: 2 new")
 
 
 def reach(folder: Path, positions: dict[int, int]) -> None:

@@ -163,7 +163,7 @@ def _ingested(
     if follow:
         given = [(forms[name], origin) for name, origin in streams]
         return _followed(host, Archive(archive), given, lateness, speaking, materialise)
-    append = _appender(host, Archive(archive), lateness, speaking, materialise)
+    append = _appender(host, Archive(archive), lateness, speaking.batch, speaking.trouble, materialise)
     read: dict[Path, int] = {}
     with progress("ingesting", total or None) as advance:
 
@@ -199,10 +199,14 @@ def _followed(
 
             follow_all(own_session(), archive, streams, lateness, told, materialise, speaking.trouble)
         else:
-            append = _appender(host, archive, lateness, speaking, materialise, growing=True)
             while True:
                 for form, origin in streams:
-                    done[form.stream] = _added(done[form.stream], append(form, origin))
+                    # By batch, since an interrupt may come before the last of them.
+                    def batch(new: Ingested, before: Ingested = done[form.stream]) -> None:
+                        told(_added(before, new))
+
+                    append = _appender(host, archive, lateness, batch, speaking.trouble, materialise, True)
+                    append(form, origin)
                 time.sleep(_EVERY)
     except KeyboardInterrupt:
         pass
@@ -210,21 +214,21 @@ def _followed(
 
 
 def _added(before: Ingested, new: Ingested) -> Ingested:
-    return replace(
-        new, rows=before.rows + new.rows, late=before.late + new.late, dead=(*before.dead, *new.dead)
-    )
+    rows, late, dead = before.rows + new.rows, before.late + new.late, (*before.dead, *new.dead)
+    return replace(new, rows=rows, late=late, dead=dead)
 
 
 def _appender(
     host: str,
     archive: Archive,
     lateness: int | None,
-    speaking: _Speaking,
+    batch: Callable[[Ingested], None],
+    trouble: Callable[[str], None],
     materialise: Materialise | None,
     growing: bool = False,
 ) -> Callable[[Form, Origin], Ingested]:
     """What takes in what is there of a stream, in this process or by Spark, and tells how it goes."""
-    heard = speaking.batch, speaking.trouble, growing
+    heard = batch, trouble, growing
     if host == "spark":
         from kaicep.endtoend.spark_ingest import ingest as by_spark
         from kaicep.hosts.spark.session import own_session

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kaicep.archive.archive import Archive
 from kaicep.connectors.shape import DeadLetter, Form
+from kaicep.endtoend.interrupts import interrupted_later
 from kaicep.endtoend.taking import Origin, Piece, Plan, covered_by, gathered, planned, rows_of_piece
 
 if TYPE_CHECKING:
@@ -64,13 +65,14 @@ def ingest(
     for group in gathered(plan.pieces, BATCH):
         rows, dead = _read(plan, group)
         covered = covered_by(group, done.positions)
-        archive.dead_letters.append(form.stream, [each.to_dict() for each in dead], covered)
-        added = plan.table.append(rows, covered, plan.shape, lateness, plan.sources)
-        positions = plan.table.positions
-        done = replace(
-            done.plus(added.rows, added.late, dead), positions=positions, behind=plan.behind(positions)
-        )
-        tell(done)
+        with interrupted_later():  # what is committed is told too
+            archive.dead_letters.append(form.stream, [each.to_dict() for each in dead], covered)
+            added = plan.table.append(rows, covered, plan.shape, lateness, plan.sources)
+            positions = plan.table.positions
+            done = replace(
+                done.plus(added.rows, added.late, dead), positions=positions, behind=plan.behind(positions)
+            )
+            tell(done)
     return done
 
 
