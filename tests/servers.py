@@ -1,10 +1,9 @@
 """Real servers for tests, on loopback and ephemeral ports: a Kafka broker (KRaft) and mosquitto.
 
 The fixtures `kafka` and `mosquitto` start one server each for the whole run, also when several workers
-share it, and only when a test asks. A small watcher process stops the server when the run is over, even
-if the run is killed. Where a server cannot be had, the test is skipped with the reason, or fails if
-KAICEP_REQUIRE_SERVERS is set. `Broker` and `Mosquitto` can also be used alone, to be stopped and started
-in the middle of a test.
+share it, and only when a test asks. It ends with the run, even if the run is killed. Where a server cannot be
+had, the test is skipped with the reason, or fails if KAICEP_REQUIRE_SERVERS is set. `Broker` and `Mosquitto`
+can also be used alone, to be stopped and started in the middle of a test.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ import base64
 import fcntl
 import hashlib
 import os
+import random
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -28,6 +26,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
+from kaicep.processes import bound
 
 _Any = TypeVar("_Any", bound="Server")
 
@@ -98,7 +98,7 @@ def _shared(kind: type[Server], factory: pytest.TempPathFactory) -> str:
     address = folder / "address"
     with locked(folder / "lock"):
         if not address.exists():
-            server = kind(folder / "server", watched=os.getppid() if worker else os.getpid())
+            server = kind(folder / "server", owner=os.getppid() if worker else None)
             try:
                 server.start()
             except Missing as missing:
@@ -117,19 +117,23 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of loopback that nobody uses now, nor gets by chance before it is used.
+
+    Those that the system gives (`bind` to port 0, and every connection that somebody makes) lie above.
+    """
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", random.SystemRandom().randrange(16_384, 32_768)))
+            return int(probe.getsockname()[1])
 
 
 class Server:
     """A server process in a folder of its own; it keeps its port and its data from start to start."""
 
-    def __init__(self, folder: Path, watched: int | None = None) -> None:
+    def __init__(self, folder: Path, owner: int | None = None) -> None:
         self.folder = folder
         self.port = free_port()
-        self._watched = watched or os.getpid()
+        self._owner = owner
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -148,7 +152,7 @@ class Server:
         log = self.folder / "log.txt"
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(self._watched), *self.command()],
+                bound(self.command(), self._owner),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -201,8 +205,8 @@ class Mosquitto(Server):
 class Broker(Server):
     """A Kafka broker that is its own controller."""
 
-    def __init__(self, folder: Path, watched: int | None = None) -> None:
-        super().__init__(folder, watched)
+    def __init__(self, folder: Path, owner: int | None = None) -> None:
+        super().__init__(folder, owner)
         self._controller = free_port()
 
     def prepare(self) -> None:
@@ -294,27 +298,3 @@ def kafka_jars() -> Path:
 def hash_of(path: Path) -> str:
     """A short name for what a file says."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-
-
-def watch(watched: int, command: list[str]) -> int:
-    """Runs a server until it ends, is told to stop, or the process that it serves is gone."""
-    server = subprocess.Popen(command)
-    signal.signal(signal.SIGTERM, lambda *_: server.terminate())
-    while True:
-        try:
-            return server.wait(0.5)
-        except subprocess.TimeoutExpired:
-            if not _alive(watched):
-                server.terminate()
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-if __name__ == "__main__":
-    raise SystemExit(watch(int(sys.argv[1]), sys.argv[2:]))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -25,16 +25,11 @@ def test_a_missing_server_skips_with_the_reason_unless_it_is_required(
 
 
 @pytest.mark.servers
-def test_a_server_does_not_outlive_the_process_that_it_serves(
-    own_mosquitto: Mosquitto, tmp_path: Path
-) -> None:
-    served = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    server = Mosquitto(tmp_path / "other", watched=served.pid)
+def test_a_server_does_not_outlive_the_run(own_mosquitto: Mosquitto, tmp_path: Path) -> None:
+    run = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    server = Mosquitto(tmp_path / "other", owner=run.pid)
     server.start()
-    served.kill()
-    served.wait()
-    deadline = time.monotonic() + 30
-    while server._answers():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    server.stop()
+    run.kill()
+    run.wait()
+    assert server._process is not None
+    assert server._process.wait(60) == -signal.SIGKILL

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from kaicep.archive.archive import Archive
 from kaicep.archive.stream import Appended, StreamTable
 from kaicep.cli.main import app
+from kaicep.processes import bound
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -46,7 +47,9 @@ def test_it_goes_on_with_what_comes(tmp_path: Path) -> None:
     (folder / "b.jsonl").write_text('{"ts": 1, "x": 1}\n{"ts": 2')
     words = ["ingest", "--stream", f"meter={folder}", "--archive", str(tmp_path / "A"), "--follow"]
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    process = subprocess.Popen([sys.executable, "-m", "kaicep", *words], env=env, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        bound([sys.executable, "-m", "kaicep", *words]), env=env, stderr=subprocess.PIPE
+    )
     try:
         reach(tmp_path / "A", {0: 1})
         (folder / "a.jsonl").write_text('{"ts": 5, "x": 7}\n')

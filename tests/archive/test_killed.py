@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kaicep.archive.archive import Archive
+from kaicep.processes import bound
 
 ROOT = Path(__file__).parent.parent.parent
 ROWS = 700
@@ -32,7 +33,7 @@ ingest.ingest(Archive(Path(sys.argv[2])), Form("meter"), Path(sys.argv[1]), late
 
 def started(source: Path, archive: Path) -> subprocess.Popen[bytes]:
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    return subprocess.Popen([sys.executable, "-c", INGEST, str(source), str(archive)], env=env)
+    return subprocess.Popen(bound([sys.executable, "-c", INGEST, str(source), str(archive)]), env=env)
 
 
 def commits(archive: Path) -> int:

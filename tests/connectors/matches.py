@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 from kaicep.plan.events import Match
+from kaicep.processes import bound
 
 WRITER = """
     # Like a host: goes on from the mark, finds some matches, commits them with the position after them.
@@ -44,7 +45,7 @@ def write_and_kill(kind: str, path: Path, turns: int, commits: int, seed: int = 
     committed = 0
     for _ in range(turns):
         process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(WRITER), kind, str(path)],
+            bound([sys.executable, "-c", textwrap.dedent(WRITER), kind, str(path)]),
             stdout=subprocess.PIPE,
             text=True,
         )

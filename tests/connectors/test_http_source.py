@@ -22,6 +22,7 @@ from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form
 from kaicep.connectors.sources.http import HttpSource
 from kaicep.errors import Mistake
+from kaicep.processes import bound
 
 
 @contextmanager
@@ -206,7 +207,9 @@ def test_what_was_answered_200_survives_kill_9(tmp_path: Path) -> None:
     accepted: list[int] = []
     for _ in range(3):
         process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)], stdout=subprocess.PIPE, text=True
+            bound([sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]),
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert process.stdout is not None
         address = process.stdout.readline().strip()

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from kaicep.connectors.log import Log
 from kaicep.errors import Failure, Mistake
+from kaicep.processes import bound
 
 
 def everything(log: Log) -> list[bytes]:
@@ -205,7 +206,9 @@ def test_what_was_appended_survives_kill_9(tmp_path: Path) -> None:
     promised = 0
     for turn in range(5):
         process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)], stdout=subprocess.PIPE, text=True
+            bound([sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]),
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert process.stdout is not None
         for _ in range(3 + 7 * turn):

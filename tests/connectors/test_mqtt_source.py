@@ -22,6 +22,7 @@ from kaicep.connectors.log import Log
 from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form
 from kaicep.connectors.sources.mqtt import MqttSource
+from kaicep.processes import bound
 
 need("paho.mqtt")
 pytestmark = pytest.mark.servers
@@ -221,7 +222,7 @@ def test_what_was_acknowledged_survives_kill_9(mosquitto: str, name: str, tmp_pa
     for _ in range(3):
         publish(mosquitto, f"{name}/a", *[{"ts": 1, "x": count + each} for each in range(60)])
         count += 60
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(bound(arguments), stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         assert process.stdout.readline()
         process.kill()

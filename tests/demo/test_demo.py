@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from kaicep.cli.main import app
 from kaicep.demo.folder import QUERIES
 from kaicep.demo.views import Terminal
+from kaicep.processes import bound
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -118,7 +119,7 @@ def test_without_a_folder_the_first_command_makes_one() -> None:
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_ctrl_c_ends_it_with_what_there_is(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "kaicep", "demo", "--scale", "small", "--seconds", "100"],
+        bound([sys.executable, "-m", "kaicep", "demo", "--scale", "small", "--seconds", "100"]),
         env=environment(str(tmp_path)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kaicep.processes import bound
+
 SECONDS = 60.0
 
 
@@ -29,7 +31,7 @@ def spawn(folder: Path, *args: str) -> subprocess.Popen[bytes]:
     """`kaicep` as a process of its own, in a folder; what it says goes to log.txt."""
     with (folder / "log.txt").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "kaicep", *args],
+            bound([sys.executable, "-m", "kaicep", *args]),
             cwd=folder,
             env=environment(),
             stdout=log,

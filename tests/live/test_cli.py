@@ -12,11 +12,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kaicep.cli.main import app
+from kaicep.processes import bound
 
 pytestmark = pytest.mark.skipif(
     not all(importlib.util.find_spec(each) for each in ("numba", "scipy", "cryptography")),
     reason="needs kaicep[live]",
 )
+
 FUSION = Path(__file__).parents[2] / "examples" / "fusion" / "graph.toml"
 
 TICK = """
@@ -95,7 +97,7 @@ def test_top_shows_a_service_that_runs(tmp_path):
         "--listen",
         "127.0.0.1:0",
     ]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(bound(command), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         assert any(line.startswith("listening on 127.0.0.1:") for line in running.stderr)
         result = kaicep("top", "--once")

@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 from tests.spark import script
 
+from kaicep.processes import bound
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +58,7 @@ def process(folder: Path, name: str, *words: str, ready: str) -> Iterator[str]:
     plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with log.open("w") as output:
         running = subprocess.Popen(
-            [str(home / "bin" / "spark-class"), *words],
+            bound([str(home / "bin" / "spark-class"), *words]),
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=folder,

@@ -35,6 +35,7 @@ from kaicep.endtoend.spark_history import spark_history
 from kaicep.errors import Mistake, Source
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.plan.types import Type
+from kaicep.processes import bound
 
 pytestmark = pytest.mark.spark
 
@@ -359,7 +360,7 @@ def test_a_process_that_is_interrupted(folder: Path, tmp_path: Path) -> None:
     words += ["--stream", "meter=meter", "--annotation", "meter.json"]
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "kaicep", *words], env=env, cwd=tmp_path, stderr=subprocess.PIPE
+        bound([sys.executable, "-m", "kaicep", *words]), env=env, cwd=tmp_path, stderr=subprocess.PIPE
     )
     archive = Archive(tmp_path / "S")
     try:

@@ -20,6 +20,7 @@ import kaicep as kai
 from kaicep.archive.archive import Archive
 from kaicep.connectors.shape import Form
 from kaicep.endtoend import ingest as inprocess
+from kaicep.processes import bound
 
 pytestmark = pytest.mark.spark
 
@@ -42,7 +43,7 @@ def run(what: str, folder: Path, draw: random.Random | None = None) -> bool:
     path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
     target = steps(what, folder) + draw.randint(0, 3) if draw else None
     process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("killed_driver.py")), what, str(folder)],
+        bound([sys.executable, str(Path(__file__).with_name("killed_driver.py")), what, str(folder)]),
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

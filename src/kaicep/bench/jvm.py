@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.processes import bound
 
 __all__ = ["ESPER", "FLINK", "PEERS", "SIDDHI", "Peer", "Taken", "build", "missing", "run"]
 
@@ -80,7 +81,7 @@ def build() -> None:
     if all(each.exists() and each.stat().st_mtime > newest for each in jars):
         return
     done = subprocess.run(
-        ["mvn", "-B", "-q", "clean", "package"],
+        bound(["mvn", "-B", "-q", "clean", "package"]),
         cwd=FOLDER,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -96,19 +97,9 @@ def run(
 ) -> list[Taken]:
     """Runs an engine over the first events of a file of columns: `pattern`, `queries` or `latency`."""
     warm = ("-Dwarm=0",) if quick else ()
+    options = [*_OPTIONS, *peer.options, *warm]
     done = subprocess.run(
-        [
-            "java",
-            *_OPTIONS,
-            *peer.options,
-            *warm,
-            "-jar",
-            str(_jar(peer)),
-            mode,
-            str(data),
-            str(events),
-            *what,
-        ],
+        bound(["java", *options, "-jar", str(_jar(peer)), mode, str(data), str(events), *what]),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -22,6 +22,7 @@ from kaicep.live.graph import Graph
 from kaicep.live.metrics import figures
 from kaicep.live.nodes import Node, Supplier
 from kaicep.live.service import Service, Settings
+from kaicep.processes import bound
 
 __all__ = ["KEY", "Run", "generate", "run_once"]
 
@@ -64,7 +65,7 @@ def run_once(nodes: Sequence[Node], warm_up: float, seconds: float, discard: boo
         command = "from kaicep.bench.live_load import generate; generate()"
         wanted = json.dumps({"address": gateway.address, "suppliers": suppliers})
         generator = subprocess.Popen(
-            [sys.executable, "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            bound([sys.executable, "-c", command]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert generator.stdin is not None
         assert generator.stdout is not None

@@ -38,6 +38,7 @@ from kaicep.plan.chi import Bound, ChiQuery, Within
 from kaicep.plan.events import Match
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
+from kaicep.processes import bound
 
 if TYPE_CHECKING:
     import pyarrow
@@ -187,7 +188,7 @@ def _from_start(
     told: dict[str, float] = {}
     for _ in range(TIMES):
         text_of_it = json.dumps({**task, "started": time.time()})
-        done = subprocess.run(command, input=text_of_it, capture_output=True, text=True, check=False)
+        done = subprocess.run(bound(command), input=text_of_it, capture_output=True, text=True, check=False)
         if done.returncode:
             raise Failure(f"{query}: a process could not come back: {done.stderr[-300:]}")
         found = json.loads(done.stdout)

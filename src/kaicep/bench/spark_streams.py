@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -199,6 +200,7 @@ def _coming(write: Callable[[Any], None], load: _Load) -> Iterator[float]:
 
 def _make(told: Connection, write: Callable[[Any], None], load: _Load) -> None:
     """Writes what has happened, slice by slice, from the time on that it is told."""
+    threading.Thread(target=_end_with_the_driver, daemon=True).start()
     each = int(load.rate * _SLICE)
     reports(0, each, load.rate, load.sensors)  # what has to be loaded for it, is
     told.send(None)
@@ -207,6 +209,13 @@ def _make(told: Connection, write: Callable[[Any], None], load: _Load) -> None:
         some = reports(number * each, (number + 1) * each, load.rate, load.sensors, int(began * 1e6))
         time.sleep(max(began + (number + 1) * _SLICE - time.time(), 0))
         write(some)
+
+
+def _end_with_the_driver() -> None:
+    driver = multiprocessing.parent_process()
+    assert driver is not None
+    driver.join()
+    os._exit(1)
 
 
 def _to_file(folder: Path, table: Any) -> None:

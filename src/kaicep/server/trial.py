@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake, Unsupported
+from kaicep.processes import bound
 from kaicep.server.patterns import patterns_of, why_slow
 
 __all__ = ["PATIENCE", "try_out"]
@@ -33,7 +34,7 @@ def try_out(deployment: Path, name: str, suffix: str, text: str) -> None:
     command = [sys.executable, "-m", "kaicep.server.trial", str(deployment), f"{name}{suffix}"]
     environment = {**os.environ, "PYTHONPATH": paths}
     with subprocess.Popen(
-        command,
+        bound(command),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -14,6 +14,7 @@ from kaicep.bench.table import Cell, Report, Table
 from kaicep.errors import Failure
 from kaicep.plan.events import Match
 from kaicep.plan.time import parse_time
+from kaicep.processes import bound
 
 __all__ = ["EXAMPLES", "delivery", "tsunami"]
 
@@ -83,7 +84,7 @@ def _script(path: str, *arguments: str) -> str:
     if not (FOLDER / path).exists():
         raise Failure(f"this figure is drawn from a checkout of kaicep, with examples/{path}")
     command = [sys.executable, str(FOLDER / path), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+    done = subprocess.run(bound(command), capture_output=True, text=True, timeout=_PATIENCE)
     if done.returncode:
         raise Failure(f"examples/{path} failed: {done.stderr.strip()[-400:]}")
     return done.stdout
