@@ -16,8 +16,7 @@ demo: setup  ## a campus comes alive: its morning archived, thirteen queries bac
 	@.venv/bin/kaicep demo
 
 test: setup  ## all tests but the longest, and the examples in the docstrings
-	@$(PYTHON) -m pytest -n $(JOBS) -m "not night and not spark"
-	@$(PYTHON) -m pytest -m "spark and not night"  # one process, so that there is one Spark session
+	@$(PYTHON) scripts/run_tests.py $(JOBS)
 
 night: setup  ## the longest tests
 	@$(PYTHON) -m pytest -m night

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.servers"]
+pytest_plugins = ["tests.order", "tests.servers", "tests.tally"]
 
 settings.register_profile("kaicep", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("kaicep")

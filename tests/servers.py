@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +32,7 @@ from kaicep.processes import bound
 _Any = TypeVar("_Any", bound="Server")
 
 POM = Path(__file__).parent.parent / "scripts" / "kafka-pom.xml"
-START_SECONDS = 60
+START_SECONDS = 180
 
 
 class Missing(Exception):
@@ -251,6 +251,34 @@ class Broker(Server):
             "kafka.Kafka",
             str(self.folder / "server.properties"),
         ]
+
+
+def make_topics(servers: str, topics: Mapping[str, int]) -> None:
+    """Makes topics with so many partitions; they are there for everybody when this returns."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    made = admin.create_topics([NewTopic(name, partitions, 1) for name, partitions in topics.items()])
+    for each in made.values():
+        each.result(START_SECONDS)
+    for name, partitions in topics.items():
+        wait_for_partitions(servers, name, partitions)
+
+
+def wait_for_partitions(servers: str, topic: str, partitions: int) -> None:
+    """The controller answers when it has made them; the broker hears of it a little later."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        found = admin.list_topics(topic, START_SECONDS).topics[topic]
+        if len(found.partitions) >= partitions and all(
+            each.leader >= 0 for each in found.partitions.values()
+        ):
+            return
+        assert time.monotonic() < deadline, f"topic {topic} is not there yet: {found.error}"
+        time.sleep(0.02)
 
 
 def _kafka_uuid() -> str:

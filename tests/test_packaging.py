@@ -99,14 +99,14 @@ def test_it_works_where_the_repository_is_not(wheel: Path, tmp_path: Path) -> No
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
     install = ["install", "-q", "--no-deps", "--no-index", "--target", str(tmp_path / "site"), str(wheel)]
-    subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=300)
     here = [str(tmp_path / "site"), *(each for each in sys.path if each.endswith("site-packages"))]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
 
     def kaicep_says(*arguments: str, cwd: Path = tmp_path) -> str:
         done = subprocess.run(
             [str(python), "-m", "kaicep", *arguments],
-            cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False,
+            cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -131,7 +131,7 @@ def test_what_an_archive_needs_is_named(command: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kaicep", *command.split()],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(hidden), *filter(None, sys.path)])},
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert "error: an archive needs the package" in done.stderr

@@ -32,4 +32,4 @@ def test_a_server_does_not_outlive_the_run(own_mosquitto: Mosquitto, tmp_path: P
     run.kill()
     run.wait()
     assert server._process is not None
-    assert server._process.wait(60) == -signal.SIGKILL
+    assert server._process.wait(300) == -signal.SIGKILL

@@ -63,7 +63,7 @@ def kaicep(*args: str, **settings: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join(each for each in sys.path if each)
     environment = {**os.environ, "PYTHONPATH": paths, **settings}
     command = [sys.executable, "-m", "kaicep", *args]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     folder = tmp_path_factory.mktemp("init") / "my store"
     done = subprocess.run(
         [sys.executable, "-m", "kaicep", "init", str(folder)],
-        env=with_path(), capture_output=True, text=True, timeout=60, check=True,
+        env=with_path(), capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert done.stderr == ""
     return folder, [line[2:] for line in done.stdout.splitlines() if line.startswith("  ")]
@@ -72,7 +72,7 @@ def follow(folder: Path, command: str) -> str:
     assert program == "kaicep"
     done = subprocess.run(
         [sys.executable, "-m", "kaicep", *words],
-        cwd=folder, env=with_path(), capture_output=True, text=True, timeout=120, check=False,
+        cwd=folder, env=with_path(), capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -102,7 +102,7 @@ def test_the_second_command_runs_the_deployment(made: tuple[Path, list[str]], tm
 def test_its_own_tests_pass(made: tuple[Path, list[str]]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        cwd=made[0], env=with_path(), capture_output=True, text=True, timeout=120, check=False,
+        cwd=made[0], env=with_path(), capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert "2 passed" in done.stdout, done.stdout
 
@@ -165,7 +165,7 @@ def test_the_same_seed_gives_the_same_bytes(made: tuple[Path, list[str]], tmp_pa
             "--folder",
             str(tmp_path),
         ]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=300)
         return (tmp_path / "temperature.jsonl").read_bytes()
 
     assert again(1) == (made[0] / "data" / "temperature.jsonl").read_bytes()

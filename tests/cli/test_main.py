@@ -127,7 +127,7 @@ def test_control_c(folder: object) -> None:
         "app = typer.Typer()\n"
         "def command() -> None:\n"
         "    print('started', flush=True)\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(3600)\n"
         "app.command()(guarded(command))\n"
         "app()"
     )
@@ -137,5 +137,5 @@ def test_control_c(folder: object) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=120)
     assert (process.returncode, said) == (130, "interrupted\n")

@@ -287,7 +287,7 @@ def test_a_reader_that_stops_reading_ends_it_quietly(folder: Path) -> None:
     process.stdout.readline()
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=300) == 0
     process.stderr.close()
     assert len((folder / "dead").read_text().splitlines()) == 1
 
@@ -308,7 +308,7 @@ def on_a_terminal(command: list[str], settings: dict[str, str]) -> tuple[int, st
             break
         seen += chunk
     os.close(master)
-    return process.wait(timeout=60), seen.decode()
+    return process.wait(timeout=300), seen.decode()
 
 
 def test_parquet_is_not_for_a_terminal(folder: Path) -> None:
@@ -323,13 +323,14 @@ def test_parquet_is_not_for_a_terminal(folder: Path) -> None:
 def test_a_bar_appears_on_a_terminal_when_it_takes_long(folder: Path) -> None:
     pytest.importorskip("rich")
     code = (
-        "import time\n"
+        "import threading\n"
         "from kaicep.cli import progress\n"
         "progress.PATIENCE = 0.05\n"
         "with progress.progress('reading', 10) as advance:\n"
         "    advance(3)\n"
-        "    time.sleep(0.6)\n"
+        "    [each.join() for each in threading.enumerate() if isinstance(each, threading.Timer)]\n"
         "    advance(9)\n"
+        "progress.PATIENCE = 3600\n"
         "with progress.progress('matching'):\n"
         "    pass\n"
     )

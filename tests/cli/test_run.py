@@ -199,7 +199,7 @@ def test_it_runs_is_shown_and_followed_and_stops_when_asked_to(folder: Path) -> 
             file.write(event(2, 9))
         wait_for(lambda: len(matches(folder / "out.jsonl")) == 2, folder, process)
         assert stopped(process) == 0
-        assert following.wait(60) == 0
+        assert following.wait(300) == 0
     log = (folder / "log.txt").read_text().splitlines()
     followed = [json.loads(each)["select"]["x"] for each in log if each.startswith('{"query"')]
     assert followed == [7, 9]
@@ -241,7 +241,7 @@ def test_a_query_that_is_followed_by_its_file_is_registered_answered_and_edited(
         _append(folder, event(3, 5), event(4, 10))
         wait_for(lambda: 10 in _followed(log), folder, second)
         assert stopped(process) == 0
-        assert second.wait(60) == 0
+        assert second.wait(300) == 0
     assert "all: changed, and goes on" in log.read_text()
     told = [each["select"]["x"] for each in matches(folder / "out.jsonl") if each["query"] == "all"]
     assert told == [1, 7, 9, 10]

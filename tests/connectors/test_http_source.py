@@ -39,7 +39,7 @@ def post(
     """The status, the answer and the headers."""
     parts = urlsplit(address)
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=120)
     try:
         connection.request(method, parts.path, data, dict(headers or {}))
         answer = connection.getresponse()
@@ -157,7 +157,7 @@ def test_other_methods_and_places_are_refused(tmp_path: Path) -> None:
 def test_a_body_without_a_length_is_refused(tmp_path: Path) -> None:
     with listening(tmp_path) as source:
         parts = urlsplit(source.address)
-        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=30) as raw:
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=120) as raw:
             raw.sendall(b"POST /events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
             assert raw.recv(12) == b"HTTP/1.1 411"
 
@@ -165,7 +165,7 @@ def test_a_body_without_a_length_is_refused(tmp_path: Path) -> None:
 def test_half_a_request_leaves_nothing(tmp_path: Path) -> None:
     with listening(tmp_path) as source:
         parts = urlsplit(source.address)
-        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=30) as raw:
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=120) as raw:
             raw.sendall(b'POST /events HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n{"ts": 1}')
         assert post(source.address, {"ts": 2})[1]["first"] == 0
 

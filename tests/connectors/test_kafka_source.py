@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.servers import Broker, need
+from tests.servers import Broker, make_topics, need, wait_for_partitions
 
 from kaicep.connectors.contract import Batch, Lost, Position
 from kaicep.connectors.registry import make_source
@@ -21,19 +21,19 @@ from kaicep.plan.types import Type
 need("confluent_kafka")
 pytestmark = pytest.mark.servers
 
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 class Topic:
     """A topic of its own for a test."""
 
     def __init__(self, servers: str, partitions: int = 1) -> None:
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import AdminClient
 
         self.servers = servers
         self.name = f"t-{uuid.uuid4().hex[:8]}"
         self.admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-        self.wait(self.admin.create_topics([NewTopic(self.name, partitions, 1)]))
+        make_topics(servers, {self.name: partitions})
 
     def wait(self, futures: dict[str, object]) -> None:
         for each in futures.values():
@@ -46,6 +46,16 @@ class Topic:
         for each in values:
             producer.produce(self.name, each if isinstance(each, bytes) else json.dumps(each), partition=part)
         assert producer.flush(SECONDS) == 0
+
+    def wait_for_end(self, end: int, part: int = 0) -> None:
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        deadline = time.monotonic() + SECONDS
+        place = TopicPartition(self.name, part)
+        while self.admin.list_offsets({place: OffsetSpec.latest()})[place].result(SECONDS).offset != end:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
     def expire(self, before: int, part: int = 0) -> None:
         from confluent_kafka import TopicPartition
@@ -176,6 +186,7 @@ def test_marks_of_transactions_are_no_records(kafka: str) -> None:
         producer.produce(topic.name, json.dumps({"ts": seconds}))
         producer.flush(SECONDS)
         (producer.commit_transaction if commit else producer.abort_transaction)(SECONDS)
+    topic.wait_for_end(6)  # the last mark is written when the commit has been answered
     with topic.source(follow=False) as source:
         batches = until(source, ended)
     assert ids(*batches) == [(0, 0), (0, 4)]
@@ -191,6 +202,7 @@ def test_a_new_partition_is_read_from_its_beginning(kafka: str, monkeypatch: pyt
     with topic.source() as source:
         until(source, has(1))
         topic.wait(topic.admin.create_partitions([NewPartitions(topic.name, 2)]))
+        wait_for_partitions(kafka, topic.name, 2)
         topic.send(*rows(1), part=1)
         assert ids(*until(source, has(1))) == [(1, 0)]
         assert source.position == {0: 1, 1: 1}

@@ -27,7 +27,7 @@ from kaicep.processes import bound
 need("paho.mqtt")
 pytestmark = pytest.mark.servers
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 @pytest.fixture
@@ -166,7 +166,10 @@ def test_a_broker_that_is_down_is_waited_for(own_mosquitto: Mosquitto, name: str
         wait(lambda: source.trouble is not None, lambda: "it should notice")
         own_mosquitto.start()
         publish(own_mosquitto.address, f"{name}/a", {"ts": 2, "x": 2})
-        assert xs(take(source, 1)) == [2]
+        given = xs(take(source, 1))
+        if given == [1]:  # the broker was gone before it was acknowledged
+            given = xs(take(source, 1))
+        assert given == [2]
 
 
 def test_a_message_is_acknowledged_on_its_own_connection_or_not_at_all(

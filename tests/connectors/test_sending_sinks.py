@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from tests.connectors.matches import matches
 from tests.connectors.mqtt_by_hand import PUBLISH, BrokerByHand, Connection, Packet
-from tests.servers import Broker, Mosquitto, free_port, need
+from tests.servers import Broker, Mosquitto, free_port, make_topics, need
 
 from kaicep.connectors.contract import Sink
 from kaicep.connectors.registry import make_sink
@@ -24,7 +24,7 @@ from kaicep.plan.events import Match
 need("confluent_kafka")
 need("paho.mqtt")
 
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 @contextmanager
@@ -69,12 +69,8 @@ def check_that_a_consumer_can_deduplicate(received: list[str]) -> None:
 
 
 def make_topic(servers: str, name: str | None = None) -> str:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
     name = name or f"t-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    for each in admin.create_topics([NewTopic(name, 1, 1)]).values():
-        each.result(SECONDS)
+    make_topics(servers, {name: 1})
     return name
 
 
@@ -301,7 +297,7 @@ def test_two_mqtt_sinks_of_one_name_do_not_cut_each_other_off(mosquitto: str) ->
 @pytest.mark.servers
 def test_an_mqtt_broker_that_is_down_is_waited_for(own_mosquitto: Mosquitto) -> None:
     address = own_mosquitto.address
-    with opened(kind="mqtt", server=address, topic="t", patience="30s") as sink:
+    with opened(kind="mqtt", server=address, topic="t") as sink:
         sink.write(matches(0, 1))
         committing = in_background(lambda: sink.commit({}))
         assert sink.trouble == f"{address} has not answered yet"
@@ -405,7 +401,7 @@ def test_a_webhook_that_refuses_is_a_failure_and_the_matches_are_kept(receiver: 
 
 def test_a_webhook_that_is_down_is_waited_for() -> None:
     port = free_port()
-    with opened(kind="webhook", url=f"http://127.0.0.1:{port}/", patience="30s") as sink:
+    with opened(kind="webhook", url=f"http://127.0.0.1:{port}/") as sink:
         sink.write(matches(0))
         committing = in_background(lambda: sink.commit({}))
         wait(lambda: "no connection" in str(sink.trouble), lambda: sink.trouble)

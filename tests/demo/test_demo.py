@@ -37,7 +37,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     nowhere = tmp_path_factory.mktemp("path")
     done = subprocess.run(
         [sys.executable, "-m", "kaicep", "demo", "--scale", "small", "--seconds", "3", "--keep", str(folder)],
-        env=environment(str(nowhere)), capture_output=True, text=True, timeout=120, check=True,
+        env=environment(str(nowhere)), capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert done.stderr == ""
     return folder, done.stdout.splitlines()
@@ -95,7 +95,7 @@ def test_the_commands_at_the_end_work(kept: tuple[Path, list[str]]) -> None:
                 process.send_signal(signal.SIGINT)  # it has shown what it does: no need for all its seconds
                 break
         process.stdout.read()
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
     assert not waited_for
     assert (folder / "run" / "matches.jsonl").stat().st_size > 0
 
@@ -103,7 +103,7 @@ def test_the_commands_at_the_end_work(kept: tuple[Path, list[str]]) -> None:
 def done(command: list[str]) -> str:
     settings = environment(os.environ["PATH"])
     return subprocess.run(
-        command, env=settings, capture_output=True, text=True, timeout=60, check=True
+        command, env=settings, capture_output=True, text=True, timeout=300, check=True
     ).stdout
 
 
@@ -129,7 +129,7 @@ def test_ctrl_c_ends_it_with_what_there_is(tmp_path: Path) -> None:
                 process.send_signal(signal.SIGINT)
                 break
         rest, errors = process.stdout.read(), process.stderr.read()
-        assert (process.wait(60), errors) == (0, "")
+        assert (process.wait(300), errors) == (0, "")
     assert "Stopped. So far:" in rest
     assert "Summary" in rest
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from kaicep.processes import bound
 
-SECONDS = 60.0
+SECONDS = 300.0
 
 
 def environment() -> dict[str, str]:

@@ -585,7 +585,7 @@ def test_what_was_posted_and_acknowledged_is_not_lost(folder: Path) -> None:
             if number:  # the second is acknowledged, and nobody has looked at it
                 settle(made)
             request = urllib.request.Request(address, each.encode(), {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:
                 assert answer.status == 200
     with deployed(folder) as made:
         settle(made)

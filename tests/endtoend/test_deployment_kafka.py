@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.endtoend.processes import kaicep, matches, spawn, wait_for, write
-from tests.servers import Broker, need
+from tests.servers import Broker, make_topics, need
 
 from kaicep.archive.archive import Archive
 from kaicep.endtoend.config import load_config
@@ -35,14 +35,12 @@ class Topics:
 
     def __init__(self, servers: str) -> None:
         from confluent_kafka import Producer
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import AdminClient
 
         self.servers = servers
         self.events, self.matches = (f"{each}-{uuid.uuid4().hex[:8]}" for each in ("events", "matches"))
         self.admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-        made = self.admin.create_topics([NewTopic(self.events, 2, 1), NewTopic(self.matches, 1, 1)])
-        for each in made.values():
-            each.result(30)
+        make_topics(servers, {self.events: 2, self.matches: 1})
         self.producer = Producer({"bootstrap.servers": servers, "log_level": 0})
         self.sent: dict[int, list[str]] = {0: [], 1: []}
 

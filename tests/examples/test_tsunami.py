@@ -150,7 +150,7 @@ def test_the_histogram_counts_every_difference() -> None:
     given = [json.dumps({"query": name, "select": {"difference": each}}) for name, each in rows]
     done = subprocess.run(
         [sys.executable, str(TSUNAMI / "histogram.py")],
-        input="\n".join(given), capture_output=True, text=True, check=True, timeout=60,
+        input="\n".join(given), capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     shown = [line.split() for line in done.stdout.splitlines()]
     counts = {int(row[0]): int(row[4]) for row in shown if row[4] != "0"}

@@ -16,7 +16,7 @@ from kaicep.live.nodes import Consumer, Node, Operator
 from kaicep.live.processor import Seat
 from kaicep.live.service import Service, Settings
 
-LONG = 20.0
+LONG = 120.0
 """Seconds after which a test gives up on what should happen at once."""
 
 MODES = [

@@ -83,7 +83,7 @@ class Asking:
         self.headers: dict[str, str] = {}
 
     def __call__(self, method: str, path: str, body: bytes | str = b"", **headers: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         sent = {**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
         connection.request(method, path, body, sent)
         answer = connection.getresponse()
@@ -149,10 +149,10 @@ def test_a_query_comes_goes_back_in_time_and_is_followed(ask: Asking, folder: Pa
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
-    assert seen.get(timeout=20) == 7
+    assert seen.get(timeout=120) == 7
     with (folder / "s.jsonl").open("a") as file:
         file.write(event(2, 4))
-    assert seen.get(timeout=20) == 4
+    assert seen.get(timeout=120) == 4
     assert ask("DELETE", "/queries/all") == (200, {"removed": "all"})
     assert ask("GET", "/queries/all")[0] == 404
 
@@ -312,7 +312,7 @@ def test_there_is_room_for_so_many_queries(ask: Asking, monkeypatch: pytest.Monk
 def test_there_is_room_for_so_many_followers(ask: Asking) -> None:
     following = []
     for _ in range(served._FOLLOWERS):
-        connection = http.client.HTTPConnection("127.0.0.1", ask.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", ask.port, timeout=120)
         connection.request("GET", "/queries/own/matches")
         assert connection.getresponse().status == 200
         following.append(connection)

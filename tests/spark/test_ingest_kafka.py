@@ -197,7 +197,7 @@ class TestAJobThatGoesOn:
         rows(topic, 30, seed=3)
         query = started(kafka_stream(spark, of(topic)), tmp_path, topic, processingTime="0 seconds")
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300
             while Archive(tmp_path / "S").stream("meter").positions != {0: 80, 1: 30}:
                 assert query.isActive, query.exception()
                 assert time.monotonic() < deadline

@@ -89,13 +89,13 @@ class MqttSource(PushSource):
         with self._news:
             self._stopping = True
             self._news.notify_all()
+        if self._writer is not None:  # first, so that what it has written is acknowledged too
+            self._writer.join()
+            self._writer = None
         if self._client is not None:
             self._client.disconnect()
             self._client.loop_stop()
             self._client = None
-        if self._writer is not None:
-            self._writer.join()
-            self._writer = None
         self._waiting.clear()
 
     # --- in the client's thread -----------------------------------------------------------------------
