@@ -97,6 +97,34 @@ def test_a_full_disk_is_said_and_the_commit_can_be_tried_again(
     assert ids(path) == ["00000"]
 
 
+def test_what_the_disk_did_not_take_is_written_again_from_the_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system forgets what it could not write: a second try would succeed without having written it."""
+
+    def failing(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    path = tmp_path / "out.jsonl"
+    sink = FileSink("out", FileOptions(path))
+    with sink:
+        sink.open()
+        sink.write(matches(0))
+        sink.commit({"n": 1})
+        sink.write(matches(1))
+        with monkeypatch.context() as patch:
+            patch.setattr("kaicep.connectors.sinks.files.os.fsync", failing)
+            with pytest.raises(Failure, match="the disk did not take"):
+                sink.commit({"n": 2})
+        with pytest.raises(Failure, match="the disk did not take"):
+            sink.commit({"n": 2})
+    with sink:
+        assert sink.open() == {"n": 1}
+        sink.write(matches(1))
+        sink.commit({"n": 2})
+    assert ids(path) == ["00000", "00001"]
+
+
 STEPS = """
     # Dies before the nth thing that it does to the disk, for every n there is; tells what is left.
     import json, os, signal, sys

@@ -56,6 +56,7 @@ class FileSink(Sink):
         self._file: int | None = None
         self._buffer = bytearray()
         self._end = 0
+        self._broken: str | None = None
 
     def open(self) -> Mark | None:
         """Cuts off what was not committed; gives the mark of what was."""
@@ -105,6 +106,7 @@ class FileSink(Sink):
         sync_folder(self._path.parent)
         self._end = end
         self._buffer.clear()
+        self._broken = None
         return mark
 
     def write(self, matches: Sequence[Match]) -> None:
@@ -117,9 +119,11 @@ class FileSink(Sink):
     def commit(self, mark: Mark) -> None:
         """Makes final what was written, and the mark with it."""
         assert self._file is not None, "open comes first"
+        if self._broken is not None:
+            raise Failure(self._broken)
         self._flush()
+        self._sync(self._file)
         try:
-            os.fsync(self._file)
             replace_file(self._commit, json.dumps({"bytes": self._end, "mark": dict(mark)}).encode())
         except OSError as error:
             raise self._failure(error) from None
@@ -138,6 +142,17 @@ class FileSink(Sink):
             raise self._failure(error) from None
         self._end += len(self._buffer)
         self._buffer.clear()
+
+    def _sync(self, file: int) -> None:
+        try:
+            os.fsync(file)
+        except OSError as error:
+            # What is on the disk now nobody knows: a second try could succeed and prove nothing.
+            self._broken = (
+                f"{self._where}: the disk did not take what was written to {self._path}: {error.strerror}; "
+                "opened again, it goes on from the last commit"
+            )
+            raise Failure(self._broken) from None
 
     def _failure(self, error: OSError) -> Failure:
         return Failure(f"{self._where}: cannot write {self._path}: {error.strerror}")

@@ -78,6 +78,7 @@ class WebhookSink(Sink):
 
     def open(self) -> None:
         """Makes ready; the first connection is made when there is something to send."""
+        self._waiting.clear()
 
     def write(self, matches: Sequence[Match]) -> None:
         """Takes matches; they are sent with the next commit."""
