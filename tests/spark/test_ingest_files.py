@@ -364,7 +364,7 @@ def test_a_process_that_is_interrupted(folder: Path, tmp_path: Path) -> None:
     )
     archive = Archive(tmp_path / "S")
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while "meter" not in archive.streams() or archive.stream("meter").positions != {0: 40}:
             assert process.poll() is None
             assert time.monotonic() < deadline

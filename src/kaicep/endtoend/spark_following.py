@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["follow", "follow_all", "follow_files"]
 
 _KEPT = 3
+# What Spark says where Python did not start in ten seconds, a bound that cannot be set; and how often it may.
+_LATE, _STARTS = "Python worker failed to connect back", 5
 _POLL = 0.2
 Tell = Callable[[Ingested], None]
 
@@ -111,22 +113,41 @@ def follow_all(
     trigger = {"processingTime": "1 second"}
     jobs: list[StreamingQuery] = []
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder, told():
+
+        def begin(number: int) -> StreamingQuery:
+            form, origin = streams[number]
+            rest = Path(folder) / str(number), lateness, trigger, tell, materialise
+            if isinstance(origin, KafkaOptions):
+                rows = kafka_stream(spark, origin, _from_archive(archive, form, origin, waiting))
+                return follow(rows, archive, form, origin, *rest)
+            return follow_files(grown_files(spark, origin), archive, form, origin, *rest)
+
         try:
-            for number, (form, origin) in enumerate(streams):
-                rest = Path(folder) / str(number), lateness, trigger, tell, materialise
-                if isinstance(origin, KafkaOptions):
-                    rows = kafka_stream(spark, origin, _from_archive(archive, form, origin, waiting))
-                    jobs.append(follow(rows, archive, form, origin, *rest))
-                else:
-                    jobs.append(follow_files(grown_files(spark, origin), archive, form, origin, *rest))
-            while all(job.isActive for job in jobs):
-                time.sleep(_POLL)
-            for job in jobs:
-                if (error := job.exception()) is not None:
-                    raise error
+            jobs += map(begin, range(len(streams)))
+            _watch(jobs, begin)
         finally:
             for job in jobs:
                 job.stop()
+
+
+def _watch(jobs: list[StreamingQuery], begin: Callable[[int], StreamingQuery]) -> None:
+    """Waits until a job ends. One that lost its time waiting for a Python process to start begins again."""
+    late = 0
+    while True:
+        for number, job in enumerate(jobs):
+            if job.isActive:
+                continue
+            error = job.exception()
+            if error is None:
+                return
+            if _LATE not in str(error) or job.recentProgress:  # only at the start is there nothing to lose
+                raise error
+            if (late := late + 1) > _STARTS:
+                raise Failure(
+                    f"Spark waits ten seconds for Python to start: too few, {late} times in a row"
+                )
+            jobs[number] = begin(number)
+        time.sleep(_POLL)
 
 
 def _from_archive(
