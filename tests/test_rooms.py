@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "kaicep"
 MAY_IMPORT = {
     "errors": set(),
     "plan": set(),
+    "processes": set(),
     "language": {"plan"},
     "knowledge": {"plan"},
     "kernel": {"plan"},
