@@ -143,9 +143,7 @@ def _watch(jobs: list[StreamingQuery], begin: Callable[[int], StreamingQuery]) -
             if _LATE not in str(error) or job.recentProgress:  # only at the start is there nothing to lose
                 raise error
             if (late := late + 1) > _STARTS:
-                raise Failure(
-                    f"Spark waits ten seconds for Python to start: too few, {late} times in a row"
-                )
+                raise Failure(f"Spark waits ten seconds for Python to start: too few, {late} times in a row")
             jobs[number] = begin(number)
         time.sleep(_POLL)
 
