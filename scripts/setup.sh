@@ -60,5 +60,9 @@ fi
 
 bash scripts/java.sh || true    # only Spark and Kafka need it; everything else runs without
 bash scripts/servers.sh || true # only some tests need them
+if ! .venv/bin/python -c 'import sys; from kaicep.kernel.warm import is_warm; sys.exit(not is_warm())'; then
+    say "setup: compiling the kernel, once for this installation (a minute at most)"
+    .venv/bin/python -c 'from kaicep.kernel.warm import warm; warm()'
+fi
 key >"$stamp"
 say "setup: done; .venv/bin/kaicep is there"

@@ -26,7 +26,6 @@ from kaicep.live.metrics import figures, prometheus
 from kaicep.live.nodes import Consumer, Supplier
 from kaicep.live.service import Service
 from kaicep.live.service import Settings as Live
-from kaicep.plan.gaps import why_only_the_reference
 from kaicep.server.metrics import as_prometheus
 
 ROOT = Path(__file__).parent.parent
@@ -149,8 +148,7 @@ def test_every_construct_of_chi_cep_runs(block: Block) -> None:
         now="1970-01-01T00:00:00Z",
     )
     expected = shown.matches("reference")
-    if why_only_the_reference(shown.program.queries[0]) is None:
-        assert shown.matches("inprocess") == expected
+    assert shown.matches("inprocess") == expected
 
 
 TRIPLES = """

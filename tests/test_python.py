@@ -86,13 +86,11 @@ FORMS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kernel", ["interpreted", "compiled"])
 @pytest.mark.parametrize("form", FORMS)
-def test_events_come_in_any_form_and_the_matches_are_the_same(form: str, kernel: str, tmp_path: Path) -> None:
-    settings = kai.Settings(kernel=kernel)
-    found = list(kai.run(query(), FORMS[form](tmp_path), settings=settings))
+def test_events_come_in_any_form_and_the_matches_are_the_same(form: str, tmp_path: Path) -> None:
+    found = list(kai.run(query(), FORMS[form](tmp_path)))
     assert rises(found) == RISES
-    wanted = list(kai.run(query(), ROWS, settings=kai.Settings(kernel="interpreted")))
+    wanted = list(kai.run(query(), ROWS))
     assert [each.id for each in found] == [each.id for each in wanted]
 
 
@@ -100,10 +98,8 @@ def test_pandas_is_what_it_says() -> None:
     assert isinstance(FORMS["pandas"](Path()), pandas.DataFrame)
 
 
-@pytest.mark.parametrize("kernel", ["interpreted", "compiled"])
-def test_matches_come_out_as_arrow_too(kernel: str) -> None:
-    settings = kai.Settings(kernel=kernel)
-    batches = list(kai.run_arrow(query(), arrow(), settings=settings))
+def test_matches_come_out_as_arrow_too() -> None:
+    batches = list(kai.run_arrow(query(), arrow()))
     rows = [row for each in batches for row in each.to_pylist()]
     assert sorted((row["select"]["sensor"], row["select"]["rise"]) for row in rows) == RISES
     wanted = {each.id for each in kai.run(query(), ROWS)}
@@ -168,12 +164,10 @@ def test_queries_come_and_go_while_others_run() -> None:
     assert engine.queries == ("high",)
 
 
-@pytest.mark.parametrize("kernel", ["interpreted", "compiled"])
-def test_an_engine_goes_on_from_where_another_stopped(kernel: str) -> None:
-    settings = kai.Settings(kernel=kernel)
-    first = kai.Engine(query(), lateness="0s", settings=settings)
+def test_an_engine_goes_on_from_where_another_stopped() -> None:
+    first = kai.Engine(query(), lateness="0s")
     before = first.push(ROWS[:3])
-    second = kai.Engine(query(), lateness="0s", settings=settings)
+    second = kai.Engine(query(), lateness="0s")
     second.restore(first.snapshot())
     assert rises([*before, *second.push(ROWS[3:])]) == RISES
 
@@ -224,8 +218,7 @@ def test_single_events_take_a_short_way_with_the_same_answers() -> None:
         if chance.random() < 0.1:
             row["ts"] = chance.choice((None, "1970-01-01T00:00:01Z", number * 20 - 30, number * 20 + 0.5))
         rows.append(row)
-    by_one = kai.Engine(query(), lateness="0s", settings=kai.Settings(kernel="compiled"))
-    at_once = kai.Engine(query(), lateness="0s", settings=kai.Settings(kernel="interpreted"))
+    by_one, at_once = (kai.Engine(query(), lateness="0s") for _ in range(2))
     short = 0
     found = []
     for row in rows:
@@ -254,7 +247,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("shapes", [*([each] for each in SHAPES), SHAPES, [SHAPES[0]] * 12])
-def test_the_short_way_knows_all_types_and_shapes(shapes: list[str]) -> None:
+def test_the_short_path_knows_all_types_and_shapes(shapes: list[str]) -> None:
     chance = random.Random(len(shapes))
     texts = {f"q{number}": text for number, text in enumerate(shapes)}
     if len(shapes) == 12:  # many that differ in one threshold are found in one pass
@@ -272,23 +265,19 @@ def test_the_short_way_knows_all_types_and_shapes(shapes: list[str]) -> None:
         }
         for number in range(120)
     ]
-    engines = [
-        kai.Engine(query, lateness="0s", settings=kai.Settings(kernel=kernel))
-        for kernel in ("compiled", "interpreted")
-    ]
-    short, long = ([[each.to_json() for each in engine.push(row)] for row in rows] for engine in engines)
-    assert engines[0]._host._lane is not None
+    one, other = (kai.Engine(query, lateness="0s") for _ in range(2))
+    short = [[each.to_json() for each in one.push(row)] for row in rows]
+    long = [[each.to_json() for each in other.push([row])] for row in rows]
+    assert one._host._lane is not None
+    assert other._host._lane is None
     assert short == long
     assert sum(map(len, short)) > 20
 
 
-def test_a_match_of_the_short_way_is_like_any_other() -> None:
-    compiled, interpreted = (
-        kai.Engine(query(), lateness="0s", settings=kai.Settings(kernel=kernel))
-        for kernel in ("compiled", "interpreted")
-    )
-    found = [match for row in ROWS for match in compiled.push(row)]
-    wanted = [match for row in ROWS for match in interpreted.push(row)]
+def test_a_match_of_the_short_path_is_like_any_other() -> None:
+    one, other = (kai.Engine(query(), lateness="0s") for _ in range(2))
+    found = [match for row in ROWS for match in one.push(row)]
+    wanted = [match for row in ROWS for match in other.push([row])]
     assert found == wanted
     assert [pickle.loads(pickle.dumps(each)) for each in found] == wanted
     assert [repr(each) for each in found] == [repr(each) for each in wanted]
@@ -296,14 +285,13 @@ def test_a_match_of_the_short_way_is_like_any_other() -> None:
         found[0].colour  # noqa: B018
 
 
-def test_the_short_way_gives_chunks_of_one_query_each() -> None:
+def test_the_short_path_gives_chunks_of_one_query_each() -> None:
     chunks: list[tuple[str, set[str]]] = []
     texts = {f"q{number}": RISE.replace("> 50", f"> {number}") for number in range(12)}
     engine = kai.Engine(
         kai.compile(texts, streams=STREAMS),
         lateness="0s",
         on_matches=lambda some: chunks.append((some.query, {each.query for each in some})),
-        settings=kai.Settings(kernel="compiled"),
     )
     for row in ROWS:
         assert engine.push(row) == []
@@ -311,7 +299,7 @@ def test_the_short_way_gives_chunks_of_one_query_each() -> None:
     assert all(inside == {name} for name, inside in chunks)
 
 
-def test_the_short_way_follows_the_knowledge_and_the_queries() -> None:
+def test_the_short_path_follows_the_knowledge_and_the_queries() -> None:
     knowledge = kai.Knowledge.parse("@prefix : <urn:k:> . :s1 a :Loud .")
     annotation = {
         "stream": "air",
@@ -325,7 +313,7 @@ def test_the_short_way_follows_the_knowledge_and_the_queries() -> None:
         annotations=[annotation],
         knowledge=knowledge,
     )
-    engine = kai.Engine(loud, lateness="0s", settings=kai.Settings(kernel="compiled"))
+    engine = kai.Engine(loud, lateness="0s")
     knowledge.update(add="@prefix : <urn:k:> . :s2 a :Quiet .")
     assert [len(engine.push({"ts": ts, "sensor": "s2", "flow": 1})) for ts in (0, 1)] == [0, 0]
     knowledge.update(add="@prefix : <urn:k:> . :s2 a :Loud .")

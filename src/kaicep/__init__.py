@@ -18,7 +18,7 @@ from kaicep.errors import Failure, KaicepError, Mistake, Unsupported
 if TYPE_CHECKING:
     import kaicep.spark as spark
     from kaicep.engine import Engine
-    from kaicep.hosts.inprocess import Settings
+    from kaicep.hosts.settings import Settings
     from kaicep.knowledge.store import Knowledge
     from kaicep.plan.events import Event, Match
     from kaicep.queries import Query, compile
@@ -52,7 +52,7 @@ _HOMES = {
     "Knowledge": "knowledge.store",
     "Match": "plan.events",
     "Query": "queries",
-    "Settings": "hosts.inprocess",
+    "Settings": "hosts.settings",
     "compile": "queries",
     "run": "running",
     "run_arrow": "running",

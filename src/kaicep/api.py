@@ -18,7 +18,7 @@ from kaicep.plan.chi import ChiQuery
 from kaicep.plan.ending import is_undecided, open_ends
 from kaicep.plan.events import Event, Match
 from kaicep.plan.explain import Explanation
-from kaicep.plan.nodes import Program, QueryPlan
+from kaicep.plan.nodes import Program, Project, QueryPlan, WindowAggregate
 from kaicep.plan.program import build_program
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.terms import Triple, n_triples
@@ -91,25 +91,12 @@ class Run:
         """How each host runs a query."""
         from kaicep.endtoend.planning import explained as joined
         from kaicep.endtoend.strategies import explained as archived
-        from kaicep.hosts.columnar import why_interpreted
-        from kaicep.hosts.inprocess import MANY
         from kaicep.hosts.spark.physical import explained, physical, streamed
-        from kaicep.plan.gaps import why_only_the_reference
 
-        gap = next(filter(None, map(why_only_the_reference, self.program.queries)), None)
-        if gap is not None:
-            yield "reference", f"only there, so far: {gap}"
-            return
         if query.language == "EP-SPARQL":
             yield "inprocess", "what fits is joined over columns, the rest event by event"
         else:
-            reason = why_interpreted(optimised, self.catalog)
-            yield (
-                "inprocess",
-                f"compiled, over columns, from {MANY:,} events on"
-                if reason is None
-                else f"event by event, since it cannot be compiled: {reason}",
-            )
+            yield "inprocess", _machine(optimised)
         for part in physical(self.program, self.catalog, self.knowledge):
             if query.name in {each.name for each in part.queries}:
                 yield "spark", explained(part)
@@ -148,6 +135,14 @@ class Run:
                     f"{query.name}: it reads matches that are undecided at the open end; --host reference can"
                 )
         return [each for each in matches if each not in undecided]
+
+
+def _machine(plan: QueryPlan) -> str:
+    """What runs a query of chi-CEP in process."""
+    assert isinstance(plan.root, Project)
+    if isinstance(plan.root.input, WindowAggregate):
+        return "the window machine, over columns"
+    return "the pattern machine, over columns"
 
 
 def _because(triples: Sequence[Triple]) -> str:

@@ -11,7 +11,8 @@ from kaicep.connectors.records import Record
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.hosts.inprocess import Engine as Host
-from kaicep.hosts.inprocess import Listed, Settings
+from kaicep.hosts.queries import Listed
+from kaicep.hosts.settings import Settings
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import parse_duration, parse_time
 from kaicep.plan.types import Type
@@ -19,7 +20,6 @@ from kaicep.queries import Query
 
 if TYPE_CHECKING:
     from kaicep.kernel.columns import Matches
-    from kaicep.kernel.compiled.group import GroupMatches
 
 __all__ = ["Engine"]
 
@@ -36,8 +36,8 @@ class Engine:
     `push` takes an event or many: dicts, `Event`s, Arrow batches, data frames of pandas or polars; and
     returns the matches that are certain by then, each once. `lateness` ("5min"; None: any) is how far
     behind the newest of its part an event may come; events of a source in order need none: "0s".
-    `on_match` is called for every match; with `on_matches` they come in chunks, as columns where the
-    query runs compiled. Records that are no events go to `on_dead`.
+    `on_match` is called for every match; with `on_matches` they come in chunks, those of chi-CEP as
+    columns. Records that are no events go to `on_dead`.
 
     >>> import kaicep as kai
     >>> query = kai.compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
@@ -52,7 +52,7 @@ class Engine:
         *,
         lateness: str | int | None = None,
         on_match: Callable[[Match], None] | None = None,
-        on_matches: Callable[[Matches | GroupMatches | Listed], None] | None = None,
+        on_matches: Callable[[Matches | Listed], None] | None = None,
         on_dead: Callable[[DeadLetter], None] | None = None,
         settings: Settings | None = None,
     ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,8 @@ from kaicep.connectors.contract import Source as Connector
 from kaicep.connectors.files import read_stream
 from kaicep.engine import Engine
 from kaicep.errors import Diagnostic, Mistake
-from kaicep.hosts.inprocess import MANY, Listed, Settings
+from kaicep.hosts.queries import Listed
+from kaicep.hosts.settings import Settings
 from kaicep.plan.events import Match
 from kaicep.queries import Query
 
@@ -20,11 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kaicep.kernel.columns import Matches
-    from kaicep.kernel.compiled.group import GroupMatches
 
 __all__ = ["run", "run_arrow", "run_async"]
 
-_LARGE = 1_000
 _POLL = 0.5
 _IDLE = 30.0
 """Seconds of silence after which a source holds the others back no longer (semantics 1)."""
@@ -48,8 +46,7 @@ def run(
     >>> [match.select for match in kai.run(query, [{"ts": 1, "x": 3}, {"ts": 2, "x": 1}])]
     [{'x': 3.0}]
     """
-    events, count = _counted(events)
-    engine = Engine(query, lateness=lateness, settings=settings or Settings(events=count))
+    engine = Engine(query, lateness=lateness, settings=settings)
     for chunk in _chunks(engine, events):
         yield from chunk
     yield from engine.finish()
@@ -68,14 +65,12 @@ def run_arrow(
     columns = {each.name: each.root for each in query.program.queries}
     found: list[pa.RecordBatch] = []
 
-    def take(matches: Matches | GroupMatches | Listed) -> None:
+    def take(matches: Matches | Listed) -> None:
         if isinstance(matches, Listed):
             found.append(arrow_of_rows(matches.query, matches.rows, columns[matches.query]))
         else:
-            found.extend(map(arrow_of, matches.split()))
+            found.append(arrow_of(matches))
 
-    events, count = _counted(events)
-    settings = settings or Settings(events=count)
     engine = Engine(query, lateness=lateness, on_matches=take, settings=settings)
     for _ in _chunks(engine, events):
         yield from found
@@ -105,28 +100,6 @@ async def run_async(
             yield match
     for match in engine.finish():
         yield match
-
-
-def _counted(events: Any) -> tuple[Any, int]:
-    """The events, and about how many there are; an iterator is known by its first element."""
-    if isinstance(events, Mapping):
-        counted = {stream: _counted(each) for stream, each in events.items()}
-        sources = {stream: each for stream, (each, _) in counted.items()}
-        return sources, sum(count for _, count in counted.values())
-    if isinstance(events, str | Path):
-        path = Path(events)
-        return events, path.stat().st_size // 50 if path.is_file() else 0  # a record has some fifty bytes
-    if hasattr(events, "num_rows"):
-        return events, int(events.num_rows)
-    if hasattr(events, "__len__"):
-        return events, len(events)
-    if hasattr(events, "__arrow_c_stream__"):
-        return events, MANY
-    if not isinstance(events, Iterator):
-        return events, 0
-    first = list(islice(events, 1))
-    large = bool(first) and getattr(first[0], "num_rows", 0) >= _LARGE
-    return chain(first, events), MANY if large else 0
 
 
 def _chunks(engine: Engine, events: Any) -> Iterator[list[Match]]:

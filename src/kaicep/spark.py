@@ -347,27 +347,26 @@ def numbered(events: DataFrame, time: str = "ts") -> DataFrame:
     return with_numbers(events, time)
 
 
-def ship(spark: SparkSession, folder: str | Path, query: Query | None = None) -> Path:
+def ship(spark: SparkSession, folder: str | Path) -> Path:
     """Sends this package to the executors of a session, for clusters that do not have it installed.
 
     A zip file is written into the folder, and returned. What the package needs (pyoxigraph, pyarrow, numpy,
     numba, pandas) must be on the executors.
 
-    With a query, what it compiles to goes along, in a zip file of its own: it is compiled here once (or taken
-    from the cache of this machine), and executors with the same processor and the same Numba load it.
+    The compiled kernel goes along, in a zip file of its own: it is compiled here once, or taken from the
+    cache of this machine, and executors with the same processor and the same Numba load it.
     """
+    from kaicep.hosts.spark.kernels import pack
+    from kaicep.kernel.warm import warm
+
     package = Path(__file__).parent
     target = Path(folder) / "kaicep.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(package.rglob("*.py")):
             archive.write(file, Path("kaicep") / file.relative_to(package))
     spark.addArtifacts(str(target), pyfile=True)
-    if query is not None:
-        from kaicep.hosts.spark.kernels import pack
-        from kaicep.hosts.spark.warm import warm
-
-        warm(query.program, query.catalog, query.knowledge)
-        spark.addArtifacts(str(pack(Path(folder))), pyfile=True)
+    warm()
+    spark.addArtifacts(str(pack(Path(folder))), pyfile=True)
     return target
 
 

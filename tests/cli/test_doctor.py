@@ -159,7 +159,7 @@ def test_a_server_is_found_where_servers_are(monkeypatch: pytest.MonkeyPatch) ->
 def test_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("KAICEP_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert finding("cache").seen == f"{tmp_path}/kaicep/kernels (compiled queries)"
+    assert finding("cache").seen == f"{tmp_path}/kaicep/kernels (the kernel is compiled on first use)"
     assert not (tmp_path / "kaicep").exists()
     (tmp_path / "kaicep").touch()
     assert finding("cache").mark == "missing"

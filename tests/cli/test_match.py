@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from kaicep.cli.progress import compile_kernel
+from kaicep.kernel import warm
+
 AIR = ("--stream", "air=air.jsonl")
 DEAD = """\
 dead letters: 2 records could not be read; --dead-letters FILE keeps them
@@ -347,3 +350,25 @@ def test_no_bar_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     with progress("reading", 10) as advance:
         advance(5)
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_kernel_is_compiled_with_a_word_to_whoever_looks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled: list[bool] = []
+    monkeypatch.setenv("KAICEP_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(warm, "warm", lambda: compiled.append(True))
+    compile_kernel()
+    assert not compiled  # nobody looks: what is needed is compiled as it is needed
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    compile_kernel()
+    assert compiled == [True]
+    assert capsys.readouterr().err == "compiling the kernel, once for this installation ...\n"
+    monkeypatch.setattr(warm, "is_warm", lambda: True)
+    compile_kernel()
+    assert compiled == [True]
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KAICEP_CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr(warm, "is_warm", lambda: False)
+    compile_kernel()  # there is no place to keep it
+    assert compiled == [True]

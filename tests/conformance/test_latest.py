@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = [
-    pytest.mark.notimpl("inprocess", "LATEST runs in the reference only, so far"),
-    pytest.mark.notimpl("spark-batch", "LATEST runs in the reference only, so far"),
-    pytest.mark.notimpl("spark-stream", "LATEST runs in the reference only, so far"),
-]
-
 READINGS = """
     event | ts | room | x
     e1    | 5  | a    | 1
@@ -317,4 +311,17 @@ def test_two_of_them_may_each_be_tied_to_the_match(check):
         knowledge=KNOWLEDGE,
         annotations=ANNOTATIONS,
         expect="?e | ?s | ?t\n a1 | p4 | p1\n a2 | p3 | p3\n a3 | p4 | p3",
+    )
+
+
+def test_a_match_that_awaits_its_deadline_keeps_the_latest_event_of_its_own_time(check):
+    # Only setpoints come while the deadline passes; those of 2 and 9 are too late for the match at 1.
+    check(
+        "SELECT ?s.v FROM (?e, reading), (?n, reading), LATEST (?s, setpoint)"
+        " FILTER (?e.x = 1) FILTER (?n.x = 2) SEQ (?e, !?n) WINDOW (?e, ?n, 5s)",
+        events={
+            "reading": "event | ts | x\n e1 | 1 | 1",
+            "setpoint": "event | ts | v\n s1 | 0 | 1\n s2 | 2 | 2\n s3 | 9 | 3",
+        },
+        expect="?e | ?s\n e1 | s1",
     )

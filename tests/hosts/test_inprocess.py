@@ -148,8 +148,7 @@ def test_ten_thousand_keys_that_come_once_leave_nothing_behind(query):
     assert 0 < largest < 1000  # 300 s fit into a window
     running.advance((10_000 + 400) * S)
     assert running.size == 0
-    (query_state,) = running._queries.values()
-    assert not query_state.operator.parts  # type: ignore[attr-defined]
+    assert len(running.snapshot()) < 50_000  # a key leaves nothing, room that was needed once may stay
 
 
 def test_too_much_state_is_refused_with_what_to_write_instead():
@@ -177,7 +176,7 @@ def test_saved_state_of_something_else_is_refused():
     with pytest.raises(Failure, match="no saved state"):
         engine(PAIR).restore(b"\x80\x04nonsense")
     with pytest.raises(Failure, match="format 99"):
-        engine(PAIR).restore(saved.replace(b"engine 1", b"engine 99", 1))
+        engine(PAIR).restore(saved.replace(b'"version":2', b'"version":99', 1))
 
 
 # --- queries come and go -----------------------------------------------------------------------------------
@@ -185,10 +184,10 @@ def test_saved_state_of_something_else_is_refused():
 
 def test_a_query_that_is_added_sees_what_comes_and_leaves_the_others_alone():
     running, other = engine(PAIR), engine("SELECT ?e.x", PAIR)
-    added = other._queries["q0"].plan
+    added = other._queries["q0"].plans[0]
     running.push([event(0, 0, "p")])
     running.unregister("q0")
-    running.register(other._queries["q1"].plan)
+    running.register(other._queries["q1"].plans[0])
     running.register(added, other.catalog)
     assert running.queries == ("q1", "q0")
     assert [each.query for each in running.push([event(1, 1, "p", 7)])] == ["q0"]

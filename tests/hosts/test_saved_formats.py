@@ -1,6 +1,8 @@
 """Every format of saved state that was ever released still loads, and goes on with the same answers.
 
-`states/format-1.txt` is what `saved()` gave in format 1. A new format gets a file of its own; old ones stay.
+`states/format-2.state` is what `saved()` gave in format 2. A new format gets a file of its own; old ones
+stay.
+What was saved before the first release is refused, in words.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from pathlib import Path
 import pytest
 from tests.hosts.letters import engine, event
 
+from kaicep.errors import Failure
 from kaicep.hosts.inprocess import Engine
 from kaicep.plan.events import Event
 
-STATES = sorted((Path(__file__).parent / "states").glob("format-*.txt"))
+STATES = sorted((Path(__file__).parent / "states").glob("format-*.state"))
 TEXTS = (
     (
         "SELECT ?a.x, SUM(?b.x) AS total FROM (?a, s), (?b, s) SEQ (?a, ?b+) FILTER (?b.x > PREV(?b.x))"
@@ -59,3 +62,8 @@ def test_a_released_format_loads_and_goes_on(path: Path) -> None:
 
 def test_the_newest_format_is_among_them() -> None:
     assert STATES[-1].read_bytes() == saved()
+
+
+def test_a_state_of_before_the_first_release_is_refused() -> None:
+    with pytest.raises(Failure, match="no saved state of an engine"):
+        engine(*TEXTS).restore(b'kaicep engine 1\n{"lateness": 0}')

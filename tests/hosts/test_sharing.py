@@ -67,3 +67,30 @@ def test_what_the_knowledge_made_equal_it_can_part_again():
     found = [(match.query, match.select["x"]) for match in engine.push([event(3, 0.0)])]
     # the 600 was judged under the old bound and still waits for partners; the 700 is one for `number` only
     assert sorted(found) == [("concept", 600.0), ("number", 600.0), ("number", 700.0)]
+
+
+def test_many_filters_that_differ_in_a_level_each_have_their_own_matches():
+    levels = range(10)
+    run = prepared(**{f"q{level}": f"SELECT ?e.x FILTER (?e.x > {level}.5)" for level in levels})
+    engine = Engine(run.program, run.catalog, run.knowledge, lateness=0)
+    found = engine.push([event(seq, float(seq)) for seq in range(12)]) + engine.finish()
+    assert sorted((match.query, match.select["x"]) for match in found) == [
+        (f"q{level}", float(x)) for level in levels for x in range(level + 1, 12)
+    ]
+
+
+def test_a_state_is_of_the_same_groups_whatever_is_known_by_then():
+    queries = {"number": BY_NUMBER.format(column="x"), "concept": BY_CONCEPT}
+    for before, after in ((600, 800), (800, 600)):
+        old, new = prepared(**queries), prepared(**queries)
+        for run, value in ((old, before), (new, after)):
+            run.knowledge.update(
+                remove="<urn:kaicep:limit> <urn:kaicep:value> 500 .",
+                add=f"<urn:kaicep:limit> <urn:kaicep:value> {value} .",
+            )
+        engine = Engine(old.program, old.catalog, old.knowledge, lateness=0)
+        engine.push([event(0, 900.0)])
+        again = Engine(new.program, new.catalog, new.knowledge, lateness=0)
+        again.restore(engine.snapshot())
+        found = again.push([event(1, 0.0)])
+        assert sorted((match.query, match.version) for match in found) == [("concept", 1), ("number", None)]

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.hosts.random_runs import Drawn, events
 from tests.hosts.test_against_reference import judged
-from tests.hosts.test_compiled import PADDING, SHAPES
+from tests.hosts.test_shapes import PADDING, SHAPES
 
 from kaicep.api import Run
 from kaicep.hosts.inprocess import Engine, Listed, Settings
 from kaicep.kernel.columns import Matches
-from kaicep.kernel.compiled.group import GroupMatches
 from kaicep.kernel.lines import lines_of
 from kaicep.plan.events import Event
 
@@ -19,13 +18,12 @@ from kaicep.plan.events import Event
 def written(run: Run, drawn: Drawn) -> list[str]:
     lines: list[str] = []
 
-    def take(found: Matches | GroupMatches | Listed) -> None:
+    def take(found: Matches | Listed) -> None:
         assert not isinstance(found, Listed)
-        for each in found.split():
-            lines.extend(lines_of(each))
+        lines.extend(lines_of(found))
 
     parts = {name: sorted({each.part for each in drawn.events if each.stream == name}) for name in ("s", "t")}
-    chosen = Settings(kernel="compiled", parts=parts)
+    chosen = Settings(parts=parts)
     engine = Engine(
         run.program, run.catalog, run.knowledge, lateness=drawn.lateness, settings=chosen, on_matches=take
     )

@@ -10,15 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.hosts.random_runs import Drawn, events, patterns
 from tests.hosts.test_against_reference import judged
-from tests.hosts.test_compiled import PADDING, SHAPES
+from tests.hosts.test_shapes import PADDING, SHAPES
 
 from kaicep.api import Run
-from kaicep.hosts.columnar import attribute_types
+from kaicep.errors import Failure
+from kaicep.hosts.queries import attribute_types
 from kaicep.kernel.batches import ColumnSorter, batch_of_events
-from kaicep.kernel.columns import Strings
+from kaicep.kernel.columns import Strings, Table
 from kaicep.kernel.operator import Limits
+from kaicep.kernel.pattern_state import why_other_shape
 from kaicep.kernel.patterns import PatternMachine
 from kaicep.kernel.sort import Parts
+from kaicep.kernel.warm import entries, is_warm, warm
 from kaicep.knowledge.relations import Relations
 from kaicep.optimize import optimize
 from kaicep.plan.events import Event, Match
@@ -74,10 +77,35 @@ def machine_of(run: Run, strings: Strings, limits: Limits | None = None) -> Patt
 
 
 def found_by_machine(run: Run, some: tuple[Event, ...], seed: int) -> list[str]:
-    """All matches, the events being given in pieces."""
+    """All matches, the events being given in pieces, and the state being saved now and then."""
     chance, strings = random.Random(seed), Strings()
     machine = machine_of(run, strings)
-    types = attribute_types(machine, machine.plan, run.catalog)
+    matches: list[Match] = []
+    events = table_of(machine, run, some, strings)
+    at, count = 0, len(events)
+    while at < count:
+        to = min(count, at + chance.choice((1, 2, 5, 100)))
+        for chunk in machine.feed(events.take(slice(at, to))):
+            matches += chunk
+        if to < count and chance.random() < 0.5:
+            for chunk in machine.advance(int(events.ts[to])):
+                matches += chunk
+        at = to
+        if chance.random() < 0.3:
+            state, strings = machine.snapshot(), Strings()
+            strings.codes(chance.sample("pqrz", 4))
+            machine = machine_of(run, strings)
+            machine.restore(state)
+            assert machine.snapshot() == state
+            events = table_of(machine, run, some, strings)
+    for chunk in machine.advance(float("inf")):
+        matches += chunk
+    return [each.to_json() for each in sorted(matches, key=lambda match: (match.end, match.id))]
+
+
+def table_of(machine: PatternMachine, run: Run, some: tuple[Event, ...], strings: Strings) -> Table:
+    """The events in order, as columns."""
+    types = attribute_types(machine, [machine.plan], run.catalog)
     parts = Parts(None)
     sorter = ColumnSorter(machine.streams, parts, types, strings)
     for stream in machine.streams:
@@ -85,19 +113,8 @@ def found_by_machine(run: Run, some: tuple[Event, ...], seed: int) -> list[str]:
         sorter.offer(batch_of_events(stream, own, types, strings))
     parts.finished = True
     table = sorter.release()
-    matches: list[Match] = []
-    at = 0
-    while table is not None and at < len(table):
-        to = min(len(table), at + chance.choice((1, 2, 5, 100)))
-        for chunk in machine.feed(table.take(slice(at, to))):
-            matches += chunk
-        if to < len(table) and chance.random() < 0.5:
-            for chunk in machine.advance(int(table.ts[to])):
-                matches += chunk
-        at = to
-    for chunk in machine.advance(float("inf")):
-        matches += chunk
-    return [each.to_json() for each in sorted(matches, key=lambda match: (match.end, match.id))]
+    assert table is not None
+    return table
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -120,3 +137,65 @@ def test_random_patterns_give_what_the_reference_gives(text: str, some: tuple[Ev
     run = Drawn({"q": text}, every, None).run()
     if run is not None:
         assert found_by_machine(run, every, seed) == judged(run)
+
+
+def test_what_is_oldest_is_let_go_of_and_counted() -> None:
+    some = tuple(
+        Event("s", 0, seq, seq, {"x": seq, "y": 1.0, "k": "end" if seq % 10_000 == 9_999 else "p"})
+        for seq in range(50_000)
+    )
+    text = "SELECT ?a.x FROM (?a, s), (?b, s) FILTER (?b.k = 'end') SEQ (?a, ?b)"
+    run = Drawn({"q": text}, some, None).run()
+    assert run is not None
+    strings = Strings()
+    machine = machine_of(run, strings, Limits(held=100, shed=True))
+    every, begun = table_of(machine, run, some, strings), 0
+    for at in range(0, len(every), 1_000):
+        for chunk in machine.feed(every.take(slice(at, at + 1_000))):
+            for match in chunk:
+                assert match.end - 100 <= match.start < match.end
+        begun = at + 1_000
+        assert machine.size <= 100
+        assert machine.shed == begun - machine.size
+    assert len(machine.memory.nodes) < 50_000
+    refusing = machine_of(run, strings, Limits(held=100))
+    with pytest.raises(Failure, match="keeps 101 events and partial matches"):
+        list(refusing.feed(every))
+
+
+def test_a_warm_machine_has_nothing_left_to_compile() -> None:
+    functions = [each for each, _ in entries()]
+    warm()
+    assert is_warm()
+    known = [len(each.overloads) for each in functions]
+    some = tuple(Event("s", 0, seq, seq, {"x": seq, "y": 1.0, "k": "p"}) for seq in range(100))
+    for text in (
+        "SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b) AFTER MATCH SKIP TO NEXT PARTITION BY ?a.k",
+        "SELECT ?a.x FROM (?a, s), (?b, s) JOIN (?b.x > ?a.x) SEQ (?a, ?b+) MATCH strict",
+    ):
+        run = Drawn({"q": text}, some, None).run()
+        assert run is not None
+        found_by_machine(run, some, 1)
+    assert [len(each.overloads) for each in functions] == known
+
+
+def test_an_edited_query_goes_on_with_the_state_where_it_keeps_the_same() -> None:
+    some = tuple(Event("s", 0, seq, seq * 1_000_000, {"x": seq, "y": 1.0, "k": "p"}) for seq in range(6))
+
+    def machine(rest: str) -> tuple[PatternMachine, Table]:
+        run = Drawn({"q": f"SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b) {rest}"}, some, None).run()
+        assert run is not None
+        made = machine_of(run, strings := Strings())
+        return made, table_of(made, run, some, strings)
+
+    old, events = machine("JOIN (?b.x > ?a.x) WINDOW (?a, ?b, 10s)")
+    list(old.feed(events.take(slice(0, 4))))
+    new, events = machine("JOIN (?b.x > ?a.x) FILTER (?b.x > 4) WINDOW (?a, ?b, 2s)")
+    assert why_other_shape(old.shape, new.shape) is None
+    new.restore(old.snapshot())
+    found = [match.select["x"] for chunk in new.feed(events.take(slice(4, 6))) for match in chunk]
+    assert sorted(found) == [3, 4]
+    other, _ = machine("JOIN (?b.y > ?a.y) WINDOW (?a, ?b, 10s)")
+    assert why_other_shape(old.shape, other.shape) is not None
+    with pytest.raises(Failure, match="it needs other values of earlier events"):
+        other.restore(old.snapshot())

@@ -50,9 +50,7 @@ def compilations(spark: Any) -> tuple[int, int]:
             pass
         found = [0, 0]
         for name, module in list(sys.modules.items()):
-            for each in (
-                vars(module).values() if name.startswith(("kaicep.kernel.", "kaicep_kernel_")) else ()
-            ):
+            for each in vars(module).values() if name.startswith("kaicep.kernel.") else ():
                 if hasattr(each, "py_func") and each.py_func.__module__ == name:
                     found[0] += sum(each.stats.cache_hits.values())
                     found[1] += sum(each.stats.cache_misses.values())
@@ -77,7 +75,7 @@ def main(url: str, folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KAICEP_CACHE_DIR", cache)
         spark = builder.config("spark.executorEnv.KAICEP_CACHE_DIR", cache).getOrCreate()
-    kai.spark.ship(spark, folder, query())
+    kai.spark.ship(spark, folder)
     events = spark.createDataFrame(rows(), "seq bigint, ts bigint, k string, x double")
     batch = [row["match"] for row in kai.spark.match(events, query()).select("match").collect()]
     late = (COUNT, 10_000, "k0", 0.0)  # lets everything before it be settled

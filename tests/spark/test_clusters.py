@@ -78,14 +78,14 @@ def process(folder: Path, name: str, *words: str, ready: str) -> Iterator[str]:
 
 def kernels_of(cache: Path) -> dict[str, bytes]:
     """What is compiled in a cache, by file."""
-    return {each.name: each.read_bytes() for each in cache.rglob("kaicep_kernel_*.nb[ic]")}
+    return {each.name: each.read_bytes() for each in cache.rglob("*.nb[ic]")}
 
 
 def shipped(folder: Path) -> dict[str, bytes]:
-    """The same in what was sent."""
+    """The same in what was sent, without what Numba keeps in places of its own."""
     (packed,) = folder.glob("kaicep-kernels-*.zip")
     with zipfile.ZipFile(packed) as archive:
-        names = [each for each in archive.namelist() if re.search(r"/kaicep_kernel_.*\.nb[ic]$", each)]
+        names = [each for each in archive.namelist() if not each.startswith("kaicep.")]
         return {name.rpartition("/")[2]: archive.read(name) for name in names}
 
 

@@ -143,6 +143,8 @@ def test_explain_says_how_a_query_is_spread() -> None:
     )
     assert way(pair).startswith("query: in one task, since there is neither a key nor a WINDOW")
     assert way(f"{pair} WINDOW (?a, ?b, 5min) AFTER MATCH SKIP PAST LAST").startswith("query: in one task")
+    latest = "SELECT ?a.x FROM (?a, s), LATEST (?b, s) JOIN (?b.k = ?a.k)"
+    assert way(latest).startswith("query: in one task, since LATEST looks for the last event")
 
 
 # --- streams ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kaicep.bench.table import Report
@@ -21,6 +21,7 @@ BENCHMARKS: Mapping[str, str] = {
     "semantic": "a query with knowledge against its syntactic twin: compiled, and by the run-time path",
     "relation": "50,000 sensors: loading, the table of a relation, and its refresh when a sensor moves",
     "pattern": "queries 1, 2 and 3, a loop and an absence, on three data sets of up to two million events",
+    "constructs": "one query for each construct of chi-CEP, with about one match in ten events",
     "peers": "the same beside Esper, Siddhi and Flink CEP, with equal matches (needs Java and Maven)",
     "latency": "one event at a time, from push to match, with 20,000 live sensors",
     "queries": "1 to 1,000 standing queries at once, and ten shapes mixed",
@@ -34,8 +35,13 @@ BENCHMARKS: Mapping[str, str] = {
 """The benchmarks by name, and what each measures."""
 
 
-def run(name: str, quick: bool = False, folder: Path | None = None) -> Report:
-    """Runs a benchmark; `quick` is with little input, to see that it works. `figures` leaves files."""
-    where = {} if folder is None else {"folder": folder}
-    found: Report = import_module(f"kaicep.bench.{name}").measure(quick, **where)
+def run(name: str, quick: bool = False, folder: Path | None = None, peers: bool = False) -> Report:
+    """Runs a benchmark; `quick` is with little input, to see that it works.
+
+    `figures` leaves files in a folder, `constructs` may be given `peers`.
+    """
+    options: dict[str, Any] = {} if folder is None else {"folder": folder}
+    if peers:
+        options["peers"] = True
+    found: Report = import_module(f"kaicep.bench.{name}").measure(quick, **options)
     return found

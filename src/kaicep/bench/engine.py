@@ -12,9 +12,8 @@ import numpy as np
 import kaicep as kai
 from kaicep.bench.data import STREAM, Columns, arrow_batches, events, mix
 from kaicep.bench.memory import Peak
-from kaicep.hosts.inprocess import Listed, Settings
+from kaicep.hosts.queries import Listed
 from kaicep.kernel.columns import Matches, Refs
-from kaicep.kernel.compiled.group import GroupMatches
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.plan.events import Match
 from kaicep.reference import evaluate
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "Tally", "compiled", "engine_of", "judged", "run_columns"]
 
-SETTINGS = Settings(kernel="compiled")
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _TYPES = {"sensorID": "string", "flowrate": "float64"}
 
@@ -53,12 +51,10 @@ class Tally:
         self.seconds = 0.0
         self._sensors = data.sensor
 
-    def take(self, matches: Matches | GroupMatches | Listed) -> None:
+    def take(self, matches: Matches | Listed) -> None:
         """Takes a chunk of matches, in columns or one by one."""
         started = time.perf_counter()
-        if isinstance(matches, GroupMatches):
-            self._columns(list(matches.all.events.values()))
-        elif isinstance(matches, Matches):
+        if isinstance(matches, Matches):
             self._columns(list(matches.events.values()))
         else:
             self._rows(matches)
@@ -103,7 +99,7 @@ def compiled(texts: str | Mapping[str, str], **known: Any) -> kai.Query:
 
 def engine_of(query: kai.Query, tally: Tally) -> kai.Engine:
     """An engine for events in order, whose matches are tallied."""
-    return kai.Engine(query, lateness=0, on_matches=tally.take, settings=SETTINGS)
+    return kai.Engine(query, lateness=0, on_matches=tally.take)
 
 
 def run_columns(query: kai.Query, data: Columns, batch: int = 65_536) -> Result:

@@ -18,7 +18,7 @@ import kaicep as kai
 from kaicep.bench import jvm
 from kaicep.bench.campus import ANNOTATION, turtle
 from kaicep.bench.data import SETS, STREAM, Columns, make, write
-from kaicep.bench.engine import SETTINGS, Tally, compiled
+from kaicep.bench.engine import Tally, compiled
 from kaicep.bench.pattern import query3
 from kaicep.bench.table import Cell, Report, Table
 from kaicep.errors import Failure
@@ -84,7 +84,7 @@ class _Consumer:
 
 def _own(name: str, query: kai.Query, data: Columns, reads: bool) -> dict[str, Cell]:
     consumer, tally = _Consumer(reads), Tally(data)
-    engine = kai.Engine(query, lateness=0, on_match=consumer.take, settings=SETTINGS)
+    engine = kai.Engine(query, lateness=0, on_match=consumer.take)
     names = data.names()
     columns = data.ts.tolist(), data.sensor.tolist(), data.flowrate.tolist()
     seqs = array("q")

@@ -30,7 +30,7 @@ from kaicep.endtoend.joint import HandOff, Mark
 from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.rewriting import rewritten_matches
 from kaicep.errors import Failure, Source
-from kaicep.hosts.inprocess import MANY, Settings
+from kaicep.hosts.settings import Settings
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES
@@ -159,12 +159,11 @@ def _recovered(
         return found, over, over
     history = _history(archive, knowledge, text)
     rules = AT_RUN_TIME if strategy == "replay" else RULES
-    kernel = "compiled" if events >= MANY else "interpreted"
     made = HandOff(
         history,
         archive.snapshot(),
         0,
-        Settings(kernel=kernel, rules=rules),
+        Settings(rules=rules),
         mark,
         strategy=strategy,
     )

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from kaicep.bench.campus import QUERY1, QUERY5, prepared, reports, turtle
 from kaicep.bench.table import Cell, Report, Table
 from kaicep.errors import Failure
-from kaicep.hosts.interpreted import operator_of
-from kaicep.kernel.chains import Chain, chain_of
-from kaicep.kernel.operator import Limits
-from kaicep.kernel.project import Projection
+from kaicep.hosts.queries import attribute_types, source_of
+from kaicep.kernel.batches import ColumnSorter, batch_of_events
+from kaicep.kernel.columns import Strings
+from kaicep.kernel.patterns import PatternMachine
+from kaicep.kernel.sort import Parts
 from kaicep.knowledge.queries import Row, closed_store
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.runtime import Counters, Settings
@@ -28,6 +29,7 @@ from kaicep.optimize import RULES, Rule, optimize
 from kaicep.optimize.relate_paths import relate_paths
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Pattern, QueryPlan, Semantic
+from kaicep.reference.chains import Chain, chain_of
 from kaicep.reference.chicep import answers, run_chi
 
 __all__ = ["Size", "measure"]
@@ -180,16 +182,20 @@ def _run(way: Way, knowledge: Knowledge, events: Sequence[Event]) -> Taken:
 def _in_process(
     plan: QueryPlan, events: Sequence[Event], relations: Relations, interval: int | None
 ) -> Iterator[Match]:
-    operator = operator_of(plan, relations, Limits())
-    projection = Projection(plan, False)
-    chain = _chain(plan)
+    (stream,) = source_of(plan).streams
+    strings = Strings()
+    machine = PatternMachine(plan, relations.catalog, relations, strings)
+    types = attribute_types(machine, [plan], relations.catalog)
+    parts = Parts(0)
+    sorter = ColumnSorter((stream,), parts, types, strings)
     for some in _intervals(events, interval):
-        if interval is not None:
-            asked = [event for event in some if chain.passes is None or chain.passes(event)]
-            for condition in chain.semantics:
-                relations.runtime.buffer(condition, asked)
-        for found in projection.answers(operator.feed(some)):
-            yield found.match
+        for event in some:
+            parts.arrive(event)
+        sorter.offer(batch_of_events(stream, some, types, strings))
+        table = sorter.release()
+        if table is not None:
+            for found in machine.feed(table):
+                yield from found
 
 
 def _judged(

@@ -22,6 +22,9 @@ def bench(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Little input: to see that it works.")] = False,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="`constructs` beside Esper, which needs Java and Maven.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -48,11 +51,16 @@ def bench(
     if output is not None and name != "figures":
         raise Mistake(Diagnostic(f"{name} leaves no files", hint="--output is for `kaicep bench figures`"))
 
+    if peers and name != "constructs":
+        raise Mistake(
+            Diagnostic(f"{name} has no choice of peers", hint="--peers is for `kaicep bench constructs`")
+        )
+
     from kaicep.bench import run
     from kaicep.bench.table import as_json as for_machines
     from kaicep.bench.table import as_text
 
-    report = run(name, quick, output)
+    report = run(name, quick, output, peers)
     typer.echo(json.dumps(for_machines(report), indent=2) if as_json else as_text(report))
     if report.failures:
         raise Failure("not everything could be measured:\n" + "\n".join(report.failures))

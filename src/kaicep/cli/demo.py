@@ -52,8 +52,10 @@ def demo(
     if not seconds > 0:
         raise Mistake(Diagnostic(f"--seconds: {seconds:g} is no time to look at anything", hint="such as 20"))
 
+    from kaicep.cli.progress import compile_kernel
     from kaicep.demo.run import Options, run
 
+    compile_kernel()
     run(Options(scale, seed, seconds, keep, _called()), _view(), began)
 
 

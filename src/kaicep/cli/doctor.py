@@ -26,7 +26,7 @@ _SPARK = (4, 3)
 
 # Package, what it is for.
 _CORE = (
-    ("numba", "compiled queries"),
+    ("numba", "the kernel, which is compiled"),
     ("pyoxigraph", "knowledge, RDF streams"),
     ("typer", "the command line"),
 )
@@ -254,12 +254,14 @@ def _memory() -> str:
 
 
 def _cache() -> Finding:
-    """Whether the folder for compiled queries can be written, or made."""
-    from kaicep.kernel.compile import cache_folder
+    """Whether the folder for the compiled kernel can be written, or made, and whether it is in there."""
+    from kaicep.kernel.jit import cache_folder
+    from kaicep.kernel.warm import is_warm
 
     folder = cache_folder()
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
-        return Finding("ok", "cache", f"{folder} (compiled queries)")
-    seen = f"{folder} cannot be written; queries are compiled anew by every process"
+        state = "the kernel is compiled" if is_warm() else "the kernel is compiled on first use"
+        return Finding("ok", "cache", f"{folder} ({state})")
+    seen = f"{folder} cannot be written; the kernel is compiled anew by every process"
     return Finding("missing", "cache", seen, "set KAICEP_CACHE_DIR to a folder that you may write to")

@@ -27,7 +27,7 @@ from kaicep.cli.arguments import (
     query_files,
 )
 from kaicep.cli.guard import say, warn
-from kaicep.cli.progress import progress
+from kaicep.cli.progress import compile_kernel, progress
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ def match(
         targets = {option: stack.enter_context(atomic(path, option)) for option, path in given.items()}
         run = _open(paths, streams, known, annotations, reasoning, allowed, instant, end, future)
         warn(run.warnings)
+        if host == "inprocess":
+            compile_kernel()
         with progress("matching"):
             found = [each for each in run.matches(host) if each.query in wanted]
         shown = [each for each in run.program.queries if each.name in wanted]

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for work that takes longer than a moment, where somebody is looking."""
+"""What is shown on stderr of work that takes longer than a moment, where somebody is looking."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from kaicep.cli.guard import say
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["PATIENCE", "progress"]
+__all__ = ["PATIENCE", "compile_kernel", "progress"]
 
 PATIENCE = 1.0
 """Seconds before a bar appears."""
@@ -54,3 +56,17 @@ def progress(text: str, total: int | None = None) -> Iterator[Callable[[int], No
         timer.join()
         if bar is not None:
             bar.stop()
+
+
+def compile_kernel() -> None:
+    """Compiles the kernel, and says so, where that was not done when kaicep was installed.
+
+    Where nobody is looking, each part is compiled when it is first needed, as quietly.
+    """
+    if not sys.stderr.isatty():
+        return
+    from kaicep.kernel.warm import can_be_warm, is_warm, warm
+
+    if can_be_warm() and not is_warm():
+        say("compiling the kernel, once for this installation ...")
+        warm()

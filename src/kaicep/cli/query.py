@@ -25,7 +25,7 @@ from kaicep.cli.arguments import (
     query_files,
 )
 from kaicep.cli.guard import say, warn
-from kaicep.cli.progress import progress
+from kaicep.cli.progress import compile_kernel, progress
 from kaicep.errors import Diagnostic, Mistake
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def query(
     refuse_overwriting({"--output": output} if output else {}, [*paths, *known, *annotations])
     history = open_history(paths, Archive.open(archive), known, annotations, reasoning, instant)
     warn(history.warnings(history.archive.snapshot()))
+    compile_kernel()
     if follow:
         _follow(history, "hybrid" if strategy == "auto" else strategy, as_seen, allowed, silence)
     else:

@@ -16,6 +16,7 @@ import typer
 
 from kaicep.cli.arguments import choose, moment
 from kaicep.cli.guard import FAILED, say
+from kaicep.cli.progress import compile_kernel
 
 if TYPE_CHECKING:
     from kaicep.endtoend.deployment import Deployment
@@ -68,6 +69,7 @@ def run(
     from kaicep.server.service import Service
 
     _log_to_stderr(log)
+    compile_kernel()
     running = Deployment(config, (lambda: instant) if instant is not None else None)
     with Service(running), _stopped_by_signals(running):
         running.run(seconds)

@@ -12,7 +12,6 @@ from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.history import History, history_of
 from kaicep.endtoend.joint import HandOff
 from kaicep.endtoend.seam import Stretch, archived
-from kaicep.hosts.inprocess import MANY, Settings
 from kaicep.knowledge.annotation import Annotation
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
@@ -29,9 +28,7 @@ class Query:
         self.history = history
         self.streams = frozenset(history.spans())
         own = Snapshot({name: snapshot.tables[name] for name in self.streams})
-        rows = sum(each.rows for name, span in history.spans().items() for each in own.files(name, span))
-        settings = Settings(kernel="compiled" if rows >= MANY else "interpreted")
-        self._made = HandOff(history, own, 0, settings)
+        self._made = HandOff(history, own, 0, None)
 
     def past(self) -> Iterator[list[Match]]:
         """Goes through the archive, a bit at every step."""

@@ -52,7 +52,7 @@ class _Saving:
 
     session: Session
     moment: int
-    state: tuple[str, Mark, bytes]
+    state: tuple[Mark, bytes]
 
 
 class Deployment:

@@ -255,9 +255,6 @@ def _settled(
 
 def engine_of(history: History, strategy: str, snapshot: Snapshot, lateness: int | None = None) -> Engine:
     """The engine that the events of a snapshot are put through."""
-    events = sum(
-        each.rows for stream, within in history.spans().items() for each in snapshot.files(stream, within)
-    )
     parts = {stream: tuple(snapshot.tables[stream].positions) or (0,) for stream in history.spans()}
     rules = AT_RUN_TIME if strategy == "replay" else RULES
     return Engine(
@@ -265,7 +262,7 @@ def engine_of(history: History, strategy: str, snapshot: Snapshot, lateness: int
         history.catalog,
         history.knowledge,
         lateness=lateness,
-        settings=Settings(events=events, parts=parts, rules=rules),
+        settings=Settings(parts=parts, rules=rules),
         unknown=history.unknown,
     )
 

@@ -12,7 +12,7 @@ from kaicep.endtoend.history import History
 from kaicep.endtoend.joint import HandOff, Joint
 from kaicep.endtoend.reach import reach_of, why_not_concurrent
 from kaicep.errors import Failure
-from kaicep.hosts.inprocess import Settings
+from kaicep.hosts.settings import Settings
 from kaicep.kernel.sort import Lateness
 from kaicep.plan.nodes import Interval, Program
 from kaicep.plan.time import format_duration

@@ -117,7 +117,7 @@ class Prefilter:
             self._alternatives = None
             return
         strict = isinstance(source, Pattern) and source.match == "strict"
-        for chain in source.chains if isinstance(source, Pattern) else (source.input,):
+        for chain in source.all_chains if isinstance(source, Pattern) else (source.input,):
             if self.stream in _scan(chain).streams and self._alternatives is not None:
                 made = _Alternative(() if strict else tuple(self._sayable(chain)), tuple(self._asked(chain)))
                 useful = made.conditions or made.semantics

@@ -34,7 +34,7 @@ def _own_reach(plan: QueryPlan) -> float:
     source = source_of(plan)
     if isinstance(source, WindowAggregate):
         return source.window.width if source.window.width is not None else math.inf
-    if source is None or source.skip != "none":  # what was skipped depends on all before
+    if source is None or source.latest or source.skip != "none":  # which depend on all that came before
         return math.inf
     if len(source.chains) + len(loops_of(source.sequence)) == 1:
         return source.deadline or 0.0

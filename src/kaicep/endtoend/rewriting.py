@@ -19,21 +19,29 @@ from kaicep.archive.rewrite.words import variable_name
 from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.prefilter import spans
 from kaicep.errors import Unsupported
-from kaicep.kernel.operator import Found
-from kaicep.kernel.project import Projection
 from kaicep.knowledge.event_graph import evaluates, event_node, event_triples
 from kaicep.knowledge.queries import from_oxigraph, to_oxigraph
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match, by_end
+from kaicep.plan.expressions import Field
 from kaicep.plan.nodes import OutputColumn, Pattern, Program, Project, QueryPlan, Semantic, WindowAggregate
-from kaicep.plan.results import Terms, answer, batch_shown, identified
+from kaicep.plan.results import (
+    Rounds,
+    Terms,
+    answer,
+    batch_shown,
+    events_shown,
+    identified,
+    identified_by_events,
+    loops_of,
+)
 from kaicep.plan.terms import Iri, Term, Triple
 from kaicep.reference.chains import in_order, key_of, partitions
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.windows import Windowed
 
-__all__ = ["asks_paths", "rewritten_matches", "window_match"]
+__all__ = ["asks_paths", "pattern_match", "rewritten_matches", "window_match"]
 
 
 def rewritten_matches(
@@ -67,12 +75,16 @@ def _answers(
     if not events:
         return
     rows: Any = _view(rewritten.plan, events, catalog, knowledge).query(rewritten.text)
-    if rewritten.asked is not None:
-        found = _found(rewritten, rows, {event_node(each).value: each for each in events}, knowledge)
-        for each in Projection(rewritten.plan, asks_paths(rewritten.plan)).answers(found):
-            yield each.match
-        return
     version = knowledge.version if asks_paths(rewritten.plan) else None
+    if rewritten.asked is not None:
+        by_node = {event_node(each).value: each for each in events}
+        for row in rows:
+            rounds: dict[str, list[Event]] = {}
+            for slot in rewritten.slots:
+                rounds.setdefault(slot.variable, []).append(by_node[row[slot.name].value])
+            chosen = {name: _term(row, name) for name in rewritten.selected}
+            yield pattern_match(rewritten.plan, rewritten.asked.pattern, rounds, chosen, version)
+        return
     for window, terms in _windows(rewritten, rows, events):
         yield from window_match(rewritten.plan, window, terms, version)
 
@@ -166,25 +178,21 @@ def _node(plan: QueryPlan) -> Pattern | WindowAggregate:
 # --- from rows to matches --------------------------------------------------------------------------------
 
 
-def _found(
-    rewritten: Rewritten, rows: Any, events: dict[str, Event], knowledge: Knowledge
-) -> Iterator[Found]:
-    """A row is a match: its events by slot, and what its PATHs selected."""
-    question = rewritten.asked
-    assert question is not None
-    pattern = question.pattern
-    for row in rows:
-        rounds: dict[str, list[Event]] = {}
-        for slot in rewritten.slots:
-            rounds.setdefault(slot.variable, []).append(events[row[slot.name].value])
-        bound = [event for some in rounds.values() for event in some]
-        start, end = min(each.ts for each in bound), max(each.ts for each in bound)
-        if pattern.deadline is not None:
-            end = start + pattern.deadline
-        partition = key_of(pattern.partition, bound[0])
-        terms = tuple(_term(row, name) for name in rewritten.selected)
-        chosen = ((rewritten.selected, (terms,)),) if rewritten.selected else ()
-        yield Found(partition, rounds, start, end, chosen, knowledge.version)
+def pattern_match(
+    plan: QueryPlan, pattern: Pattern, rounds: Rounds, terms: Terms, version: int | None
+) -> Match:
+    """The match of a pattern that has these events."""
+    assert isinstance(plan.root, Project)
+    bound = [event for some in rounds.values() for event in some]
+    start, end = min(each.ts for each in bound), max(each.ts for each in bound)
+    if pattern.deadline is not None:
+        end = start + pattern.deadline
+    made = identified_by_events(plan, key_of(pattern.partition, bound[0]), rounds)
+    shown = events_shown(plan.variables, loops_of(pattern.sequence), rounds)
+    first = {name: some[0] for name, some in rounds.items()}
+    env = Environment(first, rounds={name: tuple(some) for name, some in rounds.items()})
+    columns, value_of = plan.root.columns, partial(_value, env)
+    return answer(plan, columns, made, (start, end), terms, shown, value_of, version).match
 
 
 def _term(row: Any, name: str) -> Term | None:
@@ -239,4 +247,9 @@ def _batch(window: Windowed) -> dict[str, Any]:
 
 
 def _value(env: Environment, column: OutputColumn) -> Any:
-    return evaluate(column.expr, env)
+    """The value of a column; of a loop's attribute the list of values, one for each round."""
+    if not column.many:
+        return evaluate(column.expr, env)
+    assert isinstance(column.expr, Field)
+    name = column.expr.variable
+    return [evaluate(column.expr, Environment({name: each})) for each in env.rounds.get(name, ())]

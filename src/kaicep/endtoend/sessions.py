@@ -30,7 +30,7 @@ from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.seam import Stretch
 from kaicep.endtoend.spark_hosted import SparkHosted
 from kaicep.errors import Failure, KaicepError
-from kaicep.hosts.inprocess import MANY, Settings
+from kaicep.hosts.settings import Settings
 from kaicep.kernel.operator import Limits
 from kaicep.kernel.sort import Lateness
 from kaicep.plan.events import Event, Match
@@ -153,10 +153,8 @@ class Session:
             return
         own = Snapshot({name: snapshot.tables[name] for name in self.streams})
         saved = self._saved(start.mark) if self.reach == math.inf and start.mark is not None else None
-        self._kernel = saved[0] if saved else self._kernel_for(own, start.mark)
-        settings = Settings(asked.limits, self._kernel, parts=parts)
-        state = saved[1:] if saved else None
-        self.made = self._made(own, lateness, settings, state, since)
+        settings = Settings(asked.limits, parts=parts)
+        self.made = self._made(own, lateness, settings, saved, since)
         self._past = self.made.past()
         self._warn_of_holes(own)
 
@@ -204,17 +202,6 @@ class Session:
         if self.failed is not None:
             return "failed"
         return "complete" if self.complete else "live" if self.live else "catching up"
-
-    def _kernel_for(self, snapshot: Snapshot, mark: Mark | None) -> str:
-        """Compiled where there are many events to go through at once."""
-        count = 0
-        for stream, within in self.asked.history.spans().items():
-            low = mark.watermark - self.reach if mark is not None else -math.inf
-            files = snapshot.files(stream, within)
-            count += sum(each.rows for each in files if each.reach >= low)
-        if any(each.language == "EP-SPARQL" for each in self.asked.history.program.queries):
-            return "auto"
-        return "compiled" if count >= MANY else "interpreted"
 
     def _warn_of_holes(self, snapshot: Snapshot) -> None:
         """Says what cannot be answered any more, because the archive has let go of it."""
@@ -333,20 +320,20 @@ class Session:
             "beyond": list(self.made.beyond) if not self.start.complete else [],
         }
 
-    def snapshot(self) -> tuple[str, Mark, bytes] | None:
+    def snapshot(self) -> tuple[Mark, bytes] | None:
         """Its state now and then, where no window bounds what it needs; None where it is not to be saved."""
         due = time.monotonic() - self._saved_at >= _SAVE_EVERY
         if self.reach < math.inf or not self.live or not due or not isinstance(self.made, HandOff):
             return None
         self._saved_at = time.monotonic()
-        return self._kernel, self.made.mark, self.made.engine.snapshot()
+        return self.made.mark, self.made.engine.snapshot()
 
-    def save(self, kernel: str, mark: Mark, state: bytes) -> None:
+    def save(self, mark: Mark, state: bytes) -> None:
         """Writes a state down, once everybody was told what it stands for."""
-        head = json.dumps({"kernel": kernel, "mark": mark.to_json()}).encode()
+        head = json.dumps({"mark": mark.to_json()}).encode()
         replace_file(self._file, head + b"\n" + state)
 
-    def _saved(self, mark: Mark) -> tuple[str, Mark, bytes] | None:
+    def _saved(self, mark: Mark) -> tuple[Mark, bytes] | None:
         """The state that was saved, unless somebody was told less than it stands for."""
         try:
             head, _, state = self._file.read_bytes().partition(b"\n")
@@ -355,7 +342,7 @@ class Session:
         read = json.loads(head)
         then = Mark.from_json(read["mark"])
         ahead = any(then.cut.beyond(mark.cut)) or then.watermark > mark.watermark
-        return None if ahead else (read["kernel"], then, state)
+        return None if ahead else (then, state)
 
     @property
     def waiting(self) -> bool:

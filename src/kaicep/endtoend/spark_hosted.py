@@ -28,7 +28,7 @@ from kaicep.endtoend.joint import HandOff, Mark, engine_for
 from kaicep.endtoend.reach import reach_of, source_of
 from kaicep.endtoend.seam import Stretch
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake
-from kaicep.hosts.inprocess import Settings
+from kaicep.hosts.settings import Settings
 from kaicep.kernel.sort import Lateness, allowed_lateness
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Interval

@@ -18,12 +18,10 @@ from kaicep.archive.rewrite.sql import MEMBERS, OWN, PathTable, RewrittenSql, re
 from kaicep.archive.rewrite.sql_expressions import SQL_TYPES, name_sql
 from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.prefilter import spans
-from kaicep.endtoend.rewriting import asks_paths, window_match
+from kaicep.endtoend.rewriting import asks_paths, pattern_match, window_match
 from kaicep.endtoend.spark_history import archived_frame
 from kaicep.errors import Unsupported
 from kaicep.hosts.spark.sent import Sent, sent
-from kaicep.kernel.operator import Found
-from kaicep.kernel.project import Projection
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.store import Knowledge
@@ -216,45 +214,34 @@ class _Writer:
     def matches(self, batch: pyarrow.RecordBatch) -> Iterator[Match]:
         """The matches of rows."""
         rows: list[dict[str, Any]] = batch.rename_columns(list(self.columns)).to_pylist()
-        if self.rewritten.asked is not None:
-            found = map(self._found, rows)
-            for each in Projection(self.plan, self.version is not None).answers(found):
-                yield each.match
-            return
         for row in rows:
-            terms = {
-                name: term
-                for names, values in self._chosen(row)
-                for name, term in zip(names, values[0], strict=True)
-            }
-            yield from window_match(self.plan, self._windowed(row), terms, self.version)
+            if self.rewritten.asked is not None:
+                yield self._matched(row)
+            else:
+                yield from window_match(self.plan, self._windowed(row), self._chosen(row), self.version)
 
     def _event(self, row: dict[str, Any], prefix: str = "") -> Event:
         place, part, seq, ts = (row[f"{prefix}{each}"] for each in OWN)
         values = {name: row[f"{prefix}{name}"] for name in self.rewritten.attributes}
         return Event(self.rewritten.streams[place], part, seq, ts, values)
 
-    def _chosen(self, row: dict[str, Any]) -> tuple[tuple[tuple[str, ...], tuple[Solution, ...]], ...]:
+    def _chosen(self, row: dict[str, Any]) -> dict[str, Term | None]:
         """What the PATHs selected, in the solution that the row has."""
         paths = zip(self.rewritten.paths, self.solutions, strict=True)
-        return tuple(
-            (each.semantic.selected, (known[row[each.name]],))
+        return {
+            name: term
             for each, known in paths
             if each.semantic.selected
-        )
+            for name, term in zip(each.semantic.selected, known[row[each.name]], strict=True)
+        }
 
-    def _found(self, row: dict[str, Any]) -> Found:
+    def _matched(self, row: dict[str, Any]) -> Match:
         pattern = self._node
         assert isinstance(pattern, Pattern)
         rounds: dict[str, list[Event]] = {}
         for slot in self.rewritten.slots:
             rounds.setdefault(slot.variable, []).append(self._event(row, f"{slot.name}."))
-        bound = [event for some in rounds.values() for event in some]
-        start, end = min(each.ts for each in bound), max(each.ts for each in bound)
-        if pattern.deadline is not None:
-            end = start + pattern.deadline
-        partition = key_of(pattern.partition, bound[0])
-        return Found(partition, rounds, start, end, self._chosen(row), self.version or 0)
+        return pattern_match(self.plan, pattern, rounds, self._chosen(row), self.version)
 
     def _windowed(self, row: dict[str, Any]) -> Windowed:
         node = self._node

@@ -1,94 +1,70 @@
 """An edited query: whether it may go on with the state of the old one, and what that keeps.
 
-A query that asks for more than before (a higher threshold, a narrower window, one condition more) finds
-everything that it still needs among the events which the old one holds. They are given to its operator
-again, in order, and what it finds among them is known already. Where the new query asks for less, it would
-have needed events that the old one has let go of: it begins anew.
-
-A compiled pattern holds no whole events, only what it needs of them. It goes on where the query asks more of
-its last event alone, or has a narrower WINDOW: everything that waits was rightly taken in.
+The state has no whole events, only what the query needs of those that take part in something. So an edited
+query goes on where it asks more of the last event alone (a higher threshold, one condition more), has a
+narrower WINDOW, or selects something else of what is kept: all that waits was rightly taken in. Where it asks
+less, it would have needed events that were let go of; where it asks something else of an event that waits,
+nobody could tell which ones meet that. Then it begins anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from kaicep.hosts.held import why_not_enough
 from kaicep.kernel.chains import chain_parts
-from kaicep.plan.catalog import Catalog
-from kaicep.plan.chi import Place, SpanWindow
+from kaicep.plan.chi import Absent, Place, SpanWindow
 from kaicep.plan.expressions import Call, Const, Expr, variables_of
-from kaicep.plan.nodes import (
-    Node,
-    Pattern,
-    Project,
-    QueryPlan,
-    WindowAggregate,
-)
+from kaicep.plan.nodes import Node, Pattern, Project, QueryPlan, WindowAggregate
 
-__all__ = ["asks_as_before", "why_anew", "why_anew_compiled"]
+__all__ = ["why_anew"]
 
 
-def why_anew(old: QueryPlan, new: QueryPlan, judged_anew: bool) -> str | None:
-    """Why an edited query cannot go on with what the old one holds; None where it can.
+def why_anew(old: QueryPlan, new: QueryPlan) -> str | None:
+    """Why an edited query cannot go on with the state of the old one; None where it can.
 
-    Both plans are optimised. `judged_anew`: the new one has a PATH, and the knowledge is not what it was when
-    the old one began.
+    Both plans are optimised.
     """
     if not isinstance(old.root, Project) or not isinstance(new.root, Project):
         return "it is EP-SPARQL"
     before, after = old.root.input, new.root.input
     if isinstance(before, Pattern) and isinstance(after, Pattern):
-        return _pattern(before, after, judged_anew)
+        return _pattern(before, after)
     if isinstance(before, WindowAggregate) and isinstance(after, WindowAggregate):
-        return _window(before, after, judged_anew)
+        return _window(before, after)
     return "it was a pattern and is a window now, or the other way round"
 
 
-def _pattern(old: Pattern, new: Pattern, judged_anew: bool) -> str | None:
+def _pattern(old: Pattern, new: Pattern) -> str | None:
     same = (
         (old.sequence == new.sequence, "its SEQ is another"),
         (old.streams == new.streams, "it reads other streams"),
         (old.match == new.match, "its MATCH is another"),
         ((old.skip, old.skip_variable) == (new.skip, new.skip_variable), "its AFTER MATCH is another"),
         (old.partition == new.partition, "its PARTITION BY is another"),
+        (old.key == new.key, "its events have another key in common"),
+        ((old.latest, old.ties) == (new.latest, new.ties), "its LATEST or its PATH is another"),
     )
-    for holds, reason in same:
+    for holds, difference in same:
         if not holds:
-            return reason
-    if asks_as_before(old, new):
+            return difference
+    if _asks_as_before(old, new):
         return None
-    missing = why_not_enough(old, judged_anew)
-    if missing is not None:
-        return missing
+    if new.match != "any":
+        return f"under MATCH {new.match} events that are not kept have a say in the choice"
+    if new.skip != "none":
+        return "with AFTER MATCH the matches of before have a say in which are reported"
+    if any(isinstance(each, Absent) for each in new.sequence):
+        return "an absence may have been decided by events that are not kept"
     if not _imply(new.conditions, old.conditions):
         return "a condition that held is gone or asks for less"
     if not all(any(_inside(window, each) for window in new.windows) for each in old.windows):
         return "a WINDOW is gone or wider than before"
     if not set(old.semantics) <= set(new.semantics):
         return "its PATH is another"
-    return _chains(old.chains, new.chains)
-
-
-def why_anew_compiled(old: QueryPlan, new: QueryPlan, catalog: Catalog) -> str | None:
-    """Why an edited query that runs compiled cannot go on with what the old one holds; None where it can."""
-    reason = why_anew(old, new, judged_anew=False)  # what it holds goes over as it was judged
-    if reason is not None:
-        return reason
-    assert isinstance(old.root, Project)
-    assert isinstance(new.root, Project)
-    before, after = old.root.input, new.root.input
-    if not isinstance(before, Pattern) or not isinstance(after, Pattern):
-        return "it is a window, and compiled"
-    if before.key != after.key:
-        return "its events have another key in common"
-    if _what_waits(before) != _what_waits(after):
-        return "it is compiled, and asks something else of an event that is not the last"
-    from kaicep.kernel.compiled.operator import kept_of_events
-
-    if kept_of_events(old, catalog) != kept_of_events(new, catalog):
-        return "it is compiled, and needs other attributes of events that wait"
-    return None
+    reason = _chains(old.chains, new.chains)
+    if reason is None and _what_waits(old) != _what_waits(new):
+        return "it asks something else of an event that is not the last"
+    return reason
 
 
 def _what_waits(pattern: Pattern) -> tuple[object, ...]:
@@ -107,10 +83,8 @@ def _inside(narrow: SpanWindow, wide: SpanWindow) -> bool:
     return set(narrow.variables) >= set(wide.variables) and narrow.width <= wide.width
 
 
-def asks_as_before(old: Node, new: Node) -> bool:
-    """Whether two patterns differ in nothing that decides what is held."""
-    if not isinstance(old, Pattern) or not isinstance(new, Pattern):
-        return False
+def _asks_as_before(old: Pattern, new: Pattern) -> bool:
+    """Whether two patterns differ in nothing that decides what is kept."""
     return (old.conditions, old.windows, old.semantics, old.chains) == (
         new.conditions,
         new.windows,
@@ -119,27 +93,26 @@ def asks_as_before(old: Node, new: Node) -> bool:
     )
 
 
-def _window(old: WindowAggregate, new: WindowAggregate, judged_anew: bool) -> str | None:
+def _window(old: WindowAggregate, new: WindowAggregate) -> str | None:
     if (old.streams, old.partition, old.group_by) != (new.streams, new.partition, new.group_by):
         return "its streams, its PARTITION BY or its GROUP BY are others"
-    if old.semantics != new.semantics:
+    if (old.semantics, old.ties) != (new.semantics, new.ties):
         return "its PATH is another"
     before, after = old.window, new.window
     if before.kind != after.kind or before.variable != after.variable:
         return "its WINDOW is of another kind"
-    missing = why_not_enough(old, judged_anew)
-    if missing is not None:
-        return missing
-    if old.input == new.input and before == after:
-        return None
-    if before.width is None or after.width is None:
-        return "its WINDOW counts events, and counts others now"
-    if after.width > before.width or (before.kind == "batch" and after.width != before.width):
-        return "its WINDOW is wider than before, or ends at other times"
-    return _chains((old.input,), (new.input,))
+    if before != after:
+        if before.width is None or after.width is None:
+            return "its WINDOW counts events, and counts others now"
+        if after.width > before.width or before.kind == "batch":
+            return "its WINDOW is wider than before, or ends at other times"
+    reason = _chains((old.input,), (new.input,))
+    if reason is None and old.input != new.input:
+        return "it asks something else of the events in its WINDOW"
+    return reason
 
 
-def _chains(old: Sequence[Node], new: Sequence[Node]) -> str | None:
+def _chains(old: Iterable[Node], new: Iterable[Node]) -> str | None:
     for before, after in zip(old, new, strict=True):
         scan, conditions, semantics = chain_parts(before)
         other, stronger, more = chain_parts(after)

@@ -6,29 +6,25 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from kaicep.hosts.columnar import CompiledQuery, derived_events
-from kaicep.hosts.interpreted import Listed, Query, TripleQueries
+from kaicep.hosts.lane import Lane
+from kaicep.hosts.queries import Listed, Query, TripleQueries
 from kaicep.hosts.replacing import Replacing
-from kaicep.hosts.settings import MANY, Settings
-from kaicep.kernel.operator import Found, Windowed
+from kaicep.hosts.settings import Settings
+from kaicep.hosts.unknown import UnknownValues
+from kaicep.kernel.batches import Batch, ColumnSorter, batch_of_matches, late_in
+from kaicep.kernel.columns import Matches, Table
 from kaicep.kernel.sort import Lateness, Sorter, read_place, written_place
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.nodes import Program
-from kaicep.plan.results import Answer, derived_event
+from kaicep.plan.results import derived_event
 from kaicep.plan.terms import Triple
 
-if TYPE_CHECKING:
-    from kaicep.hosts.lane import Lane
-    from kaicep.kernel.batches import Batch, ColumnSorter
-    from kaicep.kernel.columns import Matches
-    from kaicep.kernel.compiled.group import GroupMatches
-
-__all__ = ["MANY", "Engine", "Listed", "Settings", "run_inprocess"]
+__all__ = ["Engine", "Listed", "Settings", "run_inprocess"]
 
 _LATE_KEPT = 10_000
 
@@ -39,11 +35,10 @@ class Engine(Replacing):
     `push` takes events in the order of arrival and returns the matches that are certain by then, each
     once; `finish` ends the input. `lateness` is how far behind the newest of its part an event may be, for
     all streams or by stream (None: any distance, so that only the end settles anything). `on_match` is
-    called for every match. With `on_matches` they are given in chunks, as columns where a query is compiled
-    (of many that are alike together: `split` parts them), and nothing is returned; a chunk holds until the
-    call returns. `late` has the newest of the events that came too late, `late_count` says how many there
-    were. Knowledge may be updated between two pushes: events that were judged keep their verdict, and a match
-    shows the version that its last event was judged under.
+    called for every match. With `on_matches` they are given in chunks, those of chi-CEP as columns, and
+    nothing is returned; a chunk is good until the call returns. `late` has the newest of the events that came
+    too late, `late_count` says how many there were. Knowledge may be updated between two pushes: events that
+    were judged keep their verdict, and a match shows the version that its last event was judged under.
 
     Its queries are the business of the two layers below, `registering` and `replacing`; here events come,
     and go through them.
@@ -57,16 +52,17 @@ class Engine(Replacing):
         *,
         lateness: Lateness = None,
         on_match: Callable[[Match], None] | None = None,
-        on_matches: Callable[[Matches | GroupMatches | Listed], None] | None = None,
+        on_matches: Callable[[Matches | Listed], None] | None = None,
         settings: Settings | None = None,
         unknown: UnknownEntities | None = None,
     ) -> None:
-        super().__init__(program, catalog, knowledge, lateness, settings, unknown)
+        super().__init__(program, catalog, knowledge, lateness, settings)
         self.late: deque[Event] = deque(maxlen=_LATE_KEPT)
         self.late_count = 0
         self._on_match = on_match
         self._on_matches = on_matches
         self._unknown = unknown
+        self._values = None if unknown is None else UnknownValues(knowledge, unknown)
         self._version = -1
         self._seen = 0
 
@@ -97,28 +93,16 @@ class Engine(Replacing):
             else:
                 self._seen += 1
                 arrived.setdefault(event.stream, []).append(event)
-        batches: dict[str, Batch] = {}
-        for sorter in self._sorters:
-            for stream in sorter.streams:
-                if stream not in arrived:
-                    continue
-                if isinstance(sorter, Sorter):
-                    sorter.offer(arrived[stream])
-                else:
-                    if stream not in batches:
-                        batches[stream] = self.batch(stream, arrived[stream])
-                    sorter.offer(batches[stream])
+        for stream, events in arrived.items():
+            self._offer(self.batch(stream, events))
         return self._run()
 
     def push_batch(self, batch: Batch) -> list[Match]:
         """Takes a batch of events of one stream; returns what is certain by now."""
-        from kaicep.kernel.batches import late_in
-
         if batch.strings is not self.strings:
             batch = self.batch(batch.stream, batch.events)  # it was made before strings got new codes
         late = late_in(batch, self._parts)
-        readers = [each for each in self._sorters if batch.stream in each.places]
-        for sorter in readers:
+        for sorter in self._readers(batch.stream):
             passed = sorter.passed(batch)
             if passed is not None:
                 late = passed if late is None else late | passed
@@ -127,12 +111,22 @@ class Engine(Replacing):
                 self._note_late(_late(event))
             batch = batch.take(~late)
         self._seen += len(batch)
-        for sorter in readers:
+        self._offer(batch)
+        return self._run()
+
+    def _offer(self, batch: Batch) -> None:
+        """Gives a batch to the sort stages that take its stream: as columns, or as events for EP-SPARQL."""
+        if self._values is not None and self._is_asked_about(batch.stream):
+            self._values.look(batch, self.catalog)
+        for sorter in self._readers(batch.stream):
             if isinstance(sorter, Sorter):
                 sorter.offer(batch.events)
             else:
                 sorter.offer(batch)
-        return self._run()
+
+    def _is_asked_about(self, stream: str) -> bool:
+        """Whether a query with a PATH reads a stream."""
+        return any(each.versioned and stream in each.sorter.places for each in self._queries.values())
 
     def push_record(self, stream: str, record: Mapping[str, Any], seq: int) -> list[Match] | None:
         """Takes one record the short way (`hosts.lane`); None, and nothing is done, where that is closed."""
@@ -162,21 +156,20 @@ class Engine(Replacing):
         return found
 
     def _new_lane(self, stream: str) -> Lane | None:
-        """The short way for events of a stream, where it is open."""
-        from kaicep.kernel.batches import ColumnSorter
-
-        if not all(isinstance(each, CompiledQuery) for each in self._steps) or len(self._sorters) != 1:
+        """The short path for events of a stream, where it is open."""
+        queries = [each for each in self._steps if isinstance(each, Query)]
+        if len(queries) < len(self._steps) or len(self._sorters) != 1 or self._values is not None:
             return None
         (sorter,) = self._sorters
         parts = self._parts.numbers(stream)
         if sorter.streams != (stream,) or len(parts) != 1 or self._parts.allowed(stream) != 0:
             return None
         assert isinstance(sorter, ColumnSorter)
+        if None in sorter.attributes.values():
+            return None
         self._renew()
-        from kaicep.hosts.lane import Lane
-
         known = self.catalog.streams[stream]
-        operators = [each.operator for each in self._steps if isinstance(each, CompiledQuery)]
+        operators = [each.operator for each in queries]
         return Lane(sorter, operators, dict(known.attributes), known.time, parts[0], self.strings)
 
     def _note_late(self, event: Event) -> None:
@@ -248,27 +241,15 @@ class Engine(Replacing):
         self._renew()
         found: list[Match] = []
         released: dict[int, Any] = {}
-        worked: dict[int, list[Found | Windowed]] = {}
         for query in self._steps:
             sorter = query.sorter
             if id(sorter) not in released:
                 released[id(sorter)] = sorter.release()
             events = released[id(sorter)]
-            if isinstance(query, CompiledQuery):
-                read = [name for name in query.names if self._readers(name)]
-                for matches in query.answers(events):
-                    self._deliver(matches, found)
-                    for each in matches.split() if read else ():
-                        if each.query in read:
-                            self._pass_on(each.query, derived_events(each, self.catalog))
+            if isinstance(query, Query):
+                self._work(query, events, found)
             else:
-                answers = self._answers(query, events, worked)
-                for name in query.names:
-                    own = [each for each in answers if each.match.query == name]
-                    if own:
-                        self._deliver(Listed(name, [each.match for each in own]), found)
-                        if self._readers(name):
-                            self._pass_on(name, [derived_event(each, self.catalog) for each in own])
+                self._work_triples(query, events, found)
             promise = query.operator.promise(sorter.watermark)
             for name in query.names:
                 self._parts.derive(name, promise)
@@ -276,38 +257,37 @@ class Engine(Replacing):
         if self._on_match is not None:
             for match in found:
                 self._on_match(match)
-        if self._seen >= MANY and self.settings.kernel == "auto":
-            self._grow()
-        if self._strings is not None and len(self._strings) > self._most_strings:
+        if len(self.strings) > self._most_strings:
             self._forget_strings()
         return found
 
-    def _answers(
-        self, query: Query | TripleQueries, events: list[Event], worked: dict[int, list[Found | Windowed]]
-    ) -> list[Answer]:
-        """What an interpreted query makes of events; an operator that several share works once."""
-        if isinstance(query, TripleQueries):
-            return query.answers(self._occurrences(events))
-        operator = query.operator
-        if id(operator) not in worked:
-            worked[id(operator)] = [*operator.feed(events), *operator.advance(query.sorter.watermark)]
-        return list(query.projection.answers(worked[id(operator)]))
+    def _work(self, query: Query, events: Table | None, found: list[Match]) -> None:
+        read = {
+            name: dict(self.catalog.streams[name].attributes) for name in query.names if self._readers(name)
+        }
+        for matches in query.answers(events):
+            if matches.query in read:
+                self._offer(batch_of_matches(matches, read[matches.query]))
+            self._deliver(matches, found)
 
-    def _deliver(self, matches: Matches | GroupMatches | Listed, found: list[Match]) -> None:
+    def _work_triples(self, query: TripleQueries, events: list[Event], found: list[Match]) -> None:
+        answers = query.answers(self._occurrences(events))
+        for name in query.names:
+            own = [each for each in answers if each.match.query == name]
+            if own:
+                self._deliver(Listed(name, [each.match for each in own]), found)
+                if self._readers(name):
+                    self._offer(self.batch(name, [derived_event(each, self.catalog) for each in own]))
+
+    def _deliver(self, matches: Matches | Listed, found: list[Match]) -> None:
         if self._on_matches is not None:
             self._on_matches(matches)
         else:
             found.extend(matches)
 
-    def _readers(self, name: str) -> list[Sorter | ColumnSorter]:
-        """The sort stages that take what a query derives."""
-        return [each for each in self._sorters if name in each.places]
-
-    def _pass_on(self, name: str, events: list[Event]) -> None:
-        """Gives the matches of a query to those that read its output."""
-        for sorter in self._readers(name):
-            assert isinstance(sorter, Sorter)  # what queries derive is read by interpreted ones
-            sorter.offer(events)
+    def _readers(self, stream: str) -> list[Sorter | ColumnSorter]:
+        """The sort stages that take a stream."""
+        return [each for each in self._sorters if stream in each.places]
 
     def _occurrences(self, events: Iterable[Event]) -> Iterator[tuple[Triple, int, int]]:
         """Events as triples with intervals; a record is its event graph at its time."""
@@ -338,8 +318,7 @@ class _Run(Protocol):
 def run_inprocess(run: _Run) -> list[Match]:
     """All matches of a run over a finite input, in the order of their end, then of their id."""
     unknown = UnknownEntities()
-    settings = Settings(events=sum(map(len, run.batches)))
-    engine = Engine(run.program, run.catalog, run.knowledge, settings=settings, unknown=unknown)
+    engine = Engine(run.program, run.catalog, run.knowledge, unknown=unknown)
     found: list[Match] = []
     for batch in run.batches:
         found += engine.push(batch)

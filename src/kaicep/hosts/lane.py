@@ -1,6 +1,6 @@
-"""The short way for single events: a record becomes one row of columns that are written in place.
+"""The short path for single events: a record becomes one row of columns that are written in place.
 
-It is open where all queries run compiled over one stream whose events come in order and from one part, so
+It is open where all queries are chi-CEP over one stream whose events come in order and from one part, so
 that each is final at once. A record that is not as declared, or comes out of order, takes the long way.
 """
 
@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kaicep.kernel.columns import DTYPES, NULLS, Column, Table, cell
-from kaicep.kernel.compiled.operator import CompiledPattern
+from kaicep.kernel.operator import Operator
 from kaicep.kernel.words import identity_of
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.time import parse_time, time_from_number
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type
 
 if TYPE_CHECKING:
-    from kaicep.hosts.columnar import CompiledOperator
     from kaicep.kernel.batches import ColumnSorter
     from kaicep.kernel.columns import Strings
 
@@ -37,7 +36,7 @@ class Lane:
     def __init__(
         self,
         sorter: ColumnSorter,
-        operators: Sequence[CompiledOperator],
+        operators: Sequence[Operator],
         types: Mapping[str, Type],
         time: str,
         number: int,
@@ -59,6 +58,7 @@ class Lane:
                 np.zeros(1, np.bool_) if type is Type.INT64 else None,
             )
             for name, type in sorter.attributes.items()
+            if type is not None  # where there is such an attribute, the path is closed
         }
         table = Table(
             sorter.streams,
@@ -71,6 +71,7 @@ class Lane:
             columns,
             strings,
         )
+        self._memo = table.memo
         self._looks = [partial(_single(each), table) for each in operators]
         self._setters = [
             (name, _setter(type, columns.get(name), strings)) for name, type in types.items() if name != time
@@ -95,6 +96,7 @@ class Lane:
         self._identify(seq)
         part.max_ts, part.next_seq = ts, seq + 1
         sorter.pass_to((ts, 0, "", self._number, seq + 1))
+        self._memo.clear()  # what was worked out of the row that stood there before
         return [look(ts) for look in self._looks]
 
 
@@ -106,10 +108,8 @@ def _instant(raw: Any) -> int | None:
     return parse_time(raw) if kind is str else None
 
 
-def _single(operator: CompiledOperator) -> Callable[[Table, int], Sequence[Match]]:
+def _single(operator: Operator) -> Callable[[Table, int], Sequence[Match]]:
     """How an operator looks at one event."""
-    if isinstance(operator, CompiledPattern):
-        return operator.single
 
     def single(table: Table, watermark: int) -> Sequence[Match]:
         found = [match for some in operator.feed(table) for match in some]

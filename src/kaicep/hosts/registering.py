@@ -6,33 +6,30 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kaicep.errors import Diagnostic, Mistake, Unsupported
-from kaicep.hosts.columnar import (
-    CompiledOperator,
-    CompiledQuery,
+from kaicep.hosts.queries import (
+    Query,
+    TripleQueries,
     asks_the_knowledge,
     attribute_types,
-    compiled_operator,
-    together,
-    why_interpreted,
+    operator_of,
+    source_of,
 )
-from kaicep.hosts.interpreted import Query, TripleQueries, operator_of
-from kaicep.hosts.settings import MANY, Settings
+from kaicep.hosts.settings import Settings
+from kaicep.kernel.batches import Batch, ColumnSorter, batch_of_events
+from kaicep.kernel.columns import Strings
 from kaicep.kernel.operator import Operator
-from kaicep.kernel.project import Projection
 from kaicep.kernel.sort import Lateness, Parts, Sorter
-from kaicep.knowledge.event_graph import UnknownEntities
+from kaicep.kernel.together import groups
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.store import Knowledge
-from kaicep.optimize import optimize, subplan
+from kaicep.optimize import optimize
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
-from kaicep.plan.gaps import refuse_gaps
-from kaicep.plan.nodes import Pattern, Program, Project, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import Program, QueryPlan
+from kaicep.plan.types import Type
 
 if TYPE_CHECKING:
     from kaicep.hosts.lane import Lane
-    from kaicep.kernel.batches import Batch, ColumnSorter
-    from kaicep.kernel.columns import Strings
 
 __all__ = ["Registering"]
 
@@ -40,7 +37,7 @@ __all__ = ["Registering"]
 class Registering:
     """What an engine knows of its queries: `_steps`, in the order of their work, and who sorts for whom.
 
-    A step is a query, or several that work as one. The first layer of an `Engine`, below `replacing`.
+    A step is a query of chi-CEP, or all of EP-SPARQL. The first layer of an `Engine`, below `replacing`.
     """
 
     def __init__(
@@ -50,38 +47,50 @@ class Registering:
         knowledge: Knowledge,
         lateness: Lateness,
         settings: Settings | None,
-        unknown: UnknownEntities | None,
     ) -> None:
         self.catalog = catalog
         self.knowledge = knowledge
         self.settings = settings or Settings()
-        self._strings: Strings | None = None
+        self.strings = Strings()
+        """The dictionary of all strings that the queries have to do with."""
         self._lane: Lane | None = None  # the short way for single events; it holds for these operators
         self._parts = Parts(lateness)
-        self._relations = Relations(catalog, knowledge, unknown, self.settings.paths)
-        self._queries: dict[str, Query | CompiledQuery] = {}
+        self._relations = Relations(catalog, knowledge, settings=self.settings.paths)
+        self._queries: dict[str, Query] = {}
         self._triples: TripleQueries | None = None
-        self._steps: list[Query | CompiledQuery | TripleQueries] = []
+        self._steps: list[Query | TripleQueries] = []
         self._sorters: list[Sorter | ColumnSorter] = []
         self._begin_all(program)
 
     def _begin_all(self, program: Program) -> None:
-        shared: dict[tuple[str, ...], Sorter] = {}
-        columns: dict[tuple[str, ...], ColumnSorter] = {}
-        compiled: list[tuple[QueryPlan, QueryPlan]] = []
+        shared: dict[tuple[str, ...], ColumnSorter] = {}
+        waiting: list[QueryPlan] = []
         for plan in program.queries:
             if plan.language == "EP-SPARQL":
+                self._begin_some(waiting, shared)
+                waiting = []
                 self._add_triples(program)
                 continue
-            optimized = self._optimized(plan, self.catalog)
-            if self._is_to_compile(optimized, self.catalog):
-                compiled.append((plan, optimized))
-            else:
-                # It may read what those before it derive.
-                self._add_compiled(compiled, columns)
-                compiled = []
-                self._add(self._interpreted(plan, optimized, shared))
-        self._add_compiled(compiled, columns)
+            if any(self.catalog.streams[name].derived for name in source_of(plan).streams):
+                # It reads what those before it derive.
+                self._begin_some(waiting, shared)
+                waiting = []
+            waiting.append(plan)
+        self._begin_some(waiting, shared)
+
+    def _begin_some(self, plans: Sequence[QueryPlan], shared: dict[tuple[str, ...], ColumnSorter]) -> None:
+        """Adds queries that do not read each other; those that can be found in one search, together.
+
+        Where the knowledge decides, the resolved plans must be alike: what it makes equal today it can part
+        tomorrow, and a saved state is of the same groups, whatever is known when it is read.
+        """
+        optimized = {each.name: self._optimized(each, self.catalog) for each in plans}
+        known = [each for each in plans if asks_the_knowledge(each)]
+        steady = [optimized[each.name] for each in plans if each not in known]
+        resolved = {each.name: each for each in plans}
+        for group in (*groups(steady), *groups(known)):
+            names = [each.name for each in group]
+            self._begin([resolved[each] for each in names], [optimized[each] for each in names], shared)
 
     # --- queries come and go ---
 
@@ -93,7 +102,7 @@ class Registering:
         if plan.name in self.queries:
             raise Mistake(Diagnostic(f"a query named {plan.name} is registered already"))
         self._learn(catalog)
-        self._begin(plan, self._optimized(plan, self.catalog))
+        self._begin([plan], [self._optimized(plan, self.catalog)], {})
 
     def unregister(self, name: str) -> None:
         """Removes a query and what it holds; the others go on untouched."""
@@ -120,76 +129,84 @@ class Registering:
 
     @property
     def size(self) -> int:
-        """How many events and partial matches are held, those that wait for their turn included."""
-        waiting = sum(len(each) for each in self._sorters)
-        operators = {id(each.operator): each.operator for each in self._steps}
-        return waiting + sum(each.size for each in operators.values())
+        """How many events and partial matches are kept, those that wait for their turn included."""
+        return sum(map(len, self._sorters)) + sum(each.operator.size for each in self._steps)
 
     @property
     def shed(self) -> dict[str, int]:
-        """By query, how many partial matches it let go of because it held too many."""
-        found = ((name, getattr(step.operator, "shed", 0)) for step in self._steps for name in step.names)
-        return {name: count for name, count in found if count}
-
-    @property
-    def strings(self) -> Strings:
-        """The dictionary of all strings that compiled queries have to do with."""
-        if self._strings is None:
-            from kaicep.kernel.columns import Strings
-
-            self._strings = Strings()
-        return self._strings
+        """By query, how many partial matches it let go of because it kept too many."""
+        found = {name: query.operator.shed for name, query in self._queries.items()}
+        return {name: count for name, count in found.items() if count}
 
     def batch(self, stream: str, events: Sequence[Event]) -> Batch:
         """Events of one stream as a batch for this engine."""
-        from kaicep.kernel.batches import batch_of_events
+        return batch_of_events(stream, events, self._types(stream), self.strings)
 
-        return batch_of_events(stream, events, dict(self.catalog.streams[stream].attributes), self.strings)
+    def _types(self, stream: str) -> dict[str, Type | None]:
+        """The attributes of a stream; of an open one, those besides that somebody reads."""
+        known = self.catalog.streams[stream]
+        types: dict[str, Type | None] = dict(known.attributes)
+        if known.open:
+            readers = (each for each in self._sorters if isinstance(each, ColumnSorter))
+            for sorter in readers:
+                if stream in sorter.places:
+                    types = {**dict.fromkeys(sorter.attributes), **types}
+        return types
 
     # --- how they get a place, and lose it ---
 
-    def _begin(self, plan: QueryPlan, optimized: QueryPlan) -> None:
-        if self._is_to_compile(optimized, self.catalog):
-            self._add_compiled([(plan, optimized)], {})
-        else:
-            self._add(self._interpreted(plan, optimized, {}))
+    def _begin(
+        self,
+        plans: Sequence[QueryPlan],
+        optimized: Sequence[QueryPlan],
+        shared: dict[tuple[str, ...], ColumnSorter],
+    ) -> None:
+        """Adds queries that are found in one search; queries of the same streams share a sort stage."""
+        streams = source_of(plans[0]).streams
+        if streams not in shared:
+            shared[streams] = self._column_sorter(streams)
+        sorter = shared[streams]
+        operator = self._operator(plans, optimized)
+        made = Query(plans, optimized, operator, sorter, self.knowledge.version)
+        self._widen(made)
+        self._queries.update(dict.fromkeys(made.names, made))
+        self._steps.append(made)
+        self._lane = None
+        for name in made.names:
+            self._parts.derive(name)
+        self._expect(sorter)
 
     def _learn(self, catalog: Catalog | None) -> None:
         if catalog is not None:
             self.catalog = self._relations.catalog = self._relations.runtime.catalog = catalog
 
     def _optimized(self, plan: QueryPlan, catalog: Catalog) -> QueryPlan:
-        refuse_gaps(plan)
         return optimize(plan, catalog, self.knowledge, self.settings.rules)[0]
 
+    def _operator(self, plans: Sequence[QueryPlan], optimized: Sequence[QueryPlan]) -> Operator:
+        versioned = any(map(asks_the_knowledge, plans))
+        limits = self.settings.limits
+        made = operator_of(optimized, self.catalog, self._relations, self.strings, limits, versioned)
+        made.version = self.knowledge.version
+        return made
+
     def _dismiss(self, name: str) -> None:
-        """Takes a query out; those that are found in one pass with it go on without it."""
+        """Takes a query out; those that are found in one search with it go on without it."""
         gone = self._queries.pop(name)
         self._lane = None
-        if isinstance(gone, CompiledQuery) and len(gone.names) > 1:
-            self._without(gone, name)
+        left = [index for index, each in enumerate(gone.names) if each != name]
+        if left:
+            plans = [gone.plans[index] for index in left]
+            optimized = [gone.optimized[index] for index in left]
+            operator = self._operator(plans, optimized)
+            operator.restore(gone.operator.snapshot())
+            made = Query(plans, optimized, operator, gone.sorter, gone.version)
+            self._steps[self._steps.index(gone)] = made
+            self._queries.update(dict.fromkeys(made.names, made))
             return
         self._steps.remove(gone)
         if all(query.sorter is not gone.sorter for query in self._queries.values()):
             self._sorters.remove(gone.sorter)
-
-    def _without(self, query: CompiledQuery, name: str) -> None:
-        left = [index for index, each in enumerate(query.names) if each != name]
-        plans = [query.plans[index] for index in left]
-        optimized = [query.optimized[index] for index in left]
-        operator = self._compiled_operator(optimized, query.versioned)
-        operator.restore(query.operator.snapshot())
-        made = CompiledQuery(plans, optimized, operator, query.sorter, query.version, query.versioned)
-        self._steps[self._steps.index(query)] = made
-        self._queries.update(dict.fromkeys(made.names, made))
-
-    def _add(self, made: Query | CompiledQuery) -> None:
-        self._queries.update(dict.fromkeys(made.names, made))
-        self._steps.append(made)
-        self._lane = None
-        for name in made.names:
-            self._parts.derive(name)
-        self._expect(made.sorter)
 
     def _expect(self, sorter: Sorter | ColumnSorter) -> None:
         """The parts that the sort stage waits for; what queries derive is not a part of any source."""
@@ -203,67 +220,17 @@ class Registering:
         self._sorters.append(made)
         return made
 
-    def _interpreted(
-        self, plan: QueryPlan, optimized: QueryPlan, shared: dict[tuple[str, ...], Sorter]
-    ) -> Query:
-        streams = _streams(plan)
-        if streams not in shared:
-            shared[streams] = self._sorter(streams)
-        query = Query(plan, shared[streams])
-        query.version = query.since = self.knowledge.version
-        query.optimized = optimized
-        query.operator = self._twin(query) or self._operator(query.optimized)
-        query.operator.version = query.version
-        query.projection = Projection(query.optimized, query.versioned)
-        return query
-
-    def _twin(self, query: Query) -> Operator | None:
-        """The operator of a query with the same subplan, which sees the same events from the same time on."""
-        wanted = subplan(query.optimized)
-        for each in self._queries.values():
-            if isinstance(each, CompiledQuery):
-                continue
-            same = each.sorter is query.sorter and each.version == query.version
-            if same and subplan(each.optimized) == wanted:
-                return each.operator
-        return None
-
-    def _operator(self, plan: QueryPlan) -> Operator:
-        return operator_of(plan, self._relations, self.settings.limits)
-
-    def _is_to_compile(self, plan: QueryPlan, catalog: Catalog) -> bool:
-        wanted = self.settings.kernel
-        if wanted == "auto":
-            wanted = "compiled" if (self.settings.events or 0) >= MANY else "interpreted"
-        return wanted == "compiled" and why_interpreted(plan, catalog) is None
-
-    def _add_compiled(
-        self, plans: Sequence[tuple[QueryPlan, QueryPlan]], columns: dict[tuple[str, ...], ColumnSorter]
-    ) -> None:
-        """Adds queries, each as resolved and as optimised; those that are alike are found in one pass."""
-        if not plans:
-            return
-        from kaicep.kernel.batches import ColumnSorter
-
-        resolved = {each.name: each for each, _ in plans}
-        for group in together([each for _, each in plans], self.catalog):
-            own = [resolved[each.name] for each in group]
-            versioned = asks_the_knowledge(own[0])
-            operator = self._compiled_operator(group, versioned)
-            streams = _streams(own[0])
-            if streams not in columns:
-                columns[streams] = ColumnSorter(streams, self._parts, {}, self.strings)
-                self._sorters.append(columns[streams])
-            sorter = columns[streams]
-            sorter.attributes.update(attribute_types(operator, group[0], self.catalog))
-            self._add(CompiledQuery(own, group, operator, sorter, self.knowledge.version, versioned))
-
-    def _compiled_operator(self, plans: Sequence[QueryPlan], versioned: bool) -> CompiledOperator:
-        made = compiled_operator(
-            plans, self.catalog, self._relations, self.strings, self.settings.limits, versioned
-        )
-        made.version = self.knowledge.version
+    def _column_sorter(self, streams: tuple[str, ...]) -> ColumnSorter:
+        derived = [name for name in streams if self.catalog.streams[name].derived]
+        made = ColumnSorter(streams, self._parts, {}, self.strings, derived)
+        self._sorters.append(made)
         return made
+
+    def _widen(self, query: Query) -> None:
+        """Lets the sort stage of a query keep the attributes that its operator reads."""
+        attributes = query.sorter.attributes
+        for name, type in attribute_types(query.operator, query.optimized, self.catalog).items():
+            attributes[name] = type if attributes.get(name, type) is type else None
 
     def _add_triples(self, program: Program) -> None:
         """All EP-SPARQL queries at once: what one of them constructs, all of them read."""
@@ -278,11 +245,3 @@ class Registering:
         for each in plans:
             self._parts.derive(each.name)
         self._expect(sorter)
-
-
-def _streams(plan: QueryPlan) -> tuple[str, ...]:
-    """The streams of a query, in the order of their places."""
-    source = plan.root.input if isinstance(plan.root, Project) else None
-    if isinstance(source, Pattern | WindowAggregate):
-        return source.streams
-    raise Unsupported(f"{plan.name}: EP-SPARQL queries are given when an engine is made")

@@ -1,32 +1,25 @@
-"""A query gets another operator while it runs, and that goes on from what the old one holds.
+"""A query gets another operator while it runs, and that goes on from the state of the old one.
 
-It was edited; the knowledge has changed; it was compiled meanwhile; strings got new codes; a state was saved.
+It was edited; the knowledge has changed; strings got new codes; a state was saved.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kaicep.errors import Diagnostic, Failure, Mistake
-from kaicep.hosts.columnar import CompiledQuery, asks_the_knowledge, attribute_types, why_interpreted
-from kaicep.hosts.editing import asks_as_before, why_anew, why_anew_compiled
-from kaicep.hosts.held import held_events, why_not_enough
-from kaicep.hosts.interpreted import Query, TripleQueries
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.hosts.editing import why_anew
+from kaicep.hosts.queries import Query, TripleQueries, attribute_types
 from kaicep.hosts.registering import Registering
 from kaicep.hosts.saving import read_saved, written
 from kaicep.hosts.settings import Settings
-from kaicep.kernel.operator import Operator
-from kaicep.kernel.project import Projection
-from kaicep.kernel.sort import Lateness, Parts, Sorter
-from kaicep.knowledge.event_graph import UnknownEntities
+from kaicep.kernel.batches import ColumnSorter
+from kaicep.kernel.columns import Strings
+from kaicep.kernel.pattern_state import why_other_shape
+from kaicep.kernel.patterns import PatternMachine
+from kaicep.kernel.sort import Lateness, Sorter
+from kaicep.kernel.windowing import WindowMachine
 from kaicep.knowledge.store import Knowledge
-from kaicep.optimize import subplan
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.nodes import Node, Program, Project, QueryPlan
-
-if TYPE_CHECKING:
-    from kaicep.hosts.growing import Growth
-    from kaicep.kernel.batches import ColumnSorter
+from kaicep.plan.nodes import Program, QueryPlan
 
 __all__ = ["Replacing"]
 
@@ -43,10 +36,8 @@ class Replacing(Registering):
         knowledge: Knowledge,
         lateness: Lateness,
         settings: Settings | None,
-        unknown: UnknownEntities | None,
     ) -> None:
-        super().__init__(program, catalog, knowledge, lateness, settings, unknown)
-        self._growth: Growth | None = None
+        super().__init__(program, catalog, knowledge, lateness, settings)
         self._most_strings = _FEW_STRINGS
 
     # --- edited ---
@@ -54,7 +45,7 @@ class Replacing(Registering):
     def edit(self, plan: QueryPlan, catalog: Catalog | None = None) -> str | None:
         """Replaces a query by another of its name, from the next event on; the others go on untouched.
 
-        It goes on with what the old one holds where that gives the same matches as if it had been there
+        It goes on with the state of the old one where that gives the same matches as if it had been there
         before. Returns None then, and else why it begins anew.
         """
         optimized = self._optimized(plan, catalog or self.catalog)
@@ -62,11 +53,11 @@ class Replacing(Registering):
         if reason is not None:
             self._dismiss(plan.name)
             self._learn(catalog)
-            self._begin(plan, optimized)
+            self._begin([plan], [optimized], {})
         return reason
 
     def go_on_as(self, plan: QueryPlan, catalog: Catalog | None = None) -> str | None:
-        """Edits a query only where it can go on with what it holds; else says why not, and does nothing."""
+        """Edits a query only where it can go on with its state; else says why not, and does nothing."""
         return self._go_on_as(plan, self._optimized(plan, catalog or self.catalog), catalog)
 
     def _go_on_as(self, plan: QueryPlan, optimized: QueryPlan, catalog: Catalog | None) -> str | None:
@@ -74,57 +65,33 @@ class Replacing(Registering):
         old = self._queries.get(plan.name)
         if old is None:
             raise Mistake(Diagnostic(f"no query named {plan.name} is registered"))
-        reason = self._why_anew(old, plan, optimized, catalog or self.catalog)
+        if len(old.names) > 1:
+            return "it is found in one search with others that are like it"
+        reason = why_anew(old.optimized[0], optimized)
         if reason is None:
             self._learn(catalog)
-            made = (
-                self._edited_compiled(old, plan, optimized)
-                if isinstance(old, CompiledQuery)
-                else self._edited(old, plan, optimized)
-            )
+            operator = self._operator([plan], [optimized])
+            made = Query([plan], [optimized], operator, old.sorter, old.version)
+            reason = self._why_not_restored(old, made)
+        if reason is None:
+            operator.restore(old.operator.snapshot())
+            self._widen(made)
             self._steps[self._steps.index(old)] = self._queries[plan.name] = made
             self._lane = None
         return reason
 
-    def _why_anew(
-        self, old: Query | CompiledQuery, plan: QueryPlan, optimized: QueryPlan, catalog: Catalog
-    ) -> str | None:
-        if not isinstance(old, CompiledQuery):
-            if self._is_to_compile(optimized, catalog):
-                return "it is compiled now"
-            judged_anew = asks_the_knowledge(plan) and self.knowledge.version != old.since
-            return why_anew(old.optimized, optimized, judged_anew)
-        if len(old.names) > 1:
-            return "it is found in one pass with others that are like it"
-        # Not whether it is to be: it may have been compiled while it ran.
-        obstacle = why_interpreted(optimized, catalog)
-        if obstacle is not None:
-            return f"it was compiled, and cannot be any more: {obstacle}"
-        return why_anew_compiled(old.optimized[0], optimized, catalog)
-
-    def _edited(self, old: Query, plan: QueryPlan, optimized: QueryPlan) -> Query:
-        """The new query, with what the old one holds; what is found in that was found before."""
-        made = Query(plan, old.sorter)
-        made.version, made.since = old.version, old.since
-        made.optimized = optimized
-        made.projection = Projection(optimized, made.versioned)
-        made.operator = self._operator(optimized)
-        made.operator.version = old.version
-        assert isinstance(old.optimized.root, Project)
-        assert isinstance(optimized.root, Project)
-        if asks_as_before(old.optimized.root.input, optimized.root.input):
-            made.operator.restore(old.operator.snapshot())
+    def _why_not_restored(self, old: Query, new: Query) -> str | None:
+        """Why the operator of an edited query cannot read the state of the old one."""
+        if isinstance(old.operator, PatternMachine) and isinstance(new.operator, PatternMachine):
+            reason = why_other_shape(old.operator.shape, new.operator.shape)
+        elif isinstance(old.operator, WindowMachine) and isinstance(new.operator, WindowMachine):
+            reason = new.operator.why_other(old.operator)
         else:
-            made.operator.feed(held_events(old.operator, old.sorter.streams))
-            made.operator.advance(old.sorter.watermark)
-        return made
-
-    def _edited_compiled(self, old: CompiledQuery, plan: QueryPlan, optimized: QueryPlan) -> CompiledQuery:
-        versioned = asks_the_knowledge(plan)
-        operator = self._compiled_operator([optimized], versioned)
-        operator.restore(old.operator.snapshot())
-        old.sorter.attributes.update(attribute_types(operator, optimized, self.catalog))
-        return CompiledQuery([plan], [optimized], operator, old.sorter, old.version, versioned)
+            reason = None
+        read = attribute_types(new.operator, new.optimized, self.catalog)
+        if old.sorter.waiting and not read.keys() <= old.sorter.attributes.keys():
+            reason = "it needs other values of events that wait for their turn"
+        return reason
 
     # --- the knowledge has changed ---
 
@@ -133,106 +100,45 @@ class Replacing(Registering):
         version = self.knowledge.version
         if self._triples is not None:
             self._triples.renew(self.knowledge)
-        moved: dict[tuple[int, Node], tuple[Operator, Operator]] = {}
-        for query in self._queries.values():
-            if query.version == version:
+        for query in list(self._steps):
+            if isinstance(query, TripleQueries) or query.version == version:
                 continue
-            if isinstance(query, CompiledQuery):
-                self._renew_compiled(query)
-                continue
-            query.version = version
-            plan = self._optimized(query.plan, self.catalog)
-            if plan.root != query.optimized.root:
-                old = query.operator
-                key = id(old), subplan(plan)  # what was shared stays shared, if it is still the same
-                if key not in moved:
-                    moved[key] = old, self._operator(plan)
-                    moved[key][1].restore(old.snapshot())
-                query.operator = moved[key][1]
-                query.optimized = plan
-                query.projection = Projection(plan, query.versioned)
-            query.operator.version = version
+            query.version = query.operator.version = version
+            if query.versioned:
+                self._renew_query(query)
 
-    def _renew_compiled(self, query: CompiledQuery) -> None:
-        """A new operator with the old state: what it knows by the codes of strings is asked anew."""
-        query.version = self.knowledge.version
-        query.optimized = tuple(self._optimized(each, self.catalog) for each in query.plans)
-        state = query.operator.snapshot()
-        query.operator = self._compiled_operator(query.optimized, query.versioned)
-        query.operator.restore(state)
-
-    # --- compiled meanwhile ---
-
-    def _grow(self) -> None:
-        """Has the queries compiled that can be (`hosts.growing`), and lets those take over that are ready."""
-        small = [each for each in self._steps if isinstance(each, Query)]
-        if not small:
+    def _renew_query(self, query: Query) -> None:
+        """Plans a query for what is known now; its state goes over to the new plan's operator."""
+        optimized = tuple(self._optimized(each, self.catalog) for each in query.plans)
+        if [each.root for each in optimized] == [each.root for each in query.optimized]:
+            query.operator.renew()
             return
-        from kaicep.hosts.growing import Growth
-
-        plans = [each.optimized for each in small]
-        if self._growth is None or self._growth.is_over(plans):
-            self._growth = Growth(plans, self.catalog, self.settings.limits)
-        moved: dict[int, ColumnSorter] = {}
-        for query in small:
-            if not self._growth.is_ready(query.optimized):
-                continue
-            judged_anew = query.versioned and query.version != query.since
-            assert isinstance(query.optimized.root, Project)
-            reason = why_not_enough(query.optimized.root.input, judged_anew)
-            if reason is None or query.operator.size == 0:
-                self._move(query, moved)
-
-    def _move(self, query: Query, moved: dict[int, ColumnSorter]) -> None:
-        """Gives a compiled operator what the interpreted one of a query holds, and its place."""
-        from kaicep.kernel.batches import ColumnSorter
-
-        old = query.sorter
-        operator = self._compiled_operator([query.optimized], query.versioned)
-        types = attribute_types(operator, query.optimized, self.catalog)
-        if id(old) not in moved:
-            moved[id(old)] = ColumnSorter(old.streams, self._parts, types, self.strings)
-            self._sorters.append(moved[id(old)])
-        sorter = moved[id(old)]
-        sorter.attributes.update(types)
-        sorter.load(old.document())
-        past = ColumnSorter(old.streams, Parts(None), types, self.strings)
-        held = held_events(query.operator, old.streams)
-        for stream in old.streams:
-            past.offer(self.batch(stream, [each for each in held if each.stream == stream]))
-        past.parts.finished = True
-        made = CompiledQuery(
-            [query.plan], [query.optimized], operator, sorter, query.version, query.versioned
-        )
-        for matches in made.answers(past.release()):
-            del matches  # it was told before
-        self._steps[self._steps.index(query)] = self._queries[query.plan.name] = made
+        state = query.operator.snapshot()
+        query.optimized, query.operator = optimized, self._operator(query.plans, optimized)
+        query.operator.restore(state)
+        self._widen(query)
         self._lane = None
-        if all(each.sorter is not old for each in self._steps):
-            self._sorters.remove(old)
 
     # --- strings get new codes ---
 
     def _forget_strings(self) -> None:
         """Gives the strings that are still of use new codes, and forgets the others.
 
-        What is saved holds strings by their text, so everything is saved and goes on from there.
+        What is saved has strings by their text, so everything is saved and goes on from there.
         """
-        waiting = {id(each): each.document() for each in self._sorters if not isinstance(each, Sorter)}
-        states = {
-            id(each): each.operator.snapshot() for each in self._steps if isinstance(each, CompiledQuery)
-        }
-        self._strings = self._lane = None
+        waiting = {id(each): each.document() for each in self._sorters}
+        queries = [each for each in self._steps if isinstance(each, Query)]
+        states = [query.operator.snapshot() for query in queries]
+        self.strings, self._lane = Strings(), None
         made: dict[int, ColumnSorter] = {}
-        for query in self._steps:
-            if isinstance(query, CompiledQuery):
-                old = query.sorter
-                if id(old) not in made:
-                    made[id(old)] = old.anew(self.strings)
-                    made[id(old)].load(waiting[id(old)])
-                query.sorter = made[id(old)]
-                query.operator = self._compiled_operator(query.optimized, query.versioned)
-                query.operator.restore(states[id(query)])
+        for query, state in zip(queries, states, strict=True):
+            old = query.sorter
+            if id(old) not in made:
+                made[id(old)] = old.anew(self.strings)
+                made[id(old)].load(waiting[id(old)])
+            query.sorter = made[id(old)]
+            query.operator = self._operator(query.plans, query.optimized)
+            query.operator.restore(state)
         self._sorters = [made.get(id(each), each) for each in self._sorters]
         self._most_strings = max(_FEW_STRINGS, 2 * len(self.strings))
 
@@ -247,29 +153,23 @@ class Replacing(Registering):
         steps = {query.names[0]: query for query in self._steps}
         texts = {name: query.text for name, query in steps.items()}
         saved = read_saved(state, texts, self._parts.lateness)
-        for name, each in saved.queries.items():
-            step = steps[name]
-            if each.compiled and isinstance(step, Query) and self.settings.kernel == "auto":
-                self._move(step, {})  # it was compiled when so many events had come
-                steps[name] = self._queries[name]
-            if each.compiled != isinstance(steps[name], CompiledQuery):
-                how = "compiled" if each.compiled else "interpreted"
-                raise Failure(f"in the saved state {name} is {how}: an engine with that kernel can go on")
         self._parts.load(saved.parts)
         self._lane = None
         self._sorters = []
         for names, waiting in saved.sorters:
-            sorter = self._like(steps[names[0]])
+            own = [steps[name] for name in names if name in steps]
+            sorter = self._like(own[0])
+            for query in own:
+                query.sorter = sorter
+                if isinstance(query, Query):
+                    self._widen(query)
             sorter.load(waiting)
-            for name in names:
-                if name in steps:
-                    steps[name].sorter = sorter
         for name, each in saved.queries.items():
-            steps[name].operator.restore(each.state)
+            steps[name].operator.restore(each)
 
-    def _like(self, query: Query | CompiledQuery | TripleQueries) -> Sorter | ColumnSorter:
+    def _like(self, query: Query | TripleQueries) -> Sorter | ColumnSorter:
         """A new sort stage like that of a query."""
-        if not isinstance(query, CompiledQuery):
+        if isinstance(query, TripleQueries):
             return self._sorter(query.sorter.streams)
         made = query.sorter.anew(self.strings)
         self._sorters.append(made)

@@ -1,5 +1,5 @@
 """The incremental operators: a plan and events in order enter, matches leave, the state can be saved.
 
-`operator` is what all of them can do. `sort` brings events into order, `pattern` and `windows` find what a
-query asks for, `project` makes matches of it. They are interpreted, in plain Python.
+`operator` is what all of them can do. `batches` brings events into order, as columns; `patterns` and
+`windowing` find what a query of chi-CEP asks for, `epsparql` what one of EP-SPARQL does.
 """

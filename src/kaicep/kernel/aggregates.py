@@ -1,21 +1,19 @@
-"""Aggregates that add and take away exactly, and round once (semantics 1).
+"""Aggregates over a list of values, exact and rounded once (semantics 1).
 
-A sum of doubles is kept as an integer over a power of two, so that nothing is ever lost: adding, taking
-away and merging in any order give the same number. A `Fold` works on values that never change, which the
-rounds of a loop share; a `Window` forgets its oldest value in constant time.
+A sum of doubles is kept as an integer over a power of two, so that nothing is ever lost: the order in which
+values are added makes no difference.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Value
 
-__all__ = ["FOLDS", "Fold", "Moments", "NO_MOMENTS", "WINDOWS", "Window", "add", "take_away", "total_of"]
+__all__ = ["FOLDS", "Fold"]
 
 
 class Moments(NamedTuple):
@@ -59,11 +57,6 @@ def add(held: Moments, value: Value) -> Moments:
     1.0
     """
     return held if value is None else _moved(held, value, 1)  # type: ignore[arg-type]
-
-
-def take_away(held: Moments, value: Value) -> Moments:
-    """Without a number that was added."""
-    return held if value is None else _moved(held, value, -1)  # type: ignore[arg-type]
 
 
 def _quotient(above: int, below: int) -> float | None:
@@ -155,124 +148,3 @@ FOLDS: dict[str, Fold] = {
     "LAST": Fold(None, lambda _, value: value, _itself),
 }
 """By name; `EVENTS` is COUNT of events, `DISTINCT` is COUNT of different values."""
-
-
-# --- over a window, where the oldest goes first ----------------------------------------------------------
-
-
-class Window:
-    """An aggregate over values of which the oldest is taken away first."""
-
-    def add(self, value: Value) -> None:
-        """One value more, the newest."""
-        raise NotImplementedError
-
-    def remove(self, value: Value) -> None:
-        """Without the oldest value, which is given."""
-        raise NotImplementedError
-
-    def result(self) -> Value:
-        """The aggregate of the values inside."""
-        raise NotImplementedError
-
-
-class _Count(Window):
-    def __init__(self, nulls: bool) -> None:
-        self.nulls = nulls
-        self.count = 0
-
-    def add(self, value: Value) -> None:
-        self.count += self.nulls or value is not None
-
-    def remove(self, value: Value) -> None:
-        self.count -= self.nulls or value is not None
-
-    def result(self) -> Value:
-        return self.count
-
-
-class _Distinct(Window):
-    def __init__(self) -> None:
-        self.counts: Counter[Value] = Counter()
-
-    def add(self, value: Value) -> None:
-        if value is not None:
-            self.counts[value] += 1
-
-    def remove(self, value: Value) -> None:
-        if value is not None:
-            self.counts[value] -= 1
-            if not self.counts[value]:
-                del self.counts[value]
-
-    def result(self) -> Value:
-        return len(self.counts)
-
-
-class _Moments(Window):
-    def __init__(self, of: Callable[[Moments], Value]) -> None:
-        self.of = of
-        self.held = NO_MOMENTS
-
-    def add(self, value: Value) -> None:
-        self.held = add(self.held, value)
-
-    def remove(self, value: Value) -> None:
-        self.held = take_away(self.held, value)
-
-    def result(self) -> Value:
-        return self.of(self.held)
-
-
-class _Extreme(Window):
-    """The values that may still become the extreme: each beats all that came before it."""
-
-    def __init__(self, sign: str) -> None:
-        self.least = sign == "MIN"
-        self.held: deque[Any] = deque()
-
-    def add(self, value: Any) -> None:
-        if value is None:
-            return
-        held = self.held
-        while held and (held[-1] > value if self.least else held[-1] < value):
-            held.pop()
-        held.append(value)
-
-    def remove(self, value: Any) -> None:
-        # What is equal stands there as often as it came, so the oldest of a value is in front if any is.
-        if value is not None and self.held[0] == value:
-            self.held.popleft()
-
-    def result(self) -> Value:
-        return _extreme(self.held[0]) if self.held else None
-
-
-class _Ends(Window):
-    def __init__(self, first: bool) -> None:
-        self.first = first
-        self.held: deque[Value] = deque()
-
-    def add(self, value: Value) -> None:
-        self.held.append(value)
-
-    def remove(self, value: Value) -> None:
-        self.held.popleft()
-
-    def result(self) -> Value:
-        return self.held[0 if self.first else -1] if self.held else None
-
-
-WINDOWS: dict[str, Callable[[], Window]] = {
-    "EVENTS": lambda: _Count(True),
-    "COUNT": lambda: _Count(False),
-    "DISTINCT": _Distinct,
-    "SUM": lambda: _Moments(total_of),
-    "AVG": lambda: _Moments(_average_of),
-    "STDDEV": lambda: _Moments(_deviation_of),
-    "MIN": lambda: _Extreme("MIN"),
-    "MAX": lambda: _Extreme("MAX"),
-    "FIRST": lambda: _Ends(True),
-    "LAST": lambda: _Ends(False),
-}
-"""By name, as in `FOLDS`."""

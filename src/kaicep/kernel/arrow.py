@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.kernel.batches import Batch
-from kaicep.kernel.columns import NO_TIME, Array, Column, Lists, Matches, Refs, Strings
+from kaicep.kernel.columns import NO_TIME, Array, Column, Lists, Matches, Refs, Strings, id_of_words
 from kaicep.plan.convert import json_text
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import Node, OutputColumn, Project, Solutions
@@ -83,7 +83,12 @@ def batch_of_arrow(
         return _column(records.column(name), types[name], strings)
 
     own = {name: type for name, type in types.items() if name in names}
-    return Batch(stream, ts, part, seq, own, read, strings)
+    return Batch(stream, _writable(ts), _writable(part), _writable(seq), own, read, strings)
+
+
+def _writable(column: Array) -> Array:
+    """A column that may be written: Arrow's may not, and Numba would compile the kernel again for that."""
+    return column if column.flags.writeable else column.copy()
 
 
 def _integers(values: pa.Array) -> Array:
@@ -263,25 +268,32 @@ def _texts(codes: Array, strings: Strings) -> pa.Array:
 
 
 def _events(matches: Matches) -> dict[str, pa.Array]:
-    found = {name: _identities(refs, matches.streams) for name, refs in matches.events.items()}
+    found = {name: _identities(refs, matches) for name, refs in matches.events.items()}
     for name, (first, last, count) in matches.batch.items():
-        ends = [_identities(each, matches.streams) for each in (first, last)]
+        ends = [_identities(each, matches) for each in (first, last)]
         found[name] = pa.StructArray.from_arrays(
             [*ends, pa.array(count.copy(), pa.int64())], names=["first", "last", "count"]
         )
     return found
 
 
-def _identities(refs: Refs, streams: tuple[str, ...]) -> pa.Array:
+def _identities(refs: Refs, matches: Matches) -> pa.Array:
+    """Events by stream, part and seq; where streams are derived, by id as well."""
     missing = refs.place < 0
     stream = pa.DictionaryArray.from_arrays(
-        pa.array(np.where(missing, 0, refs.place).astype(np.int32)), pa.array(streams)
+        pa.array(np.where(missing, 0, refs.place).astype(np.int32)), pa.array(matches.streams)
     )
-    flat = pa.StructArray.from_arrays(
-        [stream, pa.array(refs.part.copy(), pa.int64()), pa.array(refs.seq.copy(), pa.int64())],
-        names=["stream", "part", "seq"],
-        mask=pa.array(missing),
-    )
+    derived = np.isin(refs.place, [matches.streams.index(each) for each in matches.derived])
+    own = {
+        "stream": stream,
+        "part": pa.array(refs.part.copy(), pa.int64(), mask=derived),
+        "seq": pa.array(refs.seq.copy(), pa.int64(), mask=derived),
+    }
+    if matches.derived:
+        words = zip(refs.part.tolist(), refs.seq.tolist(), derived.tolist(), strict=True)
+        ids = [id_of_words(part, seq) if made else None for part, seq, made in words]
+        own["id"] = pa.array(ids, pa.string())
+    flat = pa.StructArray.from_arrays(list(own.values()), names=list(own), mask=pa.array(missing))
     if refs.offsets is None:
         return flat
     return pa.ListArray.from_arrays(refs.offsets.astype(np.int32), flat)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
-from typing import Any
 
 from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, Together
 
@@ -22,10 +21,8 @@ __all__ = [
     "certain",
     "may_end",
     "open_variables",
-    "read_rest",
     "steps",
     "variables_in",
-    "write_rest",
 ]
 
 Residual = tuple[Element, ...]
@@ -147,45 +144,3 @@ def certain(rest: Residual) -> frozenset[str]:
         elif isinstance(each, Place) or (isinstance(each, Loop) and each.least > 0):
             names.add(each.variable)
     return frozenset(names)
-
-
-# --- in a saved state ------------------------------------------------------------------------------------
-
-
-def write_rest(rest: Residual) -> list[Any]:
-    """What is left of a pattern, as JSON holds it.
-
-    >>> write_rest((Loop("b", 0, None), Absent(Place("n"))))
-    [['loop', 'b', 0, None], ['absent', 'n']]
-    """
-    return [_write(each) for each in rest]
-
-
-def _write(element: Element) -> list[Any]:
-    match element:
-        case Place():
-            return ["place", element.variable]
-        case Loop():
-            return ["loop", element.variable, element.least, element.most]
-        case Absent():
-            return ["absent", element.variable]
-        case Choice():
-            return ["choice", *map(_write, element.members)]
-        case Together():
-            return ["together", *map(_write, element.members)]
-
-
-def read_rest(rows: list[Any]) -> Residual:
-    """What `write_rest` wrote."""
-    return tuple(_read(each) for each in rows)
-
-
-def _read(row: list[Any]) -> Element:
-    kind, *given = row
-    if kind == "place":
-        return Place(given[0])
-    if kind == "loop":
-        return Loop(*given)
-    if kind == "absent":
-        return Absent(Place(given[0]))
-    return (Choice if kind == "choice" else Together)(read_rest(given))

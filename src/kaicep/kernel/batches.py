@@ -1,33 +1,47 @@
 """Events of one stream in the order of arrival, and the sort stage for columns (semantics 1).
 
-A `Batch` is made from whatever the caller has: events, records, Arrow. Compiled operators read its columns,
-interpreted ones its events; each form is made when somebody asks for it. `ColumnSorter` does for batches
-what `kernel.sort.Sorter` does for events.
+A `Batch` is made from whatever the caller has: events, records, Arrow, the matches of another query. chi-CEP
+reads its columns, EP-SPARQL its events; each form is made when somebody asks for it. `ColumnSorter` does for
+batches what `kernel.sort.Sorter` does for events.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kaicep.kernel.codec import read_event, write_event
-from kaicep.kernel.columns import DTYPES, NULLS, Array, Column, Strings, Table, column_of, concatenated
+from kaicep.kernel.columns import (
+    DTYPES,
+    NULLS,
+    Array,
+    Column,
+    Matches,
+    Strings,
+    Table,
+    column_of,
+    concatenated,
+    id_of_words,
+    words_of_id,
+)
 from kaicep.kernel.sort import Parts, Place, read_place, written_place
-from kaicep.kernel.words import identities
+from kaicep.kernel.words import derived_identities, identities, signed_words, unsigned_words
 from kaicep.plan.events import Event
+from kaicep.plan.results import as_type
 from kaicep.plan.types import Type
 
-__all__ = ["Batch", "ColumnSorter", "batch_of_events", "late_in"]
+__all__ = ["Batch", "ColumnSorter", "batch_of_events", "batch_of_matches", "late_in"]
 
 
 class Batch:
     """Events of one stream, in the order of arrival.
 
-    `columns` are made by `read`, each when it is first asked for.
+    Columns are made by `read`, each when it is first asked for. Events that other queries `derived` have the
+    words of their ids for part and seq.
     """
 
     def __init__(
@@ -36,11 +50,13 @@ class Batch:
         ts: Array,
         part: Array,
         seq: Array,
-        types: Mapping[str, Type],
+        types: Mapping[str, Type | None],
         read: Callable[[str], Column],
         strings: Strings,
+        derived: bool = False,
     ) -> None:
         self.stream = stream
+        self.derived = derived
         self.ts = ts
         self.part = part
         self.seq = seq
@@ -69,24 +85,46 @@ class Batch:
             self.types,
             lambda name: self.column(name).take(rows),
             self.strings,
+            self.derived,
         )
 
     @cached_property
     def events(self) -> list[Event]:
         """The events one by one, with all their attributes."""
-        names = list(self.types)
-        columns = [self.column(name).values(self.strings) for name in names]
-        rows: Iterable[tuple[Any, ...]] = zip(*columns, strict=True) if columns else [()] * len(self)
-        return [
-            Event(self.stream, part, seq, ts, dict(zip(names, row, strict=True)))
-            for ts, part, seq, row in zip(
-                self.ts.tolist(), self.part.tolist(), self.seq.tolist(), rows, strict=True
-            )
-        ]
+        columns = {name: self.column(name) for name in self.types}
+        place = np.zeros(len(self), np.int16)
+        derived = frozenset((self.stream,)) if self.derived else frozenset[str]()
+        return _events((self.stream,), derived, self.ts, place, self.part, self.seq, columns, self.strings)
+
+
+def _events(
+    streams: Sequence[str],
+    derived: Collection[str],
+    ts: Array,
+    place: Array,
+    part: Array,
+    seq: Array,
+    columns: Mapping[str, Column],
+    strings: Strings,
+) -> list[Event]:
+    """Rows of columns as events."""
+    names = list(columns)
+    values = [each.values(strings) for each in columns.values()]
+    rows: Iterable[tuple[Any, ...]] = zip(*values, strict=True) if values else [()] * len(ts)
+    made = []
+    for at, number, first, second, row in zip(
+        ts.tolist(), place.tolist(), part.tolist(), seq.tolist(), rows, strict=True
+    ):
+        stream, shown = streams[number], dict(zip(names, row, strict=True))
+        if stream in derived:
+            made.append(Event(stream, 0, 0, at, shown, id=id_of_words(first, second)))
+        else:
+            made.append(Event(stream, first, second, at, shown))
+    return made
 
 
 def batch_of_events(
-    stream: str, events: Sequence[Event], types: Mapping[str, Type], strings: Strings
+    stream: str, events: Sequence[Event], types: Mapping[str, Type | None], strings: Strings
 ) -> Batch:
     """Events of one stream as a batch.
 
@@ -96,19 +134,39 @@ def batch_of_events(
     """
 
     def read(name: str) -> Column:
-        return column_of(types[name], [each.values.get(name) for each in events], strings)
+        return column_of(types[name], [each.value(name) for each in events], strings)
 
+    places = [(each.part, each.seq) if each.id is None else words_of_id(each.id) for each in events]
+    where: Array = np.array(places, np.int64).reshape(-1, 2)
     made = Batch(
         stream,
         np.array([each.ts for each in events], np.int64),
-        np.array([each.part for each in events], np.int64),
-        np.array([each.seq for each in events], np.int64),
+        np.ascontiguousarray(where[:, 0]),
+        np.ascontiguousarray(where[:, 1]),
         types,
         read,
         strings,
+        any(each.id is not None for each in events),
     )
     made.__dict__["events"] = list(events)
     return made
+
+
+def batch_of_matches(matches: Matches, types: Mapping[str, Type]) -> Batch:
+    """The matches of a query as a batch of its output, whose attributes have these types."""
+
+    def read(name: str) -> Column:
+        column = matches.select.get(name)
+        if isinstance(column, Column) and column.type is types[name]:
+            return column
+        if isinstance(column, Column):
+            values = column.values(matches.strings)
+        else:
+            values = list(matches.terms.get(name, [None] * len(matches)))
+        return column_of(types[name], [as_type(each, types[name]) for each in values], matches.strings)
+
+    part, seq = signed_words(matches.low), signed_words(matches.high)
+    return Batch(matches.query, matches.end, part, seq, types, read, matches.strings, derived=True)
 
 
 def late_in(batch: Batch, parts: Parts) -> Array | None:
@@ -143,17 +201,19 @@ def late_in(batch: Batch, parts: Parts) -> Array | None:
 class ColumnSorter:
     """The events of some streams as tables, in an order that depends on the place of each stream.
 
-    `attributes` are what the tables need to have.
+    `attributes` are what the tables need to have; of the streams, some may be `derived` by other queries.
     """
 
     def __init__(
         self,
         streams: Sequence[str],
         parts: Parts,
-        attributes: Mapping[str, Type],
+        attributes: Mapping[str, Type | None],
         strings: Strings,
+        derived: Iterable[str] = (),
     ) -> None:
         self.streams = tuple(streams)
+        self.derived = frozenset(derived)
         self.places = {name: index for index, name in enumerate(self.streams)}
         self.parts = parts
         self.attributes = dict(attributes)
@@ -163,7 +223,7 @@ class ColumnSorter:
 
     def anew(self, strings: Strings) -> ColumnSorter:
         """Another one like this, which holds nothing, for another dictionary of strings."""
-        return ColumnSorter(self.streams, self.parts, self.attributes, strings)
+        return ColumnSorter(self.streams, self.parts, self.attributes, strings, self.derived)
 
     def __len__(self) -> int:
         return sum(map(len, self._held))
@@ -223,36 +283,37 @@ class ColumnSorter:
 
     def _table(self, batch: Batch) -> Table:
         count = len(batch)
-        low, high = identities(batch.stream, batch.part, batch.seq)
+        if batch.stream in self.derived:
+            low, high = derived_identities(
+                batch.stream, unsigned_words(batch.part), unsigned_words(batch.seq)
+            )
+        else:
+            low, high = identities(batch.stream, batch.part, batch.seq)
         columns = {
-            name: _as(batch.column(name), type) if name in batch.types else _nulls(type, count)
+            name: _as(batch.column(name), type, batch.strings) if name in batch.types else _nulls(type, count)
             for name, type in self.attributes.items()
         }
         place = np.full(count, self.places[batch.stream], np.int16)
         return Table(self.streams, batch.ts, place, batch.part, batch.seq, low, high, columns, batch.strings)
 
     def document(self) -> list[Any]:
-        """The state, for a snapshot: as that of a `Sorter` that holds these attributes only."""
+        """The state, for a snapshot: as that of a `Sorter` that keeps these attributes only."""
         return [written_place(self._passed), [write_event(each) for each in self._waiting()]]
 
     def _waiting(self) -> list[Event]:
         if not self._held:
             return []
         held = _in_order(_joined(self._held))
-        names = list(held.columns)
-        columns = [held.columns[name].values(self.strings) for name in names]
-        rows: Iterable[tuple[Any, ...]] = zip(*columns, strict=True) if columns else [()] * len(held)
-        return [
-            Event(self.streams[place], part, seq, ts, dict(zip(names, row, strict=True)))
-            for place, ts, part, seq, row in zip(
-                held.place.tolist(),
-                held.ts.tolist(),
-                held.part.tolist(),
-                held.seq.tolist(),
-                rows,
-                strict=True,
-            )
-        ]
+        return _events(
+            self.streams,
+            self.derived,
+            held.ts,
+            held.place,
+            held.part,
+            held.seq,
+            held.columns,
+            self.strings,
+        )
 
     def load(self, document: list[Any]) -> None:
         """Goes on from a state."""
@@ -264,17 +325,21 @@ class ColumnSorter:
             self.offer(batch_of_events(stream, own, self.attributes, self.strings))
 
 
-def _as(column: Column, type: Type) -> Column:
-    """The column as a type that holds its values: an int64 may be widened."""
+def _as(column: Column, type: Type | None, strings: Strings) -> Column:
+    """The column as a type that has room for its values: an int64 may be widened."""
     if column.type is type:
         return column
+    if type is None:
+        return column_of(None, column.values(strings), strings)
     data = column.data.astype(np.float64)
     if column.valid is not None:
         data[~column.valid] = np.nan
     return Column(type, data)
 
 
-def _nulls(type: Type, count: int) -> Column:
+def _nulls(type: Type | None, count: int) -> Column:
+    if type is None:
+        return Column(None, np.full(count, None, object))
     valid = np.zeros(count, np.bool_) if type is Type.INT64 else None
     return Column(type, np.full(count, NULLS[type], DTYPES[type]), valid)
 

@@ -1,13 +1,11 @@
 """State as bytes: a line that says what it is, and a JSON document.
 
-Nothing in it depends on the machine or can run code. Events stand in one table and are referred to by
-their number in it.
+Nothing in it depends on the machine or can run code.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from kaicep.errors import Failure
@@ -15,12 +13,9 @@ from kaicep.plan.events import Event
 from kaicep.plan.terms import Blank, Iri, Literal, Term
 
 __all__ = [
-    "EventTable",
     "decode",
-    "decode_rows",
     "decode_with",
     "encode",
-    "encode_rows",
     "encode_with",
     "read_event",
     "write_event",
@@ -70,26 +65,6 @@ def decode_with(kind: str, state: bytes) -> tuple[Any, bytes]:
     return decode(kind, first + b"\n" + rest[:cut]), rest[cut:]
 
 
-class EventTable:
-    """The events of a state, each once."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self._places: dict[Event, int] = {}
-
-    def place(self, event: Event) -> int:
-        """The number of an event."""
-        found = self._places.get(event)
-        if found is None:
-            found = self._places[event] = len(self.events)
-            self.events.append(event)
-        return found
-
-    def document(self) -> list[Any]:
-        """All of them, for `encode`."""
-        return [write_event(each) for each in self.events]
-
-
 def write_event(event: Event) -> list[Any]:
     """An event as JSON holds it."""
     row: list[Any] = [event.stream, event.part, event.seq, event.ts, dict(event.values)]
@@ -105,31 +80,6 @@ def read_event(row: list[Any]) -> Event:
         return Event(stream, part, seq, ts, values)
     triples: Any = tuple(tuple(_read_term(term) for term in each) for each in rest[2])
     return Event(stream, part, seq, ts, values, False, rest[0], rest[1], triples)
-
-
-def encode_rows(rows: Iterable[tuple[tuple[str, ...], Iterable[tuple[Term | None, ...]]]]) -> list[Any]:
-    """What PATHs selected, as JSON holds it; solutions in the order of their text."""
-    return [
-        [
-            list(names),
-            sorted(
-                [[None if each is None else _write_term(each) for each in row] for row in found],
-                key=json.dumps,
-            ),
-        ]
-        for names, found in rows
-    ]
-
-
-def decode_rows(rows: list[Any]) -> tuple[tuple[tuple[str, ...], tuple[tuple[Term | None, ...], ...]], ...]:
-    """What `encode_rows` wrote."""
-    return tuple(
-        (
-            tuple(names),
-            tuple(tuple(None if each is None else _read_term(each) for each in row) for row in found),
-        )
-        for names, found in rows
-    )
 
 
 def _write_term(term: Term) -> list[str | None]:

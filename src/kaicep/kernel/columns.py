@@ -2,14 +2,15 @@
 
 A value travels as a number. float64 is itself, with NaN for null; int64 has a mask beside it; a timestamp
 is an int64 with `NO_TIME` for null; a bool is an int8 with -1 for null; a string is its code in `Strings`,
-with -1 for null. An event is known by its stream, part and seq, and by the two words of its identity
-(`plan.identity`), which its matches' ids are made from.
+with -1 for null. A column whose type nobody knows (an attribute of an open stream) has Python's values. An
+event is known by its stream, part and seq, and by the two words of its identity (`plan.identity`), which
+its matches' ids are made from.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kaicep.plan.events import Match
-from kaicep.plan.identity import text_word
+from kaicep.plan.identity import id_words, text_word
 from kaicep.plan.time import format_time
 from kaicep.plan.types import INT64_MIN, Type, Value
 
@@ -37,6 +38,8 @@ __all__ = [
     "cell",
     "column_of",
     "concatenated",
+    "id_of_words",
+    "words_of_id",
 ]
 
 Array = NDArray[Any]
@@ -63,6 +66,21 @@ NULLS: Mapping[Type, Any] = {
 """What stands for null in a column, by type."""
 
 
+def id_of_words(part: int, seq: int) -> str:
+    """The id of a derived event, which stands in columns as two signed words.
+
+    >>> id_of_words(*words_of_id("00000000000000010000000000000002"))
+    '00000000000000010000000000000002'
+    """
+    return f"{part + 2**63:016x}{seq + 2**63:016x}"
+
+
+def words_of_id(id: str) -> tuple[int, int]:
+    """The signed words of an id; they sort as ids do."""
+    low, high = id_words(id)
+    return low - 2**63, high - 2**63
+
+
 def cell(array: Array) -> Any:
     """The memory of an array, whose single values are read and written twice as fast that way."""
     return memoryview(array)  # type: ignore[arg-type]
@@ -85,6 +103,8 @@ class Strings:
         self._words: Array = np.zeros(0, np.uint64)
         self.dictionaries: deque[tuple[Any, Array]] = deque(maxlen=_DICTIONARIES)
         """Dictionaries of Arrow columns whose codes were looked up last, and these codes."""
+        self.answers: OrderedDict[Hashable, Any] = OrderedDict()
+        """What was worked out by code (`kernel.vectors`), by what it is."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -123,9 +143,12 @@ class Strings:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """The values of one attribute; `valid` is there for int64 alone, and only if some are null."""
+    """The values of one attribute; `valid` is there for int64 alone, and only if some are null.
 
-    type: Type
+    Without a type, `data` has Python's values themselves.
+    """
+
+    type: Type | None
     data: Array
     valid: Array | None = None
 
@@ -149,17 +172,21 @@ class Column:
                 return [None if each < 0 else bool(each) for each in data]
             case Type.TIMESTAMP:
                 return [None if each == NO_TIME else each for each in data]
-        if self.valid is None:
+        if self.valid is None:  # int64 without nulls, or no type at all
             return data  # type: ignore[no-any-return]
         return [each if valid else None for each, valid in zip(data, self.valid.tolist(), strict=True)]
 
 
-def column_of(type: Type, values: Sequence[Value], strings: Strings) -> Column:
+def column_of(type: Type | None, values: Sequence[Value], strings: Strings) -> Column:
     """Python's values as a column.
 
     >>> column_of(Type.INT64, [1, None], Strings()).values(Strings())
     [1, None]
     """
+    if type is None:
+        made = np.empty(len(values), object)
+        made[:] = values
+        return Column(type, made)
     if type is Type.STRING:
         return Column(type, strings.codes(values))  # type: ignore[arg-type]
     null = NULLS[type]
@@ -200,6 +227,7 @@ class Table:
     high: Array
     columns: Mapping[str, Column]
     strings: Strings
+    memo: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -223,7 +251,9 @@ class Table:
 class Refs:
     """The events that matches have for a variable, by identity; `place` is -1 where there is none.
 
-    With `offsets` (one more than there are matches) a match has several: those from its offset to the next.
+    Of an event that is the match of another query, `part` and `seq` are the words of its id, signed
+    (`kernel.words`). With `offsets` (one more than there are matches) a match has several: those from its
+    offset to the next.
     """
 
     place: Array
@@ -264,6 +294,8 @@ class Matches:
     batch: Mapping[str, tuple[Refs, Refs, Array]] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
     """The loops that count as left out where they have no round."""
+    derived: frozenset[str] = frozenset()
+    """The streams that are the output of queries: their events are known by an id."""
     version: int | None = None
 
     def __len__(self) -> int:
@@ -331,9 +363,15 @@ class Matches:
         return shown
 
     def _identities(self, refs: Refs) -> list[dict[str, Any] | None]:
-        streams = self.streams
+        streams, derived = self.streams, self.derived
+
+        def identity(place: int, part: int, seq: int) -> dict[str, Any]:
+            if streams[place] in derived:
+                return {"stream": streams[place], "id": id_of_words(part, seq)}
+            return {"stream": streams[place], "part": part, "seq": seq}
+
         return [
-            None if place < 0 else {"stream": streams[place], "part": part, "seq": seq}
+            None if place < 0 else identity(place, part, seq)
             for place, part, seq in zip(
                 refs.place.tolist(), refs.part.tolist(), refs.seq.tolist(), strict=True
             )

@@ -21,7 +21,7 @@ from kaicep.plan.time import DURATION_UNITS, parse_time
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
 from kaicep.plan.zones import zone_offset
 
-__all__ = ["Names", "Writer", "key_function", "value_function"]
+__all__ = ["value_function"]
 
 _FIRST_INSTANT = parse_time("0001-01-01") or 0
 _LAST_INSTANT = parse_time("9999-12-31T23:59:59.999999") or 0
@@ -79,19 +79,6 @@ class Writer:
         space = dict(self.objects)
         exec(_code(f"def made({parameters}):\n    {body}\n"), space)
         return space["made"]  # type: ignore[return-value]
-
-    def require(self, condition: Expr, names: Names) -> None:
-        """Returns False from the function where the condition is not true."""
-        if isinstance(condition, Call) and condition.op == "and":
-            for each in condition.args:
-                self.require(each, names)
-        elif isinstance(condition, Call) and condition.op in _COMPARISONS:
-            left, right = (self.value(each, names) for each in condition.args)
-            nulls = [f"{each} is None" for each in (left, right) if _may_be_null(each)]
-            test = f"{left} {_COMPARISONS[condition.op]} {right}"
-            self.lines.append(f"if {' or '.join([*nulls, f'not {test}'])}: return False")
-        else:
-            self.lines.append(f"if {self.value(condition, names)} is not True: return False")
 
     def refer(self, value: object) -> str:
         """A name for an object."""
@@ -195,18 +182,6 @@ def value_function(expr: Expr, streams: Collection[str]) -> Callable[[Event], Va
     writer = Writer(streams)
     result = writer.value(expr, OneEvent())
     writer.lines.append(f"return {result}")
-    return writer.function("event")
-
-
-def key_function(exprs: tuple[Expr, ...], streams: Collection[str]) -> Callable[[Event], tuple[Value, ...]]:
-    """The values by which an event is partitioned or grouped, whichever variable is named.
-
-    The two zeros are one value, and a key shows in the match's id.
-    """
-    writer = Writer(streams)
-    values = [writer.value(expr, OneEvent()) for expr in exprs]
-    plain = [f"{each} + 0.0 if isinstance({each}, float) else {each}" for each in values]
-    writer.lines.append(f"return ({''.join(f'{each}, ' for each in plain)})")
     return writer.function("event")
 
 

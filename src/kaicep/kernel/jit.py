@@ -1,6 +1,6 @@
 """What the kernel needs of Numba: functions that are compiled once per installation, and prefetching.
 
-Compiled code is kept in a folder that is named after the content of all kernel sources. Numba looks at the
+Compiled code is kept in a folder that is named after the content of all compiled sources. Numba looks at the
 file of a cached function alone, so that it would not see an edit in a module that the function calls.
 """
 
@@ -9,9 +9,11 @@ file of a cached function alone, so that it would not see an edit in a module th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +23,38 @@ from numba import types
 from numba.core import caching
 from numba.extending import intrinsic
 
-from kaicep.kernel.compile import cache_folder
-
-__all__ = ["address", "call", "entry", "inner", "pointer", "prefetch"]
+__all__ = ["address", "cache_folder", "call", "entry", "inner", "kernel_folder", "pointer", "prefetch"]
 
 _HERE = Path(__file__).parent
 
 
+def cache_folder() -> Path:
+    """Where compiled kernels are kept; KAICEP_CACHE_DIR says where, else the user's cache."""
+    chosen = os.environ.get("KAICEP_CACHE_DIR")
+    if chosen:
+        return Path(chosen) / "kernels"
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "kaicep" / "kernels"
+
+
 @cache
 def _version() -> str:
-    """A name for what the sources of the kernel say."""
+    """A name for what compiled functions are made of: this module, those that use it, and the layout.
+
+    Spark's workers may have the sources in a zip file.
+    """
     made = blake2b(digest_size=8)
-    for path in sorted(_HERE.glob("*.py")):
-        made.update(path.read_bytes())
+    sources = {each.name: each for each in files(__package__).iterdir() if each.name.endswith(".py")}
+    for name in sorted(sources):
+        source = sources[name].read_bytes()
+        if b"kaicep.kernel.jit" in source or name in ("jit.py", "tables.py"):
+            made.update(source)
     return made.hexdigest()
+
+
+def kernel_folder() -> Path:
+    """Where the compiled functions of this version of the kernel are."""
+    return cache_folder() / _version()
 
 
 class _KernelLocator(caching._CacheLocator):
@@ -57,7 +77,7 @@ class _KernelLocator(caching._CacheLocator):
 
     def get_cache_path(self) -> str:
         """The folder of this version of the kernel."""
-        return str(cache_folder() / _version())
+        return str(kernel_folder())
 
     def get_source_stamp(self) -> str:
         """The folder already says which sources these are."""
@@ -86,20 +106,37 @@ def entry(function: Callable[..., Any]) -> Any:
     return numba.njit(cache=True, _nrt=False, **_OPTIONS)(function)
 
 
-_WORDS = 9
+_WORDS = 6
 """How many integers a function by address is given."""
 
 
-def address(function: Callable[..., Any]) -> Any:
-    """A function of integers that is called by its address, so that it is compiled once and never copied."""
-    kind = types.void(*[types.int64] * _WORDS)
-    return numba.cfunc(kind, nopython=True, cache=True, error_model="numpy")(function)
+def address(function: Callable[..., Any]) -> Callable[[], int]:
+    """A function of integers that is called by its address, so that it is compiled once and never copied.
+
+    What is returned gives the address. It is compiled, or loaded, when that is asked for first: a worker
+    imports the kernel before it has the compiled code that was sent to it.
+    """
+    return _Address(function)
+
+
+class _Address:
+    """Where a function is; `compiled` is None until somebody has asked."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.compiled: Any = None
+
+    def __call__(self) -> int:
+        """The address."""
+        if self.compiled is None:
+            kind = types.void(*[types.int64] * _WORDS)
+            options = {"nopython": True, "cache": True, "error_model": "numpy"}
+            self.compiled = numba.cfunc(kind, **options)(self.function)
+        return self.compiled.address
 
 
 @intrinsic
-def call(
-    typingctx: Any, address: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any
-) -> Any:
+def call(typingctx: Any, address: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> Any:
     """Calls the function at an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -21,7 +21,7 @@ __all__ = ["ids_of", "lines_of"]
 
 def lines_of(matches: Matches) -> list[str]:
     """What `Match.to_json` says of each match, in their order."""
-    if matches.batch or any(_has_gaps(each) for each in matches.events.values()):
+    if matches.batch or matches.derived or any(map(_has_gaps, matches.events.values())):
         return [each.to_json() for each in matches.rows]
     holes = [ids_of(matches), _times(matches.start.tolist())]
     holes.append(holes[1] if matches.start is matches.end else _times(matches.end.tolist()))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from kaicep.kernel.jit import entry, inner, prefetch
-from kaicep.kernel.predicates import judge
+from kaicep.kernel.predicates import AT_EVENT, judge
 from kaicep.kernel.tables import (
     ASK,
     ASKED,
@@ -35,10 +35,11 @@ from kaicep.kernel.tables import (
     E_FIXED,
     E_HIGH,
     E_LOW,
+    E_PART,
+    E_PLACE,
     E_POSITION,
     E_SEQ,
     E_TS,
-    E_WHERE,
     EVENTS,
     F_BEGIN,
     F_BITS,
@@ -134,23 +135,36 @@ from kaicep.kernel.tables import (
 )
 
 __all__ = [
+    "AT_ONCE",
     "advance",
+    "begun",
     "collect",
+    "drop",
+    "emit",
     "fire",
+    "gather",
     "intern",
     "mix_events",
     "mix_pairs",
+    "put",
+    "rehash",
     "resolve",
     "resolve_rounds",
+    "rows",
 ]
 
 U = np.uint64
 ZERO, ONE = U(0), U(1)
 _AHEAD = 12
 """So many events ahead, memory is asked for."""
+AT_ONCE = 256
+"""So many matches are written at a time; then their events are still in the cache."""
 
 
 # --- cells -------------------------------------------------------------------------------------------------
+
+
+# What is called and not copied to its caller gets only the arrays that it needs: each is seven words to pass.
 
 
 @inner()
@@ -162,77 +176,77 @@ def _size_class(cap):
 
 
 @inner()
-def _free(memory, seg, cap):
+def _free(meta, ints, seg, cap):
     """Puts a run of slots where the next cell of that size finds it."""
     at = FREE + _size_class(cap)
-    memory.ints[seg] = memory.meta[at]
-    memory.meta[at] = seg
+    ints[seg] = meta[at]
+    meta[at] = seg
 
 
 @inner()
-def _grow(tables, memory, c, t):
+def _grow(meta, cells, ints, columns, c, t):
     """Makes room for one row: forgets what is over, slides down, or moves to twice the room.
 
     False where the arena is full; nothing has changed then.
     """
-    meta, ints, columns = memory.meta, memory.ints, tables.shape[S_COLUMNS]
-    seg, cap, lo, hi = memory.cells[c, SEG], memory.cells[c, CAP], memory.cells[c, LO], memory.cells[c, HI]
-    until = seg + UNTIL * cap
-    live = 0
+    seg, cap, lo, hi = U(cells[c, SEG]), U(cells[c, CAP]), U(cells[c, LO]), U(cells[c, HI])
+    until = seg + U(UNTIL) * cap
+    live = ZERO
     for r in range(lo, hi):
-        live += np.int64(ints[until + r] >= t)
+        live += U(ints[until + r] >= t)
     new, to = cap, seg
     if live + live >= cap:
-        new = max(4, cap + cap)
+        new = max(U(4), cap + cap)
         at = FREE + _size_class(new)
         if meta[at] >= 0:
-            to = meta[at]
+            to = U(meta[at])
             meta[at] = ints[to]
-        elif meta[TOP] + columns * new > len(ints):
+        elif U(meta[TOP]) + columns * new > U(len(ints)):
             meta[NEED] = N_ARENA
             return False
         else:
-            to = meta[TOP]
-            meta[TOP] += columns * new
-        meta[WIDEST] = max(meta[WIDEST], new)
+            to = U(meta[TOP])
+            meta[TOP] = to + columns * new
+        meta[WIDEST] = max(meta[WIDEST], np.int64(new))
     for j in range(columns):
-        if j == UNTIL:  # the others look at it
+        if j == U(UNTIL):  # the others look at it
             continue
         w = to + j * new
         source = seg + j * cap
         for r in range(lo, hi):
             ints[w] = ints[source + r]
-            w += np.int64(ints[until + r] >= t)
-    w = to + UNTIL * new
+            w += U(ints[until + r] >= t)
+    w = to + U(UNTIL) * new
     for r in range(lo, hi):
         x = ints[until + r]
         ints[w] = x
-        w += np.int64(x >= t)
+        w += U(x >= t)
     if new != cap and cap:
-        _free(memory, seg, cap)
-    meta[ROWS] -= hi - lo - live
-    memory.cells[c, SEG], memory.cells[c, CAP], memory.cells[c, LO], memory.cells[c, HI] = to, new, 0, live
+        _free(meta, ints, seg, cap)
+    meta[ROWS] -= np.int64(hi - lo - live)
+    cells[c, SEG], cells[c, CAP], cells[c, LO], cells[c, HI] = to, new, ZERO, live
     return True
 
 
-@inner()
+@inner(forceinline=True)
 def _squeeze(tables, memory, c, lo, hi, mark):
     """Takes the rows that are marked out of a cell."""
     ints, marks = memory.ints, memory.marks
-    seg, cap = memory.cells[c, SEG], memory.cells[c, CAP]
-    gone = 0
-    for q in range(hi - lo):
-        gone += np.int64(marks[mark + q] != 0)
-    if gone == 0:
-        return
-    for j in range(tables.shape[S_COLUMNS]):
+    seg, cap, n = U(memory.cells[c, SEG]), U(memory.cells[c, CAP]), hi - lo
+    first = ZERO
+    while first < n and marks[mark + first] == 0:
+        first += ONE
+    gone = ZERO
+    for q in range(first, n):
+        gone += U(marks[mark + q])
+    for j in range(U(tables.shape[S_COLUMNS])):
         base = seg + j * cap + lo
-        w = base
-        for q in range(hi - lo):
+        w = base + first
+        for q in range(first, n):
             ints[w] = ints[base + q]
-            w += np.int64(marks[mark + q] == 0)
+            w += ONE - U(marks[mark + q])
     memory.cells[c, HI] = hi - gone
-    memory.meta[ROWS] -= gone
+    memory.meta[ROWS] -= np.int64(gone)
 
 
 @inner()
@@ -262,7 +276,7 @@ def _let_go(memory, c, t):
         if ints[seg + UNTIL * cap + r] >= t:
             return
     memory.meta[ROWS] -= cells[c, HI] - cells[c, LO]
-    _free(memory, seg, cap)
+    _free(memory.meta, ints, U(seg), U(cap))
     cells[c, CAP] = cells[c, LO] = cells[c, HI] = 0
 
 
@@ -272,17 +286,17 @@ def _let_go(memory, c, t):
 @inner(forceinline=True)
 def _look_ahead(tables, memory, batch, i):
     """Asks for the memory of events that come soon: first for their cells, then for the rows in them."""
-    if len(batch.keys) == 0 or i + 2 * _AHEAD >= len(batch.ts):
+    if len(batch.keys) == 0 or i + U(2 * _AHEAD) >= U(len(batch.ts)):
         return
-    fronts, cells = tables.shape[S_FRONTS], memory.cells
-    for f in range(min(fronts, 4)):
-        soon, next_ = batch.keys[0, i + 2 * _AHEAD], batch.keys[0, i + _AHEAD]
+    fronts, cells = U(tables.shape[S_FRONTS]), memory.cells
+    soon, next_ = batch.keys[0, i + U(2 * _AHEAD)], batch.keys[0, i + U(_AHEAD)]
+    for f in range(min(fronts, U(4))):
         if soon >= 0:
-            prefetch(cells.ctypes.data + 32 * (np.int64(soon) * fronts + f))
+            prefetch(cells.ctypes.data + 32 * np.int64(U(soon) * fronts + f))
         if next_ >= 0:
-            c = np.int64(next_) * fronts + f
+            c = U(next_) * fronts + f
             at, step = memory.ints.ctypes.data + 8 * (cells[c, SEG] + cells[c, LO]), 8 * cells[c, CAP]
-            for j in range(min(tables.shape[S_COLUMNS], 4)):
+            for j in range(min(tables.shape[S_COLUMNS], 6)):
                 prefetch(at + j * step)
 
 
@@ -290,22 +304,24 @@ def _look_ahead(tables, memory, batch, i):
 def _hit(memory, f, c, lo, hi):
     """The note that this event looks at a cell; its marks are clear at first. -1 where there is no room."""
     hits, count = memory.hits, memory.meta[HITS]
-    mark = 0
+    mark = ZERO
     for h in range(count - 1, -1, -1):
-        if hits[h, H_FRONT] != f:
+        if U(hits[U(h), H_FRONT]) != f:
             break
-        if hits[h, H_CELL] == c:
+        if U(hits[U(h), H_CELL]) == c:
             return h
     if count:
-        mark = hits[count - 1, H_MARK] + hits[count - 1, H_HI] - hits[count - 1, H_LO]
+        last = U(count - 1)
+        mark = U(hits[last, H_MARK]) + U(hits[last, H_HI]) - U(hits[last, H_LO])
     if count >= len(hits):
         memory.meta[NEED] = N_HITS
         return -1
-    if mark + hi - lo > len(memory.marks):
+    if mark + hi - lo > U(len(memory.marks)):
         memory.meta[NEED] = N_MASK
         return -1
-    hits[count, H_CELL], hits[count, H_LO], hits[count, H_HI] = c, lo, hi
-    hits[count, H_MARK], hits[count, H_FRONT] = mark, f
+    at = U(count)
+    hits[at, H_CELL], hits[at, H_LO], hits[at, H_HI] = c, lo, hi
+    hits[at, H_MARK], hits[at, H_FRONT] = mark, f
     for q in range(hi - lo):
         memory.marks[mark + q] = 0
     memory.meta[HITS] = count + 1
@@ -313,80 +329,86 @@ def _hit(memory, f, c, lo, hi):
 
 
 @inner(forceinline=True)
-def _judge(tables, memory, o, seg, cap, lo, n, batch, i):
-    """Marks in `mask` the rows that, with the event, fulfil an opening."""
+def _judge(tables, memory, o, seg, cap, lo, n):
+    """Marks in `mask` the rows that, with the event, fulfil an opening. False where there are none."""
     opening, mask = tables.opening, memory.mask
     for q in range(n):
         mask[q] = 1
+    if opening[o, O_PROGRAM] == opening[o, O_END]:
+        return True
     judge(
-        tables, memory, opening[o, O_PROGRAM], opening[o, O_MIDDLE], opening[o, O_END], seg, cap, lo, n, i, 0,
-    )  # fmt: skip
+        memory, tables, opening[o, O_PROGRAM], opening[o, O_MIDDLE], opening[o, O_END], seg, cap, lo, n, ZERO
+    )
+    some = np.uint8(0)
+    for q in range(n):
+        some |= mask[q]
+    return some != 0
 
 
 @inner(forceinline=True)
 def _in_windows(tables, memory, o, seg, cap, lo, n, t):
     """Clears the marks of rows that some WINDOW of the opening keeps from going on."""
-    for x in range(tables.opening[o, O_WINDOW], tables.opening[o, O_WINDOW_END]):
-        base, width = seg + tables.window[x, 0] * cap + lo, tables.window[x, 1]
+    for x in range(U(tables.opening[o, O_WINDOW]), U(tables.opening[o, O_WINDOW_END])):
+        base, width = seg + U(tables.window[x, 0]) * cap + lo, tables.window[x, 1]
         for q in range(n):
             memory.mask[q] &= memory.ints[base + q] + width >= t
 
 
 @inner(forceinline=True)
-def _extend(tables, memory, o, seg, cap, lo, n, batch, i, t):
+def _extend(tables, memory, o, seg, cap, lo, n, t):
     """Notes which rows go on with the event, and writes the matches that it completes. False: no room."""
     meta, ints, mask, opening = memory.meta, memory.ints, memory.mask, tables.opening
-    s = opening[o, O_STATE]
+    s = U(opening[o, O_STATE])
     goes_on = tables.state[s, T_BEGIN] < tables.state[s, T_END]
     final, pending = tables.state[s, T_FINAL], tables.state[s, T_PENDING]
-    begin = meta[PENDS]
+    begin = U(meta[PENDS])
     if goes_on or (final and pending >= 0):
         w = begin
         for q in range(n):
             if mask[q]:
-                if w >= len(memory.pend):
+                if w >= U(len(memory.pend)):
                     meta[NEED] = N_PEND
                     return False
                 memory.pend[w, P_STATE] = s
                 memory.pend[w, P_FLAGS] = GOES_ON if goes_on else 0
-                for j in range(tables.shape[S_COLUMNS]):
-                    memory.pend[w, P_ROW + j] = ints[seg + j * cap + lo + q]
-                w += 1
+                for j in range(U(tables.shape[S_COLUMNS])):
+                    memory.pend[w, U(P_ROW) + j] = ints[seg + j * cap + lo + q]
+                w += ONE
         meta[PENDS] = w
     if not final:
         return True
     if opening[o, O_FINAL] < opening[o, O_FINAL_END]:
         # What is asked of the whole match alone; the marks of before say which rows stand in `pend`.
         first = n
-        if first + n >= len(mask):
+        if first + n >= U(len(mask)):
             meta[NEED] = N_MASK
             return False
         for q in range(n):
             mask[first + q] = mask[q]
         judge(
-            tables, memory, opening[o, O_FINAL], opening[o, O_FINAL_MIDDLE], opening[o, O_FINAL_END],
-            seg, cap, lo, n, i, 0,
+            memory, tables, opening[o, O_FINAL], opening[o, O_FINAL_MIDDLE], opening[o, O_FINAL_END],
+            seg, cap, lo, n, ZERO,
         )  # fmt: skip
         w = begin
         for q in range(n):
             if mask[first + q]:
                 if pending >= 0 and mask[q]:
                     memory.pend[w, P_FLAGS] |= AWAITS
-                w += 1
+                w += ONE
     elif pending >= 0:
-        for w in range(begin, meta[PENDS]):
+        for w in range(begin, U(meta[PENDS])):
             memory.pend[w, P_FLAGS] |= AWAITS
     if pending >= 0:
         return True
-    out, m = memory.out, meta[MATCHES]
-    if m + n > out.shape[1]:
+    out, m = memory.out, U(meta[MATCHES])
+    if m + n > U(out.shape[1]):
         meta[NEED] = N_OUT
         return False
-    event, version, node = meta[EVENTS], meta[VERSION], seg + NODE * cap + lo
+    event, version, node = meta[EVENTS], meta[VERSION], seg + U(NODE) * cap + lo
     w = m
     for q in range(n):
         out[M_NODE, w] = ints[node + q]
-        w += np.int64(mask[q])
+        w += U(mask[q])
     for x in range(m, w):
         out[M_EVENT, x] = event
         out[M_STATE, x] = s
@@ -400,59 +422,64 @@ def _extend(tables, memory, o, seg, cap, lo, n, batch, i, t):
 def _look_at(tables, memory, batch, f, o, i, t):
     """Lets an event meet the rows that wait for it at an opening. False where there is no room."""
     cells, ints, opening = memory.cells, memory.ints, tables.opening
-    key = np.int64(0) if opening[o, O_KEY] < 0 else np.int64(batch.keys[opening[o, O_KEY], i])
+    key = np.int64(0) if opening[o, O_KEY] < 0 else np.int64(batch.keys[U(opening[o, O_KEY]), i])
     if key < 0:
         return True
-    c = key * tables.shape[S_FRONTS] + f
-    seg, cap, lo, hi = cells[c, SEG], cells[c, CAP], cells[c, LO], cells[c, HI]
+    c = U(key) * U(tables.shape[S_FRONTS]) + f
+    seg, cap, lo, hi = U(cells[c, SEG]), U(cells[c, CAP]), U(cells[c, LO]), U(cells[c, HI])
     if tables.front[f, F_SORTED]:
-        while lo < hi and ints[seg + UNTIL * cap + lo] < t:
-            lo += 1
-        memory.meta[ROWS] -= lo - cells[c, LO]
+        begin, until = lo, seg + U(UNTIL) * cap
+        while lo < hi and ints[until + lo] < t:
+            lo += ONE
+        memory.meta[ROWS] -= np.int64(lo - begin)
         cells[c, LO] = lo
     if lo == hi:
         return True
     kind, top = opening[o, O_KIND], hi
     if opening[o, O_LATER]:
-        last = seg + LAST * cap - 1
+        last = seg + U(LAST) * cap - ONE
         while top > lo and ints[last + top] >= t:
-            top -= 1
+            top -= ONE
     n = top - lo
-    if n == 0:
+    if n == ZERO:
         return True
-    if 2 * n + 2 >= len(memory.mask):
+    if n + n + U(2) >= U(len(memory.mask)):
         memory.meta[NEED] = N_MASK
         return False
-    _judge(tables, memory, o, seg, cap, lo, n, batch, i)
+    if not _judge(tables, memory, o, seg, cap, lo, n):
+        return True
     mask = memory.mask
     if kind == KILL or tables.front[f, F_MODE] == CONSUME:
         h = _hit(memory, f, c, lo, hi)
         if h < 0:
             return False
-        mark = memory.hits[h, H_MARK]
+        mark = U(memory.hits[U(h), H_MARK])
         for q in range(n):
             memory.marks[mark + q] |= mask[q]
     if kind == KILL:
         return True
-    _in_windows(tables, memory, o, seg, cap, lo, n, t)
-    return _extend(tables, memory, o, seg, cap, lo, n, batch, i, t)
+    # Where one place stands open, rows wait as long as its WINDOWs allow, and those before `lo` are over.
+    if not (tables.front[f, F_SORTED] and tables.front[f, F_END] - tables.front[f, F_BEGIN] == 1):
+        _in_windows(tables, memory, o, seg, cap, lo, n, t)
+    return _extend(tables, memory, o, seg, cap, lo, n, t)
 
 
 @inner(forceinline=True)
 def _look(tables, memory, batch, i, t, fit):
     """Lets an event meet all that waits for it. False where there is no room."""
     front = tables.front
-    for f in range(tables.shape[S_FRONTS]):
+    memory.context[AT_EVENT] = i
+    for f in range(U(tables.shape[S_FRONTS])):
         if front[f, F_BITS] & fit == 0:
             continue
-        for o in range(front[f, F_BEGIN], front[f, F_END]):
+        for o in range(U(front[f, F_BEGIN]), U(front[f, F_END])):
             if (fit >> tables.opening[o, O_PLACE]) & 1 and not _look_at(tables, memory, batch, f, o, i, t):
                 return False
-    for o in range(tables.shape[S_BEGIN], tables.shape[S_BEGIN_END]):
+    for o in range(U(tables.shape[S_BEGIN]), U(tables.shape[S_BEGIN_END])):
         if (fit >> tables.opening[o, O_PLACE]) & 1:
-            zero = tables.shape[S_ZERO]
-            _judge(tables, memory, o, zero, 1, 0, 1, batch, i)
-            if memory.mask[0] and not _extend(tables, memory, o, zero, 1, 0, 1, batch, i, t):
+            zero = U(tables.shape[S_ZERO])
+            fulfilled = _judge(tables, memory, o, zero, ONE, ZERO, ONE)
+            if fulfilled and not _extend(tables, memory, o, zero, ONE, ZERO, ONE, t):
                 return False
     return True
 
@@ -462,28 +489,25 @@ def _look(tables, memory, batch, i, t, fit):
 
 @inner(forceinline=True)
 def _keep_event(tables, memory, batch, i):
-    """Keeps the event, since something points to it. False where there is no room."""
-    at, events = memory.meta[EVENTS], memory.events
-    if at >= events.shape[1]:
-        memory.meta[NEED] = N_EVENTS
-        return False
-    events[E_TS, at], events[E_WHERE, at], events[E_SEQ, at] = batch.ts[i], batch.where[i], batch.seq[i]
-    events[E_LOW, at], events[E_HIGH, at] = batch.low[i], batch.high[i]
-    events[E_POSITION, at] = memory.meta[POSITION] + i
-    for x in range(len(tables.keep)):
-        events[E_FIXED + x, at] = batch.values[tables.keep[x], i]
-    memory.meta[EVENTS] = at + 1
-    return True
+    """Keeps the event, since something points to it."""
+    at, events = U(memory.meta[EVENTS]), memory.events
+    events[at, E_TS] = batch.ts[i]
+    events[at, E_PLACE], events[at, E_PART], events[at, E_SEQ] = batch.place[i], batch.part[i], batch.seq[i]
+    events[at, E_LOW], events[at, E_HIGH] = batch.low[i], batch.high[i]
+    events[at, E_POSITION] = memory.meta[POSITION] + np.int64(i)
+    for x in range(U(len(tables.keep))):
+        events[at, U(E_FIXED) + x] = batch.values[U(tables.keep[x]), i]
+    memory.meta[EVENTS] = at + ONE
 
 
 @inner(forceinline=True)
 def _carry(tables, memory, batch, s, w, i, t):
     """What the new row carries, from the row before it and the event."""
-    row, old, values = memory.row, memory.pend[w], batch.values
-    for x in range(tables.state[s, T_CARRY], tables.state[s, T_CARRY_END]):
-        op, d, a, b = tables.carry[x, 0], tables.carry[x, 1], tables.carry[x, 2], tables.carry[x, 3]
+    row, old, values, carry = memory.row, memory.pend[w], batch.values, tables.carry
+    for x in range(U(tables.state[s, T_CARRY]), U(tables.state[s, T_CARRY_END])):
+        op, d, a, b = carry[x, 0], U(carry[x, 1]), U(carry[x, 2]), U(carry[x, 3])
         if op == C_ROW:
-            row[d] = old[P_ROW + a]
+            row[d] = old[U(P_ROW) + a]
         elif op == C_EVENT:
             row[d] = values[a, i]
         elif op == C_TIME:
@@ -491,172 +515,151 @@ def _carry(tables, memory, batch, s, w, i, t):
         elif op == C_KEY:
             row[d] = batch.keys[a, i]
         elif op == C_POSITION:
-            row[d] = memory.meta[POSITION] + i
+            row[d] = memory.meta[POSITION] + np.int64(i)
         elif op == C_COUNT:
-            row[d] = old[P_ROW + a] + 1
+            row[d] = old[U(P_ROW) + a] + 1
         elif op == C_COUNT_INT:
-            row[d] = old[P_ROW + a] + np.int64(values[b, i] != NULL)
+            row[d] = old[U(P_ROW) + a] + np.int64(values[b, i] != NULL)
         elif op == C_MIN_INT:
-            x0, y0 = old[P_ROW + a], values[b, i]
+            x0, y0 = old[U(P_ROW) + a], values[b, i]
             row[d] = y0 if x0 == NULL or (y0 != NULL and y0 < x0) else x0
         elif op == C_MAX_INT:
-            row[d] = max(old[P_ROW + a], values[b, i])
+            row[d] = max(old[U(P_ROW) + a], values[b, i])
         else:
             memory.word[0] = values[b, i]
             y1 = memory.number[0]
             if op == C_COUNT_FLOAT:
-                row[d] = old[P_ROW + a] + np.int64(y1 == y1)
+                row[d] = old[U(P_ROW) + a] + np.int64(y1 == y1)
             else:
-                memory.word[0] = old[P_ROW + a]
+                memory.word[0] = old[U(P_ROW) + a]
                 x1 = memory.number[0]
                 better = y1 < x1 if op == C_MIN_FLOAT else y1 > x1
-                row[d] = values[b, i] if better or x1 != x1 else old[P_ROW + a]
+                row[d] = values[b, i] if better or x1 != x1 else old[U(P_ROW) + a]
 
 
 @inner(forceinline=True)
 def _until(tables, memory, f):
     """How long the new row may wait at a frontier: until no opening of it can be taken in time."""
-    longest = NULL
-    for o in range(tables.front[f, F_BEGIN], tables.front[f, F_END]):
-        if tables.opening[o, O_KIND] == KILL and tables.front[f, F_MODE] >= 0:
+    opening, window, longest = tables.opening, tables.window, NULL
+    for o in range(U(tables.front[f, F_BEGIN]), U(tables.front[f, F_END])):
+        if opening[o, O_KIND] == KILL and tables.front[f, F_MODE] >= 0:
             continue
         least = FOREVER
-        for x in range(tables.opening[o, O_WINDOW], tables.opening[o, O_WINDOW_END]):
-            least = min(least, memory.row[tables.window[x, 0]] + tables.window[x, 1])
+        for x in range(U(opening[o, O_WINDOW]), U(opening[o, O_WINDOW_END])):
+            least = min(least, memory.row[U(window[x, 0])] + window[x, 1])
         longest = max(longest, least)
     return longest
 
 
 @inner(forceinline=True)
 def _enter(tables, memory, batch, f, node, i, t):
-    """Lets the new row wait at a frontier. False where there is no room."""
+    """Lets the new row wait at a frontier; there is room for it."""
     front, cells, ints, row = tables.front, memory.cells, memory.ints, memory.row
+    columns = U(tables.shape[S_COLUMNS])
     key = np.int64(0)
     if front[f, F_KEY] >= 0:
-        key = np.int64(batch.keys[front[f, F_KEY], i])
+        key = np.int64(batch.keys[U(front[f, F_KEY]), i])
     elif front[f, F_KEY_ROW] >= 0:
-        key = row[front[f, F_KEY_ROW]]
+        key = row[U(front[f, F_KEY_ROW])]
     if key < 0:
-        return True  # null equals nothing: no event will ever go on with it
+        return  # null equals nothing: no event will ever go on with it
     until = _until(tables, memory, f)
     if until < t:
-        return True
-    c = key * tables.shape[S_FRONTS] + f
-    if cells[c, HI] == cells[c, CAP] and not _grow(tables, memory, c, t):
-        return False
-    seg, cap, hi = cells[c, SEG], cells[c, CAP], cells[c, HI]
+        return
+    c = U(key) * U(tables.shape[S_FRONTS]) + f
+    if cells[c, HI] == cells[c, CAP]:
+        _grow(memory.meta, cells, ints, columns, c, t)
+    cap, hi = U(cells[c, CAP]), U(cells[c, HI])
     row[NODE], row[UNTIL], row[LAST] = node, until, t
-    for j in range(tables.shape[S_COLUMNS]):
-        ints[seg + j * cap + hi] = row[j]
-    cells[c, HI] = hi + 1
+    at = U(cells[c, SEG]) + hi
+    for j in range(columns):
+        ints[at] = row[j]
+        at += cap
+    cells[c, HI] = hi + ONE
     memory.meta[ROWS] += 1
-    return True
 
 
 @inner()
-def _await(memory, deadline, node):
+def _await(meta, heap, deadline, node):
     """Puts a complete match into the heap of those that wait for their deadline."""
-    heap, at = memory.heap, memory.meta[HEAP]
-    memory.meta[HEAP] = at + 1
+    at = meta[HEAP]
+    meta[HEAP] = at + 1
     while at > 0 and heap[(at - 1) >> 1, 0] > deadline:
         up = (at - 1) >> 1
         heap[at, 0], heap[at, 1], heap[at, 2] = heap[up, 0], heap[up, 1], heap[up, 2]
         at = up
-    heap[at, 0], heap[at, 1], heap[at, 2] = deadline, node, memory.meta[VERSION]
+    heap[at, 0], heap[at, 1], heap[at, 2] = deadline, node, meta[VERSION]
 
 
 @inner(forceinline=True)
 def _apply_one(tables, memory, batch, w, i, t):
     """Makes the partial match that stands in `pend` wait for what may come next. False: there is no room."""
     meta, pend = memory.meta, memory.pend
-    s, flags = pend[w, P_STATE], pend[w, P_FLAGS]
-    node = meta[NODES]
-    if node >= len(memory.nodes):
+    s, flags = U(pend[w, P_STATE]), pend[w, P_FLAGS]
+    node, begin, end = U(meta[NODES]), U(tables.state[s, T_BEGIN]), U(tables.state[s, T_END])
+    if node >= U(len(memory.nodes)):
         meta[NEED] = N_NODES
         return False
     if flags & AWAITS and (meta[HEAP] >= len(memory.heap) or meta[MATCHES] >= memory.out.shape[1]):
         meta[NEED] = N_HEAP if meta[HEAP] >= len(memory.heap) else N_OUT
         return False
-    # A cell that must grow does so before anything changes; what grew stays so when this is begun again.
-    _carry(tables, memory, batch, s, w, i, t)
-    if not _has_room(tables, memory, batch, s, flags, i, t):
+    # Each cell that the row enters may have to move to twice its room.
+    most = (end - begin + ONE) * U(tables.shape[S_COLUMNS]) * (U(2) * U(meta[WIDEST]) + U(4))
+    if U(meta[TOP]) + most > U(len(memory.ints)):
+        meta[NEED] = N_ARENA
         return False
+    _carry(tables, memory, batch, s, w, i, t)
     memory.nodes[node, N_EVENT], memory.nodes[node, N_UP] = meta[STORED], pend[w, P_ROW + NODE]
     memory.nodes[node, N_STATE], memory.nodes[node, N_DEAD] = s, 0
-    meta[NODES] = node + 1
+    meta[NODES] = node + ONE
     if flags & GOES_ON:
-        for f in range(tables.state[s, T_BEGIN], tables.state[s, T_END]):
+        for f in range(begin, end):
             _enter(tables, memory, batch, f, node, i, t)
     if flags & AWAITS:
-        deadline = memory.row[tables.shape[S_FIRST]] + tables.shape[S_DEADLINE]
+        deadline = memory.row[U(tables.shape[S_FIRST])] + tables.shape[S_DEADLINE]
         if deadline < t:
-            m, out = meta[MATCHES], memory.out
+            m, out = U(meta[MATCHES]), memory.out
             out[M_NODE, m], out[M_EVENT, m], out[M_STATE, m] = pend[w, P_ROW + NODE], meta[STORED], s
             out[M_END, m], out[M_VERSION, m] = deadline, meta[VERSION]
-            meta[MATCHES] = m + 1
+            meta[MATCHES] = m + ONE
         else:
-            _await(memory, deadline, node)
-            _enter(tables, memory, batch, tables.state[s, T_PENDING], node, i, t)
-    return True
-
-
-@inner(forceinline=True)
-def _has_room(tables, memory, batch, s, flags, i, t):
-    """Makes room in all cells that a new row will wait in."""
-    begin, end = tables.state[s, T_BEGIN], tables.state[s, T_END]
-    for x in range(begin, end + 1):
-        f = x
-        if x == end:
-            f = tables.state[s, T_PENDING]
-            if not flags & AWAITS:
-                continue
-        elif not flags & GOES_ON:
-            continue
-        key = np.int64(0)
-        if tables.front[f, F_KEY] >= 0:
-            key = np.int64(batch.keys[tables.front[f, F_KEY], i])
-        elif tables.front[f, F_KEY_ROW] >= 0:
-            key = memory.row[tables.front[f, F_KEY_ROW]]
-        if key < 0:
-            continue
-        c = key * tables.shape[S_FRONTS] + f
-        if memory.cells[c, HI] == memory.cells[c, CAP] and not _grow(tables, memory, c, t):
-            return False
+            _await(meta, memory.heap, deadline, np.int64(node))
+            _enter(tables, memory, batch, U(tables.state[s, T_PENDING]), node, i, t)
     return True
 
 
 @inner(forceinline=True)
 def _settle(tables, memory, fit, batch, i):
     """Takes out the rows that the event used up, ended, or broke off."""
-    meta, hits = memory.meta, memory.hits
-    for h in range(meta[HITS]):
-        c, lo, hi, f = hits[h, H_CELL], hits[h, H_LO], hits[h, H_HI], hits[h, H_FRONT]
+    meta, hits, cells = memory.meta, memory.hits, memory.cells
+    for h in range(U(meta[HITS])):
+        c, lo, hi, f = U(hits[h, H_CELL]), U(hits[h, H_LO]), U(hits[h, H_HI]), U(hits[h, H_FRONT])
+        mark = U(hits[h, H_MARK])
         if tables.front[f, F_MODE] < 0:  # complete matches that wait for a deadline
-            base = memory.cells[c, SEG] + NODE * memory.cells[c, CAP] + lo
+            base = U(cells[c, SEG]) + U(NODE) * U(cells[c, CAP]) + lo
             for q in range(hi - lo):
-                if memory.marks[hits[h, H_MARK] + q]:
-                    memory.nodes[memory.ints[base + q], N_DEAD] = 1
-        _squeeze(tables, memory, c, lo, hi, hits[h, H_MARK])
+                if memory.marks[mark + q]:
+                    memory.nodes[U(memory.ints[base + q]), N_DEAD] = 1
+        _squeeze(tables, memory, c, lo, hi, mark)
     if tables.shape[S_COUNTS] >= 0 and (fit >> tables.shape[S_COUNTS]) & 1:
-        for f in range(tables.shape[S_FRONTS]):
+        for f in range(U(tables.shape[S_FRONTS])):
             if tables.front[f, F_MODE] != STRICT:
                 continue
             key = np.int64(0)
             if tables.front[f, F_KEY] >= 0:
-                key = np.int64(batch.keys[tables.front[f, F_KEY], i])
+                key = np.int64(batch.keys[U(tables.front[f, F_KEY]), i])
             if key >= 0:
-                c = key * tables.shape[S_FRONTS] + f
-                meta[ROWS] -= memory.cells[c, HI] - memory.cells[c, LO]
-                memory.cells[c, LO] = memory.cells[c, HI] = 0
+                c = U(key) * U(tables.shape[S_FRONTS]) + f
+                meta[ROWS] -= cells[c, HI] - cells[c, LO]
+                cells[c, LO] = cells[c, HI] = 0
 
 
 # --- time passes -------------------------------------------------------------------------------------------
 
 
 @inner()
-def _fire(memory, now):
+def _fire(meta, heap, out, nodes, now):
     """Writes the matches whose deadline has passed. False where there is no room for more."""
-    meta, heap, out, nodes = memory.meta, memory.heap, memory.out, memory.nodes
     while meta[HEAP] > 0 and heap[0, 0] < now:
         m, node = meta[MATCHES], heap[0, 1]
         if m >= out.shape[1]:
@@ -689,47 +692,47 @@ def _fire(memory, now):
 @entry
 def fire(memory, now):
     """Answers the trailing absences whose deadline lies before `now`; False where there is no room."""
-    return _fire(memory, now)
+    return _fire(memory.meta, memory.heap, memory.out, memory.nodes, now)
 
 
 @entry
 def advance(tables, memory, batch, begin):
     """Takes the events from `begin` on; the place of the first that was not taken, and why it stopped."""
     meta = memory.meta
-    for i in range(begin, len(batch.ts)):
+    for i in range(U(begin), U(len(batch.ts))):
         _look_ahead(tables, memory, batch, i)
         fit, t = batch.fits[i], batch.ts[i]
         if fit == 0:
             continue
-        if meta[HEAP] > 0 and not _fire(memory, t):
-            return i, FULL
+        if meta[HEAP] > 0 and not _fire(meta, memory.heap, memory.out, memory.nodes, t):
+            return np.int64(i), FULL
         if meta[RESUME] < 0:
             matches = meta[MATCHES]
             meta[PENDS] = meta[HITS] = meta[ASKED] = 0
             if not _look(tables, memory, batch, i, t, fit):
                 meta[MATCHES] = matches
-                return i, FULL
+                return np.int64(i), FULL
             if meta[ASKED] > 0:
                 meta[MATCHES] = matches
-                return i, ASK
+                return np.int64(i), ASK
             if meta[PENDS] == 0 and meta[MATCHES] == matches:
                 _settle(tables, memory, fit, batch, i)
                 continue
-            if meta[EVENTS] >= memory.events.shape[1]:
+            if meta[EVENTS] >= len(memory.events):
                 meta[MATCHES] = matches
                 meta[NEED] = N_EVENTS
-                return i, FULL
+                return np.int64(i), FULL
             meta[STORED] = meta[EVENTS]
             _keep_event(tables, memory, batch, i)
             _settle(tables, memory, fit, batch, i)
             meta[RESUME] = 0
-        for w in range(meta[RESUME], meta[PENDS]):
+        for w in range(U(meta[RESUME]), U(meta[PENDS])):
             if not _apply_one(tables, memory, batch, w, i, t):
                 meta[RESUME] = w
-                return i, FULL
+                return np.int64(i), FULL
         meta[RESUME] = -1
         if meta[ROWS] > meta[LIMIT]:
-            return i + 1, TOO_MUCH
+            return np.int64(i) + 1, TOO_MUCH
     if len(batch.ts):
         _sweep(tables, memory, batch.ts[-1])
     return len(batch.ts), DONE
@@ -743,6 +746,76 @@ def _mark(memory, node, marked):
     while node >= 0 and marked[node] == 0:
         marked[node] = 1
         node = memory.nodes[node, N_UP]
+
+
+@entry
+def begun(tables, memory, t, places):
+    """For each row, cell by cell, the place in the order of its first event.
+
+    -1 for rows that are over, FOREVER for matches that wait for a deadline.
+    """
+    cells, ints, nodes, at = memory.cells, memory.ints, memory.nodes, 0
+    for c in range(len(cells)):
+        seg, cap = cells[c, SEG], cells[c, CAP]
+        waits = tables.front[c % tables.shape[S_FRONTS], F_MODE] >= 0
+        for r in range(cells[c, LO], cells[c, HI]):
+            place = FOREVER
+            if ints[seg + UNTIL * cap + r] < t:
+                place = np.int64(-1)
+            elif waits:
+                node = ints[seg + NODE * cap + r]
+                while nodes[node, N_UP] >= 0:
+                    node = nodes[node, N_UP]
+                place = memory.events[nodes[node, N_EVENT], E_POSITION]
+            places[at] = place
+            at += 1
+
+
+@entry
+def drop(tables, memory, gone):
+    """Takes rows out, which are marked in the order of `begun`."""
+    cells, ints, at = memory.cells, memory.ints, 0
+    for c in range(len(cells)):
+        seg, cap, lo, hi = cells[c, SEG], cells[c, CAP], cells[c, LO], cells[c, HI]
+        left = 0
+        for j in range(tables.shape[S_COLUMNS]):
+            base = seg + j * cap
+            left = 0
+            for r in range(lo, hi):
+                ints[base + left] = ints[base + r]
+                left += np.int64(not gone[at + r - lo])
+        at += hi - lo
+        memory.meta[ROWS] -= hi - lo - left
+        cells[c, LO], cells[c, HI] = 0, left
+
+
+@entry
+def rows(tables, memory, into, found):
+    """Copies the rows of all cells, and which cells they are of."""
+    cells, at = memory.cells, 0
+    for c in range(len(cells)):
+        seg, cap = cells[c, SEG], cells[c, CAP]
+        for r in range(cells[c, LO], cells[c, HI]):
+            for j in range(tables.shape[S_COLUMNS]):
+                into[at, j] = memory.ints[seg + j * cap + r]
+            found[at] = c
+            at += 1
+
+
+@entry
+def put(tables, memory, rows, found, begin):
+    """Puts rows into cells, from `begin` on; the first that found no room."""
+    cells, columns = memory.cells, U(tables.shape[S_COLUMNS])
+    for at in range(begin, len(rows)):
+        c = found[at]
+        if cells[c, HI] == cells[c, CAP] and not _grow(memory.meta, cells, memory.ints, columns, U(c), NULL):
+            return at
+        seg, cap, hi = cells[c, SEG], cells[c, CAP], cells[c, HI]
+        for j in range(tables.shape[S_COLUMNS]):
+            memory.ints[seg + j * cap + hi] = rows[at, j]
+        cells[c, HI] = hi + 1
+        memory.meta[ROWS] += 1
+    return len(rows)
 
 
 @entry
@@ -768,8 +841,8 @@ def collect(tables, memory, marked, used):
     for at in range(meta[EVENTS]):
         if used[at]:
             if to != at:
-                for j in range(len(events)):
-                    events[j, to] = events[j, at]
+                for j in range(events.shape[1]):
+                    events[to, j] = events[at, j]
             used[at] = to
             to += 1
     meta[EVENTS] = to
@@ -798,33 +871,39 @@ def collect(tables, memory, marked, used):
             memory.pend[w, P_ROW + NODE] = marked[node] if node >= 0 else -1
 
 
+@inner(forceinline=True)
+def _slot_of(words, i, kind, width, last):
+    h = U(kind)
+    for j in range(width):
+        h = (h ^ U(words[j, i])) * U(0xBF58476D1CE4E5B9)
+        h ^= h >> U(29)
+    return h & last
+
+
 @entry
-def intern(words, without, slots, meta, ids):
-    """The numbers of keys; a new one gets the next. The place of the first key that found no room."""
-    last = U(len(slots) - 1)
-    width = len(words)
+def intern(words, without, kind, slots, meta, ids):
+    """The numbers of keys of one kind; a new one gets the next.
+
+    False where there is no room; `meta` has how many there are, and the first key that has no number yet.
+    """
+    last, width = U(len(slots) - 1), len(words)
     for i in range(meta[1], words.shape[1]):
         if without[i]:
             ids[i] = -1
             continue
-        h = U(width)
-        for j in range(width):
-            h = (h ^ U(words[j, i])) * U(0xBF58476D1CE4E5B9)
-            h ^= h >> U(29)
-        at = h & last
+        at = _slot_of(words, i, kind, width, last)
         while True:
             if slots[at, 0] < 0:
                 if 2 * meta[0] >= len(slots):
                     meta[1] = i
                     return False
-                slots[at, 0] = meta[0]
-                slots[at, 1] = width
+                slots[at, 0], slots[at, 1] = meta[0], kind
                 for j in range(width):
                     slots[at, 2 + j] = words[j, i]
                 ids[i] = meta[0]
                 meta[0] += 1
                 break
-            same = slots[at, 1] == width
+            same = slots[at, 1] == kind
             for j in range(width):
                 same &= slots[at, 2 + j] == words[j, i]
             if same:
@@ -836,8 +915,25 @@ def intern(words, without, slots, meta, ids):
 
 
 @entry
+def rehash(old, slots, widths):
+    """Puts keys into a larger dictionary, with the numbers that they have."""
+    last, words = U(len(slots) - 1), old.T
+    for i in range(len(old)):
+        if old[i, 0] < 0:
+            continue
+        at = _slot_of(words[2:], i, old[i, 1], widths[old[i, 1]], last)
+        while slots[at, 0] >= 0:
+            at = (at + ONE) & last
+        for j in range(old.shape[1]):
+            slots[at, j] = old[i, j]
+
+
+@entry
 def resolve(tables, memory, count, found, lengths):
-    """The events of the matches by place, and how many there are: the last one where there are several."""
+    """The events of matches by place, the last where there are several, and how many there are.
+
+    The row after the last place gets the first event of all.
+    """
     for m in range(count):
         event, state, node = memory.out[M_EVENT, m], memory.out[M_STATE, m], memory.out[M_NODE, m]
         while True:
@@ -852,6 +948,7 @@ def resolve(tables, memory, count, found, lengths):
                 memory.nodes[node, N_STATE],
                 memory.nodes[node, N_UP],
             )
+        found[len(lengths), m] = event
 
 
 @entry
@@ -893,13 +990,103 @@ def mix_pairs(low, high, first, second):
         low[m], high[m] = _pair(low[m], high[m], U(first[m]), U(second[m]))
 
 
+@inner(forceinline=True)
+def _mix_event(low, high, m, events, event):
+    low[m], high[m] = _pair(low[m], high[m], U(events[event, E_LOW]), U(events[event, E_HIGH]))
+
+
 @entry
 def mix_events(low, high, offsets, rounds, events):
     """Mixes into each id how many events a variable has, and their identities."""
     for m in range(len(low)):
         begin, end = offsets[m], offsets[m + 1]
-        word = U(end - begin)
-        a, b = _pair(low[m], high[m], word, word)
+        low[m], high[m] = _pair(low[m], high[m], U(end - begin), U(end - begin))
         for x in range(begin, end):
-            a, b = _pair(a, b, U(events[E_LOW, rounds[x]]), U(events[E_HIGH, rounds[x]]))
-        low[m], high[m] = a, b
+            _mix_event(low, high, m, events, rounds[x])
+
+
+@inner(forceinline=True)
+def _gather(flat, width, found, picks, made, begin, end, starts):
+    """Reads words of events of some matches; `starts` is room for where the rows of the events begin."""
+    at_place, least = np.int64(-1), np.int64(0)
+    for x in range(U(len(picks))):
+        place, word, nothing = U(picks[x, 0]), U(picks[x, 1]), picks[x, 2]
+        if np.int64(place) != at_place:
+            at_place, least = np.int64(place), np.int64(0)
+            for m in range(begin, end):
+                start = found[place, m] * width
+                starts[m - begin] = start
+                least = min(least, start)
+        if least >= 0:
+            for m in range(begin, end):
+                made[x, m] = flat[U(starts[m - begin]) + word]
+            continue
+        for m in range(begin, end):
+            start = starts[m - begin]
+            made[x, m] = flat[U(start) + word] if start >= 0 else nothing
+
+
+@entry
+def gather(flat, width, found, picks, made, room):
+    """Reads words of events: a row of `picks` is a place, a word, and what stands where there is no event."""
+    count = U(found.shape[1])
+    for begin in range(ZERO, count, U(AT_ONCE)):
+        _gather(flat, width, found, picks, made, begin, min(begin + U(AT_ONCE), count), room[0])
+
+
+@inner(forceinline=True)
+def _mix_place(low, high, flat, width, found, place, begin, end, room):
+    """Mixes the event of a place, or that there is none, into the ids of some matches.
+
+    What is read here and there is copied first, so that the arithmetic becomes vector code.
+    """
+    first, second, there = room[0], room[1], room[2]
+    for m in range(begin, end):
+        event, q = found[place, m], m - begin
+        there[q] = event >= 0
+        start = U(max(event, 0) * width)
+        first[q], second[q] = flat[start + U(E_LOW)], flat[start + U(E_HIGH)]
+    for m in range(begin, end):
+        q = m - begin
+        one = U(there[q])
+        counted_low, counted_high = _pair(low[m], high[m], one, one)
+        mixed_low, mixed_high = _pair(counted_low, counted_high, U(first[q]), U(second[q]))
+        low[m] = mixed_low if one else counted_low
+        high[m] = mixed_high if one else counted_high
+
+
+@inner(forceinline=True)
+def _follow(tables, nodes, out, flat, width, found, begin, end):
+    """Finds the events of some matches by place, and asks for their rows."""
+    last, base, count = U(len(found) - 1), flat.ctypes.data, U(found.shape[1])
+    for place in range(last):
+        for m in range(begin, end):
+            found[place, m] = -1
+    for m in range(begin, end):
+        soon = out[M_NODE, min(m + U(_AHEAD), count - ONE)]
+        prefetch(nodes.ctypes.data + 8 * nodes.shape[1] * soon)
+        event, node = out[M_EVENT, m], out[M_NODE, m]
+        found[U(tables.state[U(out[M_STATE, m]), T_PLACE]), m] = event
+        while node >= 0:
+            at = U(node)
+            event, node = nodes[at, N_EVENT], nodes[at, N_UP]
+            found[U(tables.state[U(nodes[at, N_STATE]), T_PLACE]), m] = event
+            prefetch(base + 8 * width * event)
+            prefetch(base + 8 * width * event + 64)
+        found[last, m] = event
+
+
+@entry
+def emit(tables, memory, flat, found, order, low, high, picks, made, room):
+    """Writes matches that have at most one event for each place.
+
+    Their events by place into `found`, these in `order` into their ids, and what `gather` reads into `made`.
+    `flat` are the words of the events one after the other, `room` is to work in.
+    """
+    width, count = memory.events.shape[1], U(found.shape[1])
+    for begin in range(ZERO, count, U(AT_ONCE)):
+        end = min(begin + U(AT_ONCE), count)
+        _follow(tables, memory.nodes, memory.out, flat, width, found, begin, end)
+        for x in range(U(len(order))):
+            _mix_place(low, high, flat, width, found, U(order[x]), begin, end, room)
+        _gather(flat, width, found, picks, made, begin, end, room[0])

@@ -1,44 +1,42 @@
-"""What every operator of the kernel can do, whether it is interpreted or compiled.
+"""What every operator of the kernel can do.
 
 The contract, for whoever writes another one:
 
-- `feed` gets final events: in the order of the query (`kernel.sort`), none late, none twice. Batches say
-  nothing: any cut of the same events gives the same answers.
-- `advance(watermark)` promises that no later event has a `ts` below it. The operator then answers what
-  only had to wait for that (a trailing absence whose deadline is below, a batch that ends at or below),
-  and forgets what no later event can touch. `math.inf` is the end of the input.
-- Both return what was found, as soon as it is certain, in no particular order. Each match is found once.
+- `feed` gets final events as a `Table`: in the order of the query (`kernel.batches`), none late, none twice.
+  Batches say nothing: any cut of the same events gives the same answers.
+- `advance(watermark)` promises that no later event has a `ts` below it. The operator then reports what only
+  had to wait for that (a trailing absence whose deadline is below, a batch that ends at or below), and
+  forgets what no later event can touch. `math.inf` is the end of the input.
+- Both return what was found, as soon as it is certain, in no particular order. Each match is found once. A
+  chunk of matches is good until the next one is asked for.
 - `promise(watermark)` is the smallest `end` that a match found later can have, given the watermark.
-- `snapshot` is the whole state as bytes; `restore`, on a new operator of the same query, goes on from it
-  with the same answers. Constants of conditions may differ between the two: the state holds events and
-  which of them belong together, never what a condition made of them. The format has a version, and is
-  the same on every machine (`kernel.codec`).
-- `size` is what is held: events and partial matches. Above its `Limits` the operator refuses to go on
-  with a `Failure` that says what to write instead, or sheds what is oldest.
+- `snapshot` is the whole state as bytes (`kernel.state`); `restore`, on a new operator, goes on from it with
+  the same answers. The codes of strings may differ between the two, and so may constants of conditions: the
+  state keeps events and which of them belong together, never what a condition made of them.
+- `renew` says that the knowledge has another version: events to come are judged by that one. What was
+  judged keeps its verdict.
+- `size` is what is kept: events and partial matches. Above its `Limits` the operator refuses to go on with a
+  `Failure` that says what to write instead, or sheds what is oldest, and counts that in `shed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kaicep.errors import Failure
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Semantic
 from kaicep.plan.terms import Term
-from kaicep.plan.types import Value
 
-__all__ = ["Found", "Key", "Limits", "Nobody", "Operator", "Row", "Rows", "Semantics", "Windowed", "refuse"]
+if TYPE_CHECKING:
+    from kaicep.kernel.columns import Matches, Table
+
+__all__ = ["Limits", "Nobody", "Operator", "Row", "Semantics", "refuse"]
 
 Row = tuple[Term | None, ...]
 """The values of the selected variables of a PATH, in one of its solutions."""
-
-Rows = tuple[tuple[tuple[str, ...], tuple[Row, ...]], ...]
-"""What PATHs selected: for each of them its variables and its solutions."""
-
-Key = tuple[Value, ...]
-"""The values that events of one partition, or of one group, have in common."""
 
 
 class Semantics(Protocol):
@@ -58,42 +56,8 @@ class Nobody:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A match of a pattern: its partition, its events by variable, its span, what its PATHs selected."""
-
-    partition: Key
-    rounds: Mapping[str, Sequence[Event]]
-    start: int
-    end: int
-    rows: Rows = ()
-    version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Windowed:
-    """An answer of a window: its partition and group, the values of its aggregates, its span.
-
-    `event` is the one that triggers, or the first of the group in a batch; `first` and `last` are those
-    of the group, `edges` those of the whole window, all groups together.
-    """
-
-    partition: Key
-    group: Key
-    values: tuple[Value, ...]
-    event: Event
-    first: Event
-    last: Event
-    edges: tuple[Event, Event]
-    count: int
-    start: int
-    end: int
-    rows: Rows = ()
-    version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one operator may hold: events and partial matches together, and bytes.
+    """How much one operator may keep: events and partial matches together, and bytes.
 
     Above that it refuses to go on, or, with `shed`, a pattern lets go of what is oldest and counts it.
     """
@@ -103,7 +67,7 @@ class Limits:
     shed: bool = False
 
     def most(self, bytes_each: int) -> int:
-        """How many may be held if each takes so many bytes.
+        """How many may be kept if each takes so many bytes.
 
         >>> Limits(held=100, bytes=1_000).most(20)
         50
@@ -114,14 +78,20 @@ class Limits:
 class Operator(Protocol):
     """An incremental operator; see the module for the contract."""
 
-    version: int
+    attributes: tuple[str, ...]
+    """The attributes of events that it needs as columns."""
+    version: int | None
     """Of the knowledge that judges events from now on; a match shows that of its last event."""
+    versioned: bool
+    """Whether the knowledge decides anything, so that matches show its version."""
+    shed: int
+    """How many partial matches it let go of because it kept too many."""
 
-    def feed(self, events: Iterable[Event]) -> Sequence[Found | Windowed]:
+    def feed(self, table: Table) -> Iterable[Matches]:
         """What is found by these events, the next ones in order."""
         ...
 
-    def advance(self, watermark: float) -> Sequence[Found | Windowed]:
+    def advance(self, watermark: float) -> Iterable[Matches]:
         """What is found by knowing that no event below the watermark will come."""
         ...
 
@@ -137,12 +107,16 @@ class Operator(Protocol):
         """Goes on from a state."""
         ...
 
+    def renew(self) -> None:
+        """Events to come are judged by another version of the knowledge."""
+        ...
+
     @property
     def size(self) -> int:
-        """How many events and partial matches are held."""
+        """How many events and partial matches are kept."""
         ...
 
 
-def refuse(operator: str, held: int, instead: str) -> Failure:
-    """The error of an operator that holds too much."""
-    return Failure(f"{operator} holds {held:,} events and partial matches, and may hold no more: {instead}")
+def refuse(operator: str, kept: int, instead: str) -> Failure:
+    """The error of an operator that keeps too much."""
+    return Failure(f"{operator} keeps {kept:,} events and partial matches, and may keep no more: {instead}")

@@ -3,37 +3,62 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
 from kaicep.kernel import machine
 from kaicep.kernel import tables as t
-from kaicep.kernel.assemble import Question, alone, of_one_event, value_of, word_of
-from kaicep.kernel.columns import Array, Column, Lists, Matches, Refs, Strings, Table, column_of
-from kaicep.kernel.expressions import value_function
+from kaicep.kernel.assemble import Question, alone, value_of, word_of
+from kaicep.kernel.chains import chain_parts
+from kaicep.kernel.columns import Array, Column, Matches, Strings, Table, column_of
+from kaicep.kernel.keys import Keys
+from kaicep.kernel.latest import LatestStage
 from kaicep.kernel.operator import Limits, Semantics, refuse
+from kaicep.kernel.output import Finished, Made, Output, taken, words_of
+from kaicep.kernel.parted import Ties, with_attributes
+from kaicep.kernel.pattern_state import load_pattern, save_pattern
 from kaicep.kernel.predicates import CONTEXT, ask_hash
-from kaicep.kernel.shape import POSITION, TIME, Absence, Roots, Shape
+from kaicep.kernel.roots import RootIds
+from kaicep.kernel.selected import Selection
+from kaicep.kernel.shape import PARTITION, POSITION, TIME, Absence, Requirement, Roots, Shape, single_parts
+from kaicep.kernel.skipping import Order, Skipping
+from kaicep.kernel.solutions import (
+    Given,
+    Scene,
+    Seen,
+    Solutions,
+    Terms,
+    looks_back_at,
+    mentions,
+    values_attribute,
+)
+from kaicep.kernel.vectors import vectors_of
 from kaicep.kernel.whole import aggregate_of, applied, evaluated, holds_for_all
 from kaicep.plan.catalog import Catalog
+from kaicep.plan.chi import Place
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, VariableRef, walk
-from kaicep.plan.identity import MatchId, text_word, value_words
-from kaicep.plan.literals import native
+from kaicep.plan.expressions import Aggregate, Call, Expr, Field, walk
 from kaicep.plan.nodes import OutputColumn, Pattern, Project, QueryPlan, Semantic
-from kaicep.plan.results import loops_of
+from kaicep.plan.paths import bare_variables
 from kaicep.plan.types import INT64_MIN, Type, Value
 from kaicep.plan.typing import type_of
 
 __all__ = ["PatternMachine"]
 
 _MANY_ANSWERS = 100_000
-_CHUNK = 65_536
+_CHUNK = 16_384
 """So many matches are written before they are given out; then they are still in the cache."""
+_AT_ONCE = 4
+"""So many pieces of matches may be made before they are asked for."""
+_LARGE = 1 << 28
+_FEW_KEYS = 1 << 16
+_ENOUGH = 16_384
+"""Below so many events, it is not worth while to look for those that can be forgotten."""
 
 
 class PatternMachine:
@@ -51,45 +76,62 @@ class PatternMachine:
         assert isinstance(plan.root, Project)
         assert isinstance(plan.root.input, Pattern)
         self.plan, self.catalog, self.strings = plan, catalog, strings
-        self.pattern = pattern = plan.root.input
+        self._ties = Ties(plan.root.input, strings)
+        self.pattern = pattern = with_attributes(plan.root.input)
         self.version: int | None = 0
         self.versioned = versioned
         self._semantics = semantics
+        self._untied = Solutions(semantics)
+        self._paths = Solutions(semantics, self._ties.names)
         self._limits = limits or Limits()
         self._columns = plan.root.columns
-        self._optional = frozenset(name for name, out in loops_of(pattern.sequence).items() if out)
         self.shape = Shape(pattern, strings.code, tuple(self._shown()))
+        self.output = Output(plan, self.shape, strings, catalog.derived(pattern.streams))
+        self.selection = Selection(self.shape, self._columns, self._paths, self)
         self.streams = pattern.streams
+        self.roots: dict[Roots, RootIds] = {}
         self.attributes = self._attributes()
-        self._roots: dict[Roots, _Interned] = {}
+        self._most_keys = _FEW_KEYS
         self._make_memory()
+
+    @cached_property
+    def _is_filter(self) -> bool:
+        """Whether each event that passes is a match, and nothing has to be kept."""
+        pattern = self.pattern
+        return (
+            len(pattern.sequence) == 1
+            and isinstance(pattern.sequence[0], Place)
+            and not (pattern.conditions or pattern.semantics or pattern.latest or self.shape.loops)
+            and pattern.skip == "none"
+        )
 
     # --- what it reads ---
 
     def _shown(self) -> Iterator[Expr]:
         """What must be known of events for the columns and the ids of matches."""
         for column in self._columns:
-            yield from _single_parts(column.expr)
+            yield from single_parts(column.expr)
         yield from self.pattern.partition
 
     def _attributes(self) -> tuple[str, ...]:
         found: dict[str, None] = {}
         exprs = [each for each in self.shape.columns if isinstance(each, Expr)]
         exprs += [each for _, key in self.shape.keys for each in key]
-        semantics = [each for _, _, own in self.shape.chains for each in own]
-        semantics += [each.condition for each in self.shape.columns if isinstance(each, Roots)]
-        for _, conditions, _ in self.shape.chains:
+        roots = [each for each in self.shape.columns if isinstance(each, Roots)]
+        looked_up = [chain_parts(each.chain) for each in self.pattern.latest]
+        for scan, conditions, own in (*self.shape.chains, *looked_up):
             exprs += conditions
+            exprs += [expr for each in own for expr in each.conditions]
+            roots += [Roots(each, scan.variable) for each in own]
+        roots += [Roots(each, each.variables[0]) for each in self._ties.conditions]
+        exprs += [expr for each in self._ties.conditions for expr in each.conditions]
         for expr in exprs:
             for node in walk(expr):
                 if isinstance(node, Field):
                     found.update((name, None) for _, names in node.sources for name in names if name != "ts")
-        if semantics:
-            for stream in self.streams:
-                known = self.catalog.streams[stream]
-                found.update((name, None) for name, _ in (*known.concepts, *known.entities))
-        declared = {name for stream in self.streams for name, _ in self.catalog.streams[stream].attributes}
-        return tuple(each for each in found if each in declared)
+        for each in roots:
+            found.update((name, None) for name in self._roots_of(each).attributes)
+        return self.catalog.known_attributes(self.streams, found)
 
     # --- memory ---
 
@@ -103,7 +145,9 @@ class PatternMachine:
         meta[t.TOP] = at + columns
         meta[t.RESUME] = -1
         meta[t.SWEPT] = meta[t.NOW] = INT64_MIN // 2
-        meta[t.LIMIT] = self._limits.most(8 * columns)
+        row = 2 * columns + t.N_DEAD + 1 + t.E_FIXED + len(shape.kept)
+        self._limit = meta[t.LIMIT] = self._limits.most(8 * row)
+        self.shed = 0
         arena = np.zeros(at + columns + 4_096)
         arena.view(np.int64)[at : at + columns] = zero
         word = np.zeros(1, np.int64)
@@ -113,7 +157,7 @@ class PatternMachine:
             arena,
             arena.view(np.int64),
             np.zeros((256, 4), np.int64),
-            np.zeros((t.E_FIXED + len(shape.kept), 256), np.int64),
+            np.zeros((256, t.E_FIXED + len(shape.kept)), np.int64),
             np.zeros((16, 3), np.int64),
             np.full((64, 6), -1, np.int64),
             np.zeros((64, t.P_ROW + columns), np.int64),
@@ -127,13 +171,17 @@ class PatternMachine:
             np.zeros(len(CONTEXT), np.int64),
             np.zeros((5, 1_024), np.int64),
         )
-        widest = max((len(key) for _, key in shape.keys), default=1)
-        self._slots = np.full((64, 2 + widest), -1, np.int64)
-        self._interned = np.zeros(2, np.int64)
+        self.keys = Keys()
         self._answered = 0
-        self._absent: dict[str, list[_Absent]] = {}
+        self.absent = {
+            each.of.variable: Absents(len(shape.kept))
+            for each in shape.constants.questions
+            if isinstance(each.of, Absence)
+        }
         self._batch: t.Batch | None = None
-        self._skipping = _Skipping(self.pattern.skip)
+        self.absent |= {name: Absents(len(shape.kept)) for name in shape.late}
+        self.latest = LatestStage(shape, self._ties.names)
+        self.skipping = Skipping(self.pattern.skip)
 
     def _point(self, batch: t.Batch) -> None:
         """Tells the interpreter where everything stands."""
@@ -152,60 +200,80 @@ class PatternMachine:
             "questions": len(memory.asked),
             "scalars": int(tables.shape[t.S_SCRATCH]),
         }
-        memory.context[:] = [where[name] for name in CONTEXT]
+        memory.context[: len(where)] = [where[name] for name in CONTEXT[: len(where)]]
 
     # --- events come ---
 
-    def feed(self, table: Table) -> list[Matches]:
-        """What is found by these events, the next ones in order."""
-        found: list[Matches] = []
-        if not len(table):
-            return found
-        self.memory.meta[t.VERSION] = self.version or 0
-        fits = self._fits(table)
+    def feed(self, table: Table) -> Iterable[Matches]:
+        """What is found by these events, the next ones in order.
+
+        Where there are many matches, they come in pieces, and all is done when the last has been taken.
+        """
+        going = self._take(table)
+        begun = list(islice(going, _AT_ONCE))
+        return begun if len(begun) < _AT_ONCE else chain(begun, going)
+
+    def _take(self, table: Table) -> Iterator[Matches]:
+        self._note_candidates(table)
+        if self._ties.names:
+            table = self._ties.expanded(table, self._sees, self._solved)
+        if len(self.keys) > self._most_keys:
+            self._forget_keys()
+        fits = self._fits(table) if len(table) else np.zeros(0, np.int64)
         rows = np.flatnonzero(fits)
+        if not len(rows):
+            yield from self._drain(0)
+            return
+        if self._is_filter:
+            rows = np.flatnonzero(fits & 1)  # under strict, events that only count have a bit too
+            if len(rows):
+                yield from self._singles(table, rows)
+            return
         if len(rows) < len(table):
             table, fits = table.take(rows), fits[rows]
-        if len(table):
-            batch = self._batch = self._made(table, fits)
-            self._note_absent(table, fits, batch)
-            at = 0
-            while True:
-                self._point(batch)
-                at, why = machine.advance(self.shape.tables, self.memory, batch, at)
-                if why == t.DONE:
-                    break
-                if why == t.FULL:
-                    self._make_room(found)
-                elif why == t.ASK:
-                    self._answer(batch, table)
-                else:
-                    self._refuse()
-            self._drain(found)
-            self._settle(found)
-            self._forget_answers()
-            self.memory.meta[t.POSITION] += len(table)
-            self._batch = None
-        return found
+        self.memory.meta[t.VERSION] = self.version or 0
+        batch = self._batch = self._made(table, fits)
+        self._note_absent(fits, batch)
+        aside = sum(map(len, self.absent.values())) + len(self.latest)
+        self.memory.meta[t.LIMIT] = self._limit - aside
+        at, why = 0, t.FULL
+        while why != t.DONE:
+            self._point(batch)
+            at, why = machine.advance(self.shape.tables, self.memory, batch, at)
+            if why == t.FULL:
+                yield from self._make_room(at)
+            elif why == t.ASK:
+                self._answer(batch, table)
+            elif why == t.TOO_MUCH:
+                self._hold_back(int(batch.ts[at - 1]))
+        yield from self._drain(len(table))
+        self._forget_answers()
+        self.memory.meta[t.POSITION] += len(table)
+        self._batch = None
 
     def advance(self, watermark: float) -> list[Matches]:
         """What is found by knowing that no event below the watermark will come."""
         found: list[Matches] = []
         now = 2**63 - 1 if watermark == math.inf else math.ceil(max(watermark, -(2.0**62)))
+        self.latest.until = max(self.latest.until, now)
         while not machine.fire(self.memory, now):
-            self._make_room(found)
-        self._drain(found)
-        self._settle(found)
+            found += self._make_room(0)
+        found += self._drain(0)
         self.memory.meta[t.NOW] = max(int(self.memory.meta[t.NOW]), now)
         return found
 
     def promise(self, watermark: float) -> float:
         """The smallest end of any match that is still to be found."""
-        if self.pattern.deadline is None or watermark == math.inf:
+        looked_up = self.latest.first_end
+        ends = [watermark] if looked_up is None else [watermark, looked_up]
+        if (self.pattern.deadline is None and not self.pattern.latest) or watermark == math.inf:
             return watermark
-        ends = [watermark, *self._skipping.ends]
+        waiting = self.skipping.first_end
+        ends += [] if waiting is None else [waiting]
         heap = self.memory.heap[: self.memory.meta[t.HEAP], 0]
         ends += [int(heap.min())] if len(heap) else []
+        if self.pattern.deadline is None:
+            return min(ends)
         first = int(self.shape.tables.shape[t.S_FIRST])
         for seg, cap, lo, hi in self.memory.cells[
             self.memory.cells[:, t.HI] > self.memory.cells[:, t.LO]
@@ -216,45 +284,107 @@ class PatternMachine:
 
     @property
     def size(self) -> int:
-        """How many partial matches are kept."""
-        return int(self.memory.meta[t.ROWS] + self.memory.meta[t.HEAP])
+        """How many partial matches are kept, and how many events that finished matches must be without."""
+        self.tidy()
+        return int(self.memory.meta[t.ROWS]) + sum(map(len, self.absent.values())) + len(self.latest)
 
     def renew(self) -> None:
         """Lets PATHs be asked again: the knowledge has a new version."""
         self.memory.known[:] = -1
         self._answered = 0
-        for each in self._roots.values():
-            each.verdicts.clear()
+        for each in self.roots.values():
+            each.renew()
+        self._paths.renew()
+        self._untied.renew()
 
-    def _refuse(self) -> None:
+    def _forget_keys(self) -> None:
+        """Gives keys for which something is kept new numbers, and forgets the others.
+
+        What is saved has no others, so everything is saved and goes on from there.
+        """
+        state = self.snapshot()
+        self._make_memory()
+        self.restore(state)
+        self._most_keys = max(_FEW_KEYS, 2 * len(self.keys))
+
+    # --- saved state ---
+
+    def snapshot(self) -> bytes:
+        """The state."""
+        return save_pattern(self)
+
+    def restore(self, state: bytes) -> None:
+        """Goes on from a state; the operator is a new one."""
+        load_pattern(self, state)
+
+    def begin(self, nodes: Array, events: Array, heap: Array, position: int) -> None:
+        """Begins with these events and chains of them."""
+        memory, meta = self.memory, self.memory.meta
+        meta[t.NODES], meta[t.EVENTS], meta[t.HEAP] = len(nodes), len(events), len(heap)
+        meta[t.POSITION] = position
+        self.memory = memory._replace(
+            nodes=_with_room(nodes, len(memory.nodes)),
+            events=_with_room(events, len(memory.events)),
+            heap=_with_room(heap, len(memory.heap)),
+        )
+
+    def wait(self, rows: Array, cells: Array) -> None:
+        """Lets partial matches wait in these cells."""
+        self._make_cells()
+        at = 0
+        while (at := machine.put(self.shape.tables, self.memory, rows, cells, at)) < len(rows):
+            self.memory = _with_larger_arena(self.memory)
+
+    def tidy(self) -> None:
+        """Forgets what is over."""
+        meta = self.memory.meta
+        begun = np.zeros(int(meta[t.ROWS]), np.int64)
+        machine.begun(self.shape.tables, self.memory, max(meta[t.SWEPT], meta[t.NOW]), begun)
+        machine.drop(self.shape.tables, self.memory, begun < 0)
+
+    # --- too much ---
+
+    def _hold_back(self, now: int) -> None:
+        """Goes on with as much as may be kept; what is over and was not swept yet does not count."""
+        begun = np.zeros(int(self.memory.meta[t.ROWS]), np.int64)
+        machine.begun(self.shape.tables, self.memory, now, begun)
+        over = begun < 0
+        excess = self.size - int(over.sum()) - self._limit
+        if excess > 0:
+            if not self._limits.shed:
+                self._refuse(excess + self._limit)
+            waiting = np.flatnonzero((begun >= 0) & (begun < t.FOREVER))
+            share = min(len(waiting), max(excess, len(waiting) // 10))
+            if not share:
+                self._refuse(excess + self._limit)
+            oldest = np.argsort(begun[waiting], kind="stable")[:share]
+            over[waiting[oldest]] = True
+            self.shed += share
+        machine.drop(self.shape.tables, self.memory, over)
+
+    def _refuse(self, size: int) -> None:
         raise refuse(
             f"{self.plan.name} (MATCH {self.pattern.match})",
-            self.size,
+            size,
             "add a WINDOW that ties its events together, or make it narrower; an equality in a JOIN, "
             "PARTITION BY, or MATCH next in place of any also lets it keep less",
         )
 
     # --- room ---
 
-    def _make_room(self, found: list[Matches]) -> None:
-        """Makes whatever is full larger."""
+    def _make_room(self, at: int) -> Iterator[Matches]:
+        """Makes whatever is full larger; matches that were written are given out where that makes room."""
         memory, need = self.memory, int(self.memory.meta[t.NEED])
-        if memory.meta[t.MATCHES]:
-            self._drain(found)
-            if need == t.N_OUT and memory.out.shape[1] >= _CHUNK:
-                return
         if need in (t.N_NODES, t.N_EVENTS):
-            self._collect()
-            memory = self.memory
-            if memory.meta[t.NODES] * 2 > len(memory.nodes):
-                memory = memory._replace(nodes=_longer(memory.nodes))
-            if memory.meta[t.EVENTS] * 2 > memory.events.shape[1]:
-                wider = np.zeros((len(memory.events), 2 * memory.events.shape[1]), np.int64)
-                wider[:, : memory.events.shape[1]] = memory.events
-                memory = memory._replace(events=wider)
+            yield from self._drain(at)
+            self._make_room_for_events()
+            return
+        if need == t.N_OUT:
+            yield from self._drain(at)
+            if memory.out.shape[1] < _CHUNK:
+                memory = memory._replace(out=np.zeros((5, 2 * memory.out.shape[1]), np.int64))
         elif need == t.N_ARENA:
-            arena = _longer(memory.floats)
-            memory = memory._replace(floats=arena, ints=arena.view(np.int64))
+            memory = _with_larger_arena(memory)
         elif need == t.N_PEND:
             memory = memory._replace(pend=_longer(memory.pend))
         elif need == t.N_HITS:
@@ -266,21 +396,38 @@ class PatternMachine:
             )
         elif need == t.N_HEAP:
             memory = memory._replace(heap=_longer(memory.heap))
-        elif need == t.N_OUT:
-            memory = memory._replace(out=np.zeros((5, 2 * memory.out.shape[1]), np.int64))
         self.memory = memory
 
-    def _collect(self) -> None:
+    def _make_room_for_events(self) -> None:
+        """Forgets what nothing leads to any more; makes room where that is not much."""
+        memory = self.memory
+        if max(len(memory.nodes), len(memory.events)) >= _ENOUGH:
+            self.collect()
+        if memory.meta[t.NODES] * 2 > len(memory.nodes):
+            memory = memory._replace(nodes=_longer(memory.nodes))
+        if memory.meta[t.EVENTS] * 2 > len(memory.events):
+            memory = memory._replace(events=_longer(memory.events))
+        self.memory = memory
+
+    def collect(self) -> None:
+        """Forgets events that nothing leads to any more, and what only concerns them."""
         memory = self.memory
         machine.collect(
             self.shape.tables,
             memory,
             np.zeros(len(memory.nodes), np.int64),
-            np.zeros(memory.events.shape[1], np.int64),
+            np.zeros(len(memory.events), np.int64),
         )
         # Nodes have other numbers now, and questions about them no answers.
         memory.known[:] = -1
         self._answered = 0
+        kept = memory.events[: memory.meta[t.EVENTS], t.E_POSITION]
+        first = int(kept.min(initial=int(memory.meta[t.POSITION])))
+        waiting = self.latest.first_position
+        first = first if waiting is None else min(first, waiting)
+        self.skipping.forget(first)
+        for each in self.absent.values():
+            each.forget(first)
 
     # --- columns in ---
 
@@ -294,10 +441,10 @@ class PatternMachine:
             here = self._sees(table, scan)
             passes = here
             for each in conditions:
-                passes = passes & self._holds(each, table)
+                passes = passes & vectors_of(table).holds(each)
             asked = here if strict and not all_count else passes
             for path in semantics:
-                asked = asked & self._verdicts(Roots(path, scan.variable), table, asked)
+                asked = self._meets(Roots(path, scan.variable), table, asked)
             passes = passes & asked
             counts |= here if all_count else asked
             fits |= passes.astype(np.int64) << place
@@ -318,14 +465,6 @@ class PatternMachine:
             here &= table.ts < within.high + within.high_inclusive
         return here
 
-    def _holds(self, condition: Expr, table: Table) -> Array:
-        found: Array = self._evaluated(condition, table).data == 1
-        return found
-
-    def _evaluated(self, expr: Expr, table: Table) -> Column:
-        value = value_function(expr, table.streams)
-        return column_of(type_of(expr) or Type.BOOL, [value(each) for each in _events(table)], self.strings)
-
     def _made(self, table: Table, fits: Array) -> t.Batch:
         count = len(table)
         values = np.zeros((len(self.shape.columns), count), np.int64)
@@ -334,66 +473,38 @@ class PatternMachine:
                 values[number] = table.ts
             elif of is POSITION:
                 values[number] = self.memory.meta[t.POSITION] + np.arange(count)
+            elif of is PARTITION:
+                values[number] = self._key_ids(self.pattern.partition, table)
             elif isinstance(of, Roots):
-                values[number] = self._root_ids(of, table)
+                values[number] = self._roots_of(of).ids(table, self._epochs())
             else:
                 assert isinstance(of, Expr)
-                values[number] = _words(self._evaluated(of, table))
+                values[number] = words_of(vectors_of(table).value(of))
         keys = np.zeros((len(self.shape.keys), count), np.int32)
         for number, (_, exprs) in enumerate(self.shape.keys):
             keys[number] = self._key_ids(exprs, table)
         self._make_cells()
-        where = (table.place.astype(np.int64) << 48) | table.part
         return t.Batch(
             np.ascontiguousarray(table.ts, np.int64),
             fits,
             keys,
             values,
-            where,
+            table.place.astype(np.int64),
+            np.ascontiguousarray(table.part, np.int64),
             np.ascontiguousarray(table.seq, np.int64),
             np.ascontiguousarray(table.low).view(np.int64),
             np.ascontiguousarray(table.high).view(np.int64),
         )
 
     def _key_ids(self, exprs: Sequence[Expr], table: Table) -> Array:
-        count, partition = len(table), len(self.pattern.partition)
-        words = np.zeros((len(exprs), count), np.int64)
-        without = np.zeros(count, np.bool_)
-        for number, expr in enumerate(exprs):
-            column = self._evaluated(expr, table)
-            words[number] = _words(column)
-            if column.type is Type.FLOAT64:
-                words[number] = (column.data + 0.0).view(np.int64)  # there is one zero
-                null = np.isnan(column.data)
-                words[number][null] = t.NULL
-            if number >= partition or not self.pattern.partition:
-                without |= words[number] == t.NULL
-        ids = np.zeros(count, np.int32)
-        while not machine.intern(words, without, self._slots, self._interned, ids):
-            self._more_slots()
-        return ids
-
-    def _more_slots(self) -> None:
-        old = self._slots[self._slots[:, 0] >= 0]
-        old = old[np.argsort(old[:, 0])]
-        self._slots = np.full((2 * len(self._slots), self._slots.shape[1]), -1, np.int64)
-        at = int(self._interned[1])
-        self._interned[:] = 0
-        for width in np.unique(old[:, 1]).tolist():
-            own = old[old[:, 1] == width]
-            words = np.ascontiguousarray(own[:, 2 : 2 + width].T)
-            made = np.zeros(len(own), np.int32)
-            machine.intern(words, np.zeros(len(own), np.bool_), self._slots, self._interned, made)
-            # They get the numbers that they had.
-            fresh = np.flatnonzero(self._slots[:, 0] >= int(self._interned[0]) - len(own))
-            self._slots[fresh, 0] = own[self._slots[fresh, 0] - (int(self._interned[0]) - len(own)), 0]
-            self._interned[0] = 0 if width != old[:, 1].max() else self._interned[0]
-        self._interned[0] = len(old)
-        self._interned[1] = at
+        if not exprs:
+            return np.zeros(len(table), np.int32)
+        columns = [vectors_of(table).value(each) for each in exprs]
+        return self.keys.ids(columns, len(self.pattern.partition))
 
     def _make_cells(self) -> None:
         fronts = int(self.shape.tables.shape[t.S_FRONTS])
-        wanted = max(int(self._interned[0]), 1) * fronts
+        wanted = max(len(self.keys), 1) * fronts
         cells = self.memory.cells
         if len(cells) < wanted:
             more = np.zeros((max(2 * len(cells), wanted), 4), np.int64)
@@ -402,27 +513,51 @@ class PatternMachine:
 
     # --- PATHs ---
 
-    def _interner(self, roots: Roots) -> _Interned:
-        if roots not in self._roots:
-            self._roots[roots] = _Interned(roots, self.catalog)
-        return self._roots[roots]
+    def _roots_of(self, roots: Roots) -> RootIds:
+        found = self.roots.get(roots)
+        if found is None:
+            given = [each for each in self._ties.names if mentions(roots.condition, each)]
+            keys = [each for each in self.pattern.partition if isinstance(each, Field)]
+            more = tuple(each for each in keys if each.name in map(values_attribute, given))
+            # The conditions are tested on the values of each event.
+            plain = (
+                replace(roots.condition, conditions=(), blocks=())
+                if roots.condition.conditions
+                else roots.condition
+            )
+            found = self.roots[roots] = RootIds(plain, roots.variable, self.catalog, more)
+        return found
 
-    def _root_ids(self, roots: Roots, table: Table) -> Array:
-        epochs = tuple(getattr(getattr(self._semantics, "knowledge", None), "epochs", ()))
-        return self._interner(roots).ids(table, epochs)
+    def _epochs(self) -> tuple[int, ...]:
+        """When the knowledge changes."""
+        return tuple(getattr(getattr(self._semantics, "knowledge", None), "epochs", ()))
 
-    def _verdicts(self, roots: Roots, table: Table, wanted: Array) -> Array:
-        """Whether a PATH holds for each event."""
-        known = self._interner(roots)
-        ids = self._root_ids(roots, table)
+    def _meets(self, roots: Roots, table: Table, wanted: Array) -> Array:
+        """The wanted events for which a PATH holds, with the conditions on its variables."""
+        if self._paths.is_plain(roots.condition):
+            return self._roots_of(roots).verdicts(table, self._epochs(), self._semantics, wanted)
+        met = np.zeros(len(table), np.bool_)
+        for _, rows in self._solved(roots.condition, roots.variable, table, wanted):
+            met[rows] = True
+        return met
+
+    def _solved(
+        self, condition: Semantic, variable: str, table: Table, wanted: Array
+    ) -> Iterator[tuple[Terms, Array]]:
+        """The solutions of a PATH about one variable, each with the wanted rows that it is one for."""
+        roots = Roots(condition, variable)
+        paths = self._untied if condition in self._ties.conditions else self._paths
+        known = self._roots_of(roots)
+        ids = known.ids(table, self._epochs())
         for id in np.unique(ids[wanted]).tolist():
-            if id not in known.verdicts:
-                event = known.events[id]
-                known.verdicts[id] = bool(self._semantics.solutions(roots.condition, {roots.variable: event}))
-        lookup = np.zeros(len(known.events) + 1, np.bool_)
-        for id, holds in known.verdicts.items():
-            lookup[id] = holds
-        return lookup[ids]
+            rows = np.flatnonzero(wanted & (ids == id))
+            some = table.take(rows) if condition.conditions else table
+            for terms in paths.plain_for(condition, variable, known.events[id]):
+                held = rows
+                if condition.conditions:
+                    typed = [self._paths.typed(each, terms) for each in condition.conditions]
+                    held = rows[np.logical_and.reduce([vectors_of(some).holds(each) for each in typed])]
+                yield terms, held
 
     # --- questions ---
 
@@ -438,12 +573,13 @@ class PatternMachine:
 
     def _reply(self, question: Question, words: list[int], batch: t.Batch) -> int:
         of, first = question.of, int(self.memory.meta[t.POSITION])
-        if isinstance(of, Semantic):
+        if isinstance(of, Requirement):
+            assert isinstance(of.of, Semantic)
             binding = {
-                name: self._interner(Roots(of, name)).events[word]
-                for name, word in zip(of.variables, words, strict=False)
+                name: self._roots_of(of.roots(name)).events[word]
+                for name, word in zip(of.of.variables, words, strict=False)
             }
-            return 2 * bool(self._semantics.solutions(of, binding))
+            return 2 * bool(self._paths.rows(of.of, binding))
         if isinstance(of, Call):
             given = [
                 value_of(word, type, self.strings.texts.__getitem__)
@@ -510,19 +646,49 @@ class PatternMachine:
             rounds.setdefault(name, []).append(seen)
         return holds_for_all(requirement, rounds, newest, self._path_holds)
 
-    def _path_holds(self, condition: Semantic, binding: Mapping[str, _Seen]) -> bool:
-        events = {
-            name: self._interner(Roots(condition, name)).events[int(seen.word(Roots(condition, name)))]
-            for name, seen in binding.items()
-        }
-        return bool(self._semantics.solutions(condition, events))
+    def _path_holds(
+        self, requirement: Requirement, at: Mapping[str, int], rounds: Mapping[str, Sequence[_Seen]]
+    ) -> bool:
+        """Whether a PATH holds for one round of each variable; PREV is not tested on the first."""
+        condition = requirement.of
+        assert isinstance(condition, Semantic)
+        events = {name: rounds[name][index] for name, index in at.items()}
+        binding = {name: self.event_of(requirement.roots(name), seen) for name, seen in events.items()}
+        inside = self.inside(rounds)
+        if not condition.conditions:
+            return bool(self._paths.rows(condition, binding, inside=inside))
+        before = {name: rounds[name][index - 1] for name, index in at.items() if index > 0}
 
-    def _note_absent(self, table: Table, fits: Array, batch: t.Batch) -> None:
-        owed = {each.of.variable for each in self.shape.constants.questions if isinstance(each.of, Absence)}
-        for name in owed:
+        def scene_of(expr: Expr) -> Scene:
+            """Aggregates cover the rounds so far only beside the round itself."""
+            so_far = {name: rounds[name][: at[name] + 1] for name in bare_variables(expr)}
+            return Scene(events, before, {**rounds, **so_far})
+
+        tested = [each for each in condition.conditions if looks_back_at(each) <= before.keys()]
+        return bool(self._paths.rows(condition, binding, scene_of, tested, inside))
+
+    def inside(self, rounds: Mapping[str, Sequence[Seen]]) -> Given:
+        """The partition of a match, as far as it goes by variables of the PATH."""
+        keys = (each for each in self.pattern.partition if isinstance(each, Field))
+        own = {each.name: each for each in keys}
+        found: dict[str, str | None] = {}
+        for name in self._ties.names:
+            seen = next(some[0] for variable, some in rounds.items() if variable in self.shape.places)
+            value = seen.value(own[values_attribute(name)])
+            assert value is None or isinstance(value, str)
+            found[name] = value
+        return found
+
+    def event_of(self, roots: Roots, seen: _Seen) -> Event:
+        """An event that says the same to a PATH as this one."""
+        return self._roots_of(roots).events[int(seen.word(roots))]
+
+    def _note_absent(self, fits: Array, batch: t.Batch) -> None:
+        for name, absent in self.absent.items():
             rows = np.flatnonzero((fits >> self.shape.places[name]) & 1)
-            if len(rows):
-                self._absent.setdefault(name, []).append(_Absent(self, batch, rows, table))
+            if absent.is_crowded(len(rows)):
+                self.collect()
+            absent.add(batch, rows, self.shape.tables.keep, int(self.memory.meta[t.POSITION]))
 
     def _occurs(self, of: Absence, node: int, at: int, batch: t.Batch) -> bool:
         """Whether an event that must be absent lies between its neighbours in a finished match."""
@@ -534,16 +700,14 @@ class PatternMachine:
         for name, seen in chain:
             rounds.setdefault(name, []).append(seen)
         own = self._partition_of(chain[0][1])
-        for some in self._absent.get(of.variable, ()):
-            for seen in some.between(left, right):
-                if self._partition_of(seen) != own:
-                    continue
-                beside = {**rounds, of.variable: [seen]}
-                if all(
-                    holds_for_all(each, beside, None, self._path_holds)
-                    for each in self.shape.of_absent[of.variable]
-                ):
-                    return True
+        absent = self.absent[of.variable]
+        for row in absent.between(left, right):
+            seen = _Seen(self, None, row, absent.events)
+            if self._partition_of(seen) != own:
+                continue
+            beside = {**rounds, of.variable: [seen]}
+            if all(holds_for_all(each, beside, None, self._path_holds) for each in of.requirements):
+                return True
         return False
 
     def _partition_of(self, seen: _Seen) -> tuple[int, ...]:
@@ -551,35 +715,94 @@ class PatternMachine:
 
     # --- matches out ---
 
-    def _drain(self, found: list[Matches]) -> None:
-        """Makes matches of what the machine has written."""
-        count = int(self.memory.meta[t.MATCHES])
-        if count:
-            made, order = self._matches(count)
-            self.memory.meta[t.MATCHES] = 0
-            if self.pattern.skip == "none":
-                found += self._by_version(made, order.versions)
-            else:
-                self._skipping.add(made, order)
+    def _singles(self, table: Table, rows: Array) -> Iterator[Matches]:
+        """Makes a match of each of these events."""
+        yield replace(self.output.of_single(table, rows), version=self._shown_version)
 
-    def _settle(self, found: list[Matches]) -> None:
-        """Lets go of the matches that AFTER MATCH leaves, as far as that is certain."""
+    @property
+    def _shown_version(self) -> int | None:
+        """The version that a match of an event of now shows."""
+        return self.version if self.versioned else None
+
+    def _drain(self, at: int) -> Iterator[Matches]:
+        """Makes matches of what the machine has written; `at` is the event of the batch that comes next."""
+        made = list(self._written())
         if self.pattern.skip == "none":
+            for each in made:
+                yield from self._by_version(each.matches, each.versions)
             return
-        for made, version in self._skipping.settled(self._awaited()):
-            found.append(replace(made, version=version if self.versioned else None))
+        for each in made:
+            self.skipping.add(each.matches, self._order(each))
+        below = int(self.memory.meta[t.POSITION]) + at
+        for matches, versions in self.skipping.settled(self._awaited(), below):
+            yield from self._by_version(matches, versions)
 
-    def _awaited(self) -> dict[tuple[Value, ...], int]:
-        """By partition, the place of the earliest last event of a match that awaits its deadline."""
-        earliest: dict[tuple[Value, ...], int] = {}
+    def _written(self) -> Iterator[Made]:
+        """The matches that the machine has written, and that have their LATEST events."""
+        count = int(self.memory.meta[t.MATCHES])
+        self.memory.meta[t.MATCHES] = 0
+        if self.pattern.latest:
+            if count:
+                self.latest.add(self.output.followed(self.memory, count))
+            for each in self.latest.decided(self):
+                yield self._completed(self.output.written(each))
+        elif count:
+            yield self._completed(self.output.made(self.memory, count))
+
+    def awaited(self) -> Array:
+        """The rows of the last events of matches whose deadline has not been reached."""
         memory = self.memory
-        for node in memory.heap[: memory.meta[t.HEAP], 1].tolist():
-            event, _, _, dead = memory.nodes[node].tolist()
-            if not dead:
-                seen = _Seen(self, None, event)
-                key = tuple(seen.value(each) for each in self.pattern.partition)
-                earliest[key] = min(earliest.get(key, seen.position), seen.position)
-        return earliest
+        nodes = memory.nodes[memory.heap[: memory.meta[t.HEAP], 1]]
+        rows: Array = memory.events[nodes[nodes[:, t.N_DEAD] == 0, t.N_EVENT]]
+        return rows
+
+    def _awaited(self) -> dict[str, Array]:
+        """The partitions and the last events of the matches that await their deadline, or LATEST events."""
+        events = np.concatenate([self.awaited(), self.latest.last_rows()])
+        partition = events[:, t.E_FIXED + self.shape.kept[self.shape.columns[PARTITION]]]
+        return {"partition": partition, "last": events[:, t.E_POSITION]}
+
+    def _order(self, made: Made) -> Order:
+        """What AFTER MATCH asks of matches."""
+        kept, events = made.events, made.found[: len(self.shape.variables)]
+        where, at = np.nonzero(events.T >= 0)
+        bound = events[at, where]
+        if self.shape.loops:
+            finished = Finished(kept, made.found, made.rounds, made.last, made.last, made.versions)
+            each = [finished.of(name, place) for name, place in self.shape.places.items()]
+            count = len(made.last)
+            where = np.concatenate([np.repeat(np.arange(count), np.diff(offsets)) for offsets, _ in each])
+            bound = np.concatenate([own for _, own in each])
+        places = kept[bound, t.E_POSITION]
+        sorted_ = np.lexsort((places, where))
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(where, minlength=len(made.last)))])
+        places = places[sorted_]
+        last = kept[made.last]
+        resume = np.full(len(last), -1, np.int64)
+        mode, variable = self.pattern.skip, self.pattern.skip_variable
+        if mode == "past_last":
+            resume = places[offsets[1:] - 1] + 1
+        elif mode in ("first", "last") and variable is not None:
+            own = self._end_of(made, variable, first=mode == "first")
+            resume = np.where(own < 0, -1, kept[own, t.E_POSITION])
+        return Order(
+            last[:, t.E_FIXED + self.shape.kept[self.shape.columns[PARTITION]]],
+            places[offsets[:-1]],
+            places[offsets[1:] - 1],
+            resume,
+            made.versions,
+            offsets,
+            places,
+        )
+
+    def _end_of(self, made: Made, variable: str, first: bool) -> Array:
+        """The first or the last event of a variable in each match; -1 where there is none."""
+        if not first or variable not in self.shape.loops:
+            last: Array = made.found[self.shape.places[variable]]
+            return last
+        offsets, own = made.rounds[variable]
+        empty = offsets[1:] == offsets[:-1]
+        return np.where(empty, -1, np.append(own, -1)[offsets[:-1]])
 
     def _by_version(self, made: Matches, versions: Array) -> Iterator[Matches]:
         if not self.versioned or not len(made):
@@ -588,405 +811,188 @@ class PatternMachine:
         for version in np.unique(versions).tolist():
             yield replace(taken(made, np.flatnonzero(versions == version)), version=int(version))
 
-    def _matches(self, count: int) -> tuple[Matches, _Order]:
-        memory, shape, tables = self.memory, self.shape, self.shape.tables
-        places = len(shape.variables)
-        found = np.full((places, count), -1, np.int64)
-        lengths = np.zeros((places, count), np.int64)
-        machine.resolve(tables, memory, count, found, lengths)
-        last = memory.out[t.M_EVENT, :count]
-        made = MatchId(self.plan.name, self.plan.text)
-        low, high = np.full(count, made.low, np.uint64), np.full(count, made.high, np.uint64)
-        for expr in self.pattern.partition:
-            kinds, words = _identity_words(self._kept(expr, last), self.strings)
-            machine.mix_pairs(low, high, kinds, words)
-        rounds: dict[str, tuple[Array, Array]] = {}
-        for name in self.plan.variables:
-            place = shape.places[name]
-            offsets = np.concatenate([[0], np.cumsum(lengths[place])])
-            if name in shape.loops:
-                events = np.zeros(int(offsets[-1]), np.int64)
-                machine.resolve_rounds(tables, memory, count, place, offsets, events)
+    def _completed(self, made: Made, output: Output | None = None) -> Made:
+        """The matches with the columns that join events, once for each solution of their PATHs."""
+        for column in (output or self.output).left():
+            made.matches.select[column.name] = self._joined(column, made)  # type: ignore[index]
+        if self.selection:
+            whole = made
+            made = self.selection.of(made, lambda m: self.rounds_of(m, whole))
+        if self.shape.ambiguous:
+            words = np.stack([made.matches.low, made.matches.high])
+            made = made.take(np.sort(np.unique(words, axis=1, return_index=True)[1]))
+        return made
+
+    # --- LATEST ---
+
+    def _note_candidates(self, table: Table) -> None:
+        """Takes the events that LATEST variables may be."""
+        if not len(table) or not self.pattern.latest:
+            return
+        for each in self.latest.candidates:
+            here = self._sees(table, each.scan)
+            for condition in each.conditions:
+                here = here & vectors_of(table).holds(condition)
+            for path in each.semantics:
+                here = self._meets(Roots(path, each.scan.variable), table, here)
+            each.add(self._kept_rows(table.take(np.flatnonzero(here))), self)
+        self.latest.until = max(self.latest.until, int(table.ts[-1]))
+
+    def _kept_rows(self, table: Table) -> Array:
+        """Events as the machine keeps those of matches; they are in no partition."""
+        rows = np.zeros((len(table), t.E_FIXED + len(self.shape.kept)), np.int64)
+        for at, of in ((t.E_TS, table.ts), (t.E_PLACE, table.place), (t.E_PART, table.part)):
+            rows[:, at] = of
+        for at, of in ((t.E_SEQ, table.seq), (t.E_LOW, table.low), (t.E_HIGH, table.high)):
+            rows[:, at] = np.ascontiguousarray(of).view(np.int64)
+        columns = list(self.shape.columns)
+        for column, place in self.shape.kept.items() if len(table) else ():
+            kept = columns[column]
+            if isinstance(kept, Roots):
+                rows[:, t.E_FIXED + place] = self._roots_of(kept).ids(table, self._epochs())
+            elif isinstance(kept, Expr):
+                rows[:, t.E_FIXED + place] = words_of(vectors_of(table).value(kept))
+        return rows
+
+    def seen(self, row: int, events: Array) -> _Seen:
+        """An event of these rows, as conditions see it."""
+        return _Seen(self, None, row, events)
+
+    def rounds_of(self, m: int, found: Finished | Made) -> dict[str, list[_Seen]]:
+        """The events of a match by variable."""
+        made = {}
+        for name, place in self.output.places.items():
+            if name in self.shape.loops:
+                offsets, events = found.rounds[name]
+                own = events[offsets[m] : offsets[m + 1]].tolist()
             else:
-                events = found[place][found[place] >= 0]
-            rounds[name] = offsets, events
-            machine.mix_events(low, high, offsets, events, memory.events)
-        first = self._firsts(count)
-        select = {
-            column.name: self._column(column, found, rounds, count)
-            for column in self._columns
-            if not isinstance(column.expr, VariableRef)
-        }
-        matches = Matches(
-            self.plan.name,
-            self.streams,
-            self.strings,
-            low,
-            high,
-            memory.events[t.E_TS, first],
-            memory.out[t.M_END, :count].copy(),
-            tuple(each.name for each in self._columns),
-            select,
-            self._refs(found, rounds),
-            optional=self._optional,
-        )
-        order = _Order(memory.out[t.M_VERSION, :count].copy())
-        if self.pattern.skip != "none":
-            self._note_order(order, count, found, rounds)
-        rows, terms = self._solutions(count, found)
-        if rows is not None:
-            matches, order = taken(matches, rows), order.take(rows)
-            matches = self._with_terms(matches, terms)
-        if shape.ambiguous:
-            words = np.stack([matches.low, matches.high])
-            rows = np.sort(np.unique(words, axis=1, return_index=True)[1])
-            matches, order = taken(matches, rows), order.take(rows)
-        return matches, order
+                own = [int(found.found[place, m])] if place < len(found.found) else []
+            if own and own[0] >= 0:
+                made[name] = [_Seen(self, None, each, found.events) for each in own]
+        return made
 
-    def _refs(self, found: Array, rounds: Mapping[str, tuple[Array, Array]]) -> dict[str, Refs]:
-        memory, shape = self.memory, self.shape
-        events: dict[str, Refs] = {}
-        absent = set(shape.absences.values())
-        for name in self.plan.variables:
-            if name in absent:
+    def holds(self, requirement: Requirement, rounds: Mapping[str, Sequence[_Seen]]) -> bool:
+        """Whether events meet a requirement, in every way in which it applies."""
+        counting = self.shape.counting(requirement, frozenset(rounds))
+        return counting is None or holds_for_all(counting, rounds, None, self._path_holds)
+
+    def occurs(self, absent: str, rounds: Mapping[str, Sequence[_Seen]], end: int) -> bool:
+        """Whether an event that must be absent lies between its neighbours, in a match that ends then."""
+        elements = self.shape.elements
+        element = next(index for index, name in self.shape.absences.items() if name == absent)
+        bound = [(elements[name], each) for name, some in rounds.items() if name in elements for each in some]
+        left = max(seen.position for index, seen in bound if index < element)
+        right = min((seen.position for index, seen in bound if index > element), default=None)
+        own = self._partition_of(bound[0][1])
+        known = self.absent[absent]
+        for row in known.between(left, 2**62 if right is None else right):
+            seen = _Seen(self, None, row, known.events)
+            if seen.ts > end or self._partition_of(seen) != own:
                 continue
-            offsets, own = rounds[name]
-            if name not in shape.loops:
-                own = found[shape.places[name]]
-            where, seq = memory.events[t.E_WHERE, own], memory.events[t.E_SEQ, own]
-            place = np.where(own < 0, -1, where >> 48)
-            events[name] = Refs(place, where & (2**48 - 1), seq, offsets if name in shape.loops else None)
-        return events
+            beside = {**rounds, absent: [seen]}
+            if all(self.holds(each, beside) for each in self.shape.of_absent[absent]):
+                return True
+        return False
 
-    def _firsts(self, count: int) -> Array:
-        """The first event of each match."""
-        memory = self.memory
-        first = memory.out[t.M_EVENT, :count].copy()
-        node = memory.out[t.M_NODE, :count].copy()
-        while (going := node >= 0).any():
-            first[going] = memory.nodes[node[going], t.N_EVENT]
-            node[going] = memory.nodes[node[going], t.N_UP]
-        return first
-
-    def _note_order(
-        self, order: _Order, count: int, found: Array, rounds: Mapping[str, tuple[Array, Array]]
-    ) -> None:
-        """What AFTER MATCH asks of each match: the places of its events, its partition, where it resumes."""
-        position = self.memory.events[t.E_POSITION]
-        own = {
-            name: [position[events[low:high]].tolist() for low, high in pairwise(offsets.tolist())]
-            for name, (offsets, events) in rounds.items()
-        }
-        columns = [
-            self._kept(each, self.memory.out[t.M_EVENT, :count]).values(self.strings)
-            for each in self.pattern.partition
-        ]
-        mode, variable = self.pattern.skip, self.pattern.skip_variable
-        for m in range(count):
-            places = tuple(sorted(at for each in own.values() for at in each[m]))
-            resume = -1
-            if mode == "past_last":
-                resume = places[-1] + 1
-            elif mode in ("first", "last") and variable is not None and own[variable][m]:
-                resume = own[variable][m][0 if mode == "first" else -1]
-            order.keys.append((tuple(each[m] for each in columns), places, resume))
-
-    def _solutions(self, count: int, found: Array) -> tuple[Array | None, list[dict[str, Any]]]:
-        """Which match each row is of, and what its PATHs selected; None where nothing is selected."""
-        selecting = [each for each in self.pattern.semantics if each.selected]
-        if not selecting:
-            return None, []
-        rows: list[int] = []
-        terms: list[dict[str, Any]] = []
-        for m in range(count):
-            answers: list[list[tuple[str, Any]]] = [[]]
-            for condition in selecting:
-                places = [self.shape.places[name] for name in condition.variables]
-                if any(found[place, m] < 0 for place in places):
-                    continue
-                binding = {}
-                for name, place in zip(condition.variables, places, strict=True):
-                    roots = Roots(condition, name)
-                    word = _Seen(self, None, int(found[place, m])).word(roots)
-                    binding[name] = self._interner(roots).events[word]
-                solutions = self._semantics.solutions(condition, binding)
-                answers = [
-                    [*before, *zip(condition.selected, row, strict=True)]
-                    for before in answers
-                    for row in solutions
-                ]
-            rows += [m] * len(answers)
-            terms += map(dict, answers)
-        return np.array(rows, np.int64), terms
-
-    def _with_terms(self, matches: Matches, terms: list[dict[str, Any]]) -> Matches:
-        """The matches with the columns that PATHs gave, which are part of their ids."""
-        shown: dict[str, list[Any]] = {}
-        named: dict[str, None] = {}
-        for column in self._columns:
-            if isinstance(column.expr, VariableRef):
-                name = column.expr.name
-                named[name] = None
-                shown[column.name] = [None if row.get(name) is None else native(row[name]) for row in terms]
-        low, high = matches.low.copy(), matches.high.copy()
-        for name in named:
-            words = np.array([text_word(str(row.get(name) or "")) for row in terms], np.uint64).view(np.int64)
-            machine.mix_pairs(low, high, words, words)
-        return replace(matches, low=low, high=high, terms=shown)
-
-    def _kept(self, expr: Expr, events: Array) -> Column:
-        """A value of events that are kept; null where there is no event."""
-        row = t.E_FIXED + self.shape.keep(expr)
-        type = type_of(expr)
-        assert type is not None
-        words = self.memory.events[row, np.maximum(events, 0)]
-        return _column(type, words, events < 0)
-
-    def _column(
-        self, column: OutputColumn, found: Array, rounds: Mapping[str, tuple[Array, Array]], count: int
-    ) -> Column | Lists:
-        expr = column.expr
-        variable = of_one_event(expr)
-        if column.many:
-            assert variable is not None
-            offsets, events = rounds[variable]
-            return Lists(offsets, self._kept(expr, events))
-        if variable is not None and variable not in self.shape.loops:
-            return self._kept(expr, found[self.shape.places[variable]])
-        # Few queries join values of several events in SELECT; they are worked out value by value.
-        made: list[Value] = []
-        for m in range(count):
-            seen = {
-                name: _Seen(self, None, int(found[place, m]))
-                for name, place in self.shape.places.items()
-                if found[place, m] >= 0
-            }
-            covered = {
-                name: [_Seen(self, None, each) for each in own[offsets[m] : offsets[m + 1]].tolist()]
-                for name, (offsets, own) in rounds.items()
-            }
-            made.append(evaluated(expr, seen, {}, covered))
+    def _joined(self, column: OutputColumn, made: Made) -> Column:
+        """A column that joins values of several events, value by value."""
+        nothing: dict[str, list[_Seen]] = {name: [] for name in self.shape.loops}
+        values = []
+        for m in range(len(made.last)):
+            rounds = self.rounds_of(m, made)
+            values.append(
+                evaluated(
+                    column.expr, {name: some[0] for name, some in rounds.items()}, {}, {**nothing, **rounds}
+                )
+            )
         assert column.type is not None
-        return column_of(column.type, made, self.strings)
+        return column_of(column.type, values, self.strings)
 
 
-@dataclass
-class _Order:
-    """Of matches: the version of the knowledge, and what AFTER MATCH asks of them."""
+class Absents:
+    """Events that must be absent from matches which end later, as the machine keeps events."""
 
-    versions: Array
-    keys: list[tuple[tuple[Value, ...], tuple[int, ...], int]] = field(default_factory=list)
-    """The partition, the places of the events in the order, and where to resume."""
+    def __init__(self, kept: int) -> None:
+        self.events = np.zeros((0, t.E_FIXED + kept), np.int64)
+        self._settled = 0
 
-    def take(self, rows: Array) -> _Order:
-        return _Order(self.versions[rows], [self.keys[row] for row in rows.tolist()] if self.keys else [])
+    def __len__(self) -> int:
+        return len(self.events)
 
+    def is_crowded(self, more: int) -> bool:
+        """Whether there may be many that no partial match has to do with."""
+        return len(self.events) + more > 2 * self._settled + _ENOUGH
 
-class _Skipping:
-    """AFTER MATCH: the matches that are not settled yet, and what those that were taken rule out."""
+    def add(self, batch: t.Batch, rows: Array, keep: Array, first: int) -> None:
+        """Takes rows of a batch whose first event has a place in the order."""
+        more = np.zeros((len(rows), self.events.shape[1]), np.int64)
+        more[:, t.E_TS], more[:, t.E_POSITION] = batch.ts[rows], first + rows
+        more[:, t.E_FIXED :] = batch.values[keep][:, rows].T
+        self.events = np.concatenate([self.events, more])
 
-    def __init__(self, mode: str) -> None:
-        self.mode = mode
-        self._waiting: dict[tuple[Value, ...], list[tuple[tuple[int, ...], int, int, Matches]]] = {}
-        self._resume: dict[tuple[Value, ...], int] = {}
-        self._used: dict[tuple[Value, ...], set[int]] = {}
+    def forget(self, before: int) -> None:
+        """Lets go of what lies before a place in the order."""
+        self.events = self.events[np.searchsorted(self.events[:, t.E_POSITION], before) :].copy()
+        self._settled = len(self.events)
 
-    def add(self, matches: Matches, order: _Order) -> None:
-        versions = order.versions.tolist()
-        for row, (partition, places, resume) in enumerate(order.keys):
-            one = taken(matches, np.array([row]))
-            self._waiting.setdefault(partition, []).append((places, resume, versions[row], one))
-
-    @property
-    def ends(self) -> Iterator[int]:
-        """When the matches that wait have ended."""
-        return (int(one.end[0]) for some in self._waiting.values() for _, _, _, one in some)
-
-    def settled(self, awaited: Mapping[tuple[Value, ...], int]) -> Iterator[tuple[Matches, int]]:
-        """The matches that are taken; none is before a match whose deadline is still awaited."""
-        for partition, waiting in list(self._waiting.items()):
-            waiting.sort(key=lambda each: (each[0][-1], each[0][0], -len(each[0]), each[0]))
-            bound = awaited.get(partition, math.inf)
-            ready = [each for each in waiting if each[0][-1] < bound]
-            self._waiting[partition] = waiting[len(ready) :]
-            if len(ready) == len(waiting):
-                del self._waiting[partition]
-            yield from self._taken(partition, ready)
-
-    def _taken(
-        self, partition: tuple[Value, ...], ready: list[tuple[tuple[int, ...], int, int, Matches]]
-    ) -> Iterator[tuple[Matches, int]]:
-        used = self._used.setdefault(partition, set())
-        for places, group in groupby(ready, key=lambda each: each[0]):
-            members = list(group)
-            if places[0] < self._resume.get(partition, -1) or places[0] in used:
-                continue
-            if self.mode == "next":
-                used.add(places[0])
-            resume = max(each[1] for each in members)
-            self._resume[partition] = max(self._resume.get(partition, -1), resume)
-            yield from ((one, version) for _, _, version, one in members)
-
-
-class _Absent:
-    """Events of a batch that must be absent from matches which end later."""
-
-    def __init__(self, operator: PatternMachine, batch: t.Batch, rows: Array, table: Table) -> None:
-        self.operator, self.batch, self.rows = operator, batch, rows
-        self.first = int(operator.memory.meta[t.POSITION])
-
-    def between(self, left: int, right: int) -> Iterator[_Seen]:
-        low, high = np.searchsorted(self.rows, (left - self.first + 1, right - self.first))
-        for row in self.rows[low:high].tolist():
-            yield _Seen(self.operator, self.batch, row, self.first)
+    def between(self, left: int, right: int) -> range:
+        """The rows of those between two places in the order."""
+        places = self.events[:, t.E_POSITION]
+        return range(int(np.searchsorted(places, left + 1)), int(np.searchsorted(places, right)))
 
 
 class _Seen:
-    """An event of a match, as conditions see it: kept, or the one that is looked at in its batch."""
+    """An event of a match, as conditions see it: one that is looked at in its batch, or one that is kept."""
 
     def __init__(
-        self, operator: PatternMachine, batch: t.Batch | None, at: int, first: int | None = None
+        self, operator: PatternMachine, batch: t.Batch | None, at: int, events: Array | None = None
     ) -> None:
         self.operator, self.batch, self.at = operator, batch, at
-        meta = operator.memory.meta
+        self.events = operator.memory.events if events is None else events
         if batch is None:
-            self.position = int(operator.memory.events[t.E_POSITION, at])
+            self.position = int(self.events[at, t.E_POSITION])
         else:
-            self.position = at + (int(meta[t.POSITION]) if first is None else first)
+            self.position = at + int(operator.memory.meta[t.POSITION])
+
+    @property
+    def ts(self) -> int:
+        """The time of an event that is kept."""
+        return int(self.events[self.at, t.E_TS])
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The words of the identity of an event that is kept."""
+        low, high = self.events[self.at, t.E_LOW : t.E_HIGH + 1].tolist()
+        return low, high
 
     def word(self, of: object) -> int:
-        shape, memory = self.operator.shape, self.operator.memory
+        shape = self.operator.shape
         column = shape.columns[alone(of) if isinstance(of, Expr) else of]
         if self.batch is not None:
             return int(self.batch.values[column, self.at])
-        return int(memory.events[t.E_FIXED + shape.kept[column], self.at])
+        return int(self.events[self.at, t.E_FIXED + shape.kept[column]])
 
     def value(self, expr: Expr) -> Value:
         return value_of(self.word(expr), type_of(expr), self.operator.strings.texts.__getitem__)
 
 
-class _Interned:
-    """The events that a PATH can tell apart: by stream, annotated values and epoch of the knowledge."""
-
-    def __init__(self, roots: Roots, catalog: Catalog) -> None:
-        self.roots = roots
-        self.catalog = catalog
-        self.events: list[Event] = []
-        self.verdicts: dict[int, bool] = {}
-        self._ids: dict[tuple[Any, ...], int] = {}
-
-    def ids(self, table: Table, epochs: tuple[int, ...]) -> Array:
-        made = np.zeros(len(table), np.int64)
-        for row, event in enumerate(_events(table)):
-            known = self.catalog.streams[event.stream]
-            names = [name for name, _ in (*known.concepts, *known.entities)]
-            values = {name: event.value(name) for name in names}
-            epoch = sum(each <= event.ts for each in epochs)
-            key = (event.stream, epoch, *((name, type(each), each) for name, each in values.items()))
-            if "hasTime" in repr(self.roots.condition):
-                key = (*key, event.ts)
-            if key not in self._ids:
-                self._ids[key] = len(self.events)
-                self.events.append(event)
-            made[row] = self._ids[key]
-        return made
+def _with_larger_arena(memory: t.Memory) -> t.Memory:
+    arena = _longer(memory.floats)
+    return memory._replace(floats=arena, ints=arena.view(np.int64))
 
 
-def _events(table: Table) -> list[Event]:
-    names = list(table.columns)
-    columns = [table.columns[name].values(table.strings) for name in names]
-    places = zip(
-        table.place.tolist(), table.part.tolist(), table.seq.tolist(), table.ts.tolist(), strict=True
-    )
-    rows = zip(*columns, strict=True) if columns else [()] * len(table)
-    return [
-        Event(table.streams[place], part, seq, ts, dict(zip(names, row, strict=True)))
-        for (place, part, seq, ts), row in zip(places, rows, strict=True)
-    ]
-
-
-def _single_parts(expr: Expr) -> Iterator[Expr]:
-    if isinstance(expr, Const | VariableRef):
-        return
-    if of_one_event(expr) is not None:
-        yield expr
-    elif isinstance(expr, Aggregate):
-        yield from () if expr.of is None else (expr.of,)
-    else:
-        for each in expr.children():
-            yield from _single_parts(each)
-
-
-def _words(column: Column) -> Array:
-    """A column as words of the machine."""
-    if column.type is Type.FLOAT64:
-        return np.ascontiguousarray(column.data, np.float64).view(np.int64)
-    data = column.data.astype(np.int64)
-    if column.type in (Type.STRING, Type.BOOL):
-        data[data < 0] = t.NULL
-    elif column.type is Type.INT64 and column.valid is not None:
-        data[~column.valid] = t.NULL
-    return data
-
-
-def _column(type: Type, words: Array, without: Array) -> Column:
-    """Words of the machine as a column."""
-    if type is Type.FLOAT64:
-        data = words.view(np.float64).copy()
-        data[without] = np.nan
-        return Column(type, data)
-    null = (words == t.NULL) | without
-    if type is Type.INT64:
-        return Column(type, np.where(null, 0, words), ~null if null.any() else None)
-    if type is Type.TIMESTAMP:
-        return Column(type, np.where(null, t.NULL, words))
-    return Column(type, np.where(null, -1, words).astype(np.int32 if type is Type.STRING else np.int8))
-
-
-def _identity_words(column: Column, strings: Strings) -> tuple[Array, Array]:
-    pairs = [value_words(each) for each in column.values(strings)]
-    kinds = np.array([kind for kind, _ in pairs], np.uint64)
-    words = np.array([word for _, word in pairs], np.uint64)
-    return kinds.view(np.int64), words.view(np.int64)
+def _with_room(rows: Array, least: int) -> Array:
+    """The rows in an array with as much room again."""
+    made = np.zeros((max(least, 2 * len(rows)), rows.shape[1]), np.int64)
+    made[: len(rows)] = rows
+    return made
 
 
 def _longer(array: Array) -> Array:
-    more = np.zeros((2 * len(array), *array.shape[1:]), array.dtype)
-    more[: len(array)] = array
-    return more
-
-
-def taken(matches: Matches, rows: Array) -> Matches:
-    """Some of the matches."""
-    return replace(
-        matches,
-        low=matches.low[rows],
-        high=matches.high[rows],
-        start=matches.start[rows],
-        end=matches.end[rows],
-        select={name: _taken_column(each, rows) for name, each in matches.select.items()},
-        events={name: _taken_refs(each, rows) for name, each in matches.events.items()},
-        terms={name: [each[row] for row in rows.tolist()] for name, each in matches.terms.items()},
-    )
-
-
-def _taken_column(column: Column | Lists, rows: Array) -> Column | Lists:
-    if isinstance(column, Column):
-        return column.take(rows)
-    offsets, flat = _taken_lists(column.offsets, rows)
-    return Lists(offsets, column.flat.take(flat))
-
-
-def _taken_refs(refs: Refs, rows: Array) -> Refs:
-    if refs.offsets is None:
-        return Refs(refs.place[rows], refs.part[rows], refs.seq[rows])
-    offsets, flat = _taken_lists(refs.offsets, rows)
-    return Refs(refs.place[flat], refs.part[flat], refs.seq[flat], offsets)
-
-
-def _taken_lists(offsets: Array, rows: Array) -> tuple[Array, Array]:
-    """The offsets of some lists, and which values are in them."""
-    lengths = offsets[rows + 1] - offsets[rows]
-    made = np.concatenate([[0], np.cumsum(lengths)])
-    flat = np.arange(int(made[-1])) + np.repeat(offsets[rows] - made[:-1], lengths)
-    return made, flat
+    """Twice as much of an array. Memory that nobody touches costs nothing, so that more is taken at once."""
+    room = array.base if isinstance(array.base, np.ndarray) else array
+    if len(room) < 2 * len(array):
+        share = 8 if array.nbytes < _LARGE else 2
+        room = np.zeros((share * len(array), *array.shape[1:]), array.dtype)
+        room[: len(array)] = array
+    return room[: 2 * len(array)]

@@ -24,6 +24,7 @@ from kaicep.kernel.tables import ASKED, NULL, S_INTERPRETER
 from kaicep.plan.time import parse_time
 
 __all__ = [
+    "AT_EVENT",
     "BLOCK",
     "COLUMN",
     "OPS",
@@ -70,8 +71,13 @@ OPS = {name: number for number, name in enumerate(_NAMES)}
  ) = range(len(_NAMES))  # fmt: skip
 
 CONTEXT = ("arena", "program", "const", "meta", "mask", "values", "events", "known", "answers", "asked",
-           "questions", "scalars")  # fmt: skip
-"""What the interpreter is given: addresses, and lengths where it needs them."""
+           "questions", "scalars", "event", "cell", "step")  # fmt: skip
+"""What the interpreter is given: addresses, and lengths where it needs them; the event, and the cell.
+
+These are not arguments, since a call with more than six of them writes the rest to the stack, from where the
+function reads two at once: the processor waits then until they are in the cache.
+"""
+AT_EVENT, AT_CELL, AT_STEP = (CONTEXT.index(each) for each in ("event", "cell", "step"))
 
 U = np.uint64
 ZERO, ONE = U(0), U(1)
@@ -172,7 +178,7 @@ def _rounded(x):
 
 
 @address
-def interpret(context, begin, end, seg_, cap_, row_, count, first, i):
+def interpret(context, begin, end, row_, count, first):
     """Runs a part of a program over some rows; `context` is where the arrays stand (`CONTEXT`)."""
     at = carray(pointer(context), (len(CONTEXT),), np.int64)
     floats = carray(pointer(at[0]), (1 << 40,), np.float64)
@@ -184,7 +190,8 @@ def interpret(context, begin, end, seg_, cap_, row_, count, first, i):
     values = carray(pointer(at[5]), (1 << 20, at[6]), np.int64)
     known = carray(pointer(at[7]), (at[8], 6), np.int64)
     asked = carray(pointer(at[9]), (at[10], 5), np.int64)
-    scalars, seg, cap, row, n, done = U(at[11]), U(seg_), U(cap_), U(row_), U(count), U(first)
+    scalars, seg, cap, row, n, done = U(at[11]), U(at[AT_CELL]), U(at[AT_STEP]), U(row_), U(count), U(first)
+    i = U(at[AT_EVENT])
     pc = begin
     while pc < end:
         op = program[pc]
@@ -407,15 +414,20 @@ def interpret(context, begin, end, seg_, cap_, row_, count, first, i):
 
 
 @inner(forceinline=True)
-def judge(tables, memory, begin, middle, end, seg, cap, lo, count, i, at):
-    """Clears the marks, from `at` on, of those of the rows that, with the event, do not fulfil a program."""
+def judge(memory, tables, begin, middle, end, seg, cap, lo, count, at):
+    """Clears the marks, from `at` on, of those of the rows that, with the event, do not fulfil a program.
+
+    `context` says already which event that is.
+    """
     context, interpreter = memory.context.ctypes.data, tables.shape[S_INTERPRETER]
     if middle > begin:
-        call(interpreter, context, begin, middle, 0, 0, 0, 1, 0, i)
+        memory.context[AT_CELL] = 0
+        call(interpreter, context, begin, middle, 0, 1, 0)
     if end == middle:
         return
-    done = np.int64(0)
+    memory.context[AT_CELL], memory.context[AT_STEP] = seg, cap
+    done = ZERO
     while done < count:
-        n = min(np.int64(BLOCK), count - done)
-        call(interpreter, context, middle, end, seg, cap, lo + done, n, at + done, i)
-        done += BLOCK
+        n = min(U(BLOCK), count - done)
+        call(interpreter, context, middle, end, np.int64(lo + done), np.int64(n), np.int64(at + done))
+        done += U(BLOCK)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,27 @@ from kaicep.kernel.automaton import (
 )
 from kaicep.kernel.chains import chain_parts
 from kaicep.kernel.predicates import BLOCK, COLUMN, REGISTERS, interpret
+from kaicep.kernel.solutions import fields_of
 from kaicep.plan.chi import Absent, Choice, Place, Together
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous, variables_of
 from kaicep.plan.nodes import Pattern, Semantic
+from kaicep.plan.paths import aggregated_variables, has_path_values, restricted
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
 from kaicep.plan.typing import type_of
 
-__all__ = ["POSITION", "TIME", "Absence", "Due", "Requirement", "Roots", "Shape"]
+__all__ = [
+    "PARTITION",
+    "POSITION",
+    "TIME",
+    "Absence",
+    "Due",
+    "Requirement",
+    "Roots",
+    "Shape",
+    "requirement_of",
+    "single_parts",
+]
 
 _MODES = {"any": t.KEEP, "next": t.CONSUME, "strict": t.STRICT}
 _MOST_PLACES = 62
@@ -38,7 +52,10 @@ _MOST_STATES = 200_000
 Name = tuple[Any, ...]
 """What a column of the rows is: ("value", variable, column), ("count", variable), ("anchor", window), ..."""
 
-TIME, POSITION = "the time of the event", "the place of the event in its batch"
+TIME, POSITION = "the time of the event", "the place of the event in the order"
+"""Names of columns that every event has."""
+PARTITION = "the number of the partition"
+"""The column of patterns that tell partitions apart."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +65,29 @@ class Roots:
     condition: Semantic
     variable: str
 
+    def __hash__(self) -> int:
+        """Short: a PATH is a deep tree."""
+        return hash((self.variable, self.condition.variables))
+
 
 @dataclass(frozen=True)
 class Requirement:
     """A condition, and how it mentions variables.
 
-    `bare`: outside aggregates; `previous`: in PREV, which is bare too; `aggregated`: in aggregates.
+    `bare`: outside aggregates; `previous`: in PREV, which is bare too; `aggregated`: in aggregates. `path` is
+    the whole PATH of which `of` is what counts where some of its events are not bound.
     """
 
     of: Expr | Semantic
     bare: frozenset[str]
     previous: frozenset[str] = frozenset()
     aggregated: frozenset[str] = frozenset()
+    path: Semantic | None = None
 
-    def decidable(self, bound: frozenset[str], rest: Residual) -> bool:
-        """Whether all that is mentioned bare is bound, and all that is only aggregated is finished."""
-        finished = (self.aggregated - self.bare).isdisjoint(open_variables(rest))
-        return finished and bound >= self.bare
+    def roots(self, variable: str) -> Roots:
+        """What of an event of the variable decides the PATH."""
+        assert self.path is not None
+        return Roots(self.path, variable)
 
 
 Due = tuple[Requirement, str | None]
@@ -79,12 +102,15 @@ class Absence:
     element: int
     newest: str
     """The variable of the match's last event."""
+    requirements: tuple[Requirement, ...]
+    """What an event has to meet to be one that must be absent."""
 
 
-def requirement_of(condition: Expr | Semantic) -> Requirement:
-    """The condition with what it mentions."""
+def requirement_of(condition: Expr | Semantic, path: Semantic | None = None) -> Requirement:
+    """The condition with what it mentions; `path` is the whole PATH where it is a part of one."""
     if isinstance(condition, Semantic):
-        return Requirement(condition, frozenset(condition.variables))
+        over = frozenset[str]().union(*map(aggregated_variables, condition.conditions))
+        return Requirement(condition, frozenset(condition.variables), aggregated=over, path=path or condition)
     bare: set[str] = set()
     previous: set[str] = set()
     aggregated: set[str] = set()
@@ -145,11 +171,20 @@ class Shape:
         self.absences = {
             index: each.variable for index, each in enumerate(pattern.sequence) if isinstance(each, Absent)
         }
-        every = [requirement_of(each) for each in pattern.conditions]
-        every += [requirement_of(each) for each in pattern.semantics]
+        self.of_paths = [requirement_of(each) for each in pattern.semantics]
+        every = [*map(requirement_of, pattern.conditions), *self.of_paths]
         absent = frozenset(self.absences.values())
-        self.requirements = [each for each in every if absent.isdisjoint(each.bare)]
+        # Of a PATH, what does not speak of an absent event is a requirement all the same.
+        self.requirements = [
+            each for each in every if isinstance(each.of, Semantic) or absent.isdisjoint(each.bare)
+        ]
+        self._parts: dict[tuple[int, frozenset[str], frozenset[str]], Requirement | None] = {}
         self.of_absent = {name: [each for each in every if name in each.bare] for name in absent}
+        looked_up = {each.variable for each in pattern.latest}
+        self.late = tuple(
+            name for name, own in self.of_absent.items() if any(each.bare & looked_up for each in own)
+        )
+        """The absent variables that only a match with its LATEST events can tell."""
         self.ambiguous = any(_is_ambiguous(each) for each in pattern.sequence)
         self.constants = Constants(code)
         self.columns: dict[object, int] = {}
@@ -164,10 +199,25 @@ class Shape:
             self.keep(each)
         for condition in pattern.semantics:
             if condition.selected:
-                for name in condition.variables:
-                    self.column(Roots(condition, name), Type.INT64)
-                    self.keep(Roots(condition, name))
+                for part in _parts(requirement_of(condition)):
+                    self.keep(part)
+        for part in self._looked_up():
+            self.keep(part)
+        if pattern.skip != "none":
+            self.keep(PARTITION)
         self.tables = self._tables()
+
+    def _looked_up(self) -> Iterator[object]:
+        """What must be known of events to find the LATEST ones of a match."""
+        for each in self.pattern.latest:
+            yield from (field for sides in each.keys for side in sides for field in fields_of(side))
+            _, _, own = chain_parts(each.chain)
+            for condition in (*own, *each.semantics):
+                yield from _parts(requirement_of(condition))
+            for expr in each.conditions:
+                yield from _parts(requirement_of(expr))
+        for name in self.late:
+            yield from (part for each in self.of_absent[name] for part in _parts(each))
 
     # --- columns ---
 
@@ -213,22 +263,40 @@ class Shape:
             rest, bound = key
             left += [(after, bound | {name}) for each in steps(rest) for name, after in each]
 
+    def counting(
+        self, requirement: Requirement, bound: frozenset[str], unfinished: frozenset[str] = frozenset()
+    ) -> Requirement | None:
+        """What of a requirement counts where these variables have events, and these may have more."""
+        of = requirement.of
+        if not isinstance(of, Semantic):
+            finished = (requirement.aggregated - requirement.bare).isdisjoint(unfinished)
+            return requirement if finished and bound >= requirement.bare else None
+        key = id(of), bound & requirement.bare, unfinished & requirement.aggregated
+        if key not in self._parts:
+            found = restricted(of, key[1], key[2])
+            made = None if found is None else requirement_of(found, of)
+            # Equal ones are one, so that it shows whether anything was added.
+            self._parts[key] = next((each for each in self._parts.values() if each == made), made)
+        return self._parts[key]
+
     def due(
         self, rest: Residual, bound: frozenset[str], variable: str | None, after: Residual
     ) -> Iterator[Due]:
         """The requirements to test when `variable` is bound (None: nothing more) and `after` is left."""
         now = bound if variable is None else bound | {variable}
         for each in self.requirements:
-            if not each.decidable(now, after):
+            counting = self.counting(each, now, open_variables(after))
+            if counting is None:
                 continue
-            if not bound or not each.decidable(bound, rest):
-                yield each, None
-            elif variable in each.bare:
-                yield each, variable
+            if not bound or counting is not self.counting(each, bound, open_variables(rest)):
+                yield counting, None
+            elif variable in counting.bare:
+                yield counting, variable
 
     def crossing(self, left: int, right: int) -> tuple[str, ...]:
         """The absent variables between two elements."""
-        return tuple(name for index, name in self.absences.items() if left < index < right)
+        between = (name for index, name in self.absences.items() if left < index < right)
+        return tuple(name for name in between if name not in self.late)
 
     def is_settled(self, absent: str, rest: Residual) -> bool:
         """Whether all that an absence mentions is as it will be at the end of the match."""
@@ -267,7 +335,7 @@ class Shape:
         widths = [width for _, width in self.windows]
         shape[t.S_FRONTS], shape[t.S_COLUMNS] = max(len(fronts), 1), columns
         shape[t.S_BEGIN], shape[t.S_BEGIN_END] = begin, len(openings)
-        shape[t.S_INTERPRETER] = interpret.address
+        shape[t.S_INTERPRETER] = interpret()
         shape[t.S_SCRATCH], shape[t.S_ZERO] = scratch, scratch + self.scalars
         shape[t.S_COUNTS] = len(self.variables) if self.pattern.match == "strict" else -1
         shape[t.S_SWEEP] = max(widths) if widths else -1
@@ -294,15 +362,11 @@ class Shape:
 
     def _pending(self, key: tuple[Residual, frozenset[str]]) -> int:
         """The frontier where matches that may end in a state wait for the deadline of an absence."""
-        trailing = self._trailing(key)
-        if not may_end(key[0]) or not trailing:
+        left, end = max(self.elements[name] for name in key[1]), len(self.pattern.sequence)
+        if not may_end(key[0]) or not any(left < index for index in self.absences):
             return -1
-        self.fronts.append(_Front(key, (), trailing, pending=True))
+        self.fronts.append(_Front(key, (), self.crossing(left, end), pending=True))
         return len(self.fronts) - 1
-
-    def _trailing(self, key: tuple[Residual, frozenset[str]]) -> tuple[str, ...]:
-        left = max(self.elements[name] for name in key[1])
-        return self.crossing(left, len(self.pattern.sequence))
 
     # --- frontiers and openings ---
 
@@ -311,7 +375,10 @@ class Shape:
         far, own, of = self._front_key(front)
         begin = len(openings)
         for name, after in front.frontier:
-            openings.append(self._opening(front.state, name, after, self._key(name, own.get(name, ()))))
+            key = self._key(name, own.get(name, ()))
+            openings.append(
+                self._opening(front.state, name, after, key, dict(zip(far, own[name], strict=True)))
+            )
         for name in front.killers:
             openings.append(self._killer(front, name, self._key(name, own.get(name, ()))))
         row = [0] * t.F_FRONT
@@ -335,6 +402,8 @@ class Shape:
         pattern = self.pattern
         partition = pattern.partition
         comers = [name for name, _ in front.frontier] + list(front.killers)
+        if not comers:
+            return (), {}, None
         nothing = dict.fromkeys(comers, partition)
         if pattern.match == "strict" or len(set(comers)) < len(comers):
             return partition, nothing, None
@@ -393,7 +462,12 @@ class Shape:
         return {}
 
     def _opening(
-        self, source: tuple[Residual, frozenset[str]], variable: str, after: Residual, key: int
+        self,
+        source: tuple[Residual, frozenset[str]],
+        variable: str,
+        after: Residual,
+        key: int,
+        equal: Mapping[Expr, Expr] = MappingProxyType({}),
     ) -> list[int]:
         rest, bound = source
         row = [0] * t.O_OPENING
@@ -408,7 +482,8 @@ class Shape:
             for name in sorted(earlier):
                 program.earlier(self.carry("time", name), self.column(TIME, Type.TIMESTAMP))
         for each in self.due(rest, bound, variable, after):
-            self._require(program, each, variable, bound)
+            if not self._is_found_by_key(each, variable, bound, equal):
+                self._require(program, each, variable, bound)
         row[t.O_PROGRAM], row[t.O_MIDDLE], row[t.O_END] = self._written(program)
         if may_end(after):
             program = Assembler(_Bound(self, variable), self.constants)
@@ -425,12 +500,22 @@ class Shape:
         row[t.O_WINDOW_END] = len(self.windows)
         return row
 
+    def _is_found_by_key(
+        self, due: Due, variable: str, bound: frozenset[str], equal: Mapping[Expr, Expr]
+    ) -> bool:
+        """Whether all that wait where the event looks are equal to it in what is required."""
+        found = self._equality(due[0], variable, bound)
+        partition = self.pattern.partition  # its nulls are alike, but not equal
+        return bool(found) and all(
+            far not in partition and equal.get(far) == own for far, own in found.items()
+        )
+
     def _require(self, program: Assembler, due: Due, variable: str, bound: frozenset[str]) -> None:
         requirement, newest = due
         if variable in requirement.previous and variable not in bound:
             return  # there is no round before the first
         if isinstance(requirement.of, Semantic):
-            self._require_path(program, requirement, variable)
+            self._require_path(program, due, variable, bound)
         elif self._is_single(due, variable, bound):
             program.require([requirement.of])
         else:
@@ -451,34 +536,48 @@ class Shape:
             self.keep(node)
         program.ask_true(Question((requirement, program.scope.variable, newest), (), Type.BOOL))
 
-    def _require_path(self, program: Assembler, requirement: Requirement, variable: str) -> None:
+    def _require_path(self, program: Assembler, due: Due, variable: str, bound: frozenset[str]) -> None:
+        requirement, newest = due
         condition = requirement.of
         assert isinstance(condition, Semantic)
         names = condition.variables
-        if len(names) > 4 or any(name in self.loops and name != variable for name in names):
-            for name in names:
-                self.keep(Roots(condition, name))
-            program.ask_true(Question((requirement, variable, None), (), Type.BOOL))
+        looped = {name for name in names if name in self.loops} - {
+            variable if variable not in bound else newest
+        }
+        # What speaks of no event may still speak of the partition.
+        aside = not names and bool(self.pattern.ties)
+        if len(names) > 4 or looped or aside or condition.conditions:
+            self._ask_whole(program, requirement, newest)
             return
         operands = []
         for name in names:
-            column = self.column(Roots(condition, name), Type.INT64)
+            column = self.column(requirement.roots(name), Type.INT64)
             operands.append(
                 program.event(column) if name == variable else COLUMN + self.carry("value", name, column)
             )
-        program.ask_true(Question(condition, (Type.INT64,) * len(names), Type.BOOL), operands)
+        question = Question(requirement, (Type.INT64,) * len(names), Type.BOOL)
+        program.ask_true(question, operands)
 
     def _require_absences(self, program: Assembler, target: tuple[Residual, frozenset[str]]) -> None:
         """What only the finished match can say of events that must be absent."""
         _, bound = target
         last = max(self.elements[name] for name in bound)
         for index, absent in self.absences.items():
-            if index < last and any(self._is_owed(absent, index, key) for key in self.states):
-                for requirement in self.of_absent[absent]:
-                    for part in _parts(requirement):
-                        self.keep(part)
-                absence = Absence(absent, index, program.scope.variable)
+            if (
+                absent not in self.late
+                and index < last
+                and any(self._is_owed(absent, index, key) for key in self.states)
+            ):
+                beside = self._beside(absent, bound)
+                for part in (part for requirement in beside for part in _parts(requirement)):
+                    self.keep(part)
+                absence = Absence(absent, index, program.scope.variable, beside)
                 program.ask_true(Question(absence, (), Type.BOOL))
+
+    def _beside(self, absent: str, bound: frozenset[str]) -> tuple[Requirement, ...]:
+        """What an absent event has to meet beside these; what mentions an event left out does not count."""
+        found = (self.counting(each, bound | {absent}) for each in self.of_absent[absent])
+        return tuple(each for each in found if each is not None)
 
     def _is_owed(self, absent: str, index: int, key: tuple[Residual, frozenset[str]]) -> bool:
         rest, bound = key
@@ -493,9 +592,7 @@ class Shape:
         row[t.O_PLACE], row[t.O_KIND], row[t.O_KEY] = self.places[absent], t.KILL, key
         bound = front.state[1]
         program = Assembler(_Bound(self, absent), self.constants)
-        for requirement in self.of_absent[absent]:
-            if not bound >= requirement.bare - {absent}:
-                continue  # it mentions what was left out
+        for requirement in self._beside(absent, bound):
             self._require(program, (requirement, None), absent, bound)
         row[t.O_PROGRAM], row[t.O_MIDDLE], row[t.O_END] = self._written(program)
         row[t.O_WINDOW] = len(self.windows)
@@ -594,19 +691,26 @@ def _is_ambiguous(element: object) -> bool:
 def _parts(requirement: Requirement) -> Iterator[object]:
     """What must be known of single events to decide a requirement."""
     if isinstance(requirement.of, Semantic):
-        yield from (Roots(requirement.of, name) for name in requirement.of.variables)
+        yield from (requirement.roots(name) for name in requirement.of.variables)
+        for each in requirement.of.conditions:
+            yield from fields_of(each)
         return
-    left: list[Expr] = [requirement.of]
-    while left:
-        expr = left.pop()
-        if isinstance(expr, Const):
-            continue
-        if of_one_event(expr) is not None:
-            yield expr
-        elif isinstance(expr, Aggregate):
-            yield from () if expr.of is None else (expr.of,)
-        else:
-            left += expr.children()
+    yield from single_parts(requirement.of)
+
+
+def single_parts(expr: Expr) -> Iterator[Expr]:
+    """The parts of an expression that speak of one event each; with PATH values, its attributes."""
+    if has_path_values(expr):
+        yield from fields_of(expr)
+    elif isinstance(expr, Const):
+        return
+    elif of_one_event(expr) is not None:
+        yield expr
+    elif isinstance(expr, Aggregate):
+        yield from () if expr.of is None else (expr.of,)
+    else:
+        for each in expr.children():
+            yield from single_parts(each)
 
 
 def _table(rows: list[Any], width: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kaicep.kernel.codec import read_event, write_event
 from kaicep.plan.events import Event
+from kaicep.plan.types import INT64_MIN
 
 if TYPE_CHECKING:
     from kaicep.kernel.batches import Batch
@@ -128,7 +129,7 @@ class Parts:
         least: Place = (math.inf, 0, "", 0, 0)
         for stream, ts in self._derived.items():
             if stream in places:
-                least = min(least, (ts, places[stream], "", 0, 0))
+                least = min(least, (ts, places[stream], "", INT64_MIN, INT64_MIN))
         if self.finished:
             return least
         silent: list[Place] = []

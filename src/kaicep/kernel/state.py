@@ -46,9 +46,9 @@ def read_state(kind: str, state: bytes) -> tuple[dict[str, Any], dict[str, Array
         head = json.loads(line)
         found, version = head["kaicep"], head["version"]
     except (ValueError, KeyError, TypeError):
-        raise Failure(f"this is no saved state of a {kind}") from None
+        raise Failure(f"this is no saved state of {_one(kind)} that this release can read") from None
     if found != kind:
-        raise Failure(f"this is the saved state of a {found}, not of a {kind}")
+        raise Failure(f"this is the saved state of {_one(found)}, not of {_one(kind)}")
     if version != _VERSION:
         raise Failure(
             f"this state was saved in format {version}, and this release reads format {_VERSION}: begin anew"
@@ -59,11 +59,15 @@ def read_state(kind: str, state: bytes) -> tuple[dict[str, Any], dict[str, Array
         kind_of = np.dtype(dtype)
         length = prod(shape) * kind_of.itemsize
         if len(rest) < at + length:
-            raise Failure(f"the saved state of a {kind} is cut short")
+            raise Failure(f"the saved state of {_one(kind)} is cut short")
         made = np.frombuffer(rest, kind_of, prod(shape), at).reshape(shape)
         arrays[name] = made.astype(kind_of.newbyteorder("="))
         at += length
     return head["document"], arrays
+
+
+def _one(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeio" else f"a {kind}"
 
 
 def _little(array: Array) -> Array:

@@ -48,8 +48,8 @@ N_ARENA, N_NODES, N_EVENTS, N_PEND, N_HITS, N_MASK, N_OUT, N_HEAP = range(8)
 SEG, CAP, LO, HI = range(4)
 # --- Memory.nodes ---
 N_EVENT, N_UP, N_STATE, N_DEAD = range(4)
-# --- Memory.events: these rows, then the kept columns ---
-E_TS, E_WHERE, E_SEQ, E_LOW, E_HIGH, E_POSITION, E_FIXED = range(7)
+# --- Memory.events: these columns, then the kept ones ---
+E_TS, E_PLACE, E_PART, E_SEQ, E_LOW, E_HIGH, E_POSITION, E_FIXED = range(8)
 # --- Memory.pend: a partial match that the event goes on with ---
 P_STATE, P_FLAGS, P_ROW = range(3)
 GOES_ON, AWAITS = 1, 2
@@ -113,8 +113,8 @@ class Batch(NamedTuple):
     """By key, the number of the event's value; -1 where it has none."""
     values: Array
     """The columns that conditions read, as 64-bit words."""
-    where: Array
-    """The place of an event's stream and its part, in one word."""
+    place: Array
+    part: Array
     seq: Array
     low: Array
     high: Array

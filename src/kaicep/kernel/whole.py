@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
 from kaicep.kernel.aggregates import FOLDS
 from kaicep.kernel.assemble import of_one_event
 from kaicep.kernel.expressions import value_function
 from kaicep.kernel.shape import Requirement
+from kaicep.kernel.solutions import Seen
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous
 from kaicep.plan.nodes import Semantic
@@ -22,14 +23,6 @@ from kaicep.plan.types import Type, Value
 from kaicep.plan.typing import type_of
 
 __all__ = ["aggregate_of", "applied", "evaluated", "holds_for_all"]
-
-
-class Seen(Protocol):
-    """An event, of which expressions are known."""
-
-    def value(self, expr: Expr) -> Value:
-        """The value of an expression of this event alone."""
-        ...
 
 
 def aggregate_of(expr: Aggregate, rounds: Sequence[Seen]) -> Value:
@@ -44,19 +37,22 @@ def holds_for_all(
     requirement: Requirement,
     rounds: Mapping[str, Sequence[Seen]],
     newest: str | None,
-    path_holds: Callable[[Semantic, Mapping[str, Any]], bool],
+    path_holds: Callable[[Requirement, Mapping[str, int], Mapping[str, Sequence[Any]]], bool],
 ) -> bool:
-    """Whether a requirement holds for every combination of rounds; of `newest` only the last is new."""
+    """Whether a requirement holds for every combination of rounds; of `newest` only the last is new.
+
+    A PATH is decided by `path_holds`, given which round of each variable is meant, and all rounds.
+    """
     bare = sorted(requirement.bare)
     for at in _combinations(bare, rounds, newest):
         if any(at[name] == 0 for name in requirement.previous):
             continue  # there is no round before the first
-        events = {name: rounds[name][index] for name, index in at.items()}
         of = requirement.of
         if isinstance(of, Semantic):
-            if not path_holds(of, events):
+            if not path_holds(requirement, at, rounds):
                 return False
             continue
+        events = {name: rounds[name][index] for name, index in at.items()}
         before = {name: rounds[name][at[name] - 1] for name in requirement.previous}
         covered = {
             name: rounds.get(name, ())[: at[name] + 1] if name in at else rounds.get(name, ())

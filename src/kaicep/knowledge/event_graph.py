@@ -61,11 +61,12 @@ class UnknownEntities:
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def add(self, stream: str, attribute: str, value: str) -> None:
-        """One more event with such a value."""
+    def add(self, stream: str, attribute: str, value: str, count: int = 1) -> None:
+        """So many more events with such a value."""
         key = f"{stream}.{attribute}", value
-        self.counts[key] += 1
-        if self.counts[key] == 1:
+        is_new = key not in self.counts
+        self.counts[key] += count
+        if is_new:
             _LOG.warning("no entity is known for %s = %s", *key)
 
 

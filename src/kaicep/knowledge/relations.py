@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from weakref import WeakKeyDictionary
 
-from kaicep.knowledge.event_graph import UnknownEntities, entity_in, literal_in
+from kaicep.knowledge.event_graph import HAS_TIME, UnknownEntities, entity_in, literal_in
 from kaicep.knowledge.graph import Graph, Layer, Terms
 from kaicep.knowledge.joins import Plain, meeting, plain, solve, solve_numbers
 from kaicep.knowledge.queries import Row, select
-from kaicep.knowledge.runtime import RuntimePath, Settings
+from kaicep.knowledge.runtime import RuntimePath, Settings, depends_on, names_events
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.algebra import element_variables
 from kaicep.plan.catalog import Catalog, Stream
@@ -314,6 +314,23 @@ class Relations:
                     answers.clear()
                 answers[value] = found
         return found
+
+    def solutions_of_each(
+        self, condition: Semantic, variable: str, events: Sequence[Event]
+    ) -> list[frozenset[Row]]:
+        """The solutions of a condition about one event, for each of these; they are asked for together."""
+        if condition.relation is None and condition.alternatives:
+            self.runtime.buffer(condition, events)
+        return [self.solutions(condition, {variable: each}) for each in events]
+
+    def identity_seen(self, condition: Semantic, variable: str) -> tuple[str, ...]:
+        """What of the identity of an event the answer depends on: nothing, `ts`, or `ts` and `seq`."""
+        if condition.relation is not None or not condition.alternatives:
+            return ()
+        streams = self.catalog.streams.values()
+        if any(names_events(condition, variable, each, self.knowledge) for each in streams):
+            return ("ts", "seq")
+        return ("ts",) if depends_on(condition, variable, HAS_TIME, self.knowledge) else ()
 
     def table(self, relation: Relation, selected: tuple[str, ...], epoch: int) -> Table:
         """The table of a relation as of an epoch of the knowledge."""

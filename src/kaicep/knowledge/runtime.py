@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 
 from kaicep.knowledge.event_graph import (
     HAS_TIME,
@@ -24,10 +24,10 @@ from kaicep.knowledge.event_graph import (
 )
 from kaicep.knowledge.queries import Row, closed_store
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.algebra import element_variables, substitute, triple_patterns
-from kaicep.plan.catalog import Catalog
+from kaicep.plan.algebra import element_variables, pattern_variables, substitute, triple_patterns
+from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Exists, walk
+from kaicep.plan.expressions import Exists, VariableRef, walk
 from kaicep.plan.nodes import Semantic
 from kaicep.plan.sparql import (
     Element,
@@ -43,7 +43,7 @@ from kaicep.plan.sparql import (
 )
 from kaicep.plan.terms import OWL, RDF, Blank, Iri, Term, Triple, Variable
 
-__all__ = ["Counters", "RuntimePath", "Settings"]
+__all__ = ["Counters", "RuntimePath", "Settings", "depends_on", "names_events"]
 
 _NOTHING: frozenset[Row] = frozenset()
 
@@ -80,8 +80,9 @@ class _Asked:
     """What is remembered of one condition.
 
     `together` is whether many events may be asked for in one query, `evaluated` are the answers that a
-    buffer has made ready, `attributes` those that the answer depends on, by variable and stream. The cache
-    has answers by query root properties; of these, the least recently used goes first.
+    buffer has made ready, `attributes` those that the answer depends on, by variable and stream, `named`
+    whether it depends on which event it is. The cache has answers by query root properties; of these, the
+    least recently used goes first.
     """
 
     def __init__(self, condition: Semantic, size: int, counters: Counters) -> None:
@@ -93,6 +94,7 @@ class _Asked:
         self.counters = counters
         self.evaluated: dict[tuple[Event, ...], frozenset[Row]] = {}
         self.attributes: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.named: dict[tuple[str, str], bool] = {}
         self._entries: OrderedDict[object, frozenset[Row]] = OrderedDict()
 
     def get(self, key: object) -> frozenset[Row] | None:
@@ -214,6 +216,8 @@ class RuntimePath:
                 value = event.value(attribute)
                 # Values that compare equal may be different literals.
                 key.append(value if type(value) is str else (type(value), repr(value)))
+            if self._is_named(asked, name, event.stream):
+                key.append(event)
         made = tuple(key)
         found = asked.get(made)
         self.counters.seconds["cache"] += time.perf_counter() - started
@@ -227,25 +231,19 @@ class RuntimePath:
             made = [(attribute, concept) for attribute, concept in of.concepts]
             made += [(attribute, entity.property) for attribute, entity in of.entities]
             known = asked.attributes[name, stream] = tuple(
-                attribute for attribute, each in (*made, ("ts", HAS_TIME)) if self._matters(asked, name, each)
+                attribute
+                for attribute, each in (*made, ("ts", HAS_TIME))
+                if depends_on(asked.condition, name, each, self.knowledge)
             )
         return known
 
-    def _matters(self, asked: _Asked, name: str, property: Iri) -> bool:
-        """Whether the answer depends on a property of an event: on itself, or on what follows from it."""
-        if self.knowledge.reasoning == "owl-rl" and (property != HAS_TIME or _is_spoken_of(self.knowledge)):
-            return True  # what several properties give together cannot be told from each of them
-        event = Iri("urn:kaicep:event:any")
-        follows = self.knowledge.entails_with([(event, property, Blank("any value"))])
-        return any(
-            subject != event
-            or any(
-                isinstance(each, Iri) and evaluates(group, variable, each, self.knowledge)
-                for group in asked.condition.alternatives
-                for variable in (name, *_other_names(group))
-            )
-            for subject, each, _ in follows
-        )
+    def _is_named(self, asked: _Asked, name: str, stream: str) -> bool:
+        """Whether the answer depends on which event it is."""
+        known = asked.named.get((name, stream))
+        if known is None:
+            of = self.catalog.streams[stream]
+            known = asked.named[name, stream] = names_events(asked.condition, name, of, self.knowledge)
+        return known
 
     # --- many events at a time ---
 
@@ -293,6 +291,69 @@ class RuntimePath:
         if found is None:
             found = self._asked[id(condition)] = _Asked(condition, self.settings.cache, self.counters)
         return found
+
+
+def depends_on(condition: Semantic, name: str, property: Iri, knowledge: Knowledge) -> bool:
+    """Whether an answer depends on a property of an event: on itself, or on what follows from it."""
+    if knowledge.reasoning == "owl-rl" and (property != HAS_TIME or _is_spoken_of(knowledge)):
+        return True  # what several properties give together cannot be told from each of them
+    event = Iri("urn:kaicep:event:any")
+    follows = knowledge.entails_with([(event, property, Blank("any value"))])
+    return any(
+        subject != event
+        or any(
+            isinstance(each, Iri) and evaluates(group, variable, each, knowledge)
+            for group in condition.alternatives
+            for variable in (name, *_other_names(group))
+        )
+        for subject, each, _ in follows
+    )
+
+
+def names_events(condition: Semantic, name: str, stream: Stream, knowledge: Knowledge) -> bool:
+    """Whether an answer may depend on which event it is, of several with the same properties.
+
+    So it is where an expression, a subquery or a selected variable has the name of the event, or another
+    that may stand for it.
+    """
+    event, value = Iri("urn:kaicep:event:any"), Blank("any value")
+    own: list[Triple] = [(event, each, value) for each in (HAS_TIME, *stream.carried())]
+    if stream.event_class is not None:
+        own.append((event, Iri(RDF + "type"), stream.event_class))
+    follows = knowledge.entails_with(own)
+    properties = [each for subject, each, _ in follows if subject == event and isinstance(each, Iri)]
+    is_led_to = any(subject != event for subject, _, _ in follows)
+    for group in condition.alternatives:
+        others = set(_other_names(group)) - {name}
+        if is_led_to:
+            others |= {each for pattern in triple_patterns(group) for each in pattern_variables(pattern)}
+        disguised = {
+            each for each in others if is_led_to or _may_stand_for(group, each, properties, knowledge)
+        }
+        if not ({name} | disguised).isdisjoint({*condition.selected, *_spoken_names(group)}):
+            return True
+    return False
+
+
+def _may_stand_for(group: Group, name: str, properties: Sequence[Iri], knowledge: Knowledge) -> bool:
+    """Whether a variable may stand for an event of these properties: it has all that is asked of it."""
+    top = [each for element in group.elements if isinstance(element, Triples) for each in element.patterns]
+    asked = [Group((Triples((each,)),)) for each in top if each.subject == Variable(name)]
+    return all(any(evaluates(each, name, own, knowledge) for own in properties) for each in asked)
+
+
+def _spoken_names(part: object) -> Iterator[str]:
+    """The variables that expressions and subqueries mention."""
+    if isinstance(part, VariableRef):
+        yield part.name
+    elif isinstance(part, SubSelect):
+        for pattern in triple_patterns(part):
+            yield from pattern_variables(pattern)
+    elif isinstance(part, Values):
+        yield from part.variables
+    below = [getattr(part, each.name) for each in fields(part)] if is_dataclass(part) else ()
+    for each in part if isinstance(part, tuple) else below:
+        yield from _spoken_names(each)
 
 
 def _may_be_asked_together(group: Group, event: str) -> bool:

@@ -20,9 +20,9 @@ from kaicep.knowledge.relations import kept_table
 from kaicep.optimize.event_vocabulary import EventVocabulary, read_as
 from kaicep.optimize.rule import (
     Context,
-    certain_variables,
     map_chains,
     map_semantics,
+    may_be_taken_apart,
     streams_of,
     vocabulary_of,
     with_source,
@@ -74,7 +74,6 @@ def relate_paths(plan: QueryPlan, context: Context) -> QueryPlan:
         return plan
     streams = streams_of(source, context)
     words = vocabulary_of(plan, context)
-    certain = certain_variables(source)
 
     def related(condition: Semantic) -> Iterator[Semantic]:
         if len(condition.alternatives) != 1 or condition.conditions:
@@ -92,7 +91,7 @@ def relate_paths(plan: QueryPlan, context: Context) -> QueryPlan:
             )
             yield condition
             return
-        apart = len(condition.variables) == 1 or certain.issuperset(condition.variables)
+        apart = may_be_taken_apart(condition, source)
         for part in _parts(condition, cut, apart):
             assert part.relation is not None
             rows = kept_table(part.relation, part.selected, context.knowledge).always(context.knowledge).rows

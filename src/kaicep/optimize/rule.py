@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize.event_vocabulary import EventVocabulary, event_vocabulary
+from kaicep.plan.algebra import element_variables
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import always_bound
-from kaicep.plan.expressions import Expr
+from kaicep.plan.expressions import Expr, VariableRef
 from kaicep.plan.nodes import (
     Filter,
     Node,
@@ -30,6 +31,7 @@ __all__ = [
     "certain_variables",
     "map_chains",
     "map_semantics",
+    "may_be_taken_apart",
     "streams_of",
     "vocabulary_of",
     "with_conditions",
@@ -116,20 +118,47 @@ def certain_variables(node: Node) -> frozenset[str]:
     return frozenset(name for each in node.sequence for name in always_bound(each))
 
 
+def may_be_taken_apart(condition: Semantic, node: Node) -> bool:
+    """Whether it makes no difference that parts of a PATH are tested by themselves, and at other times.
+
+    Under `next` and `strict` a part that is tested sooner may keep an event from taking a place.
+    """
+    if len(condition.variables) == 1:
+        return True
+    at_will = not isinstance(node, Pattern) or node.match == "any"
+    return at_will and certain_variables(node).issuperset(condition.variables)
+
+
 def map_semantics(plan: QueryPlan, change: Callable[[Semantic], Iterable[Semantic]]) -> QueryPlan:
-    """The plan with every PATH condition replaced by those that `change` makes of it."""
+    """The plan with every PATH condition replaced by those that `change` makes of it.
+
+    Those that are more than one question are left as they are: with conditions on their variables, with
+    variables of the partition, with blocks that are tested one by one.
+    """
+    source = plan.root.input if isinstance(plan.root, Project) else None
+    partition = source.partition if isinstance(source, Pattern | WindowAggregate) else ()
+    given = {each.name for each in partition if isinstance(each, VariableRef)}
+
+    def changed(condition: Semantic) -> Iterable[Semantic]:
+        assert source is not None
+        if condition.blocks and may_be_taken_apart(condition, source):
+            condition = replace(condition, blocks=())
+        names = frozenset[str]().union(*map(element_variables, condition.alternatives))
+        if condition.blocks or condition.conditions or not given.isdisjoint(names):
+            return (condition,)
+        return change(condition)
 
     def on_chain(chain: Node) -> Node:
         if isinstance(chain, Filter):
             return replace(chain, input=on_chain(chain.input))
         if not isinstance(chain, SemanticFilter):
             return chain
-        changed = tuple(new for each in chain.conditions for new in change(each))
-        return replace(chain, conditions=changed) if changed else chain.input
+        conditions = tuple(new for each in chain.conditions for new in changed(each))
+        return replace(chain, conditions=conditions) if conditions else chain.input
 
     def on_source(node: Node) -> Node:
         node = map_chains(node, on_chain)
         assert isinstance(node, Pattern | WindowAggregate)
-        return replace(node, semantics=tuple(new for each in node.semantics for new in change(each)))
+        return replace(node, semantics=tuple(new for each in node.semantics for new in changed(each)))
 
     return with_source(plan, on_source)

@@ -17,8 +17,8 @@ from itertools import product
 from kaicep.optimize.event_vocabulary import read_as
 from kaicep.optimize.rule import (
     Context,
-    certain_variables,
     map_semantics,
+    may_be_taken_apart,
     streams_of,
     vocabulary_of,
     with_conditions,
@@ -64,11 +64,10 @@ def transform_paths(plan: QueryPlan, context: Context) -> QueryPlan:
     if not vocabulary_of(plan, context).plain:
         return plan
     streams = streams_of(source, context)
-    certain = certain_variables(source)
     moved: list[Expr] = []
 
     def transformed(condition: Semantic) -> Iterator[Semantic]:
-        apart = len(condition.variables) == 1 or certain.issuperset(condition.variables)
+        apart = may_be_taken_apart(condition, source)
         plain = len(condition.alternatives) == 1 and not (condition.selected or condition.conditions)
         if not plain or not condition.variables or not apart:
             yield condition

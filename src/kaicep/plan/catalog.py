@@ -112,6 +112,17 @@ class Catalog:
     prefixes: Mapping[str, str] = field(default_factory=dict)
     vocabulary: Vocabulary = field(default_factory=NoVocabulary)
 
+    def derived(self, streams: Iterable[str]) -> frozenset[str]:
+        """Those of these streams that are the output of queries."""
+        return frozenset(name for name in streams if self.streams[name].derived)
+
+    def known_attributes(self, streams: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
+        """Those of these attributes that events of the streams may have; of an open stream, any."""
+        known = [self.streams[name] for name in streams]
+        declared = {name for each in known for name, _ in each.attributes}
+        is_open = any(each.open for each in known)
+        return tuple(name for name in names if name != "ts" and (is_open or name in declared))
+
     def known_prefixes(self, declared: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         """The prefixes that a query which declares these may use."""
         return tuple({**WELL_KNOWN_PREFIXES, **self.prefixes, **dict(declared)}.items())

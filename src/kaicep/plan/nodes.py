@@ -7,8 +7,8 @@ variable: `Scan`, `Annotate`, `SemanticFilter`, `Filter`. An EP-SPARQL query is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 
 from kaicep.errors import Diagnostic, Source
 from kaicep.plan.chi import AggregateWindow, Element, SpanWindow
@@ -46,6 +46,7 @@ __all__ = [
     "Triples",
     "Union",
     "WindowAggregate",
+    "walk_objects",
 ]
 
 
@@ -220,6 +221,11 @@ class Pattern(Node):
     latest: tuple[Latest, ...] = ()
     ties: tuple[Semantic, ...] = ()
 
+    @property
+    def all_chains(self) -> tuple[Node, ...]:
+        """The chains of all variables, those of LATEST included."""
+        return (*self.chains, *(each.chain for each in self.latest))
+
 
 @dataclass(frozen=True)
 class WindowAggregate(Node):
@@ -367,6 +373,18 @@ class Triples(Node):
 
     input: Node
     template: tuple[TriplePattern, ...]
+
+
+def walk_objects(value: object) -> Iterator[object]:
+    """All objects of a plan, whatever contains them: operators, conditions, expressions."""
+    yield value
+    below: Sequence[object] = ()
+    if is_dataclass(value):
+        below = [getattr(value, each.name) for each in fields(value)]
+    elif isinstance(value, tuple):
+        below = value
+    for each in below:
+        yield from walk_objects(each)
 
 
 # --- whole queries ---------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ __all__ = [
     "Rounds",
     "Terms",
     "answer",
+    "as_type",
     "batch_shown",
     "derived_event",
     "events_shown",
@@ -61,11 +62,11 @@ def derived_event(answer: Answer, catalog: Catalog) -> Event:
     """A match as an event of the query's output stream, at the match's end."""
     match = answer.match
     types = dict(catalog.streams[match.query].attributes)
-    values = {name: _as_type(value, types[name]) for name, value in answer.values.items() if name in types}
+    values = {name: as_type(value, types[name]) for name, value in answer.values.items() if name in types}
     return Event(match.query, 0, 0, match.end, values, id=match.id)
 
 
-def _as_type(value: Value, wanted: Type) -> Value:
+def as_type(value: Value, wanted: Type) -> Value:
     """A value as the type of its attribute; None where it cannot be: a term may be anything."""
     try:
         return value if wanted is Type.TIMESTAMP and isinstance(value, int) else convert(value, wanted)

@@ -31,6 +31,7 @@ from kaicep.archive.rewrite.logical import (
     window_slot,
 )
 from kaicep.archive.rewrite.paths import check_group, path_variables
+from kaicep.archive.rewrite.sayable import refuse_unsayable
 from kaicep.archive.rewrite.view import (
     ARCHIVE,
     HAS_TIME,
@@ -56,7 +57,6 @@ from kaicep.archive.rewrite.words import (
 from kaicep.plan.algebra import element_variables, substitute
 from kaicep.plan.catalog import EVENT, Catalog
 from kaicep.plan.expressions import Aggregate, Expr, Field
-from kaicep.plan.gaps import refuse_gaps
 from kaicep.plan.nodes import Pattern, Project, QueryPlan, Semantic, WindowAggregate
 from kaicep.plan.sparql import (
     Group,
@@ -86,7 +86,7 @@ class Rewritten:
 
 def rewrite_to_sparql(plan: QueryPlan, catalog: Catalog) -> Rewritten:
     """A resolved chi-CEP query as one SPARQL query; `Unsupported` with the reason where it cannot be."""
-    refuse_gaps(plan)
+    refuse_unsayable(plan)
     source = plan.root.input if isinstance(plan.root, Project) else None
     if isinstance(source, Pattern):
         return _Writer(plan, catalog).pattern(asked(plan))

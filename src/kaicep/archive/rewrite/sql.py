@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from kaicep.archive.rewrite.logical import Absence, Applied, Asked, Path, Slot, asked, refusal, window_slot
 from kaicep.archive.rewrite.paths import check_group
+from kaicep.archive.rewrite.sayable import refuse_unsayable
 from kaicep.archive.rewrite.sql_expressions import SQL_TYPES, constant_sql, expression_sql, name_sql
 from kaicep.archive.rewrite.view import HAS_TIME
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.expressions import Expr, Field, walk
-from kaicep.plan.gaps import refuse_gaps
 from kaicep.plan.nodes import Interval, Pattern, Project, QueryPlan, Scan, Semantic, WindowAggregate
 from kaicep.plan.types import Type
 
@@ -78,7 +78,7 @@ class RewrittenSql:
 
 def rewrite_to_sql(plan: QueryPlan, catalog: Catalog, as_seen: bool = False) -> RewrittenSql:
     """An optimised chi-CEP query as one Spark SQL query; `Unsupported` with the reason where it cannot be."""
-    refuse_gaps(plan)
+    refuse_unsayable(plan)
     source = plan.root.input if isinstance(plan.root, Project) else None
     if isinstance(source, Pattern):
         return _Writer(plan, source, catalog, as_seen).pattern(asked(plan))

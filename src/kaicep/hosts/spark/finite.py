@@ -41,7 +41,7 @@ def run_stream(run: Run) -> list[Match]:
     with tempfile.TemporaryDirectory(prefix="kaicep-") as name, told():
         streamed, frames = _query(spark, run, Path(name) / "events")
         parts = physical(run.program, run.catalog, run.knowledge)
-        engine = chosen_engine(parts, streamed.events / _SECONDS)
+        engine = chosen_engine(parts, sum(map(len, run.batches)) / _SECONDS)
         trigger = {"availableNow": True}
         query = deliver(streamed, frames, found.__setitem__, Path(name) / "checkpoint", trigger, engine, FEW)
         try:
@@ -87,8 +87,7 @@ def _query(spark: SparkSession, run: Run, folder: Path) -> tuple[Streamed, Frame
     for event in (each for batch in batches for each in batch):
         if event.part not in parts[event.stream]:
             parts[event.stream].append(event.part)
-    count = sum(map(len, batches))
-    streamed = Streamed(run.program, run.catalog, run.knowledge, _disorder(batches), parts, events=count)
+    streamed = Streamed(run.program, run.catalog, run.knowledge, _disorder(batches), parts)
 
     def frames(layout: Layout) -> dict[str, DataFrame]:
         return {

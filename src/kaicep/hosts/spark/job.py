@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kaicep.errors import Failure
-from kaicep.hosts.inprocess import MANY, Engine, Settings
+from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.spark.kernels import unpack
 from kaicep.hosts.spark.output import Found
 from kaicep.hosts.spark.sent import Sent, sent
@@ -20,7 +20,6 @@ from kaicep.plan.nodes import Program
 
 __all__ = ["Job", "Opened", "in_order", "job_of", "opened", "row_by_row"]
 
-_FULL = 10_000
 _LARGE = 1 << 16
 
 
@@ -33,10 +32,9 @@ class Opened:
     knowledge: Knowledge
     layout: Layout
 
-    def engine(self, kernel: str = "auto", events: int = 0, on_matches: Found | None = None) -> Engine:
-        """An engine that has seen nothing; about so many events will come."""
-        settings = Settings(kernel=kernel, events=events)
-        return Engine(self.program, self.catalog, self.knowledge, settings=settings, on_matches=on_matches)
+    def engine(self, on_matches: Found | None = None) -> Engine:
+        """An engine that has seen nothing."""
+        return Engine(self.program, self.catalog, self.knowledge, on_matches=on_matches)
 
 
 Job = Sent[Opened]
@@ -61,7 +59,7 @@ def in_order(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
     engine: Engine | None = None
     now: int | None = None
     for rows in _larger(batches):
-        engine = engine or opening.engine(events=_expected(rows), on_matches=found)
+        engine = engine or opening.engine(on_matches=found)
         edges = pc.min_max(rows.column("_ts")).as_py()
         if now is not None and edges["min"] < now:
             raise Failure("Spark gave the events of a bucket out of order: please report this")
@@ -78,7 +76,7 @@ def row_by_row(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
     """The matches of a query about single events; the order says nothing, so every batch is a whole."""
     opening, found = opened(job), Found()
     for rows in _larger(batches):
-        engine = opening.engine(events=_expected(rows), on_matches=found)
+        engine = opening.engine(on_matches=found)
         push(engine, rows, opening.layout)
         engine.finish()
         yield from found.taken()
@@ -94,8 +92,3 @@ def _larger(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             held = []
     if held:
         yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-
-
-def _expected(rows: pa.RecordBatch) -> int:
-    """How many events there may be: a full batch is one of many."""
-    return MANY if rows.num_rows >= _FULL else rows.num_rows

@@ -20,23 +20,24 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kaicep.kernel.compile import cache_folder, loaded_sources
+from kaicep.kernel.jit import cache_folder, kernel_folder
 
 __all__ = ["pack", "unpack"]
 
 _NAME = "kaicep-kernels-"
+_MODULES = ("kaicep.kernel.epsparql.identities", "kaicep.kernel.epsparql.kernels")
+"""Modules whose functions Numba keeps where it likes; all others are in a folder of their own."""
 
 
 def pack(folder: Path) -> Path:
-    """Writes the kernels that this process has compiled or loaded into a zip file, named by its content."""
-    entries: dict[str, bytes] = {}
-    for module in loaded_sources():
-        assert module.__file__ is not None
-        entries[f"{module.__name__}.py"] = Path(module.__file__).read_bytes()
-    for module in _with_kernels():
-        for kernel in _kernels(module):
-            for file in _kept(kernel):
-                entries[f"{module.__name__}/{file.name}"] = file.read_bytes()
+    """Writes the compiled functions of this machine into a zip file, named by its content."""
+    entries = {
+        f"{kernel_folder().name}/{file.name}": file.read_bytes() for file in _compiled(kernel_folder())
+    }
+    for module in _MODULES:
+        for kernel in _functions(import_module(module)):
+            for file in _compiled(Path(kernel.stats.cache_path), kernel._cache._impl.filename_base):
+                entries[f"{module}/{file.name}"] = file.read_bytes()
     digest = blake2b(digest_size=12)
     for name in sorted(entries):
         digest.update(name.encode() + b"\0" + entries[name])
@@ -47,28 +48,18 @@ def pack(folder: Path) -> Path:
     return target
 
 
-def _with_kernels() -> Iterator[ModuleType]:
-    """The modules that hold compiled functions: generated ones, and those of this package."""
-    yield from loaded_sources()
-    for name, module in sorted(sys.modules.items()):
-        if name.startswith("kaicep.kernel."):
-            yield module
+def _compiled(folder: Path, begin: str = "") -> list[Path]:
+    """The files of a folder in which Numba keeps compiled functions."""
+    return sorted(folder.glob(f"{begin}*.nb[ic]"))
 
 
-def _kernels(module: ModuleType) -> Iterator[Any]:
+def _functions(module: ModuleType) -> Iterator[Any]:
     """The functions of a module that Numba compiles, without those that it has from others."""
     from numba.core.dispatcher import Dispatcher
 
     for each in vars(module).values():
         if isinstance(each, Dispatcher) and each.py_func.__module__ == module.__name__:
             yield each
-
-
-def _kept(kernel: Any) -> list[Path]:
-    """The files in which Numba keeps a compiled function."""
-    code = kernel.py_func.__code__
-    begin = f"{Path(code.co_filename).stem}.{kernel.py_func.__qualname__}-{code.co_firstlineno}."
-    return sorted(Path(kernel.stats.cache_path).glob(f"{begin}*.nb[ic]"))
 
 
 def unpack() -> None:
@@ -92,18 +83,16 @@ def _unpack(packed: Path) -> None:
 
 
 def _index(path: Path) -> Path:
-    """The file that says what is there of a function; a source stands for itself."""
+    """The file that says what is there of a function."""
     return path.with_name(re.sub(r"\.\d+\.nbc$", ".nbi", path.name))
 
 
 def _place(name: str) -> Path:
     """Where a file of the archive belongs here."""
-    module, _, file = name.rpartition("/")
-    if not module:
-        return cache_folder() / file
-    if not module.startswith("kaicep."):
-        return cache_folder() / "__pycache__" / file
-    return Path(next(_kernels(import_module(module))).stats.cache_path) / file
+    folder, _, file = name.rpartition("/")
+    if folder not in _MODULES:
+        return cache_folder() / folder / file
+    return Path(next(_functions(import_module(folder))).stats.cache_path) / file
 
 
 def _put(path: Path, content: bytes) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Sequence
 
 from kaicep.hosts.spark.physical import Part
 from kaicep.hosts.spark.wire import Layout
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.expressions import Field
-from kaicep.plan.nodes import Root, Semantic
+from kaicep.plan.nodes import Root, Semantic, walk_objects
 from kaicep.plan.types import Type
 
 __all__ = ["layouts_of", "sources_of"]
@@ -67,7 +66,7 @@ def _needed(part: Part) -> dict[str, set[str]]:
     for query in (*part.queries, *part.optimised):
         if query.language == "EP-SPARQL":
             needed["*"] = set()
-        for each in _walk(query.root):
+        for each in walk_objects(query.root):
             if isinstance(each, Field):
                 for stream, names in each.sources:
                     needed.setdefault(stream, set()).update(names)
@@ -77,15 +76,3 @@ def _needed(part: Part) -> dict[str, set[str]]:
             elif isinstance(each, Semantic) and each.relation is None:
                 needed["*"] = set()
     return needed
-
-
-def _walk(value: object) -> Iterator[object]:
-    """All objects of a plan, whatever holds them."""
-    yield value
-    below: Sequence[object] = ()
-    if is_dataclass(value):
-        below = [getattr(value, each.name) for each in fields(value)]
-    elif isinstance(value, tuple):
-        below = value
-    for each in below:
-        yield from _walk(each)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -26,16 +26,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kaicep.hosts.inprocess import Listed
+from kaicep.hosts.queries import Listed
 from kaicep.kernel.columns import Matches
 from kaicep.kernel.lines import ids_of, lines_of
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import Program, Project, Solutions, Triples
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
-
-if TYPE_CHECKING:
-    from kaicep.kernel.compiled.group import GroupMatches
 
 __all__ = ["FOUND", "FOUND_ARROW", "MATCHES", "Found", "found_row", "listed", "match_of", "presented"]
 
@@ -109,12 +106,12 @@ class Found:
     def __init__(self) -> None:
         self._rows: list[pa.RecordBatch] = []
 
-    def __call__(self, matches: Matches | GroupMatches | Listed) -> None:
+    def __call__(self, matches: Matches | Listed) -> None:
         """Takes what an engine gives to `on_matches`."""
         if isinstance(matches, Listed):
             self._rows.append(listed(matches))
         else:
-            self._rows += [_columns_of(each) for each in matches.split()]
+            self._rows.append(_columns_of(matches))
 
     def taken(self) -> list[pa.RecordBatch]:
         """What has been gathered since it was taken last."""

@@ -16,7 +16,6 @@ from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Absent, Element, Loop, Place, Together
 from kaicep.plan.durations import longest
 from kaicep.plan.expressions import Expr, Field
-from kaicep.plan.gaps import refuse_gaps
 from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, Scan, WindowAggregate
 from kaicep.plan.text import resolved_text
 from kaicep.plan.time import format_duration
@@ -112,8 +111,6 @@ def _together(queries: tuple[QueryPlan, ...]) -> Iterator[tuple[QueryPlan, ...]]
 def _part(
     queries: tuple[QueryPlan, ...], catalog: Catalog, knowledge: Knowledge, rules: Sequence[Rule]
 ) -> Part:
-    for each in queries:
-        refuse_gaps(each)
     optimised = tuple(optimize(each, catalog, knowledge, rules)[0] for each in queries)
     if all(each.language == "EP-SPARQL" for each in queries):
         return Part(queries, optimised, *_way_of_triples(optimised))
@@ -145,6 +142,10 @@ def _way_of_triples(queries: tuple[QueryPlan, ...]) -> _Way:
 
 
 def _way(source: Node) -> _Way:
+    if isinstance(source, Pattern) and source.latest:
+        return "one", "since LATEST looks for the last event of all that came before", (), 0, 0
+    if isinstance(source, Pattern | WindowAggregate) and source.ties:
+        return "one", "since an event may be in several partitions by a variable of the PATH", (), 0, 0
     if isinstance(source, Pattern) and _is_single(source):
         return "rows", "since no match has more than one event", (), 0, 0
     key = _key(source)

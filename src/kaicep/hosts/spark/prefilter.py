@@ -123,7 +123,7 @@ class _Tests:
         if isinstance(source, WindowAggregate):
             chains, strict = (source.input,), False
         elif isinstance(source, Pattern):
-            chains, strict = source.chains, source.match == "strict"
+            chains, strict = source.all_chains, source.match == "strict"
         else:
             return None
         return _any([self.chain(each, strict) for each in chains if self.stream in _scan(each).streams])

@@ -22,8 +22,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from kaicep.errors import Diagnostic, Failure, Mistake
-from kaicep.hosts.columnar import asks_the_knowledge, why_interpreted
-from kaicep.hosts.inprocess import MANY, Engine
+from kaicep.hosts.inprocess import Engine
+from kaicep.hosts.queries import asks_the_knowledge
 from kaicep.hosts.spark.batch import bucket
 from kaicep.hosts.spark.clock import (
     END,
@@ -43,11 +43,10 @@ from kaicep.hosts.spark.prefilter import candidates
 from kaicep.hosts.spark.published import Published
 from kaicep.hosts.spark.wire import ARROW_TYPES, EVENT, Layout, push
 from kaicep.knowledge.store import Knowledge
-from kaicep.optimize import RULES, STEADY, optimize
-from kaicep.optimize.relate_paths import relate_paths
+from kaicep.optimize import RULES, STEADY
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Match, by_end
-from kaicep.plan.nodes import Program, Project, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import Program
 from kaicep.plan.types import Type
 
 __all__ = [
@@ -72,9 +71,9 @@ _MOST_LIVE = 256
 class Streamed:
     """Queries over streams, and how their time goes: the lateness, and the parts of sources to wait for.
 
-    `idle` is how many milliseconds a part may be silent before it holds nobody back; None: any. `events` is
-    how many there will be, where that is known: it pays to compile only from so many on. `published` is where
-    versions of the knowledge are found while the stream runs (`published.py`); None: it stays as it is.
+    `idle` is how many milliseconds a part may be silent before it holds nobody back; None: any. `published`
+    is where versions of the knowledge are found while the stream runs (`published.py`); None: it stays as it
+    is.
     """
 
     program: Program
@@ -83,7 +82,6 @@ class Streamed:
     lateness: int
     parts: Mapping[str, Sequence[int]]
     idle: int | None = None
-    events: int = MANY
     published: Path | None = None
 
     @property
@@ -102,7 +100,6 @@ class Target:
     lateness: int
     waits: tuple[Place, ...]
     streams: frozenset[int]
-    kernel: str
     named: str
     mark: str
     idle: int | None
@@ -191,23 +188,8 @@ def target_of(query: Streamed, part: Part, layout: Layout, buckets: int) -> Targ
     # What is published need not travel.
     knowledge = query.knowledge if query.published is None else Knowledge.empty()
     job = job_of(program, query.catalog, knowledge, layout)
-    compiled = query.events >= MANY and all(_stays_compiled(query, each) for each in part.queries)
-    kernel = "compiled" if compiled else "interpreted"
     clock = query.lateness, waits, frozenset(read)
-    return Target(job, count, *clock, kernel, named, mark, query.idle, query.published)
-
-
-def _stays_compiled(query: Streamed, plan: QueryPlan) -> bool:
-    """Whether a query that can be compiled now still can be when more is known.
-
-    A state is of one kernel. What only a constant makes compilable is not, once that has two values; nor is
-    a window, once what is known changes with time.
-    """
-    if query.published is None or not asks_the_knowledge(plan):
-        return True
-    optimised, _ = optimize(plan, query.catalog, query.knowledge, (*STEADY, relate_paths))
-    windowed = isinstance(plan.root, Project) and isinstance(plan.root.input, WindowAggregate)
-    return not windowed and why_interpreted(optimised, query.catalog) is None
+    return Target(job, count, *clock, named, mark, query.idle, query.published)
 
 
 def _addressed(
@@ -322,9 +304,8 @@ class Bucket:
         self.opened = own
         self.ended = False
         if state is None:
-            self.kernel = target.kernel
             self.clock = Clock(target.lateness, target.waits, idle=target.idle)
-            self.engine = self.opened.engine(self.kernel)
+            self.engine = self.opened.engine()
         else:
             self._go_on(state)
 
@@ -339,13 +320,11 @@ class Bucket:
         latest = {(a, b): ts for a, b, ts in document["latest"]}
         heard = {(a, b): at for a, b, at in document.get("heard", ())}
         self.clock = Clock(self.target.lateness, self.target.waits, latest, self.target.idle, heard)
-        # A state is of one kernel; those of the first release were all of this one.
-        self.kernel = document.get("kernel", "interpreted")
         live = _LIVE.pop(document["live"], None)
         if live is not None and live.knowledge is self.opened.knowledge:
             self.engine = live
         else:
-            self.engine = self.opened.engine(self.kernel)
+            self.engine = self.opened.engine()
             self.engine.restore(saved)
 
     def take(self, batches: Sequence[pa.RecordBatch], now: int = 0) -> list[Match]:
@@ -383,7 +362,6 @@ class Bucket:
             "named": self.target.named,
             "latest": [[*place, ts] for place, ts in sorted(clock.latest.items()) if ts != NEVER],
             "heard": [[*place, at] for place, at in sorted(clock.heard.items())] if clock.idle else [],
-            "kernel": self.kernel,
             "live": live,
         }
         if not self.ended:

@@ -11,11 +11,13 @@ public final class Harness {
     private static final int WARM = 200_000;
     private static final double WARM_SECONDS = Double.parseDouble(System.getProperty("warm", "8"));
 
+    private static final double TEXT_SECONDS = 15;
+
     private Harness() {}
 
     /**
-     * `pattern COLUMNS EVENTS QUERY...`, `queries COLUMNS EVENTS NUMBER...` or `latency COLUMNS EVENTS`. The engine is
-     * run over a growing part of the data first, so that the machine is warm when time counts.
+     * `pattern COLUMNS EVENTS QUERY...`, `queries COLUMNS EVENTS NUMBER...`, `epl COLUMNS EVENTS STREAMS TEXT` or
+     * `latency COLUMNS EVENTS`. The engine is run over a growing part of the data first, so that the machine is warm when time counts.
      */
     public static void main(Peer peer, String[] arguments) throws Exception {
         Columns data = Columns.read(Path.of(arguments[1]));
@@ -35,10 +37,26 @@ public final class Harness {
                     measure(peer, each, data, events, sink, n -> peer.runMany(number, data, n, sink));
                 }
             }
+            case "epl" -> text(peer, rest[0].equals("2"), rest[1], data, events, sink);
             case "latency" -> latency(peer, data, events, sink);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
         System.exit(0); // some engines leave threads behind
+    }
+
+    /** One query as a text; it gets a part of the time, so that a hundred of them are through in a few minutes. */
+    private static void text(Peer peer, boolean second, String text, Columns data, int events, Sink sink)
+            throws Exception {
+        double warm = Math.min(WARM_SECONDS, TEXT_SECONDS / 4);
+        double spent = 0;
+        for (int part = Math.min(2_000, events); spent < warm; part = Math.min(part * 4, events)) {
+            sink.reset(data);
+            spent += peer.runText(text, second, data, part, warm, sink).seconds() + 0.1;
+        }
+        System.gc();
+        sink.reset(data);
+        Peer.Part done = peer.runText(text, second, data, events, TEXT_SECONDS, sink);
+        report(peer, "text", done.events(), done.seconds(), sink);
     }
 
     private interface Run {
@@ -57,7 +75,10 @@ public final class Harness {
         }
         System.gc();
         sink.reset(data);
-        double seconds = run.seconds(events);
+        report(peer, query, events, run.seconds(events), sink);
+    }
+
+    private static void report(Peer peer, String query, int events, double seconds, Sink sink) throws IOException {
         System.out.printf(
                 Locale.ROOT,
                 "{\"engine\": \"%s\", \"version\": \"%s\", \"query\": \"%s\", \"events\": %d, \"matches\": %d, "

@@ -43,6 +43,11 @@ public final class Sink {
         checksum += hash;
     }
 
+    /** A match of any shape: it is counted. */
+    public void any() {
+        matches++;
+    }
+
     private void note(String key, long start, long end, double value) {
         this.key = key;
         this.start = start;

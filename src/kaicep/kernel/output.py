@@ -1,0 +1,430 @@
+"""From what the pattern machine has written to `Matches`: ids, spans, events and selected values, as columns.
+
+A match is the last node of a chain. Its events are followed once; their identities, spans and selected
+values are then read from the rows in which the machine keeps events, a few hundred matches at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from kaicep.kernel import machine
+from kaicep.kernel import tables as t
+from kaicep.kernel.assemble import of_one_event, word_of
+from kaicep.kernel.columns import Array, Column, Lists, Matches, Refs, Strings, Table, concatenated
+from kaicep.kernel.expressions import value_function
+from kaicep.kernel.shape import Shape
+from kaicep.kernel.vectors import vectors_of
+from kaicep.kernel.words import identity_words
+from kaicep.plan.events import Event
+from kaicep.plan.expressions import Aggregate, Const, Expr, Field, rewrite
+from kaicep.plan.identity import MatchId
+from kaicep.plan.nodes import OutputColumn, Pattern, Project, QueryPlan
+from kaicep.plan.paths import has_path_values
+from kaicep.plan.results import loops_of
+from kaicep.plan.types import Type, Value
+from kaicep.plan.typing import type_of
+
+__all__ = ["Made", "Output", "column_of_words", "joined", "ranges", "taken", "words_of"]
+
+Rounds = Mapping[str, tuple[Array, Array]]
+"""By variable, where each match's events begin among those of all matches, and these events."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Matches before anything of them is written, and the rows of their events.
+
+    `found` has for each place its last event, then the first event of all, then the LATEST ones; `rounds` is
+    there for loops.
+    """
+
+    events: Array
+    found: Array
+    rounds: Mapping[str, tuple[Array, Array]]
+    last: Array
+    end: Array
+    versions: Array
+
+    def __len__(self) -> int:
+        return len(self.last)
+
+    def of(self, variable: str, place: int) -> tuple[Array, Array]:
+        """Where the events of a variable begin in each match, and these events."""
+        if variable in self.rounds:
+            return self.rounds[variable]
+        own = self.found[place]
+        return np.concatenate([[0], np.cumsum(own >= 0)]), own[own >= 0]
+
+    def rows(self, rows: Array) -> Finished:
+        """Some of the matches."""
+        rounds = {}
+        for name, (offsets, events) in self.rounds.items():
+            begins, flat = ranges(offsets, rows)
+            rounds[name] = begins, events[flat]
+        found, last = self.found[:, rows], self.last[rows]
+        return Finished(self.events, found, rounds, last, self.end[rows], self.versions[rows])
+
+    def packed(self) -> Finished:
+        """The same matches, with a copy of no more rows than theirs."""
+        needed = [self.found.ravel(), self.last, *(events for _, events in self.rounds.values())]
+        used = np.unique(np.concatenate(needed))
+        used = used[used >= 0]
+        place = np.full(len(self.events) + 1, -1, np.int64)
+        place[used] = np.arange(len(used))
+        rounds = {name: (offsets, place[events]) for name, (offsets, events) in self.rounds.items()}
+        return Finished(
+            self.events[used], place[self.found], rounds, place[self.last], self.end, self.versions
+        )
+
+
+@dataclass(frozen=True)
+class Made:
+    """Matches, and where their events are kept.
+
+    `found`, `rounds` and `events` are as in `Finished`.
+    """
+
+    matches: Matches
+    versions: Array
+    found: Array
+    rounds: Rounds
+    last: Array
+    events: Array
+
+    def take(self, rows: Array) -> Made:
+        """Some of the matches."""
+        rounds = {}
+        for name, (offsets, events) in self.rounds.items():
+            begins, flat = ranges(offsets, rows)
+            rounds[name] = begins, events[flat]
+        found = self.found[:, rows]
+        matches = taken(self.matches, rows)
+        return Made(matches, self.versions[rows], found, rounds, self.last[rows], self.events)
+
+
+class Output:
+    """How the matches of a plan are written."""
+
+    def __init__(
+        self, plan: QueryPlan, shape: Shape, strings: Strings, derived: frozenset[str] = frozenset()
+    ) -> None:
+        assert isinstance(plan.root, Project)
+        assert isinstance(plan.root.input, Pattern)
+        self.plan, self.shape, self.strings, self._derived = plan, shape, strings, derived
+        self.streams, self.partition = plan.root.input.streams, shape.pattern.partition
+        self.columns = plan.root.columns
+        self._optional = frozenset(name for name, out in loops_of(shape.pattern.sequence).items() if out)
+        absent = set(shape.absences.values())
+        self.variables = [name for name in plan.variables if name not in absent]
+        latest = [each.variable for each in shape.pattern.latest]
+        behind = len(shape.variables) + 1
+        self.places = shape.places | {name: behind + number for number, name in enumerate(latest)}
+        """Where the event of a variable stands in `found`."""
+        self._order = np.array([self.places[name] for name in plan.variables], np.int64)
+        self._seed = MatchId(plan.name, plan.text)
+        self._picks: dict[tuple[int, int], tuple[int, int]] = {}
+        self._start = self._pick(len(shape.variables), t.E_TS, 0)
+        self._refs = {
+            name: [
+                self._pick(self.places[name], word, nothing)
+                for word, nothing in ((t.E_PLACE, -1), (t.E_PART, 0), (t.E_SEQ, 0))
+            ]
+            for name in self.variables
+            if name not in shape.loops
+        }
+        self._chosen = {each.name: self._pick_column(each) for each in self.columns if self._is_picked(each)}
+        self._table = np.array([(place, *rest) for (place, _), rest in self._picks.items()], np.int64)
+
+    def _pick(self, place: int, word: int, nothing: int) -> int:
+        """The column of what is read that has a word of a place's event."""
+        found = self._picks.setdefault((place, word), (word, nothing))
+        return list(self._picks).index((place, word)) if found else 0
+
+    def _is_picked(self, column: OutputColumn) -> bool:
+        if column.many or has_path_values(column.expr):
+            return False
+        if _of_last(column.expr) is not None:
+            return True
+        variable = of_one_event(column.expr)
+        return variable is not None and variable not in self.shape.loops
+
+    def _pick_column(self, column: OutputColumn) -> int:
+        last = _of_last(column.expr)
+        expr = last or column.expr
+        variable = of_one_event(expr)
+        assert variable is not None
+        nothing = word_of(None if last else _without_event(expr), type_of(expr), self.strings.code)
+        word = t.E_FIXED + self.shape.keep(expr)
+        return self._pick(self.places[variable], word, nothing)
+
+    # --- matches ---
+
+    def made(self, memory: t.Memory, count: int) -> Made:
+        """The matches that the machine has written."""
+        shape = self.shape
+        if shape.loops:
+            return self.written(self.followed(memory, count))
+        # All columns in one piece of memory: when it is free again, the next matches get it, as it is.
+        whole = np.empty((5 + len(shape.variables) + 1 + len(self._table), count), np.int64)
+        ids, copied = whole[:2].view(np.uint64), whole[2:5]
+        found, read = np.split(whole[5:], [len(shape.variables) + 1])
+        copied[:] = memory.out[[t.M_EVENT, t.M_END, t.M_VERSION], :count]
+        last, end, versions = copied
+        low, high = ids
+        self._begin(low, high, memory.events, last)
+        flat, room = memory.events.ravel(), _room()
+        machine.emit(shape.tables, memory, flat, found, self._order, low, high, self._table, read, room)
+        return self._made(Finished(memory.events, found, {}, last, end, versions), low, high, read)
+
+    def followed(self, memory: t.Memory, count: int) -> Finished:
+        """The events of the matches that the machine has written."""
+        shape = self.shape
+        found = np.full((len(shape.variables) + 1, count), -1, np.int64)
+        lengths = np.zeros((len(shape.variables), count), np.int64)
+        machine.resolve(shape.tables, memory, count, found, lengths)
+        rounds: dict[str, tuple[Array, Array]] = {}
+        for name in shape.loops:
+            place = shape.places[name]
+            offsets = np.concatenate([[0], np.cumsum(lengths[place])])
+            events = np.zeros(int(offsets[-1]), np.int64)
+            machine.resolve_rounds(shape.tables, memory, count, place, offsets, events)
+            rounds[name] = offsets, events
+        last, end, versions = memory.out[[t.M_EVENT, t.M_END, t.M_VERSION], :count]
+        return Finished(memory.events, found, rounds, last, end, versions)
+
+    def written(self, found: Finished) -> Made:
+        """Matches whose events are known."""
+        low, high = np.empty((2, len(found)), np.uint64)
+        self._begin(low, high, found.events, found.last)
+        for name in self.plan.variables:
+            offsets, events = found.of(name, self.places[name])
+            machine.mix_events(low, high, offsets, events, found.events)
+        read = np.empty((len(self._table), len(found)), np.int64)
+        width = found.events.shape[1]
+        own = np.ascontiguousarray(found.found)
+        machine.gather(found.events.ravel(), width, own, self._table, read, _room())
+        return self._made(found, low, high, read)
+
+    def _made(self, found: Finished, low: Array, high: Array, read: Array) -> Made:
+        matches = self.of(
+            low,
+            high,
+            read[self._start],
+            found.end,
+            self._select(found, read),
+            self._events(found, read),
+        )
+        return Made(matches, found.versions, found.found, found.rounds, found.last, found.events)
+
+    def of(
+        self,
+        low: Array,
+        high: Array,
+        start: Array,
+        end: Array,
+        select: Mapping[str, Column | Lists],
+        events: Mapping[str, Refs],
+        terms: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    ) -> Matches:
+        """Matches of these columns."""
+        names = tuple(each.name for each in self.columns)
+        return Matches(
+            self.plan.name, self.streams, self.strings, low, high, start, end, names, select, events, terms,
+            optional=self._optional,
+            derived=self._derived,
+        )  # fmt: skip
+
+    def of_single(self, table: Table, rows: Array) -> Matches:
+        """Matches of one event each."""
+        low = np.full(len(rows), self._seed.low, np.uint64)
+        high = np.full(len(rows), self._seed.high, np.uint64)
+        vectors = vectors_of(table)
+        for expr in self.partition:
+            kinds, words = identity_words(vectors.value(expr).take(rows), self.strings)
+            machine.mix_pairs(low, high, kinds, words)
+        ones = np.ones(len(rows), np.int64)
+        machine.mix_pairs(low, high, ones, ones)
+        machine.mix_pairs(low, high, table.low[rows].view(np.int64), table.high[rows].view(np.int64))
+        ts = table.ts[rows]
+        select = {each.name: vectors.value(each.expr).take(rows) for each in self.columns}
+        refs = Refs(table.place[rows], table.part[rows], table.seq[rows])
+        return self.of(low, high, ts, ts, select, dict.fromkeys(self.variables, refs))
+
+    def _begin(self, low: Array, high: Array, events: Array, last: Array) -> None:
+        """Writes the ids as far as query and partition make them."""
+        low[:], high[:] = self._seed.low, self._seed.high
+        for expr in self.partition:
+            kinds, words = identity_words(self.kept(events, expr, last), self.strings)
+            machine.mix_pairs(low, high, kinds, words)
+
+    def _events(self, found: Finished, read: Array) -> dict[str, Refs]:
+        events: dict[str, Refs] = {}
+        for name in self.variables:
+            if name in self.shape.loops:
+                offsets, own = found.rounds[name]
+                place, part, seq = found.events[own][:, t.E_PLACE : t.E_SEQ + 1].T
+                events[name] = Refs(place, part, seq, offsets)
+            else:
+                events[name] = Refs(*(read[each] for each in self._refs[name]))
+        return events
+
+    def _select(self, found: Finished, read: Array) -> dict[str, Column | Lists]:
+        select: dict[str, Column | Lists] = {}
+        for column in self.columns:
+            if column.name in self._chosen:
+                assert column.type is not None
+                select[column.name] = column_of_words(column.type, read[self._chosen[column.name]])
+            elif column.many:
+                variable = of_one_event(column.expr)
+                assert variable is not None
+                offsets, own = found.rounds[variable]
+                select[column.name] = Lists(offsets, self.kept(found.events, column.expr, own))
+        return select
+
+    def left(self) -> Iterator[OutputColumn]:
+        """The columns that join values of several events."""
+        for column in self.columns:
+            if not (column.many or column.name in self._chosen or has_path_values(column.expr)):
+                yield column
+
+    def kept(self, rows: Array, expr: Expr, events: Array) -> Column:
+        """A value of events that are kept; null where there is no event."""
+        type = type_of(expr)
+        assert type is not None
+        words = rows[events, t.E_FIXED + self.shape.keep(expr)]
+        words[events < 0] = word_of(None, type, self.strings.code)
+        return column_of_words(type, words)
+
+
+def _room() -> Array:
+    """Room in which the machine works while it writes matches."""
+    return np.empty((3, machine.AT_ONCE), np.int64)
+
+
+def _of_last(expr: Expr) -> Expr | None:
+    """What of the last round of a loop an expression is."""
+    if isinstance(expr, Aggregate) and expr.op == "LAST" and expr.of is not None:
+        return expr.of if of_one_event(expr.of) is not None else None
+    return None
+
+
+def _without_event(expr: Expr) -> Value:
+    """The value of an expression of one event where that was left out: whatever it says of it is null."""
+    nulls = rewrite(expr, lambda each: Const(None, type_of(each)) if isinstance(each, Field) else each)
+    return value_function(nulls, ())(Event("", 0, 0, 0))
+
+
+# --- columns and words -------------------------------------------------------------------------------------
+
+
+def words_of(column: Column) -> Array:
+    """A column as words of the machine."""
+    if column.type is Type.FLOAT64:
+        return np.ascontiguousarray(column.data, np.float64).view(np.int64)
+    data = column.data.astype(np.int64)
+    if column.type in (Type.STRING, Type.BOOL):
+        data[data < 0] = t.NULL
+    elif column.type is Type.INT64 and column.valid is not None:
+        data[~column.valid] = t.NULL
+    return data
+
+
+def column_of_words(type: Type, words: Array) -> Column:
+    """Words of the machine as a column."""
+    if type is Type.FLOAT64:
+        return Column(type, words.view(np.float64))
+    if type is Type.TIMESTAMP:
+        return Column(type, words)
+    if type is Type.INT64:
+        null = words == t.NULL
+        return Column(type, np.where(null, 0, words), ~null) if null.any() else Column(type, words)
+    return Column(type, np.maximum(words, -1).astype(np.int32 if type is Type.STRING else np.int8))
+
+
+# --- some of the matches -----------------------------------------------------------------------------------
+
+
+def taken(matches: Matches, rows: Array) -> Matches:
+    """Some of the matches."""
+    return replace(
+        matches,
+        low=matches.low[rows],
+        high=matches.high[rows],
+        start=matches.start[rows],
+        end=matches.end[rows],
+        select={name: _taken_column(each, rows) for name, each in matches.select.items()},
+        events={name: _taken_refs(each, rows) for name, each in matches.events.items()},
+        terms={name: _taken_terms(each, rows) for name, each in matches.terms.items()},
+    )
+
+
+def _taken_terms(terms: Sequence[Any], rows: Array) -> list[Any]:
+    return [terms[row] for row in rows.tolist()]
+
+
+def _taken_column(column: Column | Lists, rows: Array) -> Column | Lists:
+    if isinstance(column, Column):
+        return column.take(rows)
+    offsets, flat = ranges(column.offsets, rows)
+    return Lists(offsets, column.flat.take(flat))
+
+
+def _taken_refs(refs: Refs, rows: Array) -> Refs:
+    if refs.offsets is None:
+        return Refs(refs.place[rows], refs.part[rows], refs.seq[rows])
+    offsets, flat = ranges(refs.offsets, rows)
+    return Refs(refs.place[flat], refs.part[flat], refs.seq[flat], offsets)
+
+
+def ranges(offsets: Array, rows: Array) -> tuple[Array, Array]:
+    """The offsets of some lists, and which values are in them."""
+    lengths = offsets[rows + 1] - offsets[rows]
+    made = np.concatenate([[0], np.cumsum(lengths)])
+    flat = np.arange(int(made[-1])) + np.repeat(offsets[rows] - made[:-1], lengths)
+    return made, flat
+
+
+def joined(some: Sequence[Matches]) -> Matches:
+    """Matches one after the other."""
+    head, *_ = some
+    if len(some) == 1:
+        return head
+    return replace(
+        head,
+        low=np.concatenate([each.low for each in some]),
+        high=np.concatenate([each.high for each in some]),
+        start=np.concatenate([each.start for each in some]),
+        end=np.concatenate([each.end for each in some]),
+        select={name: _joined_columns([each.select[name] for each in some]) for name in head.select},
+        events={name: _joined_refs([each.events[name] for each in some]) for name in head.events},
+        terms={name: [one for each in some for one in each.terms[name]] for name in head.terms},
+    )
+
+
+def _joined_columns(columns: Sequence[Column | Lists]) -> Column | Lists:
+    lists = [each for each in columns if isinstance(each, Lists)]
+    if lists:
+        return Lists(
+            _joined_offsets([each.offsets for each in lists]), concatenated([each.flat for each in lists])
+        )
+    return concatenated([each for each in columns if isinstance(each, Column)])
+
+
+def _joined_refs(refs: Sequence[Refs]) -> Refs:
+    offsets = [each.offsets for each in refs if each.offsets is not None]
+    return Refs(
+        np.concatenate([each.place for each in refs]),
+        np.concatenate([each.part for each in refs]),
+        np.concatenate([each.seq for each in refs]),
+        _joined_offsets(offsets) if offsets else None,
+    )
+
+
+def _joined_offsets(offsets: Sequence[Array]) -> Array:
+    return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(each) for each in offsets]))])

@@ -1,0 +1,469 @@
+"""What a PATH can tell of events: they are numbered, and each number is asked about once.
+
+A PATH sees of an event the values that its annotation makes into a graph, and of the knowledge what holds
+at its time. Events that are alike in all of that have one number; a pattern keeps the number, and whoever
+asks the knowledge does so for one event that stands for all of them. Tables enter, numbers and verdicts
+leave, as arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from kaicep.kernel.codec import read_event, write_event
+from kaicep.kernel.columns import NULLS, Array, Column, Strings, Table, column_of
+from kaicep.kernel.expressions import value_function
+from kaicep.kernel.machine import intern, rehash
+from kaicep.kernel.operator import Row, Semantics
+from kaicep.kernel.vectors import vectors_of
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.events import Event
+from kaicep.plan.expressions import Expr, Field, walk
+from kaicep.plan.nodes import Semantic
+from kaicep.plan.path_values import with_terms
+from kaicep.plan.paths import path_references
+from kaicep.plan.types import Type, Value
+
+__all__ = ["ManyAtATime", "RootIds"]
+
+_FEW = 8
+_UNKNOWN = -1
+
+
+@runtime_checkable
+class ManyAtATime(Semantics, Protocol):
+    """What decides PATHs for many events at a time, and knows which events it can tell apart."""
+
+    def solutions_of_each(
+        self, condition: Semantic, variable: str, events: Sequence[Event]
+    ) -> Sequence[frozenset[Row]]:
+        """The solutions of a condition about one event, for each of these."""
+        ...
+
+    def identity_seen(self, condition: Semantic, variable: str) -> tuple[str, ...]:
+        """What of the identity of an event the answer depends on: nothing, `ts`, or `ts` and `seq`."""
+        ...
+
+
+class RootIds:
+    """The events that a PATH can tell apart, numbered; what it says of each.
+
+    `more` are expressions of the event that the question depends on besides its roots. `attributes` are
+    what must be there as columns. `events` has by number an event that stands for all with that number:
+    it is of their stream, at a time at which the same holds, with the values that matter. `semantics` knows
+    what of their identity a PATH can see that is asked at run time; without it, every event has its number.
+    """
+
+    def __init__(
+        self,
+        condition: Semantic,
+        variable: str,
+        catalog: Catalog,
+        more: tuple[Expr, ...] = (),
+        semantics: Semantics | None = None,
+    ) -> None:
+        self.condition = condition
+        self.variable = variable
+        self.catalog = catalog
+        self.semantics = semantics
+        self.events: list[Event] = []
+        self._more = tuple(dict.fromkeys((*more, *_fields_of(condition, variable))))
+        self._roots = _roots_of(condition, variable, catalog)
+        self.attributes = self._attributes()
+        self._asked = _without_conditions(condition)
+        self._identity: tuple[str, ...] = ()
+        self._epochs: tuple[int, ...] = ()
+        self._strings: Strings | None = None
+        self._keys = _Keys(0)
+        self._free: list[int] = []
+        self._by_code: dict[tuple[str, int], Array] = {}
+        self._objects: dict[tuple[type, str], int] = {}
+        self._verdicts: Array = np.zeros(0, np.int8)
+        self._look_at_identity()
+
+    def _attributes(self) -> tuple[str, ...]:
+        found = {name: None for names in self._roots.values() for name in names}
+        fields = (each for expr in self._more for each in walk(expr) if isinstance(each, Field))
+        found.update((name, None) for each in fields for _, names in each.sources for name in names)
+        return tuple(each for each in found if each != "ts")
+
+    # --- numbers ---
+
+    def ids(self, table: Table, epochs: tuple[int, ...]) -> Array:
+        """The number of each event; the knowledge changes at the epochs."""
+        if not len(table):
+            return np.zeros(0, np.int64)
+        self._follow(table, epochs)
+        codes = self._deciding_codes(table)
+        epoch = np.searchsorted(np.array(self._epochs, np.int64), table.ts, "right")
+        if codes is None:
+            return self._numbered(table, epoch)
+        first, last = int(epoch.min()), int(epoch.max())
+        if (last - first + 1) * len(table.streams) > _FEW:
+            return self._numbered(table, epoch)
+        if first == last and len(table.streams) == 1:
+            return self._looked_up(table, codes, epoch)
+        made = np.zeros(len(table), np.int64)
+        for place in range(len(table.streams)):
+            for each in range(first, last + 1):
+                rows = np.flatnonzero((table.place == place) & (epoch == each))
+                if len(rows):
+                    made[rows] = self._looked_up(table.take(rows), codes[rows], epoch[rows])
+        return made
+
+    def _deciding_codes(self, table: Table) -> Array | None:
+        """The codes of the one string that decides, where it is so."""
+        if len(self.attributes) != 1 or self._more or self._identity:
+            return None
+        column = table.columns.get(self.attributes[0])
+        if column is None or column.type is not Type.STRING:
+            return None
+        own = [self._roots.get(each, ()) for each in table.streams]
+        if not all(each in ((), self.attributes) for each in own):
+            return None
+        return (
+            column.data
+            if all(own)
+            else np.where(np.array(list(map(bool, own)))[table.place], column.data, -1)
+        )
+
+    def _looked_up(self, table: Table, codes: Array, epoch: Array) -> Array:
+        """The numbers of events of one stream and epoch, by the code of the string that decides."""
+        key = table.streams[int(table.place[0])], int(epoch[0])
+        known = self._by_code.get(key)
+        if known is None or len(known) <= len(table.strings):
+            size = max(64, 2 * len(table.strings))
+            wider = np.full(size, _UNKNOWN, np.int64)
+            if known is not None:
+                wider[: len(known) - 1] = known[:-1]
+                wider[-1] = known[-1]  # where the code of null leads to
+            known = self._by_code[key] = wider
+        found = known.take(codes)
+        fresh = np.flatnonzero(found == _UNKNOWN)
+        if len(fresh):
+            rows = fresh[np.unique(codes[fresh], return_index=True)[1]]
+            known[codes[rows]] = self._numbered(table.take(rows), epoch[rows])
+            found = known.take(codes)
+        return found
+
+    def _numbered(self, table: Table, epoch: Array) -> Array:
+        """The numbers of events by all that counts."""
+        known = self._keys.count
+        numbers = self._keys.of(self._words(table, epoch))
+        fresh = self._keys.count - known
+        if fresh:
+            rows = np.zeros(fresh, np.int64)
+            at = np.flatnonzero(numbers >= known)[::-1]
+            rows[numbers[at] - known] = at  # the first row of each is written last
+            self._keys.name(self._added(_events_of(table.take(rows), self)))
+        return self._keys.names[numbers]
+
+    def _added(self, events: Sequence[Event]) -> list[int]:
+        """The numbers of new events; those that nobody uses any more are given again."""
+        made: list[int] = []
+        for event in events:
+            if self._free:
+                number = self._free.pop()
+                self.events[number] = event
+                if number < len(self._verdicts):
+                    self._verdicts[number] = _UNKNOWN
+            else:
+                number = len(self.events)
+                self.events.append(event)
+            made.append(number)
+        return made
+
+    def _words(self, table: Table, epoch: Array) -> Array:
+        """What counts of each event, in 64 bits each: stream, epoch, kinds, values."""
+        columns = [self._root_column(name, table) for name in self.attributes]
+        columns += [vectors_of(table).value(each) for each in self._more]
+        if "ts" in self._identity or any("ts" in each for each in self._roots.values()):
+            columns.append(Column(Type.TIMESTAMP, table.ts))
+        if "seq" in self._identity:
+            columns += [Column(Type.INT64, table.part), Column(Type.INT64, table.seq)]
+        kinds = len(columns) // _KINDS + 1
+        words = np.zeros((2 + kinds + len(columns), len(table)), np.int64)
+        numbers = [self._stream_number(each) for each in table.streams]
+        words[0] = np.array(numbers, np.int64)[table.place]
+        words[1] = epoch
+        for number, column in enumerate(columns):
+            word, kind = self._word(column)
+            words[2 + kinds + number] = word
+            words[2 + number // _KINDS] += kind << (3 * (number % _KINDS))
+        return words
+
+    def _stream_number(self, stream: str) -> int:
+        return self._objects.setdefault((str, stream), len(self._objects))
+
+    def _root_column(self, name: str, table: Table) -> Column:
+        """The values of an attribute, on the streams where it is a root."""
+        column = table.columns.get(name)
+        here = [name in self._roots.get(each, ()) for each in table.streams]
+        if column is None or not any(here):
+            return Column(Type.STRING, np.full(len(table), -1, np.int32))
+        if all(here):
+            return column
+        seen = np.array(here)[table.place]
+        if column.type is None:
+            return Column(None, np.where(seen, column.data, np.array(None, object)))
+        data = np.where(seen, column.data, np.array(NULLS[column.type], column.data.dtype))
+        if column.type is not Type.INT64:
+            return Column(column.type, data)
+        return Column(Type.INT64, data, seen if column.valid is None else seen & column.valid)
+
+    def _word(self, column: Column) -> tuple[Array, Array]:
+        """The values in 64 bits, and what kind each is of: null, or of which type."""
+        kind = np.int64(7 if column.type is None else list(Type).index(column.type) + 1)
+        if column.type is None:
+            number = self._objects
+            values = [
+                0 if each is None else number.setdefault((type(each), repr(each)), len(number))
+                for each in column.data
+            ]
+            known = np.array([each is not None for each in column.data], np.bool_)
+            return np.array(values, np.int64), np.where(known, kind, 0)
+        if column.type is Type.FLOAT64:
+            known = ~np.isnan(column.data)
+            return np.where(known, column.data, 0.0).view(np.int64), np.where(known, kind, 0)
+        if column.type is Type.INT64 and column.valid is not None:
+            return np.where(column.valid, column.data, 0), np.where(column.valid, kind, 0)
+        return column.data.astype(np.int64), np.full(len(column), kind)
+
+    # --- what changes ---
+
+    def _follow(self, table: Table, epochs: tuple[int, ...]) -> None:
+        """Finds the numbers anew where the strings have other codes, or the knowledge other epochs."""
+        if self._strings is table.strings and self._epochs == epochs:
+            return
+        self._strings, self._epochs = table.strings, epochs
+        self._find_anew(table)
+
+    def _find_anew(self, like: Table) -> None:
+        self._by_code.clear()
+        self._keys = _Keys(0)
+        free = set(self._free)
+        used = [number for number in range(len(self.events)) if number not in free]
+        if used:
+            table = _table_of([self.events[each] for each in used], like)
+            epoch = np.searchsorted(np.array(self._epochs, np.int64), table.ts, "right")
+            numbers = self._keys.of(self._words(table, epoch))
+            first = np.unique(numbers, return_index=True)[1]
+            self._keys.name([used[each] for each in first.tolist()])
+
+    def moved(self, ids: Array, ts: Array, table: Table, epochs: tuple[int, ...]) -> Array:
+        """The numbers of events that have numbers, after the knowledge has got other epochs.
+
+        `ts` is when they were; a new boundary may lie between two events that had the same number.
+        """
+        self._follow(table, epochs)
+        pairs = np.stack([np.searchsorted(np.array(epochs, np.int64), ts, "right"), ids])
+        different, first, places = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
+        if not different.shape[1]:
+            return ids
+        events = [
+            replace(self.events[id], ts=when)
+            for id, when in zip(ids[first].tolist(), ts[first].tolist(), strict=True)
+        ]
+        return self.ids(_table_of(events, table), epochs)[places.reshape(-1)]
+
+    def renew(self) -> None:
+        """Asks anew: the knowledge has a new version."""
+        self._verdicts = np.zeros(0, np.int8)
+        self._look_at_identity()
+
+    def _look_at_identity(self) -> None:
+        """What of the identity of an event counts: nothing, its time, or which one it is."""
+        condition = self.condition
+        made: tuple[str, ...] = ("ts", "seq")
+        if condition.relation is not None or not condition.alternatives:
+            made = ()
+        elif isinstance(self.semantics, ManyAtATime):
+            made = self.semantics.identity_seen(condition, self.variable)
+        if made != self._identity:
+            self._identity = made
+            self._strings = None
+
+    def forget(self, used: Array) -> None:
+        """Forgets the events whose numbers are not among these; their numbers will be given to others."""
+        kept = set(used.tolist())
+        self._free = [number for number in range(len(self.events)) if number not in kept]
+        self._strings = None
+
+    # --- verdicts ---
+
+    def verdicts(self, table: Table, epochs: tuple[int, ...], semantics: Semantics, wanted: Array) -> Array:
+        """Whether the PATH holds for the events that are wanted; it is asked once for each number."""
+        found = np.zeros(len(table), np.bool_)
+        rows = np.flatnonzero(wanted)
+        if not len(rows) or not (self.condition.relation or self.condition.alternatives):
+            return found  # nothing fulfils a PATH without an alternative
+        ids = self.ids(table, epochs)
+        if len(self._verdicts) < len(self.events):
+            more = np.full(2 * len(self.events), _UNKNOWN, np.int8)
+            more[: len(self._verdicts)] = self._verdicts
+            self._verdicts = more
+        own = ids if len(rows) == len(table) else ids[rows]
+        known = self._verdicts.take(own)
+        fresh = np.unique(own[known == _UNKNOWN])
+        if len(fresh):
+            self._verdicts[fresh] = self._ask(fresh.tolist(), semantics)
+            known = self._verdicts.take(own)
+        found[rows] = known == 1
+        return found
+
+    def _ask(self, ids: list[int], semantics: Semantics) -> list[bool]:
+        events = [self.events[each] for each in ids]
+        answers = _solutions(semantics, self._asked, self.variable, events)
+        return [
+            any(self._holds(row, event) for row in rows) for event, rows in zip(events, answers, strict=True)
+        ]
+
+    def _holds(self, row: Row, event: Event) -> bool:
+        """Whether the conditions on variables of the PATH are true of a solution."""
+        if not self.condition.conditions:
+            return True
+        terms = dict(zip(self._asked.selected, row, strict=True))
+        return all(_function(with_terms(each, terms))(event) is True for each in self.condition.conditions)
+
+    # --- state ---
+
+    def save(self) -> dict[str, Any]:
+        """The events by number, as JSON holds them."""
+        return {"events": [write_event(each) for each in self.events], "free": self._free}
+
+    def load(self, document: dict[str, Any]) -> None:
+        """Goes on from what was saved: the numbers mean what they meant."""
+        self.events = [read_event(each) for each in document["events"]]
+        self._free = list(document["free"])
+        self._strings = None
+        self._verdicts = np.zeros(0, np.int8)
+
+
+# --- what counts -------------------------------------------------------------------------------------------
+
+
+def _roots_of(condition: Semantic, variable: str, catalog: Catalog) -> dict[str, tuple[str, ...]]:
+    """By stream, the attributes that a PATH can see: those of its relation, or all that are annotated."""
+    found: dict[str, dict[str, None]] = {}
+    if condition.relation is not None:
+        for root in condition.relation.roots:
+            for stream, names in (*root.literals, *root.entities) if root.variable == variable else ():
+                found.setdefault(stream, {}).update(dict.fromkeys(names))
+    elif condition.alternatives:
+        for name, known in catalog.streams.items():
+            found[name] = dict.fromkeys(each for each, _ in (*known.concepts, *known.entities))
+    return {stream: tuple(names) for stream, names in found.items()}
+
+
+def _fields_of(condition: Semantic, variable: str) -> list[Expr]:
+    """What conditions on variables of the PATH read of an event."""
+    parts = (part for each in condition.conditions for part in walk(each))
+    return [each for each in parts if isinstance(each, Field) and each.variable == variable]
+
+
+def _without_conditions(condition: Semantic) -> Semantic:
+    """The PATH with all variables selected that its conditions are about, and without these."""
+    if not condition.conditions:
+        return condition
+    judged = (name for each in condition.conditions for name in path_references(each))
+    selected = tuple(dict.fromkeys((*condition.selected, *judged)))
+    return replace(condition, selected=selected, conditions=())
+
+
+def _solutions(
+    semantics: Semantics, condition: Semantic, variable: str, events: Sequence[Event]
+) -> Sequence[frozenset[Row]]:
+    """The solutions for each event: asked for together where that can be done."""
+    if isinstance(semantics, ManyAtATime):
+        return semantics.solutions_of_each(condition, variable, events)
+    return [semantics.solutions(condition, {variable: each}) for each in events]
+
+
+@lru_cache(maxsize=4096)
+def _function(expr: Expr) -> Callable[[Event], Value]:
+    return value_function(expr, ())
+
+
+# --- events and tables -------------------------------------------------------------------------------------
+
+
+def _events_of(table: Table, roots: RootIds) -> list[Event]:
+    """The events of a table, with the values that matter."""
+    names = [each for each in roots.attributes if each in table.columns]
+    columns = [table.columns[each].values(table.strings) for each in names]
+    rows = zip(*columns, strict=True) if columns else [()] * len(table)
+    places = zip(
+        table.place.tolist(), table.part.tolist(), table.seq.tolist(), table.ts.tolist(), strict=True
+    )
+    made = []
+    for (place, part, seq, ts), row in zip(places, rows, strict=True):
+        stream = table.streams[place]
+        types = dict(roots.catalog.streams[stream].attributes)
+        values = {
+            # A column is float64 as soon as one of its streams has that.
+            name: int(value) if isinstance(value, float) and types.get(name) is Type.INT64 else value
+            for name, value in zip(names, row, strict=True)
+        }
+        made.append(Event(stream, part, seq, ts, values))
+    return made
+
+
+def _table_of(events: Sequence[Event], like: Table) -> Table:
+    """Events as a table, with columns of the same types as those of another one."""
+    streams = tuple(dict.fromkeys(each.stream for each in events))
+    nothing = np.zeros(len(events), np.uint64)
+    return Table(
+        streams,
+        np.array([each.ts for each in events], np.int64),
+        np.array([streams.index(each.stream) for each in events], np.int64),
+        np.array([each.part for each in events], np.int64),
+        np.array([each.seq for each in events], np.int64),
+        nothing,
+        nothing,
+        {
+            name: column_of(column.type, [each.values.get(name) for each in events], like.strings)
+            for name, column in like.columns.items()
+        },
+        like.strings,
+    )
+
+
+_KINDS = 20  # so many kinds fit into a word
+
+
+class _Keys:
+    """Rows of words, numbered in the order in which they come; each has a name besides."""
+
+    def __init__(self, width: int) -> None:
+        self._slots = np.full((64, 2 + width), -1, np.int64)
+        self._meta = np.zeros(2, np.int64)
+        self.names: Array = np.zeros(0, np.int64)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return int(self._meta[0])
+
+    def of(self, words: Array) -> Array:
+        """The numbers of rows, which stand side by side as columns of words."""
+        if not self.count and len(words) + 2 != self._slots.shape[1]:
+            self._slots = np.full((64, 2 + len(words)), -1, np.int64)
+        made = np.zeros(words.shape[1], np.int32)
+        without = np.zeros(words.shape[1], np.bool_)
+        while not intern(words, without, 0, self._slots, self._meta, made):
+            self._grow()
+        return made
+
+    def _grow(self) -> None:
+        larger = np.full((4 * len(self._slots), self._slots.shape[1]), -1, np.int64)
+        rehash(self._slots, larger, np.array([self._slots.shape[1] - 2]))
+        self._slots = larger
+
+    def name(self, names: Sequence[int]) -> None:
+        """Gives the numbers that have no name yet theirs."""
+        self.names = np.concatenate([self.names, np.array(names, np.int64)])

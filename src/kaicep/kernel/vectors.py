@@ -1,0 +1,715 @@
+"""Expressions of one event, worked out for all events of a table: columns enter, columns leave.
+
+An operation on numbers is one on arrays. One on strings is done once for every different string, by its
+code, and what came out is kept beside the dictionary (`Strings.answers`). Conditions are tested in two
+ways, for where they are true and for where they are false; what is neither is null, so that a filter need
+not look for nulls at all. Values whose types nobody knows, and types that resolving never brings together,
+are gone through row by row.
+
+Equal expressions of a table, whichever query they are from, are worked out once.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial, reduce
+from typing import Any
+
+import numpy as np
+
+from kaicep.kernel.assemble import alone
+from kaicep.kernel.columns import DTYPES, NO_TIME, NULLS, Array, Column, Strings, Table, column_of
+from kaicep.kernel.expressions import value_function
+from kaicep.plan.events import Event
+from kaicep.plan.expressions import Call, Const, Expr, Field
+from kaicep.plan.time import DURATION_UNITS, parse_time
+from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
+from kaicep.plan.zones import zone_offset
+
+__all__ = ["Vectors", "vectors_of"]
+
+_MOST_STEPS = 10_000
+_MOST_LOOKUPS = 256
+_FIRST_INSTANT = parse_time("0001-01-01") or 0
+_LAST_INSTANT = parse_time("9999-12-31T23:59:59.999999") or 0
+
+
+def vectors_of(table: Table) -> Vectors:
+    """The values of expressions over a table, the same for whoever asks."""
+    found: Vectors | None = table.memo.get("vectors")
+    if found is None:
+        found = table.memo["vectors"] = Vectors(table)
+    return found
+
+
+class Vectors:
+    """The values of expressions of one event, for all events of a table; each is worked out once.
+
+    Which variable an expression names is of no interest. The arrays are not to be written to: some are the
+    table's own.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._columns: dict[_Step, Column] = {}
+        self._tests: dict[tuple[_Step, bool], Array] = {}
+
+    def value(self, expr: Expr) -> Column:
+        """The values of an expression, by row.
+
+        The column has the type of the expression, except where that depends on values of an attribute whose
+        type nobody knows: then it has none.
+        """
+        return _spread(self._column(_step_of(expr)), len(self.table))
+
+    def holds(self, expr: Expr) -> Array:
+        """The rows for which a condition is true."""
+        found = self._test(_step_of(expr), True)
+        return found if len(found) == len(self.table) else np.resize(found, len(self.table))
+
+    # A column of one row stands for the same value in all of them: so it is with constants.
+
+    def _column(self, step: _Step) -> Column:
+        found = self._columns.get(step)
+        if found is None:
+            found = self._columns[step] = self._worked_out(step)
+        return found
+
+    def _test(self, step: _Step, wanted: bool) -> Array:
+        """Where a condition is true, or, not wanted, where it is false."""
+        key = step, wanted
+        found = self._tests.get(key)
+        if found is None:
+            found = self._tests[key] = self._tested(step, wanted)
+        return found
+
+    def _worked_out(self, step: _Step) -> Column:
+        expr, table = step.expr, self.table
+        if isinstance(expr, Const):
+            return column_of(expr.type, [expr.value], table.strings)
+        if isinstance(expr, Field):
+            return _read(expr, table)
+        if not isinstance(expr, Call):
+            raise TypeError(f"{type(expr).__name__} is no value of one event")
+        if expr.op in _TESTS and self._is_tested(step):
+            return _truths(self._test(step, True), self._test(step, False))
+        if expr.op == "if":
+            return self._chosen(step)
+        if expr.op == "coalesce":
+            return self._first_known(step)
+        if any(each.is_null for each in step.args) and expr.op not in _TESTS:
+            return _nulls(_RESULTS.get(expr.op, expr.type), 1)
+        columns = [self._column(each) for each in step.args]
+        if expr.op in _TEXT and all(each.type is Type.STRING for each in columns):
+            return self._of_texts(step, columns)
+        made = _COLUMNS[expr.op](expr, *columns) if expr.op in _COLUMNS else None
+        return self._row_by_row(step) if made is None else made
+
+    # --- choices ---
+
+    def _chosen(self, step: _Step) -> Column:
+        condition, *branches = step.args
+        if not self._is_boolean(condition):
+            return self._row_by_row(step)
+        columns = self._of_one_type(branches, step.expr.type)  # type: ignore[attr-defined]
+        if columns is None:
+            return self._row_by_row(step)
+        return _select(self._test(condition, True), *columns)
+
+    def _first_known(self, step: _Step) -> Column:
+        columns = self._of_one_type(step.args, step.expr.type)  # type: ignore[attr-defined]
+        return self._row_by_row(step) if columns is None else reduce(_filled, columns)
+
+    def _of_one_type(self, steps: Sequence[_Step], type: Type | None) -> list[Column] | None:
+        """The columns, a bare null being of the type of the others; None where they differ."""
+        types = {self._column(each).type for each in steps if not each.is_null} or {type}
+        if len(types) > 1 or None in types:
+            return None
+        (found,) = types
+        return [_nulls(found, 1) if each.is_null else self._column(each) for each in steps]
+
+    # --- conditions ---
+
+    def _tested(self, step: _Step, wanted: bool) -> Array:
+        expr = step.expr
+        if isinstance(expr, Call) and expr.op in _TESTS and self._is_tested(step):
+            if expr.op == "not":
+                return self._test(step.args[0], not wanted)
+            if expr.op in ("and", "or"):
+                join = np.logical_and if (expr.op == "and") is wanted else np.logical_or
+                return reduce(join, [self._test(each, wanted) for each in step.args])
+            return self._among(step, wanted) if expr.op == "in" else self._compared(step, wanted)
+        column = self._column(step)
+        if column.type is None:
+            return np.array([each is wanted for each in column.data], np.bool_)
+        found: Array = column.data == wanted
+        return found
+
+    def _is_tested(self, step: _Step) -> bool:
+        """Whether the arguments of a test are of types that arrays can be tested for."""
+        assert isinstance(step.expr, Call)
+        if step.expr.op in ("and", "or", "not"):
+            return all(map(self._is_boolean, step.args))
+        if any(each.is_null for each in step.args):
+            return True
+        first, *others = (_family(self._column(each).type) for each in step.args)
+        return first is not None and all(each is first for each in (*others, *step.choice_types))
+
+    def _is_boolean(self, step: _Step) -> bool:
+        if step.is_null or (isinstance(step.expr, Call) and _RESULTS.get(step.expr.op) is Type.BOOL):
+            return True
+        return self._column(step).type is Type.BOOL
+
+    def _compared(self, step: _Step, wanted: bool) -> Array:
+        assert isinstance(step.expr, Call)
+        if any(each.is_null for each in step.args):
+            return np.zeros(1, np.bool_)
+        left, right = (self._column(each) for each in step.args)
+        if left.type is Type.STRING and step.expr.op not in ("=", "!="):
+            found: Array = self._of_texts(step, [left, right]).data == wanted
+            return found
+        return _compare(step.expr.op if wanted else _OPPOSITES[step.expr.op], left, right)
+
+    def _among(self, step: _Step, wanted: bool) -> Array:
+        value, *choices = step.args
+        column = self._column(value)
+        if not wanted and step.has_null:
+            return np.zeros(1, np.bool_)
+        if value.is_null:
+            return np.full(1, not (wanted or step.choices or choices), np.bool_)
+        op, join = ("=", np.logical_or) if wanted else ("!=", np.logical_and)
+        tests = [_compare(op, column, self._column(each)) for each in choices]
+        if step.choices:
+            tests.append(self._among_constants(step, column, wanted))
+        return reduce(join, tests) if tests else np.full(1, not wanted, np.bool_)
+
+    def _among_constants(self, step: _Step, column: Column, wanted: bool) -> Array:
+        if column.type is Type.STRING:
+            strings, chosen = self.table.strings, step.choices
+            lookup = _lookup(strings, ("in", chosen), lambda text: text in chosen, Type.BOOL)
+            found: Array = lookup.of(column.data) == wanted
+            return found
+        assert step.numbers is not None
+        found = np.isin(column.data, step.numbers, invert=not wanted)
+        known = _known(column)
+        return found if known is None else found & known
+
+    # --- strings ---
+
+    def _of_texts(self, step: _Step, columns: Sequence[Column]) -> Column:
+        """An operation on strings, done once for each different one."""
+        call, strings = step.expr, self.table.strings
+        assert isinstance(call, Call)
+        type = _RESULTS[call.op]
+        fixed = tuple(each.expr.value if isinstance(each.expr, Const) else None for each in step.args)
+        open_places = [place for place, each in enumerate(step.args) if not isinstance(each.expr, Const)]
+        if len(open_places) < 2:
+            place = open_places[0] if open_places else 0
+            function = _text_function(call.op, fixed, place)
+            lookup = _lookup(strings, (call.op, fixed), function, type)
+            return Column(type, lookup.of(columns[place].data))
+        left, right = np.broadcast_arrays(*(each.data for each in columns))
+        known = (left >= 0) & (right >= 0)
+        pairs = left[known].astype(np.int64) << 32 | right[known]
+        different, places = np.unique(pairs, return_inverse=True)
+        texts, of = strings.texts, _TEXT[call.op]
+        answers = [of(texts[each >> 32], texts[each & 0xFFFFFFFF]) for each in different.tolist()]
+        data = np.full(len(left), -1, np.int8)
+        data[known] = np.array(answers, np.int8)[places]
+        return Column(type, data)
+
+    # --- row by row ---
+
+    def _row_by_row(self, step: _Step) -> Column:
+        call, strings = step.expr, self.table.strings
+        assert isinstance(call, Call)
+        args = (*step.args, *(_made(Const(each, None)) for each in step.choices))
+        args += (_made(Const(None, None)),) if step.has_null else ()
+        columns = [self._column(each) for each in args]
+        count = 0 if any(not len(each) for each in columns) else max(map(len, columns))
+        of = _row_function(call.op, call.type if call.type is Type.TIMESTAMP else None, len(args))
+        rows = zip(*(_spread(each, count).values(strings) for each in columns), strict=True)
+        return column_of(_RESULTS.get(call.op), [of(row) for row in rows], strings)
+
+
+# --- expressions made ready --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """An expression that is to be worked out; there is one for all equal ones.
+
+    The constants among the choices of an `in` are no arguments: `choices` has them, and `numbers` as an
+    array where they are no strings.
+    """
+
+    expr: Expr
+    args: tuple[_Step, ...] = ()
+    is_null: bool = False
+    choices: frozenset[Value] = frozenset()
+    choice_types: frozenset[Type | None] = frozenset()  # as `_family` has them
+    numbers: Array | None = None
+    has_null: bool = False
+
+
+_BY_PLACE: dict[int, tuple[Expr, _Step]] = {}
+_BY_TEXT: dict[str, _Step] = {}
+
+
+def _step_of(expr: Expr) -> _Step:
+    # Found by its place in memory, since to hash an expression takes longer than to work it out.
+    known = _BY_PLACE.get(id(expr))
+    if known is None:
+        if len(_BY_PLACE) >= _MOST_STEPS:
+            _BY_PLACE.clear()
+        known = _BY_PLACE[id(expr)] = expr, _made(alone(expr))
+    return known[1]
+
+
+def _made(expr: Expr) -> _Step:
+    key = repr(expr)  # unlike equality, it tells -0.0 from 0.0
+    found = _BY_TEXT.get(key)
+    if found is None:
+        if len(_BY_TEXT) >= _MOST_STEPS:
+            _BY_TEXT.clear()
+        found = _BY_TEXT[key] = _made_anew(expr)
+    return found
+
+
+def _made_anew(expr: Expr) -> _Step:
+    if isinstance(expr, Const):
+        return _Step(expr, is_null=expr.value is None)
+    if not isinstance(expr, Call):
+        return _Step(expr)
+    if expr.op != "in":
+        return _Step(expr, tuple(map(_made, expr.args)))
+    value, *choices = expr.args
+    fixed = [each for each in choices if isinstance(each, Const)]
+    known = [each for each in fixed if each.value is not None]
+    types = frozenset(_family(each.type) for each in known)
+    return _Step(
+        expr,
+        (_made(value), *(_made(each) for each in choices if not isinstance(each, Const))),
+        choices=frozenset(each.value for each in known),
+        choice_types=types,
+        numbers=_numbers(types, [each.value for each in known]),
+        has_null=len(known) < len(fixed),
+    )
+
+
+def _numbers(types: frozenset[Type | None], values: list[Value]) -> Array | None:
+    if len(types) != 1:
+        return None
+    (type,) = types
+    return None if type is None or type is Type.STRING else np.unique(np.array(values, DTYPES[type]))
+
+
+@lru_cache(maxsize=1024)
+def _row_function(op: str, type: Type | None, count: int) -> Callable[[Iterable[Value]], Value]:
+    """An operation on the values of one row."""
+    names = [f"a{number}" for number in range(count)]
+    args = tuple(Field("", name, (("", (name,)),), None) for name in names)
+    of = value_function(Call(op, args, type), ("",))
+    return lambda row: of(Event("", 0, 0, 0, dict(zip(names, row, strict=True))))
+
+
+# --- columns -----------------------------------------------------------------------------------------------
+
+
+def _spread(column: Column, count: int) -> Column:
+    return column if len(column) == count else column.take(np.zeros(count, np.intp))
+
+
+def _nulls(type: Type | None, count: int) -> Column:
+    if type is None:
+        return Column(None, np.full(count, None, object))
+    valid = np.zeros(count, np.bool_) if type is Type.INT64 else None
+    return Column(type, np.full(count, NULLS[type], DTYPES[type]), valid)
+
+
+def _known(column: Column) -> Array | None:
+    """Which values are not null; None for all of them."""
+    match column.type:
+        case Type.INT64:
+            return column.valid
+        case Type.FLOAT64:
+            known = column.data == column.data
+        case Type.TIMESTAMP:
+            known = column.data != NO_TIME
+        case _:
+            known = column.data >= 0
+    return None if len(known) == 1 and known[0] else known
+
+
+def _both(left: Array | None, right: Array | None) -> Array | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left & right
+
+
+def _select(test: Array, then: Column, otherwise: Column) -> Column:
+    """One value or the other, both of one type."""
+    data = np.where(test, then.data, otherwise.data)
+    if then.valid is None and otherwise.valid is None:
+        return Column(then.type, data)
+    valid = [np.ones(1, np.bool_) if each.valid is None else each.valid for each in (then, otherwise)]
+    return _integers(Type.INT64, data, np.where(test, *valid))
+
+
+def _filled(column: Column, other: Column) -> Column:
+    """The values, and where they are null, those of another column."""
+    known = _known(column)
+    return column if known is None else _select(known, column, other)
+
+
+def _truths(true: Array, false: Array) -> Column:
+    data = true.astype(np.int8)
+    null = ~(true | false)
+    return Column(Type.BOOL, np.where(null, np.int8(-1), data))
+
+
+def _family(type: Type | None) -> Type | None:
+    """Types of which values are compared as they are have one family."""
+    return Type.INT64 if type is Type.TIMESTAMP else type
+
+
+def _as_float(column: Column) -> Array:
+    """The values of a number as float64."""
+    if column.type is Type.FLOAT64:
+        return column.data
+    data = column.data.astype(np.float64)
+    if column.valid is not None:
+        data = np.where(column.valid, data, np.nan)
+    return data
+
+
+def _integers(type: Type, data: Array, known: Array | None) -> Column:
+    """An int64 or a timestamp, null where it is not known."""
+    if type is Type.TIMESTAMP:
+        fits = (data >= _FIRST_INSTANT) & (data <= _LAST_INSTANT)
+        return Column(type, np.where(fits if known is None else fits & known, data, NO_TIME))
+    if known is None or known.all():
+        return Column(type, data)
+    return Column(type, data, known if len(known) == len(data) else np.resize(known, len(data)))
+
+
+def _finite(data: Array) -> Column:
+    finite = np.isfinite(data)
+    return Column(Type.FLOAT64, data if finite.all() else np.where(finite, data, np.nan))
+
+
+# --- attributes --------------------------------------------------------------------------------------------
+
+
+def _read(field: Field, table: Table) -> Column:
+    """The values of an attribute: of those that carry it on a stream, the first that is not null."""
+    given = dict(field.sources)
+    names = [tuple(each for each in given.get(s, ()) if _there(table, each)) for s in table.streams]
+    columns = {name: _named(name, table) for every in names for name in every}
+    if len(columns) == 1 and () not in names:
+        (only,) = columns.values()
+        if only.type is field.type:
+            return only
+    types = {each.type for each in columns.values()}
+    wanted = field.type or (types.pop() if len(types) == 1 else None)
+    if wanted is None or not all(_is_read_as(each.type, wanted) for each in columns.values()):
+        return _read_values(field, names, columns, table)
+    as_wanted = {name: _as(each, wanted) for name, each in columns.items()}
+    made: Column | None = None
+    for every in dict.fromkeys(names):
+        own = reduce(_filled, [as_wanted[name] for name in every]) if every else _nulls(wanted, 1)
+        here = np.array([each == every for each in names], np.bool_)
+        made = own if made is None else _select(here[table.place], own, made)
+    return _nulls(wanted, 1) if made is None else made
+
+
+def _there(table: Table, name: str) -> bool:
+    return name == "ts" or name in table.columns
+
+
+def _named(name: str, table: Table) -> Column:
+    return Column(Type.TIMESTAMP, table.ts) if name == "ts" else table.columns[name]
+
+
+def _is_read_as(type: Type | None, wanted: Type) -> bool:
+    return type is wanted or {type, wanted} == {Type.INT64, Type.FLOAT64}
+
+
+def _as(column: Column, wanted: Type) -> Column:
+    """A number as another one; a column is float64 as soon as one of its streams has that."""
+    if column.type is wanted:
+        return column
+    if wanted is Type.FLOAT64:
+        return Column(wanted, _as_float(column))
+    known, large = np.isfinite(column.data), np.abs(column.data) >= 2.0**63
+    nearest = np.where(column.data > 0, INT64_MAX, INT64_MIN)
+    data = np.where(known & ~large, column.data, 0.0).astype(np.int64)
+    return _integers(wanted, np.where(large, nearest, data), known)
+
+
+def _read_values(
+    field: Field, names: list[tuple[str, ...]], columns: dict[str, Column], table: Table
+) -> Column:
+    """The values one by one: of a type that nobody knows, unless all that came are of the field's."""
+    values = {name: each.values(table.strings) for name, each in columns.items()}
+    made = [
+        next((values[name][row] for name in names[place] if values[name][row] is not None), None)
+        for row, place in enumerate(table.place.tolist())
+    ]
+    if field.type is Type.FLOAT64:
+        made = [float(each) if isinstance(each, int) else each for each in made]
+    fits = all(each is None or type(each) is _PYTHON.get(field.type) for each in made)
+    return column_of(field.type if fits else None, made, table.strings)
+
+
+_PYTHON: dict[Type | None, type] = {
+    Type.BOOL: bool,
+    Type.INT64: int,
+    Type.FLOAT64: float,
+    Type.STRING: str,
+    Type.TIMESTAMP: int,
+}
+
+
+# --- comparisons -------------------------------------------------------------------------------------------
+
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_OPPOSITES = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_TESTS = (*_SIGNS, "and", "or", "not", "in")
+
+
+def _compare(op: str, left: Column, right: Column) -> Array:
+    """Where the comparison is true; both sides are of one family, and strings are compared for equality."""
+    found: Array = _SIGNS[op](left.data, right.data)
+    if left.type is Type.FLOAT64 and op != "!=":
+        return found  # a NaN is in no order with anything, and equal to nothing
+    known = _both(_known(left), None if op == "=" and _equals_no_null(left, right) else _known(right))
+    return found if known is None else found & known
+
+
+def _equals_no_null(left: Column, right: Column) -> bool:
+    """Whether what equals the left side is not null if that is not."""
+    return left.type is right.type and left.type is not Type.INT64
+
+
+# --- strings -----------------------------------------------------------------------------------------------
+
+_TEXT: dict[str, Callable[..., Any]] = {
+    "lower": str.lower,
+    "upper": str.upper,
+    "contains": lambda text, part: part in text,
+    "startsWith": str.startswith,
+    "regex": lambda text, pattern: re.search(pattern, text) is not None,
+    **{op: _SIGNS[op] for op in ("<", "<=", ">", ">=")},
+}
+
+
+def _text_function(op: str, fixed: Sequence[Value], place: int) -> Callable[[str], Any]:
+    """An operation on strings as a function of the one that is no constant."""
+    of = _TEXT[op]
+    if len(fixed) == 1:
+        return of
+    constant: Any = fixed[1 - place]
+    if op == "regex" and place == 0:
+        search = re.compile(constant).search
+        return lambda text: search(text) is not None
+    return (lambda text: of(text, constant)) if place == 0 else partial(of, constant)
+
+
+class _Lookup:
+    """What a function makes of each string of a dictionary, by code: a truth, or another string."""
+
+    _UNASKED = -2
+
+    def __init__(self, strings: Strings, function: Callable[[str], Any], type: Type) -> None:
+        self.strings = strings
+        self.function = function
+        self.type = type
+        self._array: Array = np.full(1, -1, DTYPES[type])
+
+    def of(self, codes: Array) -> Array:
+        """What the function makes of strings; null of null."""
+        if len(self._array) <= len(self.strings):
+            self._grow()
+        found = self._array.take(codes)
+        fresh = found == self._UNASKED
+        if fresh.any():
+            self._ask(np.unique(codes[fresh]))
+            found = self._array.take(codes)
+        return found
+
+    def _grow(self) -> None:
+        array = np.full(max(2 * len(self._array), len(self.strings) + 1), self._UNASKED, self._array.dtype)
+        array[: len(self._array) - 1] = self._array[:-1]
+        array[-1] = -1  # where the code of null leads to
+        self._array = array
+
+    def _ask(self, codes: Array) -> None:
+        texts, of = self.strings.texts, self.function
+        answers = [of(texts[each]) for each in codes.tolist()]
+        self._array[codes] = self.strings.codes(answers) if self.type is Type.STRING else answers
+
+
+def _lookup(strings: Strings, key: tuple[Any, ...], function: Callable[[str], Any], type: Type) -> _Lookup:
+    """The table of a function over a dictionary; those that were used last are kept."""
+    found: _Lookup | None = strings.answers.get(key)
+    if found is None:
+        found = strings.answers[key] = _Lookup(strings, function, type)
+        if len(strings.answers) > _MOST_LOOKUPS:
+            strings.answers.popitem(last=False)
+    else:
+        strings.answers.move_to_end(key)
+    return found
+
+
+# --- numbers and times: a function for each operation, which gives None for types that it does not know -----
+
+
+def _arithmetic(
+    floats: Callable[[Array, Array], Array], wholes: Callable[[Array, Array], tuple[Array, Array | None]]
+) -> Callable[[Call, Column, Column], Column | None]:
+    def made(call: Call, left: Column, right: Column) -> Column | None:
+        types = {left.type, right.type}
+        with np.errstate(all="ignore"):
+            if Type.FLOAT64 in types and types <= {Type.FLOAT64, Type.INT64}:
+                return _finite(floats(_as_float(left), _as_float(right)))
+            type = call.type or (Type.INT64 if types == {Type.INT64} else None)
+            if not types <= {Type.INT64, Type.TIMESTAMP} or type not in (Type.INT64, Type.TIMESTAMP):
+                return None
+            data, fits = wholes(left.data, right.data)
+        return _integers(type, data, _both(fits, _both(_known(left), _known(right))))
+
+    return made
+
+
+def _plus(left: Array, right: Array) -> tuple[Array, Array | None]:
+    made = left + right
+    return made, ((left ^ made) & (right ^ made)) >= 0
+
+
+def _minus(left: Array, right: Array) -> tuple[Array, Array | None]:
+    made = left - right
+    return made, ((left ^ right) & (left ^ made)) >= 0
+
+
+def _times(left: Array, right: Array) -> tuple[Array, Array | None]:
+    made = left * right
+    large = np.abs(left.astype(np.float64) * right) > 2.0**62
+    if not large.any():
+        return made, None
+    # Where it wrapped around, dividing does not lead back; and the one quotient that wraps too is known.
+    back = made // np.where(right == 0, 1, right) == left
+    return made, ~large | (back & ~((left == INT64_MIN) & (right == -1)))
+
+
+def _remainder(left: Array, right: Array) -> tuple[Array, Array | None]:
+    """With the sign of the left side."""
+    # The processor cannot divide the smallest number by -1; what is left over is the same as with 1.
+    return np.fmod(left, np.where((right == 0) | (right == -1), 1, right)), right != 0
+
+
+def _divided(call: Call, left: Column, right: Column) -> Column | None:
+    if not {left.type, right.type} <= {Type.INT64, Type.FLOAT64}:
+        return None
+    with np.errstate(all="ignore"):
+        return _finite(_as_float(left) / _as_float(right))
+
+
+def _one_number(
+    floats: Callable[[Array], Array], wholes: Callable[[Array], Array] | None
+) -> Callable[[Call, Column], Column | None]:
+    """An operation on one number; without `wholes` an int64 stays as it is."""
+
+    def made(call: Call, column: Column) -> Column | None:
+        if column.type is Type.FLOAT64:
+            return Column(Type.FLOAT64, floats(column.data))
+        if column.type is not Type.INT64 or wholes is None:
+            return column if column.type is Type.INT64 else None
+        return _integers(Type.INT64, wholes(column.data), _both(column.valid, column.data != INT64_MIN))
+
+    return made
+
+
+def _round(data: Array) -> Array:
+    """Half away from zero."""
+    size = np.abs(data)
+    whole = np.floor(size)
+    # The difference is exact; adding a half to the size would not be.
+    whole = np.where(size - whole >= 0.5, whole + 1.0, whole)
+    return np.where(data < 0, -whole, whole) + 0.0  # there is no negative zero
+
+
+def _widened(call: Call, column: Column) -> Column | None:
+    if column.type not in (Type.INT64, Type.FLOAT64):
+        return None
+    return Column(Type.FLOAT64, _as_float(column))
+
+
+def _time_part(part: Callable[[Array], Array]) -> Callable[..., Column | None]:
+    def made(call: Call, column: Column, *zones: Column) -> Column | None:
+        zone = call.args[1] if zones else Const("UTC", Type.STRING)
+        if column.type is not Type.TIMESTAMP or not isinstance(zone, Const):
+            return None
+        local = column.data + _offsets(column.data, str(zone.value))
+        return _integers(Type.INT64, part(local), _known(column))
+
+    return made
+
+
+def _offsets(ts: Array, zone: str) -> Array | int:
+    """What a zone adds to UTC: for each hour in which instants lie, unless it changes in between."""
+    if zone == "UTC":
+        return 0
+    hours, places = np.unique(ts // DURATION_UNITS["h"], return_inverse=True)
+    whole = [_offset_of_hour(each, zone) for each in hours.tolist()]
+    found = np.array([each or 0 for each in whole], np.int64)[places]
+    changing = np.array([each is None for each in whole], np.bool_)[places]
+    for row in np.flatnonzero(changing).tolist():
+        found[row] = zone_offset(int(ts[row]), zone)
+    return found
+
+
+@lru_cache(maxsize=100_000)
+def _offset_of_hour(hour: int, zone: str) -> int | None:
+    """What a zone adds to UTC in an hour; None where it changes in it."""
+    first = hour * DURATION_UNITS["h"]
+    if not _FIRST_INSTANT <= first <= _LAST_INSTANT:
+        return 0  # of no instant but null
+    offset = zone_offset(first, zone)
+    return offset if zone_offset(first + DURATION_UNITS["h"] - 1, zone) == offset else None
+
+
+_COLUMNS: dict[str, Callable[..., Column | None]] = {
+    "+": _arithmetic(np.add, _plus),
+    "-": _arithmetic(np.subtract, _minus),
+    "*": _arithmetic(np.multiply, _times),
+    "%": _arithmetic(np.fmod, _remainder),
+    "/": _divided,
+    "neg": _one_number(np.negative, np.negative),
+    "abs": _one_number(np.abs, np.abs),
+    "floor": _one_number(lambda data: np.floor(data) + 0.0, None),
+    "ceil": _one_number(lambda data: np.ceil(data) + 0.0, None),
+    "round": _one_number(_round, None),
+    "float": _widened,
+    "hour": _time_part(lambda local: local // DURATION_UNITS["h"] % 24),
+    # 1970 began on a Thursday.
+    "dayOfWeek": _time_part(lambda local: (local // DURATION_UNITS["d"] + 3) % 7 + 1),
+}
+
+_RESULTS: dict[str, Type] = {
+    **dict.fromkeys((*_TESTS, "contains", "startsWith", "regex"), Type.BOOL),
+    **dict.fromkeys(("lower", "upper"), Type.STRING),
+    **dict.fromkeys(("/", "float"), Type.FLOAT64),
+    **dict.fromkeys(("hour", "dayOfWeek"), Type.INT64),
+}
+"""The types of operations whose arguments do not decide it."""

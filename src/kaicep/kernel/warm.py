@@ -1,0 +1,107 @@
+"""Compiles the kernel before anybody waits for it: once per installation, for every query."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kaicep.kernel import machine, predicates, skipping, words
+from kaicep.kernel import tables as t
+from kaicep.kernel import window_machine as w
+from kaicep.kernel.epsparql import identities, kernels
+from kaicep.kernel.jit import kernel_folder
+
+__all__ = ["can_be_warm", "entries", "is_warm", "warm"]
+
+_STAMP = "warm"
+_ID = np.uint64(0)
+
+
+def is_warm() -> bool:
+    """Whether this version of the kernel has been compiled."""
+    return (kernel_folder() / _STAMP).exists()
+
+
+def can_be_warm() -> bool:
+    """Whether there is a folder in which what is compiled can be kept."""
+    try:
+        kernel_folder().mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(kernel_folder(), os.W_OK | os.X_OK)
+
+
+def warm() -> None:
+    """Compiles all that Python calls of the kernel, or loads it where that was done before."""
+    predicates.interpret()
+    for function, given in entries():
+        function.compile(tuple(function.typeof_pyval(each) for each in given))
+    if can_be_warm():
+        (kernel_folder() / _STAMP).touch()
+
+
+def entries() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """The functions, each with arguments of the types that it is called with."""
+    word, table, flag = np.zeros(1, np.int64), np.zeros((1, 1), np.int64), np.zeros(1, np.bool_)
+    number, small, id, half = (
+        np.zeros(1),
+        np.zeros(1, np.uint8),
+        np.zeros(1, np.uint64),
+        np.zeros(1, np.int32),
+    )
+    tables = t.Tables(word, table, table, table, table, table, word, word, word)
+    memory = t.Memory(
+        word, table, number, word, table, table, table, table, table, table, small, small, word, word, number,
+        table, word, table,
+    )  # fmt: skip
+    batch = t.Batch(word, word, np.zeros((1, 1), np.int32), table, word, word, word, word, word)
+    yield machine.advance, (tables, memory, batch, 0)
+    yield machine.fire, (memory, 0)
+    yield machine.begun, (tables, memory, 0, word)
+    yield machine.drop, (tables, memory, flag)
+    yield machine.rows, (tables, memory, table, word)
+    yield machine.put, (tables, memory, table, word, 0)
+    yield machine.collect, (tables, memory, word, word)
+    yield machine.intern, (table, flag, 0, table, word, half)
+    yield machine.rehash, (table, table, word)
+    yield machine.resolve, (tables, memory, 0, table, table)
+    yield machine.resolve_rounds, (tables, memory, 0, 0, word, word)
+    yield machine.mix_pairs, (id, id, word, word)
+    yield machine.mix_events, (id, id, word, word, table)
+    yield machine.gather, (word, 0, table, table, table, table)
+    yield machine.emit, (tables, memory, word, table, word, id, id, table, table, table)
+    yield skipping.choose, (word, word, word, word, flag, flag, word, True, flag)
+    yield from _of_windows(word, table)
+    yield from _of_triples(word, table, id)
+    yield words.identify_positions, (_ID, _ID, word, word, id, id)
+    yield words.identify_derived, (_ID, _ID, id, id, id, id)
+    yield words.identify, (_ID, _ID, 0, id, id)
+
+
+def _of_windows(word: w.Array, table: w.Array) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    steps = w.Steps(word, table, table)
+    state = w.State(word, table, table, table, table, table, table, word, word)
+    entries = w.Entries(word, word, word, word, word, word, table)
+    answers = w.Answers(table, np.zeros((1, 1), np.bool_))
+    yield w.advance, (steps, state, entries, answers, 0)
+    yield w.pass_time, (steps, state, 0, answers)
+    yield w.clear_groups, (steps, table)
+    yield w.rehash, (table, state)
+    yield w.intern, (table, table, word, 0, word)
+
+
+def _of_triples(word: w.Array, table: w.Array, id: w.Array) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    codes, values, text = np.zeros(1, np.int32), np.zeros((1, 1), np.int32), np.zeros(1, np.uint8)
+    numbers = np.zeros(1), np.zeros(1), np.zeros(1, np.int8)
+    store = values, word, word, word, word, word, 0
+    rows = values, word, word
+    names = np.frombuffer(b"a", np.uint8)
+    yield kernels.link, (values, word, word, word, word, 0, 0)
+    yield kernels.test, (table, values, word, word, *numbers)
+    yield kernels.join, (0, 0, *rows, *rows, store, store, word, (word, word), table, word, table, numbers)
+    yield kernels.distinct, (codes, codes, codes, word, word)
+    yield identities.identify, (values, word, word, word, names, word, text, word, _ID, _ID)
+    yield identities.in_order, (word, id, id, word)
