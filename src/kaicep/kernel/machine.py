@@ -133,6 +133,7 @@ from kaicep.kernel.tables import (
     VERSION,
     WIDEST,
 )
+from kaicep.kernel.words import pair
 
 __all__ = [
     "AT_ONCE",
@@ -970,29 +971,16 @@ def resolve_rounds(tables, memory, count, place, offsets, rounds):
             )
 
 
-@inner()
-def _mix(word):
-    word = (word ^ (word >> U(30))) * U(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> U(27))) * U(0x94D049BB133111EB)
-    return word ^ (word >> U(31))
-
-
-@inner()
-def _pair(low, high, first, second):
-    low = _mix(low ^ first)
-    return low, _mix(high + second + U(0x9E3779B97F4A7C15)) ^ (low >> ONE)
-
-
 @entry
 def mix_pairs(low, high, first, second):
     """Mixes two words into each id."""
     for m in range(len(low)):
-        low[m], high[m] = _pair(low[m], high[m], U(first[m]), U(second[m]))
+        low[m], high[m] = pair(low[m], high[m], U(first[m]), U(second[m]))
 
 
 @inner(forceinline=True)
 def _mix_event(low, high, m, events, event):
-    low[m], high[m] = _pair(low[m], high[m], U(events[event, E_LOW]), U(events[event, E_HIGH]))
+    low[m], high[m] = pair(low[m], high[m], U(events[event, E_LOW]), U(events[event, E_HIGH]))
 
 
 @entry
@@ -1000,7 +988,7 @@ def mix_events(low, high, offsets, rounds, events):
     """Mixes into each id how many events a variable has, and their identities."""
     for m in range(len(low)):
         begin, end = offsets[m], offsets[m + 1]
-        low[m], high[m] = _pair(low[m], high[m], U(end - begin), U(end - begin))
+        low[m], high[m] = pair(low[m], high[m], U(end - begin), U(end - begin))
         for x in range(begin, end):
             _mix_event(low, high, m, events, rounds[x])
 
@@ -1049,8 +1037,8 @@ def _mix_place(low, high, flat, width, found, place, begin, end, room):
     for m in range(begin, end):
         q = m - begin
         one = U(there[q])
-        counted_low, counted_high = _pair(low[m], high[m], one, one)
-        mixed_low, mixed_high = _pair(counted_low, counted_high, U(first[q]), U(second[q]))
+        counted_low, counted_high = pair(low[m], high[m], one, one)
+        mixed_low, mixed_high = pair(counted_low, counted_high, U(first[q]), U(second[q]))
         low[m] = mixed_low if one else counted_low
         high[m] = mixed_high if one else counted_high
 
