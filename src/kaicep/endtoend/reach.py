@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from kaicep.kernel.sort import Lateness, allowed_lateness
-from kaicep.plan.chi import Absent
-from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, Scan, WindowAggregate
-from kaicep.plan.results import loops_of
+from kaicep.plan.chi import span_bound
+from kaicep.plan.nodes import Pattern, Program, Project, QueryPlan, WindowAggregate
 
 __all__ = ["reach_of", "source_of", "why_not_concurrent"]
 
@@ -36,19 +35,8 @@ def _own_reach(plan: QueryPlan) -> float:
         return source.window.width if source.window.width is not None else math.inf
     if source is None or source.latest or source.skip != "none":  # which depend on all that came before
         return math.inf
-    if len(source.chains) + len(loops_of(source.sequence)) == 1:
-        return source.deadline or 0.0
-    every = set(map(_variable, source.chains))
-    widths = [each.width for each in source.windows if every <= {*each.variables, *_absent(source)}]
-    return max(min(widths, default=math.inf), source.deadline or 0.0)
-
-
-def _absent(pattern: Pattern) -> set[str]:
-    return {each.variable for each in pattern.sequence if isinstance(each, Absent)}
-
-
-def _variable(chain: Node) -> str:
-    return next(each.variable for each in chain.walk() if isinstance(each, Scan))
+    span = span_bound(source.sequence, source.windows)
+    return max(math.inf if span is None else span, source.deadline or 0.0)
 
 
 def why_not_concurrent(program: Program, lateness: Lateness) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kaicep.errors import Source, Span
@@ -29,6 +29,7 @@ __all__ = [
     "Within",
     "always_bound",
     "may_be_left_out",
+    "span_bound",
 ]
 
 
@@ -182,6 +183,51 @@ class SpanWindow:
     variables: tuple[str, ...]
     width: int
     span: Span | None = _span()
+
+
+def span_bound(sequence: Sequence[Element], windows: Iterable[SpanWindow]) -> int | None:
+    """How far apart the events of a match can lie at most; None where nothing bounds it.
+
+    A window ties the events that it names, and all that the sequence has between them.
+
+    >>> a_to_c = tuple(map(Place, "abc"))
+    >>> span_bound(a_to_c, [SpanWindow(("a", "c"), 5)]), span_bound(a_to_c, [SpanWindow(("a", "b"), 5)])
+    (5, None)
+    >>> span_bound(a_to_c, [SpanWindow(("a", "b"), 5), SpanWindow(("b", "c"), 4)])
+    9
+    """
+    places = [each for each in sequence if not isinstance(each, Absent)]
+    every = {name for each in places for name in _named(each)}
+    sure = {name: at for at, each in enumerate(places) for name in always_bound(each)}
+    tied = [(each.width, _tied(places, each.variables, sure)) for each in windows]
+    whole = [width for width, names in tied if every <= names]
+    if whole or len(every) < 2:
+        return min(whole, default=None if any(isinstance(each, Loop) for each in places) else 0)
+    total, reached = 0, set[str]()
+    while tied:  # windows that have an event in common reach as far as both together
+        nearest = next((each for each in tied if not reached or each[1] & reached & sure.keys()), None)
+        if nearest is None:
+            return None
+        tied.remove(nearest)
+        total, reached = total + nearest[0], reached | nearest[1]
+        if every <= reached:
+            return total
+    return None
+
+
+def _tied(places: Sequence[Element], named: Iterable[str], sure: Mapping[str, int]) -> set[str]:
+    found = set(named)
+    at = [sure[each] for each in found if each in sure]
+    between = places[min(at) + 1 : max(at)] if at else ()
+    return found | {name for each in between for name in _named(each)}
+
+
+def _named(element: Element) -> Iterator[str]:
+    if isinstance(element, Choice | Together):
+        for each in element.members:
+            yield from _named(each)
+    elif not isinstance(element, Absent):
+        yield element.variable
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from kaicep.plan.chi import (
     SpanWindow,
     Together,
     may_be_left_out,
+    span_bound,
 )
 from kaicep.plan.expressions import (
     Aggregate,
@@ -823,18 +824,9 @@ class _Resolver:
 
     def _warn_if_unbounded(self, windows: tuple[SpanWindow, ...]) -> None:
         """A pattern of several events that no WINDOW ties together keeps events for ever."""
-        if len(self.positive) < 2 and not self.loops:
-            return
         if self.query.within is not None and self.query.within.high is not None:
             return
-        reached = set(self.positive[:1])
-        for _ in windows:
-            for each in windows:
-                if reached & set(each.variables):
-                    reached |= set(each.variables)
-        looped_alone = len(self.positive) == 1 and not windows
-        missing = [each for each in self.positive if each not in reached]
-        if missing or looped_alone:
+        if span_bound(self.sequence, windows) is None:
             names = ", ".join(f"?{each}" for each in self.positive)
             self.problems.warn(
                 f"no WINDOW ties {names} together: on an endless stream they are kept for ever",
