@@ -1,4 +1,4 @@
-"""Whether the WINDOWs bound a pattern: `check` warns where they do not, and recovery reaches as far as they do."""
+"""Whether the WINDOWs bound a pattern: `check` warns where they do not; recovery goes back as far."""
 
 from __future__ import annotations
 
