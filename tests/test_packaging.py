@@ -74,6 +74,7 @@ def test_nothing_else_is_in_the_wheel(wheel: Path) -> None:
     tops = {each.split("/")[0] for each in names(wheel)}
     assert tops == {"kaicep", f"kaicep-{kaicep.__version__}.dist-info"}
     assert any(each.endswith("/licenses/LICENSE") for each in names(wheel))
+    assert wheel.stat().st_size < 1_000_000
 
 
 @pytest.mark.slow
@@ -103,17 +104,24 @@ def test_it_works_where_the_repository_is_not(wheel: Path, tmp_path: Path) -> No
     here = [str(tmp_path / "site"), *(each for each in sys.path if each.endswith("site-packages"))]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
 
-    def kaicep_says(*arguments: str, cwd: Path = tmp_path) -> str:
-        done = subprocess.run(
+    def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [str(python), "-m", "kaicep", *arguments],
             cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
+
+    def kaicep_says(*arguments: str, cwd: Path = tmp_path) -> str:
+        done = run(*arguments, cwd=cwd)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     assert kaicep_says("--version") == f"kaicep {kaicep.__version__}\n"
     command = kaicep_says("init", "new").splitlines()[3].strip()
     assert "lot17" in kaicep_says(*shlex.split(command)[1:], cwd=tmp_path / "new")
+    missing = run("bench", "startup", cwd=tmp_path)
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert "error: the benchmarks are not installed" in missing.stderr
+    assert "clone the repository" in missing.stderr
 
 
 # --- the core alone ---------------------------------------------------------------------------------------

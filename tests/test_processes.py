@@ -86,7 +86,7 @@ def test_an_engine_of_a_peer_ends_with_the_benchmark(tmp_path: Path) -> None:
     program = """
         import os, sys
         from pathlib import Path
-        from kaicep.bench import jvm
+        from kaicep_bench import jvm
         os.environ["PATH"] = sys.argv[1] + ":" + os.environ["PATH"]
         jvm.run(jvm.ESPER, "pattern", Path("none"), 1)
     """

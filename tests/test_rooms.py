@@ -30,7 +30,6 @@ MAY_IMPORT = {
 TOP = {
     "__main__",
     "api",
-    "bench",
     "cli",
     "demo",
     "endtoend",

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from kaicep.bench import BENCHMARKS, jvm, run, semantic
-from kaicep.bench.campus import prepared, reports, turtle
-from kaicep.bench.table import Report, Table, as_json, as_text
 from kaicep.cli.main import app
 from kaicep.errors import Failure
 from kaicep.knowledge.store import Knowledge
+from kaicep_bench import BENCHMARKS, jvm, run, semantic
+from kaicep_bench.campus import prepared, reports, turtle
+from kaicep_bench.table import Report, Table, as_json, as_text
 
 
 def invoke(*arguments: str):

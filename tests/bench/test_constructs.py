@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kaicep.bench import constructs, jvm
-from kaicep.bench.construct_queries import CONSTRUCTS, REFERENCE_ROW, Construct
-from kaicep.bench.constructs import check, compiled, measure, run_construct, scaled
 from kaicep.errors import Failure
+from kaicep_bench import constructs, jvm
+from kaicep_bench.construct_queries import CONSTRUCTS, REFERENCE_ROW, Construct
+from kaicep_bench.constructs import check, compiled, measure, run_construct, scaled
 
 
 def named(name: str) -> Construct:

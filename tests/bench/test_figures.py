@@ -7,13 +7,13 @@ import csv
 import pytest
 from typer.testing import CliRunner
 
-from kaicep.bench import figures
-from kaicep.bench.figures import FIGURES, Figure, cpep, etalis, scepter
-from kaicep.bench.figures.claim import Claim, Drawing
-from kaicep.bench.plot import Line, Panel, Point, draw
-from kaicep.bench.table import Report, Table
 from kaicep.cli.main import app
 from kaicep.errors import Failure
+from kaicep_bench import figures
+from kaicep_bench.figures import FIGURES, Figure, cpep, etalis, scepter
+from kaicep_bench.figures.claim import Claim, Drawing
+from kaicep_bench.plot import Line, Panel, Point, draw
+from kaicep_bench.table import Report, Table
 
 pytest.importorskip("matplotlib")
 
@@ -123,14 +123,6 @@ def test_one_that_fails_is_told_and_the_others_are_drawn(monkeypatch, tmp_path):
     assert "- one: no such thing" in page
     [row] = csv.DictReader((tmp_path / "out" / "two.csv").open())
     assert (row["x"], row["y"], row["paper"]) == ("1", "1.0", "")
-
-
-def test_without_a_checkout_the_examples_are_missed(monkeypatch, tmp_path):
-    from kaicep.bench.figures import examples
-
-    monkeypatch.setattr(examples, "FOLDER", tmp_path)
-    with pytest.raises(Failure, match="checkout"):
-        examples.delivery()
 
 
 def test_output_is_for_the_figures_alone():

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from kaicep.bench import live
 from kaicep.live.graph import Graph
 from kaicep.live.nodes import Operator
 from kaicep.live.sharing import separated
+from kaicep_bench import live
 
 
 def test_figure_5_has_the_rates_and_sizes_of_the_paper():

@@ -39,7 +39,6 @@ _OPTIONAL = (
     ("paho-mqtt", "MQTT", "mqtt"),
     ("cryptography", "encryption in the live service", "live"),
     ("scipy", "filters in the live service", "live"),
-    ("matplotlib", "plots of the benchmarks", "plots"),
 )
 # Program, what it is for, the package of the system that has it, and what winget calls that.
 _PROGRAMS = (

@@ -1,0 +1,336 @@
+"""The event service under load: the two experiments of the CPEP paper (its section V), and a query.
+
+Experiment 1 lets the middle level grow, with and without priorities. Experiment 2 deploys more and more
+copies of a graph whose levels share operators, with and without sharing and shedding. Experiment 3 runs a
+query of the SCEPter paper above spectra that need the same supplier. How many copies make which load is
+measured first, so that every machine goes through the same loads.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kaicep.knowledge.store import Knowledge
+from kaicep.live import priorities
+from kaicep.live.nodes import Consumer, Node, Operator, Supplier
+from kaicep.live.queries import Query
+from kaicep_bench.campus import prepared, reports, turtle
+from kaicep_bench.live_load import KEY, Run, run_once
+from kaicep_bench.table import Cell, Report, Table
+
+__all__ = ["figure5", "figure7", "measure"]
+
+HIGH, MIDDLE, LOW = 3, 2, 1
+LEVELS = {HIGH: "high", MIDDLE: "middle", LOW: "low"}
+MS = 1000
+
+# Query 7 of the SCEPter paper (its section 3.2).
+QUERY7 = """SELECT ?e1.sensorID
+FILTER (?e1.flowrate > 500)
+JOIN (?e2.sensorID = ?e1.sensorID) JOIN (?e2.flowrate - ?e1.flowrate > 50)
+SEQ (?e1, ?e2) WINDOW (?e1, ?e2, 5min)
+PATH {?e1 evt:hasSource ?src1 . ?src1 rdf:type ee:AirflowSensor . ?src1 bd:hasLocation ?loc1 .
+  ?loc1 rdf:type bd:MeetingRoom .
+  ?e2 evt:hasSource ?src2 . ?src2 rdf:type ee:AirflowSensor . ?src2 bd:hasLocation ?loc2 .
+  ?loc2 rdf:type bd:MeetingRoom}"""
+
+# Student's t for 95%, by the number of runs.
+_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured: loads, repeats, and the seconds of a run, without those to warm up."""
+
+    loads: Sequence[float]
+    factors: Sequence[float]
+    repeats: int
+    seconds: float
+    warm_up: float
+
+
+FULL = Size((0.45, 0.6, 0.75, 0.85, 0.95, 1.2), (0.25, 0.5, 0.75, 1.0, 1.5, 2.0), 3, 3.0, 1.5)
+QUICK = Size((0.45, 0.95), (0.5, 2.0), 1, 0.5, 0.3)
+
+
+def measure(quick: bool = False) -> Report:
+    """Runs the experiments; `kaicep bench figures` draws them."""
+    size = QUICK if quick else FULL
+    first, second, third = _prioritisation(size), _sharing(size), _query(size)
+    tables = [
+        Table("experiment 1: latency under growing load of the middle level (figure 6)", first),
+        Table("experiment 2: latency with and without sharing (figure 8)", [r for r in second if r["level"]]),
+        Table("experiment 2: timely throughput (figure 9)", [r for r in second if not r["level"]]),
+        Table("experiment 3: query 7 above three streams of spectra", third),
+        Table("goals", _goals(first, second, third)),
+    ]
+    notes = [
+        f"runs: {size.repeats} of {size.seconds:g} s after {size.warm_up:g} s; +- is 95% of confidence",
+        f"order by {'SCHED_FIFO' if priorities.allowed() else 'queues'}",
+        "load is the CPU time of workers and movers, of the cores for operators",
+        "the load generator is a process of its own; it and what takes events in have a core for themselves",
+    ]
+    return Report("live", tables, notes)
+
+
+# --- the graphs --------------------------------------------------------------------------------------------
+
+
+def figure5(copies: int, middle: int) -> list[Node]:
+    """Three levels, 200 Hz of 512 bytes, 100 Hz of 1024, 50 Hz of 2048: copies, and more of the middle."""
+    nodes: list[Node] = []
+    for number in range(copies):
+        nodes += _stream(f"h{number}", HIGH, 5, 512, 2, ("ekf", "aes"))
+        nodes += _stream(f"l{number}", LOW, 20, 2048, 2, ("ekf", "fft"))
+    for number in range(copies + middle):
+        nodes += _branches(f"m{number}", MIDDLE, 10, 1024)
+    return nodes
+
+
+def _stream(name: str, level: int, period: int, size: int, sensors: int, kinds: Sequence[str]) -> list[Node]:
+    suppliers = [_supplier(f"{name}.s{each}", period, size) for each in range(sensors)]
+    nodes: list[Node] = [*suppliers]
+    inputs = tuple(each.name for each in suppliers)
+    for kind in kinds:
+        nodes.append(Operator(f"{name}.{kind}", kind, inputs, _settings(kind)))
+        inputs = (f"{name}.{kind}",)
+    return [*nodes, Consumer(f"{name}.c", inputs[0], level)]
+
+
+def _branches(name: str, level: int, period: int, size: int) -> list[Node]:
+    nodes: list[Node] = []
+    for side in "ab":
+        suppliers = [_supplier(f"{name}.{side}{each}", period, size) for each in range(2)]
+        inputs = tuple(each.name for each in suppliers)
+        nodes += [*suppliers, Operator(f"{name}.ekf{side}", "ekf", inputs)]
+        nodes.append(Operator(f"{name}.fft{side}", "fft", (f"{name}.ekf{side}",)))
+    nodes.append(Operator(f"{name}.cat", "cat", (f"{name}.ffta", f"{name}.fftb")))
+    return [*nodes, Consumer(f"{name}.c", f"{name}.cat", level)]
+
+
+def figure7(copies: int) -> list[Node]:
+    """Three consumers, high, middle and low, each of which shares a spectrum with the next; 100 Hz."""
+    nodes: list[Node] = []
+    for copy in range(copies):
+        for each in range(1, 6):
+            nodes.append(_supplier(f"g{copy}.s{each}", 10, 1024))
+            nodes.append(Operator(f"g{copy}.ekf{each}", "ekf", (f"g{copy}.s{each}",)))
+            nodes.append(Operator(f"g{copy}.fft{each}", "fft", (f"g{copy}.ekf{each}",)))
+        for level, parts in ((HIGH, (1, 2)), (MIDDLE, (2, 3, 4)), (LOW, (4, 5))):
+            name = f"g{copy}.{LEVELS[level]}"
+            nodes.append(Operator(f"{name}.cat", "cat", tuple(f"g{copy}.fft{each}" for each in parts)))
+            nodes.append(Consumer(name, f"{name}.cat", level))
+    return nodes
+
+
+def _supplier(name: str, period: int, size: int) -> Supplier:
+    return Supplier(name, 10 * MS, period * MS, source={"size": size})
+
+
+def _settings(kind: str) -> Mapping[str, Any]:
+    return {"key_env": KEY} if kind == "aes" else {}
+
+
+def _run(nodes: Sequence[Node], size: Size, discard: bool, **settings: Any) -> Run:
+    return run_once(nodes, size.warm_up, size.seconds, discard, **settings)
+
+
+def _repeated(size: Size, run: Callable[[], Run]) -> list[Run]:
+    return [run() for _ in range(size.repeats)]
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    """Half the width of the interval that holds the mean with 95% of confidence."""
+    if len(values) < 2:
+        return None
+    return float(_T.get(len(values), 1.96) * statistics.stdev(values) / math.sqrt(len(values)))
+
+
+# --- the experiments ---------------------------------------------------------------------------------------
+
+
+def _prioritisation(size: Size) -> list[dict[str, Cell]]:
+    base = _run(figure5(3, 0), size, False).load
+    more = max((_run(figure5(3, 4), size, False).load - base) / 4, 0.005)
+    rows: list[dict[str, Cell]] = []
+    for load in size.loads:
+        middle = max(0, round((load - base) / more))
+        for prioritised in (True, False):
+            runs = _repeated(
+                size,
+                lambda m=middle, p=prioritised: _run(figure5(3, m), size, False, prioritised=p),  # type: ignore[misc]
+            )
+            for level, name in LEVELS.items():
+                rows.append(
+                    {
+                        "wanted load": load,
+                        "middle streams": 3 + middle,
+                        "load": round(statistics.mean(each.load for each in runs), 3),
+                        "priorities": "yes" if prioritised else "no",
+                        "level": name,
+                        **_latency([each.level(level) for each in runs]),
+                    }
+                )
+    return rows
+
+
+def _latency(found: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
+    cells: dict[str, Cell] = {}
+    for name in ("p50", "p99", "max"):
+        values = [each["latency_us"][name] for each in found]
+        cells[f"{name} us"] = round(statistics.mean(values), 1)
+        if name == "p99":
+            spread = _spread(values)
+            cells["+-"] = None if spread is None else round(spread, 1)
+    cells["delivered"] = sum(each["delivered"] for each in found)
+    return cells
+
+
+def _sharing(size: Size) -> list[dict[str, Cell]]:
+    one = (
+        _run(figure7(3), size, False, sharing=False).load - _run(figure7(1), size, False, sharing=False).load
+    ) / 2
+    saturating = max(2, round(0.95 / max(one, 0.01)))
+    rows: list[dict[str, Cell]] = []
+    for factor in size.factors:
+        copies = max(1, round(factor * saturating))
+        for sharing in (True, False):
+            for shedding in (True, False):
+                runs = _repeated(
+                    size,
+                    lambda c=copies, s=sharing, d=shedding: _run(figure7(c), size, d, sharing=s),  # type: ignore[misc]
+                )
+                rows += _rows2(factor, copies, sharing, shedding, runs)
+    return rows
+
+
+def _rows2(
+    factor: float, copies: int, sharing: bool, shedding: bool, runs: Sequence[Run]
+) -> Iterator[dict[str, Cell]]:
+    about: dict[str, Cell] = {
+        "of saturation": factor,
+        "copies": copies,
+        "load": round(statistics.mean(each.load for each in runs), 3),
+        "sharing": "yes" if sharing else "no",
+        "shedding": "yes" if shedding else "no",
+    }
+    for level, name in LEVELS.items():
+        found = [each.level(level) for each in runs]
+        timely, late = (sum(each[key] for each in found) for key in ("timely", "late"))
+        lost = sum(each["lost"] for each in found)
+        yield {**about, "level": name, **_latency(found), "timely": timely, "late": late, "shed": lost}
+    rates = [each.mbps for each in runs]
+    spread = _spread(rates)
+    yield {
+        **about,
+        "level": "",
+        "timely Mbps": round(statistics.mean(rates), 2),
+        "+-": None if spread is None else round(spread, 2),
+    }
+
+
+def _query(size: Size) -> list[dict[str, Cell]]:
+    """Query 7 alone, and above three streams of spectra of the same supplier that fill the machine."""
+    query, supplier = _query7()
+    alone: list[Node] = [
+        supplier,
+        Operator("query7", "query", (supplier.name,), {"query": "query7.chi"}, query),
+        Consumer("alarm", "query7", HIGH),
+    ]
+    first = _run(alone, size, False)
+    seconds = max(0.95 - first.load, 0.05) * first.cores / 3 * (supplier.period or 1) / 1e6
+    spectra: list[Node] = []
+    for number in range(3):
+        spectra.append(Operator(f"spectrum{number}", "python", (supplier.name,), {}, _spectra(seconds)))
+        spectra.append(Consumer(f"report{number}", f"spectrum{number}", LOW))
+    rows: list[dict[str, Cell]] = []
+    for name, nodes in (("alone", alone), ("beside spectra", [*alone, *spectra])):
+        runs = _repeated(size, lambda n=nodes: _run(n, size, False))  # type: ignore[misc]
+        load = round(statistics.mean(each.load for each in runs), 3)
+        rows.append({"query 7": name, "load": load, **_latency([each.level(HIGH) for each in runs])})
+    return rows
+
+
+def _query7() -> tuple[Query, Supplier]:
+    """The query over a campus where every sensor is in a meeting room, so that there is much to find."""
+    rooms, sensors = range(12), range(60)
+    known = turtle(len(sensors)) + "".join(f"\nbd:R{each} a bd:MeetingRoom ." for each in rooms)
+    known += "".join(f"\nee:S{each} a ee:AirflowSensor ." for each in sensors)
+    events = reports(len(sensors), 2_000, 200)
+    compiled = prepared(QUERY7, Knowledge.parse(known), events[:10], "query7")
+    rows = [{**each.values, "flowrate": float(each.values["flowrate"] or 0) + 200} for each in events]
+    supplier = Supplier("airflowReport", 50 * MS, 5 * MS, type="records", source={"rows": rows})
+    return Query.of(compiled), supplier
+
+
+def _spectra(seconds: float) -> Callable[[Any], Any]:
+    """Spectra for about so long, without the interpreter's lock."""
+    import numpy as np
+    import scipy.fft
+
+    wave = np.cos(np.arange(8192, dtype=np.float32))
+    times = []
+    for _ in range(20):
+        began = time.perf_counter()
+        scipy.fft.fft(wave)
+        times.append(time.perf_counter() - began)
+    turns = max(1, round(seconds / statistics.median(times)))
+
+    def run(row: Mapping[str, Any]) -> Any:
+        found = None
+        for _ in range(turns):
+            found = scipy.fft.fft(wave * np.float32(row["flowrate"]))
+        return found
+
+    return run
+
+
+# --- what it says ------------------------------------------------------------------------------------------
+
+
+def _goals(
+    first: Sequence[Mapping[str, Cell]],
+    second: Sequence[Mapping[str, Cell]],
+    third: Sequence[Mapping[str, Cell]],
+) -> list[dict[str, Cell]]:
+    def p99(load: float, priorities: str) -> float:
+        return next(
+            float(each["p99 us"] or 0)
+            for each in first
+            if each["wanted load"] == load and each["priorities"] == priorities and each["level"] == "high"
+        )
+
+    def total(factor: float) -> float:
+        return next(
+            float(each["timely Mbps"] or 0)
+            for each in second
+            if each["of saturation"] == factor
+            and not each["level"]
+            and each["sharing"] == each["shedding"] == "yes"
+        )
+
+    factors = list(dict.fromkeys(float(each["of saturation"] or 0) for each in second))
+    missed = sum(
+        int(each["late"] or 0) + int(each["shed"] or 0)
+        for each in second
+        if each["level"] == "high" and each["sharing"] == each["shedding"] == "yes"
+    )
+    with_, without = p99(0.95, "yes") / p99(0.45, "yes"), p99(0.95, "no") / p99(0.45, "no")
+    beside = float(third[-1]["p99 us"] or 0) / float(third[0]["p99 us"] or 1)
+    return [
+        {"goal": "high p99 at 95% load, of that at 45%", "wanted": "<= 1.2", "found": round(with_, 2)},
+        {"goal": "the same without priorities", "wanted": "grows", "found": round(without, 2)},
+        {"goal": "high p99 at 95% load, ms", "wanted": "<= 2", "found": round(p99(0.95, "yes") / 1000, 2)},
+        {
+            "goal": "timely throughput at twice saturation, of the peak",
+            "wanted": ">= 0.9",
+            "found": round(total(max(factors)) / max(map(total, factors)), 2),
+        },
+        {"goal": "high events late or shed with shedding", "wanted": "0", "found": missed},
+        {"goal": "query 7 p99 beside spectra, of that alone", "wanted": "<= 1.2", "found": round(beside, 2)},
+    ]

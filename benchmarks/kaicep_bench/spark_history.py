@@ -1,0 +1,165 @@
+"""History on Spark: what each part costs, the strategies beside each other, and archives ten times as long.
+
+The events are in an archive. Each stage of a query is run by itself, into nothing; the time of a part is what
+it adds to the one before.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kaicep.api import parse_query
+from kaicep.archive.archive import Archive
+from kaicep.connectors.shape import Form
+from kaicep.endtoend.history import History, history_of, past_matches
+from kaicep.endtoend.ingest import ingest
+from kaicep.errors import Source
+from kaicep.knowledge.annotation import parse_annotations
+from kaicep.knowledge.store import Knowledge
+from kaicep.plan.events import Match
+from kaicep.plan.time import format_time
+from kaicep_bench.campus import ANNOTATION, PREFIXES
+from kaicep_bench.spark_campus import BEGIN, QUERIES, STREAM, tell
+from kaicep_bench.table import Cell, Table
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["archived", "measure_parts", "measure_reach", "measure_strategies"]
+
+_TOO_LONG_IN_SQL = ("6",)
+"""Sliding windows list their members in SQL: ten thousand for each event here."""
+
+
+def archived(folder: Path, events: pyarrow.Table) -> Archive:
+    """An archive of events."""
+    import pyarrow.parquet as pq
+
+    archive, file = Archive(folder), folder.with_suffix(".parquet")
+    pq.write_table(events.drop_columns("seq"), file)
+    ingest(archive, Form(STREAM, "timestamp", {}, True), file)
+    return archive
+
+
+def _history(name: str, archive: Archive, knowledge: Knowledge, within: str = "") -> History:
+    text = f"{QUERIES[name]} {within}"
+    query = parse_query(Source(f"query{name}.chi", text), PREFIXES)
+    return history_of([query], archive, knowledge, tuple(parse_annotations(ANNOTATION)), 0)
+
+
+def measure_parts(
+    spark: SparkSession, archive: Archive, knowledge: Knowledge, count: int, turns: int
+) -> Table:
+    """What scan, filter, shuffle and kernel add, query by query."""
+    rows = []
+    for name in QUERIES:
+        tell(f"history, query {name} by parts")
+        rows.append(_parts(spark, name, _history(name, archive, knowledge), count, turns))
+    return Table(f"history on Spark: {count:,} events in the archive; seconds that each part adds", rows)
+
+
+def _parts(spark: SparkSession, name: str, history: History, count: int, turns: int) -> dict[str, Cell]:
+    from kaicep.endtoend.spark_history import archived_rows
+    from kaicep.hosts.spark.batch import BUCKETS, gathered, match_batch, thinned
+    from kaicep.hosts.spark.layout import layouts_of
+    from kaicep.hosts.spark.physical import physical
+
+    asked = history.program, history.catalog, history.knowledge
+    (part,) = physical(*asked)
+    _, layout = layouts_of([part], history.catalog)
+    frames = archived_rows(spark, history.program, history.catalog, history.archive.snapshot())
+    rows = frames(layout)
+    thin = thinned(part, rows, layout, history.catalog, history.knowledge, BUCKETS)
+    stages: dict[str, DataFrame] = {"scan": rows[STREAM], "filter": thin}
+    if part.way != "rows":
+        stages["shuffle"] = gathered(part, thin, BUCKETS)
+    found = match_batch(frames, *asked)
+    stages["kernel"] = found.select("query", "id", "start", "end", "match")
+    taken = {stage: _computed(each, turns) for stage, each in stages.items()}
+    row: dict[str, Cell] = {"query": name, "way": part.way, "kept": thin.count(), "matches": found.count()}
+    before = 0.0
+    for stage in ("scan", "filter", "shuffle", "kernel"):
+        now = taken.get(stage, before)
+        row[stage] = round(max(now - before, 0.0), 2)
+        before = max(now, before)
+    row["events/s"] = round(count / taken["kernel"])
+    row["of bare"] = round(taken["kernel"] / max(taken["scan"], taken["filter"]), 2)
+    return row
+
+
+def _computed(frame: DataFrame, turns: int) -> float:
+    """How long it takes to compute a frame."""
+    return _seconds(lambda: frame.write.format("noop").mode("overwrite").save(), turns)
+
+
+def _seconds(work: Callable[[], Any], turns: int) -> float:
+    """The median of some turns, after one that warms up."""
+    times = []
+    for _ in range(turns + 1):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times[1:])
+
+
+def measure_strategies(archive: Archive, knowledge: Knowledge, count: int) -> Table:
+    """The same matches by every strategy, as Python has them."""
+    from kaicep.endtoend.spark_history import spark_history
+    from kaicep.endtoend.sql_rewriting import sql_matches
+
+    snapshot = archive.snapshot()
+    rows: list[dict[str, Cell]] = []
+    for name in QUERIES:
+        history = _history(name, archive, knowledge)
+        asked = history.program, history.catalog, history.knowledge, snapshot
+        ways: dict[str, Callable[[], list[Match]]] = {
+            "replay": partial(past_matches, history, "replay"),
+            "hybrid": partial(past_matches, history, "hybrid"),
+            "hybrid, Spark": partial(spark_history, *asked),
+            "rewrite, Spark SQL": partial(sql_matches, *asked),
+        }
+        if name in _TOO_LONG_IN_SQL:
+            del ways["rewrite, Spark SQL"]
+        row: dict[str, Cell] = {"query": name}
+        wanted: list[str] | None = None
+        for way, work in ways.items():
+            tell(f"history, query {name} by {way}")
+            began = time.perf_counter()
+            lines = [each.to_json() for each in work()]
+            row[way] = round(time.perf_counter() - began, 2)
+            if wanted is not None and lines != wanted:
+                raise AssertionError(f"query {name}: {way} finds {len(lines)} matches, not {len(wanted)}")
+            wanted = lines
+        rows.append({**row, "matches": len(wanted or ())})
+    return Table(f"strategies over {count:,} events: seconds until all matches are there, in order", rows)
+
+
+def measure_reach(
+    folder: Path, events: pyarrow.Table, whole: Archive, knowledge: Knowledge, rate: float, turns: int
+) -> Table:
+    """The same time asked of an archive that has no more, and of one that is ten times as long."""
+    from kaicep.endtoend.spark_history import spark_history
+
+    count = len(events)
+    first, last = count * 9 // 20, count * 11 // 20
+    low, high = (format_time(BEGIN + int(at * 1_000_000 / rate)) for at in (first, last))
+    archives = {"a tenth": archived(folder / "tenth", events.slice(first, last - first)), "all": whole}
+    rows: list[dict[str, Cell]] = []
+    for name in ("5", "7"):
+        tell(f"history, query {name} over a tenth of the time")
+        taken: dict[str, list[float]] = {"Spark": [], "in process": []}
+        for archive in archives.values():
+            history = _history(name, archive, knowledge, f"WITHIN [{low}, {high})")
+            asked = history.program, history.catalog, history.knowledge, archive.snapshot()
+            taken["Spark"].append(_seconds(partial(spark_history, *asked), turns))
+            taken["in process"].append(_seconds(partial(past_matches, history, "hybrid"), turns))
+        for host, seconds in taken.items():
+            named = dict(zip(archives, (round(each, 2) for each in seconds), strict=True))
+            rows.append({"query": name, "host": host, **named, "ratio": round(seconds[1] / seconds[0], 2)})
+    return Table(f"{last - first:,} events asked for, of an archive of as many and of one of {count:,}", rows)
