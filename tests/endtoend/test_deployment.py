@@ -21,12 +21,16 @@ from tests.servers import free_port
 from kaicep.api import open_run
 from kaicep.archive.archive import Archive
 from kaicep.archive.upkeep import expire
+from kaicep.connectors.contract import Batch, Guarantee, Position, Source
+from kaicep.connectors.shape import Schema
 from kaicep.endtoend.checking import check_deployment
-from kaicep.endtoend.config import load_config
+from kaicep.endtoend.config import StreamConfig, load_config
 from kaicep.endtoend.deployment import Deployment
 from kaicep.endtoend.history import open_history, past_matches
 from kaicep.errors import Mistake
+from kaicep.plan.events import Event
 from kaicep.plan.time import parse_time
+from kaicep.plan.types import Type
 
 START = 1336381200  # 2012-05-07T09:00:00Z
 SINCE = "WITHIN [2012-05-07T09:00, )"
@@ -451,6 +455,64 @@ def test_a_part_that_is_silent_holds_nobody_up_and_is_late_when_it_wakes(folder:
     assert [each["x"] for each in told(folder)][:3] == [1, 3, 2]
     held = Archive(folder / "state" / "archive").snapshot()
     assert [each.values["x"] for each in held.events("s") if each.late] == [4]
+
+
+class Topic(Source):
+    """A topic of two partitions whose client connects with the first batch: until then it knows of none."""
+
+    guarantee = Guarantee.REPLAYABLE
+    finite = False
+    schema = Schema((("x", Type.INT64), ("k", Type.STRING)))
+
+    def __init__(self, records: dict[int, list[float]]) -> None:
+        self._records = records
+        self._next: dict[int, int] = {}
+
+    @property
+    def position(self) -> dict[int, int]:
+        return dict(self._next)
+
+    def open(self, position: Position | None = None, schema: Schema | None = None) -> None:
+        self._next = dict(position or {})
+
+    def next_batch(self, timeout: float) -> Batch:
+        events = [
+            Event("s", part, seq, int((START + second) * 1_000_000), {"x": 9, "k": "p"})
+            for part, seconds in self._records.items()
+            for seq, second in enumerate(seconds)
+            if seq >= self._next.get(part, 0)
+        ]
+        self._next = {part: len(seconds) for part, seconds in self._records.items()}
+        return Batch(self.position, events)
+
+    def close(self) -> None: ...
+
+
+def test_a_part_without_records_before_a_crash_is_waited_for_after_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is late depends on the source alone: not on who had sent something when a process was lost."""
+    records: dict[int, list[float]] = {0: [0, 1], 1: []}
+    monkeypatch.setattr(StreamConfig, "open_source", lambda _: Topic(records))
+    for part, second in ((0, 20), (1, 5), (1, 30)):
+        with deployed(folder, lose=True) as made:
+            settle(made)
+            records[part].append(second)
+            settle(made)
+    held = [(each.part, each.seq) for each in Archive(folder / "state" / "archive").snapshot().events("s")]
+    assert sorted(held) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    ends = [parse_time(each["end"]) for each in matches(folder / "out.jsonl")]
+    assert ends == [(START + second) * 1_000_000 for second in (0, 1, 5, 20)]
+
+
+def test_a_part_that_never_sends_anything_holds_nobody_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StreamConfig, "open_source", lambda _: Topic({0: [0, 1], 1: []}))
+    write(folder, {"kaicep.toml": toml(stream='idle = "50ms"')})
+    with deployed(folder) as made:
+        while len(told(folder)) < 2:
+            made.tick()
 
 
 def test_a_record_that_is_no_event_is_kept_beside_the_others(folder: Path) -> None:

@@ -49,8 +49,10 @@ class State:
 def fresh(name: str, state: State, ranges: Ranges) -> dict[str, tuple[int, int]]:
     """What of a batch is not there yet; a batch that begins beyond what is there leaves a hole, and fails.
 
-    >>> fresh("meter", State({"0": 5}), {"0": (3, 8), "1": (0, 2)})
-    {'0': (5, 8), '1': (0, 2)}
+    A part that has sent nothing yet is news, too: whoever goes on from here waits for it.
+
+    >>> fresh("meter", State({"0": 5, "1": 2}), {"0": (3, 8), "1": (0, 2), "2": (0, 0)})
+    {'0': (5, 8), '2': (0, 0)}
     """
     found: dict[str, tuple[int, int]] = {}
     for part, (first, after) in ranges.items():
@@ -60,7 +62,7 @@ def fresh(name: str, state: State, ranges: Ranges) -> dict[str, tuple[int, int]]
                 f"{name}: the archive holds part {part} up to position {held}, and this batch begins at "
                 f"{first}: what lies between is missing"
             )
-        if after > held:
+        if after > held or part not in state.next:
             found[part] = held, after
     return found
 

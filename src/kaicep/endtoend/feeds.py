@@ -122,14 +122,16 @@ class Feed:
         self._letters += batch.dead
         self.counts.dead += len(batch.dead)
         self.ended = batch.ended
+        for part in batch.position:  # some sources know their parts only now; one may never send anything
+            self._parts.setdefault(part, _Silence(time.monotonic()))
         if self._table is None and not self._made():
             return []
         before, after = self._position, dict(batch.position)
-        covered = {part: (before.get(part, 0), at) for part, at in after.items() if at > before.get(part, 0)}
+        covered = {part: (before.get(part, 0), at) for part, at in after.items() if at > before.get(part, -1)}
         events = self._judged(batch.events, is_late)
         self._archived(events, covered)
         self._position = after
-        self._awake(covered)
+        self._awake(part for part, (low, high) in covered.items() if high > low)
         return list(stretches(self.name, before, after, events))
 
     def _made(self) -> bool:
@@ -145,13 +147,10 @@ class Feed:
     def _judged(self, events: Sequence[Event], is_late: IsLate) -> Sequence[Event]:
         """Events of a part that was silent may come after others went on without it: they are late."""
         waking = {part for part, each in self._parts.items() if each.waking}
-        if not any(event.part in waking or event.part not in self._parts for event in events):
+        if not any(event.part in waking for event in events):
             return events
         return [
-            replace(each, late=True)
-            if (each.part in waking or each.part not in self._parts) and is_late(each)
-            else each
-            for each in events
+            replace(each, late=True) if each.part in waking and is_late(each) else each for each in events
         ]
 
     def _archived(self, events: Sequence[Event], covered: dict[int, tuple[int, int]]) -> None:
