@@ -112,8 +112,9 @@ def test_several_attributes_of_one_concept_are_all_there() -> None:
 
 
 def test_entities() -> None:
-    assert triples(id="s1") == {(NODE, iri("hasSource"), iri("s1"))}
-    assert triples(id="a b") == {(NODE, iri("hasSource"), Iri("urn:t:a%20b"))}
+    own = iri("hasSource"), iri("involves")  # wider properties too, at every reasoning level
+    assert triples(id="s1") == {(NODE, each, iri("s1")) for each in own}
+    assert triples(id="a b") == {(NODE, each, Iri("urn:t:a%20b")) for each in own}
     assert triples(tag="A") == {(NODE, iri("hasTag"), iri("s1"))}
     by_number = Stream("air", (("n", Type.FLOAT64),), entities=(("n", Entity(iri("p"), lookup=iri("tag"))),))
     assert triples(by_number, n=7.0) == {(NODE, iri("p"), iri("s1"))}

@@ -31,7 +31,11 @@ RDFS_CASES = [
         ["x a B", "A rdfs:subClassOf A", "B rdfs:subClassOf B"],
     ),
     (":x :mine :y . :mine rdfs:subPropertyOf rdf:type . :y rdfs:subClassOf :z .", ["x a y", "x a z"]),
-    (":A owl:equivalentClass :B . :x a :A . :p owl:inverseOf :q . :x :p :y .", []),
+    (":p owl:inverseOf :q . :x :p :y . :p owl:equivalentProperty :r .", []),
+    (
+        ":A owl:equivalentClass :B . :B rdfs:subClassOf :C .",
+        [f"{each} rdfs:subClassOf {wider}" for each, wider in ("AB", "BA", "AC", "AA", "BB")],
+    ),
 ]
 
 OWL_CASES = [
@@ -84,6 +88,12 @@ def test_owl(text: str, follows: list[str]) -> None:
 def test_none_adds_nothing(text: str) -> None:
     knowledge = known(text, "none")
     assert knowledge.closed == knowledge.asserted
+
+
+def test_none_knows_that_equivalent_classes_have_the_same_members() -> None:
+    knowledge = known(":A owl:equivalentClass :B . :B owl:equivalentClass :C . :x a :A . :y a :C .", "none")
+    new = set(knowledge.match()) - {triple("A owl:equivalentClass B"), triple("B owl:equivalentClass C")}
+    assert new == {triple(f"{each} a {kind}") for each in "xy" for kind in "ABC"}
 
 
 def test_what_does_not_follow() -> None:

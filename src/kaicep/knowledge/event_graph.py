@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -37,6 +38,8 @@ __all__ = [
     "event_triples",
     "goes_back",
     "literal_in",
+    "own_classes",
+    "own_triples",
 ]
 
 HAS_TIME = Iri(EVENT + "hasTime")
@@ -92,27 +95,40 @@ def event_triples(
 '"1970-01-01T00:00:00.000000Z"^^<http://www.w3.org/2001/XMLSchema#dateTime>']
     """
     node = event_node(event)
-    triples: dict[Triple, None] = {}
+    triples = dict.fromkeys(own_classes(node, stream, knowledge))
     missing: set[Iri] = set()
-    if stream.event_class is not None:
-        triples[node, Iri(RDF + "type"), stream.event_class] = None
     for attribute, concept in stream.concepts:
         literal = literal_in(event, stream, attribute)
         if literal is not None:
-            triples[node, concept, literal] = None
+            triples |= {(node, each, literal): None for each in knowledge.properties_above(concept)}
     for attribute, entity in stream.entities:
         literal = literal_in(event, stream, attribute)
         if literal is None:
             continue
         found = entity_in(event, stream, attribute, knowledge)
         if found is not None:
-            triples[node, entity.property, found] = None
+            triples |= {(node, each, found): None for each in knowledge.properties_above(entity.property)}
             continue
         missing.add(entity.property)
         if unknown is not None:
             unknown.add(stream.name, attribute, literal.lexical)
     triples[node, HAS_TIME, literal_of(event.ts, Type.TIMESTAMP)] = None
     return EventGraph(node, tuple(triples), frozenset(missing))
+
+
+def own_classes(node: Term, stream: Stream, knowledge: Knowledge) -> Iterator[Triple]:
+    """What the annotation says of the class of an event: it is of all classes that are wider or the same."""
+    if stream.event_class is not None:
+        for each in sorted(knowledge.classes_above(stream.event_class), key=str):
+            yield node, Iri(RDF + "type"), each
+
+
+def own_triples(node: Term, stream: Stream, value: Term, knowledge: Knowledge) -> Iterator[Triple]:
+    """The triples that events of a stream may have, with a stand-in for the event and one for its values."""
+    yield node, HAS_TIME, value
+    yield from own_classes(node, stream, knowledge)
+    for each in stream.carried():
+        yield from ((node, above, value) for above in knowledge.properties_above(each))
 
 
 def literal_in(event: Event, stream: Stream, attribute: str) -> Literal | None:

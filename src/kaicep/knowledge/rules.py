@@ -39,7 +39,7 @@ _PREFIXES = {"rdf": RDF, "rdfs": RDFS, "owl": OWL}
 class Rule:
     """Where all premises hold, the conclusions hold. Without variables it is an axiom.
 
-    >>> print(RULES["rdfs"][0])
+    >>> print(RULES["rdfs"][1])
     cax-sco: ?c rdfs:subClassOf ?d . ?x rdf:type ?c => ?x rdf:type ?d
     """
 
@@ -80,16 +80,22 @@ def _rules(text: str) -> tuple[Rule, ...]:
     )
 
 
+# A class that a query names counts with its equivalent classes at every level (semantics 2, event graph).
+_SAME_CLASS = _rules("""
+cax-eqc1: ?c owl:equivalentClass ?d . ?x rdf:type ?c => ?x rdf:type ?d
+cax-eqc2: ?c owl:equivalentClass ?d . ?x rdf:type ?d => ?x rdf:type ?c
+""")
+
 _RDFS = _rules("""
+scm-eqc1: ?c owl:equivalentClass ?d => ?c rdfs:subClassOf ?d . ?d rdfs:subClassOf ?c
 cax-sco: ?c rdfs:subClassOf ?d . ?x rdf:type ?c => ?x rdf:type ?d
 prp-spo1: ?p rdfs:subPropertyOf ?q . ?x ?p ?y => ?x ?q ?y
 prp-dom: ?p rdfs:domain ?c . ?x ?p ?y => ?x rdf:type ?c
 prp-rng: ?p rdfs:range ?c . ?x ?p ?y => ?y rdf:type ?c
 """)
 
-# Equivalent classes and properties come down to being below each other, both ways.
+# Equivalent properties come down to being below each other, both ways.
 _OWL = _rules("""
-scm-eqc1: ?c owl:equivalentClass ?d => ?c rdfs:subClassOf ?d . ?d rdfs:subClassOf ?c
 scm-eqp1: ?p owl:equivalentProperty ?q => ?p rdfs:subPropertyOf ?q . ?q rdfs:subPropertyOf ?p
 eq-sym: ?x owl:sameAs ?y => ?y owl:sameAs ?x
 eq-rep-s: ?x owl:sameAs ?y . ?x ?p ?o => ?y ?p ?o
@@ -107,7 +113,7 @@ cls-hv1: ?r owl:onProperty ?p . ?r owl:hasValue ?v . ?x rdf:type ?r => ?x ?p ?v
 cls-hv2: ?r owl:onProperty ?p . ?r owl:hasValue ?v . ?x ?p ?v => ?x rdf:type ?r
 """)
 
-RULES: dict[str, tuple[Rule, ...]] = {"none": (), "rdfs": _RDFS, "owl-rl": _RDFS + _OWL}
+RULES: dict[str, tuple[Rule, ...]] = {"none": _SAME_CLASS, "rdfs": _RDFS, "owl-rl": _RDFS + _OWL}
 """The rules of each level."""
 
 # Properties that every level above `none` takes for transitive, and the rule's name for each. Others

@@ -21,6 +21,7 @@ from kaicep.knowledge.event_graph import (
     evaluates,
     event_triples,
     goes_back,
+    own_triples,
 )
 from kaicep.knowledge.queries import Row, closed_store
 from kaicep.knowledge.store import Knowledge
@@ -298,7 +299,8 @@ def depends_on(condition: Semantic, name: str, property: Iri, knowledge: Knowled
     if knowledge.reasoning == "owl-rl" and (property != HAS_TIME or _is_spoken_of(knowledge)):
         return True  # what several properties give together cannot be told from each of them
     event = Iri("urn:kaicep:event:any")
-    follows = knowledge.entails_with([(event, property, Blank("any value"))])
+    said = [(event, each, Blank("any value")) for each in knowledge.properties_above(property)]
+    follows = knowledge.entails_with(said)
     return any(
         subject != event
         or any(
@@ -317,10 +319,7 @@ def names_events(condition: Semantic, name: str, stream: Stream, knowledge: Know
     that may stand for it.
     """
     event, value = Iri("urn:kaicep:event:any"), Blank("any value")
-    own: list[Triple] = [(event, each, value) for each in (HAS_TIME, *stream.carried())]
-    if stream.event_class is not None:
-        own.append((event, Iri(RDF + "type"), stream.event_class))
-    follows = knowledge.entails_with(own)
+    follows = knowledge.entails_with(own_triples(event, stream, value, knowledge))
     properties = [each for subject, each, _ in follows if subject == event and isinstance(each, Iri)]
     is_led_to = any(subject != event for subject, _, _ in follows)
     for group in condition.alternatives:

@@ -90,7 +90,7 @@ class Knowledge:
         self._terms = reader.terms
         self._closure = Closure(self._terms, with_validity(texts, self._terms), reasoning)
         self._odd = tuple(odd_validity(texts, self._terms))
-        self._below: dict[tuple[Iri, Iri, Iri], frozenset[Iri]] = {}
+        self._near: dict[tuple[Iri, Iri, bool], frozenset[Iri]] = {}
         self._by_value: dict[Iri, dict[tuple[str, Value], tuple[Term, ...]]] = {}
         self._views: dict[int, _View] = {}
         self._changes: deque[Change] = deque(maxlen=_MOST_CHANGES)
@@ -266,11 +266,19 @@ class Knowledge:
 
     def properties_below(self, concept: Iri) -> frozenset[Iri]:
         """The property itself and all that are narrower than or the same as it, at any reasoning."""
-        return self._closed_below(concept, _NARROWER_PROPERTY, _SAME_PROPERTY)
+        return self._reached(concept, _NARROWER_PROPERTY, _SAME_PROPERTY, below=True)
+
+    def properties_above(self, concept: Iri) -> frozenset[Iri]:
+        """The property itself and all that are wider than or the same as it, at any reasoning."""
+        return self._reached(concept, _NARROWER_PROPERTY, _SAME_PROPERTY, below=False)
 
     def classes_below(self, concept: Iri) -> frozenset[Iri]:
         """The class itself and all that are narrower than or the same as it, at any reasoning."""
-        return self._closed_below(concept, _NARROWER_CLASS, _SAME_CLASS)
+        return self._reached(concept, _NARROWER_CLASS, _SAME_CLASS, below=True)
+
+    def classes_above(self, concept: Iri) -> frozenset[Iri]:
+        """The class itself and all that are wider than or the same as it, at any reasoning."""
+        return self._reached(concept, _NARROWER_CLASS, _SAME_CLASS, below=False)
 
     def properties(self) -> frozenset[Iri] | None:
         """All properties that are used or declared at any time; None where nothing is known at all."""
@@ -293,21 +301,22 @@ class Knowledge:
         """All triples that hold at any time, by numbers, see `by_number`."""
         return self._closure.ever()
 
-    def _closed_below(self, concept: Iri, narrower: Iri, equivalent: Iri) -> frozenset[Iri]:
-        key = concept, narrower, equivalent
-        if key not in self._below:
+    def _reached(self, concept: Iri, narrower: Iri, equivalent: Iri, *, below: bool) -> frozenset[Iri]:
+        """What is narrower (or wider) than a concept or the same, over any number of steps."""
+        key = concept, narrower, below
+        if key not in self._near:
+            down = (equivalent, _SAME, *((narrower,) if below else ()))
+            up = (equivalent, _SAME, *(() if below else (narrower,)))
             found: dict[Term, None] = {concept: None}
             left: list[Term] = [concept]
             while left:
                 each = left.pop()
-                near = [
-                    row[0] for link in (narrower, equivalent, _SAME) for row in self.match(None, link, each)
-                ]
-                near += [row[2] for link in (equivalent, _SAME) for row in self.match(each, link, None)]
+                near = [row[0] for link in down for row in self.match(None, link, each)]
+                near += [row[2] for link in up for row in self.match(each, link, None)]
                 left += [one for one in near if one not in found]
                 found.update(dict.fromkeys(near))
-            self._below[key] = frozenset(one for one in found if isinstance(one, Iri))
-        return self._below[key]
+            self._near[key] = frozenset(one for one in found if isinstance(one, Iri))
+        return self._near[key]
 
     def entities_by(self, property: Iri, value: Term) -> tuple[Term, ...]:
         """The subjects whose property has that value, by name.
@@ -407,7 +416,7 @@ class Knowledge:
             if isinstance(link, Iri):
                 self._by_value.pop(link, None)
         if not predicates.isdisjoint(_VOCABULARY):
-            self._below.clear()
+            self._near.clear()
         self._views.clear()
         self.__dict__.pop("_reasons", None)
         self.__dict__.pop("_words", None)
@@ -417,7 +426,7 @@ class Knowledge:
         """Without what is quickly made again."""
         made = ("_reasons", "_words", "lock")
         kept = {name: value for name, value in self.__dict__.items() if name not in made}
-        return kept | {"_below": {}, "_by_value": {}, "_views": {}}
+        return kept | {"_near": {}, "_by_value": {}, "_views": {}}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
         self.__dict__.update(kept)
@@ -437,7 +446,7 @@ class _View(Knowledge):
         self._closure = whole._closure
         self._odd = whole._odd
         self._layer = whole._closure.at(ts)
-        self._below = {}
+        self._near = {}
         self._by_value = {}
         self._views = {}
         self._changes = deque()
@@ -480,10 +489,10 @@ class _View(Knowledge):
             else self._whole.entities_by(property, value)
         )
 
-    def _closed_below(self, concept: Iri, narrower: Iri, equivalent: Iri) -> frozenset[Iri]:
+    def _reached(self, concept: Iri, narrower: Iri, equivalent: Iri, *, below: bool) -> frozenset[Iri]:
         if any(map(self._says, (narrower, equivalent, _SAME))):
-            return super()._closed_below(concept, narrower, equivalent)
-        return self._whole._closed_below(concept, narrower, equivalent)
+            return super()._reached(concept, narrower, equivalent, below=below)
+        return self._whole._reached(concept, narrower, equivalent, below=below)
 
     def _says(self, property: Iri) -> bool:
         """Whether more holds with this property than always does."""

@@ -19,7 +19,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.knowledge.vocabulary import Names, entities_of, is_standard
 from kaicep.knowledge.words import TYPE
 from kaicep.plan.sparql import Node, TriplePattern
-from kaicep.plan.terms import RDFS, Iri, Variable
+from kaicep.plan.terms import Iri, Variable
 from kaicep.plan.text import triple_text
 
 __all__ = ["MOST_STEPS", "Way", "path_text", "undeclared_prefixes", "ways"]
@@ -29,7 +29,6 @@ MOST_STEPS = 6
 _MOST_WAYS = 3
 _MOST_CHAINS = 200  # that are followed at one depth; with more than that, the names say too little
 _EVENT = Variable("e")
-_NARROWER = {kind: Iri(RDFS + f"sub{kind}Of") for kind in ("Class", "Property")}
 
 
 @dataclass(frozen=True)
@@ -98,15 +97,10 @@ def ways(
 
 def _own_triple(stream: Annotation, target: Iri, knowledge: Knowledge) -> TriplePattern | None:
     """The event's own triple that leads to the target: its class, or a property that it carries."""
-
-    def is_below(name: Iri, kind: str) -> bool:
-        closed = knowledge.reasoning != "none"
-        return name == target or (closed and knowledge.holds((name, _NARROWER[kind], target)))
-
-    if stream.event_class is not None and is_below(stream.event_class, "Class"):
+    if stream.event_class is not None and target in knowledge.classes_above(stream.event_class):
         return TriplePattern(_EVENT, TYPE, target)
     carried = [each for _, each in stream.concepts] + [each.property for _, each in stream.entities]
-    if target == HAS_TIME or any(is_below(each, "Property") for each in carried):
+    if target == HAS_TIME or any(target in knowledge.properties_above(each) for each in carried):
         return TriplePattern(_EVENT, target, Variable(_Namer(["e"]).fresh(_from_property(target.local))))
     return None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kaicep.knowledge.event_graph import HAS_TIME
+from kaicep.knowledge.event_graph import own_triples
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Stream
 from kaicep.plan.sparql import TriplePattern
@@ -59,21 +59,15 @@ class EventVocabulary:
 def read_as(property: Iri, streams: Iterable[Stream], knowledge: Knowledge) -> frozenset[Iri]:
     """The properties of events of these streams that are read as that one, under the reasoning there is."""
     known = tuple(streams)
-    carried = {concept for stream in known for _, concept in stream.concepts}
-    carried |= {entity.property for stream in known for _, entity in stream.entities}
+    carried = {each for stream in known for each in stream.carried()}
     wanted = (_EVENT, property, _VALUE)
-    return frozenset(each for each in carried if wanted in knowledge.entails_with([(_EVENT, each, _VALUE)]))
+    said = {each: [(_EVENT, above, _VALUE) for above in knowledge.properties_above(each)] for each in carried}
+    return frozenset(each for each in carried if wanted in knowledge.entails_with(said[each]))
 
 
 def event_vocabulary(streams: Iterable[Stream], knowledge: Knowledge) -> EventVocabulary:
     """What events of these streams can say."""
-    said: set[Triple] = {(_EVENT, HAS_TIME, _VALUE)}
-    for stream in streams:
-        if stream.event_class is not None:
-            said.add((_EVENT, _TYPE, stream.event_class))
-        properties = [concept for _, concept in stream.concepts]
-        properties += [entity.property for _, entity in stream.entities]
-        said |= {(_EVENT, each, _VALUE) for each in properties}
+    said = {each for stream in streams for each in own_triples(_EVENT, stream, _VALUE, knowledge)}
     triples = knowledge.entails_with(said)
     return EventVocabulary(triples, knowledge.reasoning != "owl-rl" or _is_plain(triples, knowledge))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from kaicep.knowledge.event_graph import HAS_TIME
+from kaicep.knowledge.event_graph import HAS_TIME, own_classes, own_triples
 from kaicep.knowledge.relations import kept_table
 from kaicep.optimize.event_vocabulary import EventVocabulary, read_as
 from kaicep.optimize.rule import (
@@ -243,16 +243,11 @@ class _Cut:
         """Whether all events of the stream are of the class; None where it depends on their values."""
         node = Iri("urn:kaicep:event:any")
         knowledge = self.context.knowledge
-        if stream.event_class is not None and (node, _TYPE, target) in knowledge.entails_with(
-            [(node, _TYPE, stream.event_class)]
-        ):
+        wanted = node, _TYPE, target
+        if wanted in knowledge.entails_with(own_classes(node, stream, knowledge)):
             return True
-        carried = [concept for _, concept in stream.concepts]
-        carried += [entity.property for _, entity in stream.entities]
-        by_domain = any(
-            (node, _TYPE, target) in knowledge.entails_with([(node, each, Blank("any"))]) for each in carried
-        )
-        return None if by_domain else False
+        by_values = wanted in knowledge.entails_with(own_triples(node, stream, Blank("any"), knowledge))
+        return None if by_values else False
 
     def _root(self, variable: str, property: Iri, target: Place) -> None:
         narrower = read_as(property, self.streams[variable], self.context.knowledge)

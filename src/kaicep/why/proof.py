@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kaicep.knowledge.event_graph import event_triples
+from kaicep.knowledge.event_graph import HAS_TIME, event_triples
 from kaicep.knowledge.store import Knowledge
+from kaicep.knowledge.words import TYPE
 from kaicep.plan.algebra import substitute, translate, triple_patterns
-from kaicep.plan.catalog import Catalog
+from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Semantic
 from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Predicate, Repeat, Sequence, TriplePattern
@@ -49,6 +50,12 @@ def prove(
     then = knowledge.at(max((each.ts for each in binding.values()), default=0))
     graphs = {name: event_triples(each, catalog.streams[each.stream], then) for name, each in binding.items()}
     given = tuple(triple for each in graphs.values() for triple in each.triples)
+    stated = tuple(
+        triple
+        for name, event in binding.items()
+        for triple in graphs[name].triples
+        if _is_stated(triple, catalog.streams[event.stream])
+    )
     union = Graph(then, [(each, None) for each in then.entails_with(given)])
     nodes = {name: each.node for name, each in graphs.items()}
     for group in condition.alternatives:
@@ -60,22 +67,37 @@ def prove(
         if fitting:
             chosen = min(fitting, key=lambda each: sorted((name, str(term)) for name, term in each.items()))
             used = dict.fromkeys(_used(triple_patterns(about), chosen, union))
-            origins = _Origins(then, given)
+            origins = _Origins(then, stated, given)
             return Proof(chosen, tuple(origins.statement(each) for each in used))
     return None
 
 
-class _Origins:
-    """Where triples come from; what was told once is not told again."""
+def _is_stated(triple: Triple, stream: Stream) -> bool:
+    """Whether the annotation names the very property, or the very class."""
+    _, predicate, target = triple
+    return target == stream.event_class if predicate == TYPE else predicate in (HAS_TIME, *stream.carried())
 
-    def __init__(self, knowledge: Knowledge, given: tuple[Triple, ...]) -> None:
+
+class _Origins:
+    """Where triples come from.
+
+    `stated` is what the annotations say of the events in so many words. `given` is all that they say;
+    where no rule of the reasoning gives the rest, it is the event's as well.
+    """
+
+    def __init__(self, knowledge: Knowledge, stated: tuple[Triple, ...], given: tuple[Triple, ...]) -> None:
         self.knowledge = knowledge
+        self.stated = stated
         self.given = given
 
     def statement(self, triple: Triple, depth: int = 0) -> Statement:
-        if triple in self.given:
+        if triple in self.stated:
             return Statement(triple, "event")
-        reason = self.knowledge.why(triple, self.given)
+        reason = self.knowledge.why(triple, self.stated)
+        if reason is None and triple in self.given:
+            return Statement(triple, "event")
+        if reason is None:
+            reason = self.knowledge.why(triple, self.given)
         if reason is None or depth >= _DEEPEST:
             return Statement(triple, "asserted")
         return Statement(
