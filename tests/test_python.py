@@ -10,9 +10,12 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pandas
 import polars
 import pyarrow as pa
@@ -46,6 +49,10 @@ def arrow() -> pa.Table:
     return pa.table({"ts": times, **others})
 
 
+def instant(seconds: int) -> datetime:
+    return datetime(1970, 1, 1) + timedelta(seconds=seconds)
+
+
 def query(**given: Any) -> kai.Query:
     return kai.compile(RISE, streams=STREAMS, **given)
 
@@ -77,6 +84,18 @@ FORMS: dict[str, Callable[[Path], Any]] = {
     ),
     "pandas": lambda folder: arrow().to_pandas(),
     "polars": lambda folder: polars.from_arrow(arrow()),
+    "times of Python": lambda folder: [{**row, "ts": instant(row["ts"])} for row in ROWS],
+    "times of Python with a zone": lambda folder: [
+        {**row, "ts": instant(row["ts"]).replace(tzinfo=UTC).astimezone(timezone(timedelta(hours=9)))}
+        for row in ROWS
+    ],
+    "records of pandas": lambda folder: arrow().to_pandas().to_dict("records"),
+    "nanoseconds of pandas": lambda folder: arrow().to_pandas().astype({"ts": "datetime64[ns, UTC]"}),
+    "scalars of NumPy": lambda folder: [
+        {"ts": numpy.datetime64(row["ts"], "s"), "sensor": row["sensor"], "flow": numpy.float32(row["flow"])}
+        for row in ROWS
+    ],
+    "decimals": lambda folder: [{**row, "flow": Decimal(str(row["flow"]))} for row in ROWS],
     "Parquet": parquet,
     "CSV": csv,
     "JSON Lines": json_lines,
@@ -96,6 +115,79 @@ def test_events_come_in_any_form_and_the_matches_are_the_same(form: str, tmp_pat
 
 def test_pandas_is_what_it_says() -> None:
     assert isinstance(FORMS["pandas"](Path()), pandas.DataFrame)
+
+
+@pytest.mark.parametrize("form", ["times of Python", "scalars of NumPy"])
+def test_single_records_with_values_of_python_are_events_too(form: str) -> None:
+    engine = kai.Engine(query(), lateness="0s")
+    assert rises([match for row in FORMS[form](Path()) for match in engine.push(row)]) == RISES
+
+
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+BEGIN = 1_336_381_200  # 2012-05-07T09:00Z
+
+
+def in_unit(unit: str) -> list[dict[str, Any]]:
+    if unit == "excel":
+        return [{**row, "ts": (BEGIN + row["ts"]) / 86_400 + 25_569} for row in ROWS]
+    return [{**row, "ts": (BEGIN + row["ts"]) * UNITS[unit]} for row in ROWS]
+
+
+def unit_files(unit: str, folder: Path) -> Iterator[Any]:
+    rows = in_unit(unit)
+    yield rows
+    yield pa.Table.from_pylist(rows)
+    (folder / "air.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    yield folder / "air.jsonl"
+    (folder / "air.csv").write_text(
+        "\n".join(["ts,sensor,flow", *(",".join(map(str, r.values())) for r in rows)])
+    )
+    yield folder / "air.csv"
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), folder / "air.parquet")
+    yield folder / "air.parquet"
+
+
+@pytest.mark.parametrize("unit", [*UNITS, "excel"])
+def test_an_annotation_says_what_a_time_counts(unit: str, tmp_path: Path) -> None:
+    annotation = {"stream": "air", "time_unit": unit}
+    made = query(annotations=[annotation])
+    wanted = [(each.id, each.end) for each in kai.run(query(), in_unit("s"))]
+    for each in unit_files(unit, tmp_path):
+        assert [(match.id, match.end) for match in kai.run(made, each)] == wanted
+    engine = kai.Engine(made, lateness="0s")
+    assert rises([match for row in in_unit(unit) for match in engine.push(row)]) == RISES
+
+
+def test_an_unknown_unit_of_time_is_a_mistake() -> None:
+    with pytest.raises(kai.Mistake, match="it is one of s, ms, us, ns, excel"):
+        query(annotations=[{"stream": "air", "time_unit": "minutes"}])
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_a_time_that_makes_no_sense_in_seconds_says_what_it_may_be(unit: str) -> None:
+    dead: list[Any] = []
+    kai.Engine(query(), lateness="0s", on_dead=dead.append).push(in_unit(unit)[0])
+    assert f'"time_unit": "{unit}"' in dead[0].reason
+    with pytest.raises(kai.Mistake, match=f'"time_unit": "{unit}"'):
+        list(kai.run(query(), pa.Table.from_pylist(in_unit(unit))))
+
+
+def test_a_fraction_widens_what_was_taken_for_whole_numbers() -> None:
+    made = kai.compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 1)", annotations=[{"stream": "s"}])
+    engine = kai.Engine(made, lateness="0s")
+    found = [engine.push({"ts": ts, "x": x}) for ts, x in enumerate((1, 2, 2.5, 3))]
+    assert [[each.select["x"] for each in some] for some in found] == [[], [2], [2.5], [3]]
+    assert engine.dead_count == 0
+
+
+def test_a_missing_value_of_pandas_is_null_and_a_date_is_its_midnight() -> None:
+    made = kai.compile(
+        "SELECT * FROM (?e, s)", streams={"s": {"day": "timestamp", "n": "int64", "x": "string"}}
+    )
+    row = {"ts": date(1970, 1, 2), "day": pandas.NaT, "n": pandas.NA, "x": numpy.str_("a")}
+    [match] = kai.run(made, [row])
+    assert match.end == 86_400_000_000
+    assert match.select == {"day": None, "n": None, "x": "a"}
 
 
 def test_matches_come_out_as_arrow_too() -> None:

@@ -15,6 +15,7 @@ from kaicep.language.chicep import parse_chi
 from kaicep.language.epsparql import parse_ep
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import ChiQuery
+from kaicep.plan.convert import USUAL
 from kaicep.plan.ending import is_undecided, open_ends
 from kaicep.plan.events import Event, Match
 from kaicep.plan.explain import Explanation
@@ -297,7 +298,8 @@ def _read_streams(
         found = by_stream.get(name)
         types = dict(found.types) if found else {}
         time_of = found.time if found else "ts"
-        data.append(read_stream(name, path, time_of, types, bool(found), latest))
+        notation = found.notation if found else USUAL
+        data.append(read_stream(name, path, time_of, types, bool(found), latest, notation))
     return data
 
 

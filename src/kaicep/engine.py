@@ -133,7 +133,7 @@ class Engine:
         shaper = self._shapers.get(stream)
         if shaper is None:
             shaper = self._shapers[stream] = self._shaper(stream, records)
-        events, dead = shaper.shape(numbered)
+        events, dead = shaper.shape(numbered, widening=True)
         if dead and not self.dead_count:
             _log.warning("a record of %s is no event: %s", stream, dead[0].reason)
         self.dead_count += len(dead)
@@ -145,7 +145,7 @@ class Engine:
     def _shaper(self, stream: str, records: Sequence[Mapping[str, Any]]) -> Shaper:
         """What makes events of records: by the declared types, or those that the first records suggest."""
         known = self.query.catalog.streams[stream]
-        form = Form(stream, known.time, dict(known.attributes))
+        form = Form(stream, known.time, dict(known.attributes), notation=known.notation)
         if not known.open:
             types = {**dict(known.attributes), known.time: Type.TIMESTAMP}
             return Shaper(form, Schema(tuple(types.items()), known.rdf))
@@ -164,7 +164,7 @@ class Engine:
         own = {each.name: type_of_arrow(each.type) for each in records.schema}
         types = {name: type for name, type in own.items() if type is not None and name not in _POSITION}
         types.update({name: type for name, type in known.attributes if name in own})
-        batch = batch_of_arrow(records, stream, types, self._host.strings, known.time, first)
+        batch = batch_of_arrow(records, stream, types, self._host.strings, known.time, first, known.notation)
         return self._host.push_batch(batch)
 
     def stream(self, given: str | None = None) -> str:

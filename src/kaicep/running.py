@@ -146,4 +146,7 @@ def _file(engine: Engine, path: Path, stream: str | None) -> Any:
         import pyarrow.parquet
 
         return pyarrow.parquet.ParquetFile(path).iter_batches()
-    return read_stream(name, path, known.time, dict(known.attributes), explicit_time=True).events
+    types = dict(known.attributes)
+    return read_stream(
+        name, path, known.time, types, explicit_time=not known.rdf, notation=known.notation
+    ).events

@@ -230,7 +230,7 @@ def ingest(
 
     every = [each for path in annotations for each in load_annotations(Path(path))]
     said = next((each for each in every if each.stream == stream), None)
-    form = Form(stream, said.time, dict(said.types), True) if said else Form(stream)
+    form = Form.of(stream, said)
     # Absolute, since workers may have been started in another folder than this process is in by now.
     target, allowed = Archive(Path(archive).absolute()), _duration(lateness)
     saved = Path(checkpoint).absolute()

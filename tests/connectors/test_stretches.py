@@ -17,6 +17,7 @@ from kaicep.connectors.files import read_stream
 from kaicep.connectors.shape import DeadLetter, Form, Schema
 from kaicep.connectors.stretches import Stretch, read_events, read_stretch, stretches
 from kaicep.errors import Failure
+from kaicep.plan.convert import Notation
 from kaicep.plan.types import Type
 
 TYPES = {
@@ -187,6 +188,29 @@ def test_rows_of_csv(
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     path.write_bytes(bom + b"ts,n,x,b,s,at\n" + b"\n".join(lines) + end)
     check(path, data)
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns", "excel"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_times_count_what_the_annotation_says(tmp_path: Path, name: str, unit: str) -> None:
+    """Whether they are read by columns or one by one."""
+    counts = ["1336381200500", "41036.375", "1336381200500000", "1336381200500000500", "-5", "", "0", "999"]
+    form = replace(FORM, types={"ts": Type.TIMESTAMP, "n": Type.INT64}, notation=Notation(unit))
+    path = tmp_path / name
+    if name == "a.csv":
+        path.write_text("ts,n\n" + "".join(f"{each},1\n" for each in counts))
+    else:
+        path.write_text("".join(f'{{"ts": {each or "null"}, "n": 1}}\n' for each in counts))
+    schema = Schema(tuple(form.types.items()))
+    (stretch,) = stretches(form, schema, 0, path)
+    columns = read_stretch(stretch, form, schema)
+    times = columns.values["ts"].cast("int64").to_pylist()
+    wanted = read_stream("meter", path, types=form.types, notation=Notation(unit))
+    assert sorted(zip(columns.seq.to_pylist(), times, strict=True)) == [
+        (each.seq, each.ts) for each in wanted.events
+    ]
+    assert [each.seq for each in columns.dead] == [each.seq for each in wanted.dead]
+    assert len(times) > 1
 
 
 def test_a_file_that_ends_before_the_position_is_told(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_converts(value: object, type: Type, expected: object) -> None:
         (b"\xff", S, "\"b'\\\\xff'\" is no UTF-8 text"),
         ("tomorrow", T, '"tomorrow" is neither an ISO 8601 time nor epoch seconds'),
         (True, T, "true is neither an ISO 8601 time nor epoch seconds"),
-        (1336381200000, T, "1336381200000 is no time of the years 1 to 9999 in epoch seconds"),
+        (10**30, T, f"{10**30} is no time of the years 1 to 9999 in epoch seconds"),
         (
             Instant(10**18),
             T,

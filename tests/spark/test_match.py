@@ -86,6 +86,22 @@ def test_times_of_all_kinds_are_one_time(spark: Any) -> None:
     assert '"at": "2012-05-07T09:00:00.500000Z"' in found.pop()
 
 
+def test_numbers_count_what_the_annotation_says(spark: Any) -> None:
+    counts = {"ms": "1336381200500L", "us": "1336381200500000L", "ns": "1336381200500000400L"}
+    counts["excel"] = "41036.375D"
+    found = {}
+    for unit, count in counts.items():
+        query = kai.compile(
+            "SELECT ?e.ts AS at FROM (?e, air)",
+            streams={"air": {}},
+            annotations=[{"stream": "air", "time_unit": unit}],
+        )
+        row = kai.spark.match(spark.sql(f"SELECT 0L AS seq, {count} AS ts"), query).first()
+        found[unit] = row["end"].replace(tzinfo=UTC)
+    assert found.pop("excel") == datetime(2012, 5, 7, 9, 0, tzinfo=UTC)
+    assert set(found.values()) == {datetime(2012, 5, 7, 9, 0, 0, 500_000, tzinfo=UTC)}
+
+
 def test_positions_can_be_made(spark: Any) -> None:
     query = kai.compile(RISE, streams=TYPES)
     bare = frame(spark).drop("seq")

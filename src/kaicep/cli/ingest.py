@@ -287,10 +287,7 @@ def _forms(streams: Sequence[str], annotations: Sequence[Path]) -> dict[str, For
     from kaicep.knowledge.annotation import load_annotations
 
     known = {each.stream: each for path in annotations for each in load_annotations(path)}
-    return {
-        name: Form(name, known[name].time, dict(known[name].types), True) if name in known else Form(name)
-        for name in streams
-    }
+    return {name: Form.of(name, known.get(name)) for name in streams}
 
 
 def _notes(done: Sequence[Ingested], seconds: float) -> Iterator[str]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import DeadLetter, Shaper
 from kaicep.plan.events import Event
+from kaicep.plan.time import nearest_thousandth
 from kaicep.plan.types import Type
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ _ISO = (
     r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])[T ](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
     r"(?:\.\d{1,6})?(?:Z|\+00:00)?"
 )
+_WHOLE = r"(?:0|[1-9]\d{0,%d})"
+_NUMBERS = {"s": _SECONDS, "ms": _WHOLE % 12, "us": _WHOLE % 15, "ns": _WHOLE % 17, "excel": r"[^\s\S]"}
+"""How a time is written that is a number, by its unit, where columns are sure to read it right."""
 _TEXT = r'"[^"\\\x00-\x1f]*"'
 _BLANK = r"[ \t\r]*"
 
@@ -68,7 +72,8 @@ def json_columns(
 
     assert shaper.schema is not None
     textual = _textual_times(shaper, lines)
-    pattern = _plain_object(shaper.schema.attributes, textual, shaper.form.time)
+    unit = shaper.form.notation.time_unit
+    pattern = _plain_object(shaper.schema.attributes, textual, shaper.form.time, unit)
     plain = pc.and_(pc.fill_null(pc.match_substring_regex(lines, pattern), False), _are_unicode(lines))
     try:
         read = _read_json(shaper, lines.filter(plain), textual)
@@ -105,12 +110,14 @@ def _textual_times(shaper: Shaper, lines: pyarrow.BinaryArray) -> frozenset[str]
 
 
 @lru_cache(maxsize=64)
-def _plain_object(attributes: tuple[tuple[str, Type], ...], textual: frozenset[str], time: str) -> str:
+def _plain_object(
+    attributes: tuple[tuple[str, Type], ...], textual: frozenset[str], time: str, unit: str
+) -> str:
     """What a flat object looks like whose every value is written as its type writes it."""
     kinds: dict[str, list[str]] = {}
     for name, type in attributes:
         if type is Type.TIMESTAMP:
-            value = f'"{_ISO}"' if name in textual else _SECONDS
+            value = f'"{_ISO}"' if name in textual else _NUMBERS[unit]
         else:
             value = {
                 Type.STRING: _TEXT,
@@ -142,8 +149,10 @@ def _read_json(
     if not len(lines):
         return {}
     kinds = arrow_types()
+    unit = shaper.form.notation.time_unit
+    number = pyarrow.float64() if unit == "s" else pyarrow.int64()
     times = {
-        name: pyarrow.string() if name in textual else pyarrow.float64()
+        name: pyarrow.string() if name in textual else number
         for name, type in shaper.schema.attributes
         if type is Type.TIMESTAMP
     }
@@ -159,7 +168,9 @@ def _read_json(
     made: dict[str, pyarrow.Array] = {}
     for name, _ in fields:
         column = _array(read.column(name))
-        made[name] = column if name not in times else _iso(column) if name in textual else _seconds(column)
+        made[name] = (
+            column if name not in times else _iso(column) if name in textual else _instants(column, unit)
+        )
     return made
 
 
@@ -198,7 +209,8 @@ def csv_columns(
                 include_columns=list(types),
             ),
         ).combine_chunks()
-        made = {name: _cells(_array(read.column(name)), type) for name, type in types.items()}
+        unit = shaper.form.notation.time_unit
+        made = {name: _cells(_array(read.column(name)), type, unit) for name, type in types.items()}
     except pyarrow.ArrowInvalid:  # no such day: which row it is, nobody says
         return _together(shaper, pyarrow.array(numpy.zeros(len(seq), bool)), {}, seq, exact)
     rows = numpy.delete(numpy.arange(len(seq)), odd)
@@ -214,7 +226,7 @@ def csv_columns(
     return _together(shaper, pyarrow.array(plain), read_cells, seq, exact)
 
 
-def _cells(cells: pyarrow.Array, type: Type) -> tuple[pyarrow.Array, pyarrow.Array | None]:
+def _cells(cells: pyarrow.Array, type: Type, unit: str) -> tuple[pyarrow.Array, pyarrow.Array | None]:
     """Cells as values of a type, null where that is not sure; and where it is (None: everywhere)."""
     import pyarrow
     import pyarrow.compute as pc
@@ -223,15 +235,16 @@ def _cells(cells: pyarrow.Array, type: Type) -> tuple[pyarrow.Array, pyarrow.Arr
         return cells, None
     if type is Type.TIMESTAMP:
         first = next((each for each in cells[:20].to_pylist() if each is not None), "")
-        textual = re.fullmatch(_SECONDS, first) is None
-        pattern = _ISO if textual else _SECONDS
+        textual = re.fullmatch(_NUMBERS[unit], first) is None
+        pattern = _ISO if textual else _NUMBERS[unit]
     else:
         textual = False
         pattern = {Type.INT64: _INT, Type.FLOAT64: _FLOAT, Type.BOOL: "(?i:true|false)|0|1"}[type]
     fits = pc.fill_null(pc.match_substring_regex(cells, rf"\A(?:{pattern})\z"), True)
     known = cells if pc.all(fits, min_count=0).as_py() else pc.if_else(fits, cells, None)
     if type is Type.TIMESTAMP:
-        return (_iso(known) if textual else _seconds(known.cast(pyarrow.float64()))), fits
+        number = pyarrow.float64() if unit == "s" else pyarrow.int64()
+        return (_iso(known) if textual else _instants(known.cast(number), unit)), fits
     if type is Type.BOOL:
         known = pc.utf8_lower(known)
     return known.cast(arrow_types()[type]), fits
@@ -327,9 +340,17 @@ def _iso(texts: pyarrow.Array) -> pyarrow.Array:
     return pc.utf8_rtrim(texts, "Z").cast(pyarrow.timestamp("us")).cast(arrow_types()[Type.TIMESTAMP])
 
 
-def _seconds(numbers: pyarrow.Array) -> pyarrow.Array:
+def _instants(numbers: pyarrow.Array, unit: str) -> pyarrow.Array:
+    """Times that are numbers of a unit (`_NUMBERS`)."""
     import pyarrow
     import pyarrow.compute as pc
 
-    micros = pc.round(pc.multiply(numbers, 1e6))
+    if unit == "s":
+        micros = pc.round(pc.multiply(numbers, 1e6))
+    elif unit == "ns":
+        known = numbers.is_valid().to_numpy(zero_copy_only=False)
+        counts = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
+        micros = pyarrow.array(nearest_thousandth(counts), mask=~known)
+    else:
+        micros = pc.multiply(numbers, 1_000 if unit == "ms" else 1)
     return micros.cast(pyarrow.int64()).cast(arrow_types()[Type.TIMESTAMP])

@@ -18,6 +18,7 @@ from kaicep.connectors.parts import in_order
 from kaicep.connectors.records import Record, read_csv, read_json_lines
 from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Shaper
 from kaicep.errors import Diagnostic, Mistake
+from kaicep.plan.convert import USUAL, Notation
 from kaicep.plan.events import Event
 from kaicep.plan.types import Type
 
@@ -62,6 +63,7 @@ def read_stream(
     types: Mapping[str, Type] | None = None,
     explicit_time: bool = False,
     latest: int | None = None,
+    notation: Notation = USUAL,
 ) -> StreamData:
     """Reads a file, or a folder of files, as a stream.
 
@@ -81,7 +83,7 @@ def read_stream(
     ([2.0, 2.5], [(2, 'not JSON: expecting value at column 1')])
     """
     files = parts_of(name, path)
-    shaper = Shaper(Form(name, time, types or {}, explicit_time, latest))
+    shaper = Shaper(Form(name, time, types or {}, explicit_time, latest, notation))
     records = (record for part, file in files.items() for record in _read(name, part, file, shaper))
     sample = []
     for record in records:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kaicep.connectors.records import Record, tell
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.plan.convert import Instant
+from kaicep.plan.time import nearest_thousandth
 from kaicep.plan.types import Type
 
 if TYPE_CHECKING:
@@ -109,7 +110,6 @@ def _microseconds(count: int, unit: str) -> int:
     >>> _microseconds(2, "ms"), _microseconds(1500, "ns"), _microseconds(2500, "ns")
     (2000, 2, 2)
     """
-    if unit != "ns":
-        return count * {"s": 1_000_000, "ms": 1_000, "us": 1}[unit]
-    whole, rest = divmod(count, 1_000)
-    return whole + (rest > 500 or (rest == 500 and whole % 2 == 1))
+    if unit == "ns":
+        return int(nearest_thousandth(count))
+    return count * {"s": 1_000_000, "ms": 1_000, "us": 1}[unit]

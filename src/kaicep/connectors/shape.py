@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any
+from typing import Any, Protocol
 
 from kaicep.connectors.records import Record
 from kaicep.errors import Mistake
-from kaicep.plan.convert import Unfit, convert, guess, guess_text, json_text, widen
+from kaicep.plan.convert import USUAL, Notation, Unfit, convert, guess, guess_text, json_text, widen
 from kaicep.plan.events import Event
 from kaicep.plan.literals import normalise
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple
@@ -54,12 +54,32 @@ class DeadLetter:
         }
 
 
+class Described(Protocol):
+    """What is asked of an annotation."""
+
+    @property
+    def time(self) -> str:
+        """The attribute that holds the time."""
+        ...
+
+    @property
+    def types(self) -> tuple[tuple[str, Type], ...]:
+        """The declared types."""
+        ...
+
+    @property
+    def notation(self) -> Notation:
+        """How values are written."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """A stream as somebody described it: its name, the attribute that holds the time, declared types.
 
-    With `explicit_time`, somebody said which attribute is the time, so that the stream is one of records
-    even if they look like triples. An event after `latest` lies too far in the future to be true.
+    `notation` is how its values are written. With `explicit_time`, somebody said which attribute is the time,
+    so that the stream is one of records even if they look like triples. An event after `latest` lies too far
+    in the future to be true.
     """
 
     stream: str
@@ -67,6 +87,14 @@ class Form:
     types: Mapping[str, Type] = field(default_factory=dict)
     explicit_time: bool = False
     latest: int | None = None
+    notation: Notation = USUAL
+
+    @classmethod
+    def of(cls, stream: str, said: Described | None, types: Mapping[str, Type] | None = None) -> Form:
+        """A stream as its annotation describes it, if it has one; `types` are declared besides."""
+        if said is None:
+            return cls(stream, types=types or {})
+        return cls(stream, said.time, {**dict(said.types), **(types or {})}, True, notation=said.notation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,13 +253,13 @@ _Build = Callable[[Record, Mapping[str, object]], Event]
 
 
 def _builder(form: Form, schema: Schema) -> _Build:
-    return _triple_event(form.stream) if schema.rdf else _record_event(form, schema)
+    return _triple_event(form) if schema.rdf else _record_event(form, schema)
 
 
 def _record_event(form: Form, schema: Schema) -> _Build:
     """How a record becomes an event of a stream with attributes."""
     stream, time = form.stream, form.time
-    converters = {name: _converter(name, type) for name, type in schema.attributes}
+    converters = {name: _converter(name, type, form.notation) for name, type in schema.attributes}
     missing = f"no time: it has no attribute {time}"
     if not form.explicit_time:
         missing += ", and no annotation names another"
@@ -252,11 +280,11 @@ def _record_event(form: Form, schema: Schema) -> _Build:
     return build
 
 
-def _converter(name: str, type: Type) -> Callable[[Any], Value]:
+def _converter(name: str, type: Type, notation: Notation) -> Callable[[Any], Value]:
     """What `convert` does for an attribute; values that are what they should be take a short way."""
 
     def slowly(raw: object) -> Value:
-        return _convert(name, raw, type)
+        return _convert(name, raw, type, notation)
 
     if type is Type.STRING:
         return lambda raw: raw if raw.__class__ is str else slowly(raw)
@@ -264,7 +292,7 @@ def _converter(name: str, type: Type) -> Callable[[Any], Value]:
         return lambda raw: raw if raw.__class__ is float and isfinite(raw) else slowly(raw)
     if type is Type.INT64:
         return lambda raw: raw if raw.__class__ is int and INT64_MIN <= raw <= INT64_MAX else slowly(raw)
-    if type is Type.TIMESTAMP:
+    if type is Type.TIMESTAMP and notation.time_unit == "s":
         # Whole seconds of the years 1970 to 2286 need no exact arithmetic.
         return lambda raw: raw * 1_000_000 if raw.__class__ is int and 0 <= raw < 10**10 else slowly(raw)
     return slowly
@@ -290,21 +318,22 @@ def _as_floats(event: Event, names: set[str]) -> Event:
     return replace(event, values=values)
 
 
-def _convert(name: str, raw: object, type: Type) -> Value:
+def _convert(name: str, raw: object, type: Type, notation: Notation) -> Value:
     try:
-        return convert(raw, type)
+        return convert(raw, type, notation)
     except Unfit as unfit:
         raise Unfit(f"{name}: {unfit}") from None
 
 
-def _triple_event(stream: str) -> _Build:
+def _triple_event(form: Form) -> _Build:
     """How a record becomes an event of an RDF stream: triples that hold from start to end."""
+    stream, notation = form.stream, form.notation
 
     def build(record: Record, fields: Mapping[str, object]) -> Event:
-        start = _convert("start", fields.get("start"), Type.TIMESTAMP)
+        start = _convert("start", fields.get("start"), Type.TIMESTAMP, notation)
         if not isinstance(start, int):
             raise Unfit("no time: it has no start")
-        end = _convert("end", fields.get("end"), Type.TIMESTAMP)
+        end = _convert("end", fields.get("end"), Type.TIMESTAMP, notation)
         end = end if isinstance(end, int) else start
         if end < start:
             raise Unfit(f"it ends at {format_time(end)}, before it starts at {format_time(start)}")

@@ -85,8 +85,7 @@ class Folder:
 
     def form(self, stream: str) -> Form:
         """A stream as connectors want it described."""
-        known = self.annotations[stream]
-        return Form(stream, known.time, dict(known.types), True)
+        return Form.of(stream, self.annotations[stream])
 
     def data(self, stream: str) -> Path:
         """The file of a stream."""

@@ -84,9 +84,7 @@ class StreamConfig:
     @property
     def form(self) -> Form:
         """The stream as connectors want it described."""
-        known = self.annotation
-        types = {**dict(known.types if known else ()), **self.types}
-        return Form(self.name, known.time if known else "ts", types, known is not None)
+        return Form.of(self.name, self.annotation, self.types)
 
     def open_source(self) -> EventSource:
         """Its source, not yet opened."""

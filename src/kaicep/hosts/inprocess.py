@@ -170,7 +170,8 @@ class Engine(Replacing):
         self._renew()
         known = self.catalog.streams[stream]
         operators = [each.operator for each in queries]
-        return Lane(sorter, operators, dict(known.attributes), known.time, parts[0], self.strings)
+        types, notation = dict(known.attributes), known.notation
+        return Lane(sorter, operators, types, known.time, parts[0], self.strings, notation)
 
     def _note_late(self, event: Event) -> None:
         self.late.append(event)

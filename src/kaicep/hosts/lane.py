@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from kaicep.kernel.columns import DTYPES, NULLS, Column, Table, cell
 from kaicep.kernel.operator import Operator
 from kaicep.kernel.words import identity_of
+from kaicep.plan.convert import Notation, plain
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.time import parse_time, time_from_number
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type
@@ -41,10 +43,12 @@ class Lane:
         time: str,
         number: int,
         strings: Strings,
+        notation: Notation,
     ) -> None:
         (self.stream,) = sorter.streams
         self._sorter = sorter
         self._time = time
+        self._unit = notation.time_unit
         self._number = number
         self._part = sorter.parts.part(self.stream, number)
         self._ts = np.zeros(1, np.int64)
@@ -83,7 +87,7 @@ class Lane:
     def push(self, record: Mapping[str, Any], seq: int) -> list[Sequence[Match]] | None:
         """What each operator finds by a record; None, and nothing is done, where it must go the long way."""
         get = record.get
-        ts = _instant(get(self._time))
+        ts = _instant(get(self._time), self._unit)
         part, sorter = self._part, self._sorter
         if ts is None or ts < part.max_ts or seq < part.next_seq or part.idle or sorter.waiting:
             return None
@@ -100,12 +104,14 @@ class Lane:
         return [look(ts) for look in self._looks]
 
 
-def _instant(raw: Any) -> int | None:
+def _instant(raw: Any, unit: str) -> int | None:
     """The time of a record, where it is plain to see."""
     kind = raw.__class__
     if kind is float or kind is int:
-        return time_from_number(raw)
-    return parse_time(raw) if kind is str else None
+        return time_from_number(raw, unit)
+    if kind is str:
+        return parse_time(raw)
+    return plain(raw) if kind is datetime else None  # type: ignore[return-value]
 
 
 def _single(operator: Operator) -> Callable[[Table, int], Sequence[Match]]:

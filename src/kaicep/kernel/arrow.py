@@ -16,14 +16,15 @@ import pyarrow.compute as pc
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.kernel.batches import Batch
 from kaicep.kernel.columns import NO_TIME, Array, Column, Lists, Matches, Refs, Strings, id_of_words
-from kaicep.plan.convert import json_text
+from kaicep.plan.convert import USUAL, Notation, Unfit, convert, json_text
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import Node, OutputColumn, Project, Solutions
-from kaicep.plan.time import parse_time
+from kaicep.plan.time import TIME_UNITS, nearest_thousandth, parse_time, time_from_number
 from kaicep.plan.types import Type
 
 __all__ = ["arrow_of", "arrow_of_rows", "batch_of_arrow", "type_of_arrow"]
 
+_FIRST, _LAST = parse_time("0001-01-01") or 0, parse_time("9999-12-31") or 0
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 _ARROW = {
     Type.BOOL: pa.bool_(),
@@ -62,6 +63,7 @@ def batch_of_arrow(
     strings: Strings,
     time: str = "ts",
     first: int = 0,
+    notation: Notation = USUAL,
 ) -> Batch:
     """Records as a batch; `first` is the position of the first of them, where they have no `seq`.
 
@@ -73,14 +75,14 @@ def batch_of_arrow(
     if time not in names:
         raise Mistake(Diagnostic(f"the records of {stream} have no column {time}, which holds their time"))
     count = records.num_rows
-    ts = _times(records.column(time))
+    ts = _times(records.column(time), notation.time_unit)
     if (ts == NO_TIME).any():
         raise Mistake(Diagnostic(f"a record of {stream} has no time"))
     part = _integers(records.column("part")) if "part" in names else np.zeros(count, np.int64)
     seq = _integers(records.column("seq")) if "seq" in names else np.arange(first, first + count)
 
     def read(name: str) -> Column:
-        return _column(records.column(name), types[name], strings)
+        return _column(records.column(name), types[name], strings, notation.time_unit)
 
     own = {name: type for name, type in types.items() if name in names}
     return Batch(stream, _writable(ts), _writable(part), _writable(seq), own, read, strings)
@@ -95,29 +97,39 @@ def _integers(values: pa.Array) -> Array:
     return values.cast(pa.int64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _times(values: pa.Array) -> Array:
-    """Instants in microseconds; a number counts the seconds since 1970."""
-    if pa.types.is_floating(values.type):
+def _times(values: pa.Array, unit: str) -> Array:
+    """Instants in microseconds; a number counts the units since 1970."""
+    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+    if not is_number:
+        values = values if pa.types.is_timestamp(values.type) else values.cast(pa.timestamp("us"))
+        unit = values.type.unit
+    elif unit == "s" and pa.types.is_floating(values.type):
         seconds = values.to_numpy(zero_copy_only=False)
         return np.where(np.isfinite(seconds), np.rint(seconds * 1e6), NO_TIME).astype(np.int64)
-    if pa.types.is_integer(values.type):
-        values = pc.multiply(values.cast(pa.int64()), 1_000_000)
-    else:
-        values = values.cast(pa.timestamp("us", tz=getattr(values.type, "tz", None)), safe=False)
-        values = values.cast(pa.int64())
-    if values.null_count:
-        values = pc.fill_null(values, NO_TIME)
-    return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    elif unit == "excel" or pa.types.is_floating(values.type):
+        counts = (None if each is None else time_from_number(each, unit) for each in values.to_pylist())
+        return np.array([NO_TIME if each is None else each for each in counts], np.int64)
+    known = values.is_valid().to_numpy(zero_copy_only=False)
+    counts = pc.fill_null(values.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    factor = int(TIME_UNITS[unit])
+    micros = counts * factor if factor else nearest_thousandth(counts)
+    absurd = np.flatnonzero((counts > _LAST // factor) | (counts < _FIRST // factor)) if factor else None
+    if absurd is not None and len(absurd):
+        try:
+            convert(int(counts[absurd[0]]), Type.TIMESTAMP, Notation(unit))
+        except Unfit as unfit:
+            raise Mistake(str(unfit)) from None
+    return np.where(known, micros, NO_TIME)
 
 
-def _column(values: pa.Array, type: Type, strings: Strings) -> Column:
+def _column(values: pa.Array, type: Type, strings: Strings, unit: str) -> Column:
     if type is Type.STRING:
         return Column(type, _codes(values, strings))
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     match type:
         case Type.TIMESTAMP:
-            return Column(type, _times(values))
+            return Column(type, _times(values, unit))
         case Type.BOOL:
             return Column(type, pc.fill_null(values.cast(pa.int8()), -1).to_numpy(zero_copy_only=False))
         case Type.FLOAT64:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,14 @@ from typing import Any
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
 from kaicep.knowledge.places import Places, read_json
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Entity, Stream
+from kaicep.plan.convert import USUAL, Notation
 from kaicep.plan.terms import Iri
+from kaicep.plan.time import TIME_UNITS
 from kaicep.plan.types import Type
 
 __all__ = ["Annotation", "load_annotations", "parse_annotations", "plain_stream", "stream_of"]
 
-_KEYS = ("stream", "prefixes", "class", "time", "attributes", "entities", "types")
+_KEYS = ("stream", "prefixes", "class", "time", "attributes", "entities", "types", "time_unit")
 _ENTITY_KEYS = ("property", "iri", "lookup")
 _ABSOLUTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|urn:)\S+")
 _NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|\\^`]')
@@ -33,6 +35,7 @@ class Annotation:
     concepts: tuple[tuple[str, Iri], ...] = ()
     entities: tuple[tuple[str, Entity], ...] = ()
     types: tuple[tuple[str, Type], ...] = ()
+    notation: Notation = USUAL
 
 
 def load_annotations(path: str | Path) -> tuple[Annotation, ...]:
@@ -74,6 +77,7 @@ def stream_of(annotation: Annotation, attributes: tuple[tuple[str, Type], ...]) 
         annotation.event_class,
         annotation.concepts,
         annotation.entities,
+        notation=annotation.notation,
     )
 
 
@@ -120,7 +124,14 @@ class _Reader:
                 (name, self.entity(path, one, words)) for path, name, one in self.members(value, "entities")
             ),
             tuple((name, self.type(path, one)) for path, name, one in self.members(value, "types")),
+            Notation(self.choice(("time_unit",), value.get("time_unit", "s"), tuple(TIME_UNITS))),
         )
+
+    def choice(self, path: tuple[str, ...], value: object, choices: Sequence[str]) -> str:
+        text = self.text(path, value)
+        if text not in choices:
+            raise self.mistake(path, f'"{path[-1]}" cannot be {text}', f"it is one of {', '.join(choices)}")
+        return text
 
     def entity(self, path: tuple[str, ...], value: object, prefixes: Mapping[str, str]) -> Entity:
         if not isinstance(value, Mapping):

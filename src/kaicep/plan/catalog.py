@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kaicep.plan.convert import USUAL, Notation
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri
 from kaicep.plan.types import Type
 
@@ -38,6 +39,7 @@ class Stream:
     annotation, which decides between several attributes that carry one concept. `rdf` marks a stream
     of triples with intervals. An `open` stream may have attributes besides these, of types that are not
     known yet: its data was not read, or it had none. A `derived` stream is the output of a query.
+    `notation` is how its values are written.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Stream:
     rdf: bool = False
     open: bool = False
     derived: bool = False
+    notation: Notation = USUAL
 
     def type_of(self, attribute: str) -> Type | None:
         """The type of an attribute, or None where there is no such attribute."""

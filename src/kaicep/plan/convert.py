@@ -1,7 +1,8 @@
 """Values of the outside world as values of an attribute's type, and the types that such values suggest.
 
 What comes in is what readers of JSON, CSV and Parquet give: None, bool, int, float, Decimal, text, bytes,
-lists, objects, and `Instant` for a time that is already exact. What goes out is a `Value` (semantics 1).
+lists, objects, and `Instant` for a time that is already exact. From Python come times, dates and scalars of
+NumPy and pandas as well; `plain` reads those. What goes out is a `Value` (semantics 1).
 A value that does not fit raises `Unfit`, whose text is the reason that a dead letter states.
 """
 
@@ -11,12 +12,35 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as time_of_day
 from decimal import Decimal
+from enum import Enum
+from typing import Any
 
-from kaicep.plan.time import format_time, parse_time, time_from_number
+from kaicep.plan.time import (
+    format_time,
+    nearest_thousandth,
+    parse_time,
+    time_from_number,
+    unit_of_number,
+)
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value, unify
 
-__all__ = ["Instant", "Unfit", "convert", "guess", "guess_text", "json_text", "show", "widen"]
+__all__ = [
+    "USUAL",
+    "Instant",
+    "Notation",
+    "Unfit",
+    "convert",
+    "guess",
+    "guess_text",
+    "json_text",
+    "plain",
+    "show",
+    "widen",
+]
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
@@ -26,6 +50,8 @@ _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.AS
 
 _FIRST = parse_time("0001-01-01T00:00") or 0
 _LAST = parse_time("9999-12-31T23:59:59.999999") or 0
+_EPOCH = datetime(1970, 1, 1)
+_PLAIN = frozenset((type(None), bool, int, float, str, bytes, Decimal, list, dict))
 
 
 class Unfit(ValueError):
@@ -34,6 +60,80 @@ class Unfit(ValueError):
 
 class Instant(int):
     """A time in microseconds, where a plain number would be taken for seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How the values of a stream are written, as its annotation says: the unit of times that are numbers."""
+
+    time_unit: str = "s"
+
+
+USUAL = Notation()
+"""The notation where nothing is said."""
+
+
+def plain(value: object) -> object:
+    """A value of Python, NumPy or pandas as one that JSON, CSV or Parquet could have given.
+
+    A time without a zone is UTC, as in a text; a date is its midnight; what is finer than a microsecond is
+    rounded; NaT and NA are null.
+
+    >>> plain(datetime(1970, 1, 1, 0, 1)), plain(date(1970, 1, 2)), plain((1, timedelta(seconds=2)))
+    (60000000, 86400000000, [1, 2000000])
+    """
+    kind = type(value)
+    if kind in _PLAIN or isinstance(value, Instant):
+        return value
+    if isinstance(value, datetime | date):
+        return _instant(value)
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple | set | frozenset):
+        return [plain(each) for each in value]
+    for builtin in (str, int, float):
+        if isinstance(value, builtin):
+            return builtin(value)
+    if isinstance(value, time_of_day):
+        return value.isoformat()
+    if kind.__module__.partition(".")[0] == "numpy":
+        return _of_numpy(value)
+    return None if kind.__name__ == "NAType" else str(value)
+
+
+def _instant(value: datetime | date) -> Instant | None:
+    if not isinstance(value, datetime):
+        return Instant((value - _EPOCH.date()) // timedelta(microseconds=1))
+    if value != value:  # NaT
+        return None
+    own = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    nanoseconds = getattr(own, "nanosecond", 0)
+    if nanoseconds:  # of pandas
+        own = own.replace(nanosecond=0)  # type: ignore[call-arg]
+    micros = int((own - _EPOCH) // timedelta(microseconds=1))
+    return Instant(nearest_thousandth(1_000 * micros + nanoseconds))
+
+
+def _of_numpy(value: Any) -> object:
+    """A scalar of NumPy, or an array, as Python has it."""
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    if kind not in ("M", "m"):
+        return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+    if getattr(value, "ndim", 0):
+        return [_of_numpy(each) for each in value]
+    if value != value:  # NaT
+        return None
+    unit, count = value.dtype.name.rpartition("[")[2].rstrip("]"), int(value.astype("int64"))
+    if unit == "ns":
+        made = int(nearest_thousandth(count))
+    else:
+        kinds = ("datetime64[us]", "timedelta64[us]")
+        made = int(value.astype(kinds[kind == "m"]).astype("int64"))
+    return Instant(made) if kind == "M" else made
 
 
 def show(value: object) -> str:
@@ -52,10 +152,18 @@ def json_text(value: object) -> str:
     >>> json_text({"a": [1, 2.5, None]})
     '{"a":[1,2.5,null]}'
     """
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_json)
 
 
-def convert(value: object, type: Type) -> Value:
+def _json(value: object) -> object:
+    """What JSON does not know, as it is written there: a time is its text."""
+    known = plain(value)
+    if isinstance(known, Instant) and _FIRST <= known <= _LAST:
+        return format_time(known)
+    return str(value) if known is value else known
+
+
+def convert(value: object, type: Type, notation: Notation = USUAL) -> Value:
     """The value as the type holds it; None where it is null, NaN or infinite.
 
     >>> convert(3.0, Type.INT64), convert("2.5", Type.FLOAT64), convert(7, Type.STRING)
@@ -66,10 +174,11 @@ def convert(value: object, type: Type) -> Value:
     Traceback (most recent call last):
     kaicep.plan.convert.Unfit: "warm" is no float64
     """
+    value = plain(value)
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     try:
-        return _CONVERTERS[type](value)
+        return _to_timestamp(value, notation) if type is Type.TIMESTAMP else _CONVERTERS[type](value)
     except RecursionError:
         raise Unfit("it is nested too deeply") from None
 
@@ -138,20 +247,34 @@ def _to_string(value: object) -> Value:
     return json_text(value)
 
 
-def _to_timestamp(value: object) -> Value:
+_UNIT_NAMES = {
+    "s": "epoch seconds",
+    "ms": "epoch milliseconds",
+    "us": "epoch microseconds",
+    "ns": "epoch nanoseconds",
+    "excel": "days of Excel",
+}
+
+
+def _to_timestamp(value: object, notation: Notation) -> Value:
     if isinstance(value, Instant):
         return _in_range(value)
-    found = None
+    number: object = value
     if isinstance(value, str):
         found = parse_time(value)
-        if found is None and _NUMBER.fullmatch(value.strip()):
-            found = time_from_number(Decimal(value.strip()))
-    elif isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        found = time_from_number(value)
-        if found is None:
-            raise Unfit(f"{show(value)} is no time of the years 1 to 9999 in epoch seconds")
+        if found is not None:
+            return found
+        number = Decimal(value.strip()) if _NUMBER.fullmatch(value.strip()) else None
+    unit = notation.time_unit
+    if not isinstance(number, int | float | Decimal) or isinstance(number, bool):
+        raise Unfit(f"{show(value)} is neither an ISO 8601 time nor {_UNIT_NAMES[unit]}")
+    found = time_from_number(number, unit)
     if found is None:
-        raise Unfit(f"{show(value)} is neither an ISO 8601 time nor epoch seconds")
+        reason = f"{show(value)} is no time of the years 1 to 9999 in {_UNIT_NAMES[unit]}"
+        likely = unit_of_number(number)
+        if likely is not None:
+            reason += f'; as {_UNIT_NAMES[likely]} it is one: "time_unit": "{likely}" in the annotation'
+        raise Unfit(reason)
     return found
 
 
@@ -166,7 +289,6 @@ _CONVERTERS: Mapping[Type, Callable[[object], Value]] = {
     Type.INT64: _to_int64,
     Type.FLOAT64: _to_float64,
     Type.STRING: _to_string,
-    Type.TIMESTAMP: _to_timestamp,
 }
 
 
@@ -176,6 +298,7 @@ def guess(value: object) -> Type | None:
     >>> guess(1), guess(1.0), guess("1"), guess({"a": 1}), guess(None)
     (Type.INT64, Type.FLOAT64, Type.STRING, Type.STRING, None)
     """
+    value = plain(value)
     if value is None:
         return None
     if isinstance(value, bool):

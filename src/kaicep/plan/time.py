@@ -9,14 +9,19 @@ import re
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from functools import lru_cache
+from typing import Any
 
 __all__ = [
     "DURATION_UNITS",
+    "EXCEL_EPOCH",
+    "TIME_UNITS",
     "format_duration",
     "format_time",
+    "nearest_thousandth",
     "parse_duration",
     "parse_time",
     "time_from_number",
+    "unit_of_number",
 ]
 
 DURATION_UNITS = {
@@ -28,6 +33,17 @@ DURATION_UNITS = {
     "d": 86_400_000_000,
 }
 """The units of durations, in microseconds."""
+
+TIME_UNITS = {
+    "s": Decimal(1_000_000),
+    "ms": Decimal(1_000),
+    "us": Decimal(1),
+    "ns": Decimal("0.001"),
+    "excel": Decimal(86_400_000_000),
+}
+"""What a time that is a number counts, in microseconds: `excel` counts days since the end of 1899."""
+EXCEL_EPOCH = 25_569
+"""The days from Excel's day 0 to 1970."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = -62_135_596_800_000_000  # 0001-01-01
@@ -77,26 +93,55 @@ def parse_time(text: str) -> int | None:
 _PLAIN = 2.0**31
 
 
-def time_from_number(seconds: int | float | Decimal) -> int | None:
-    """Microseconds of an epoch time in seconds, or None where it is no time of years 1 to 9999.
+def time_from_number(number: int | float | Decimal, unit: str = "s") -> int | None:
+    """Microseconds of a time that is a number, or None where it is no time of the years 1 to 9999.
 
-    >>> time_from_number(1.5)
-    1500000
+    >>> time_from_number(1.5), time_from_number(1500, "ms"), time_from_number(45_000.25, "excel")
+    (1500000, 1500000, 1678860000000000)
     """
-    if seconds.__class__ is float and -_PLAIN < seconds < _PLAIN:
+    if unit == "s" and number.__class__ is float and -_PLAIN < number < _PLAIN:
         # Up to here the product is off by less than a quarter: so near to a whole number, it is that one.
-        scaled = seconds * 1e6
+        scaled = number * 1e6
         near = round(scaled)
         if -0.25 <= scaled - near <= 0.25:
             return near
     try:
-        exact = seconds if isinstance(seconds, Decimal) else Decimal(repr(seconds))
-        if not exact.is_finite() or abs(exact) > 10**12:
+        exact = number if isinstance(number, Decimal) else Decimal(repr(number))
+        if not exact.is_finite() or abs(exact) > 10**21:
             return None
-        micros = int((exact * 1_000_000).to_integral_value(ROUND_HALF_EVEN))
+        if unit == "excel":
+            exact -= EXCEL_EPOCH
+        micros = int((exact * TIME_UNITS[unit]).to_integral_value(ROUND_HALF_EVEN))
     except InvalidOperation:
         return None
     return micros if _FIRST <= micros <= _LAST else None
+
+
+def nearest_thousandth(count: Any) -> Any:
+    """A thousandth of a count, or of counts in an array of NumPy; a half goes to the even neighbour.
+
+    >>> nearest_thousandth(1500), nearest_thousandth(2500), nearest_thousandth(2501)
+    (2, 2, 3)
+    """
+    whole, rest = divmod(count, 1_000)
+    return whole + ((rest > 500) | ((rest == 500) & (whole % 2 == 1)))
+
+
+def unit_of_number(number: int | float | Decimal) -> str | None:
+    """The unit in which a number is a time between 1980 and 2100; None where there is none.
+
+    >>> unit_of_number(1_336_381_200_000), unit_of_number(10**30)
+    ('ms', None)
+    """
+    for unit in ("s", "ms", "us", "ns"):
+        micros = time_from_number(number, unit)
+        if micros is not None and _LIKELY[0] <= micros <= _LIKELY[1]:
+            return unit
+    return None
+
+
+_LIKELY = (315_532_800_000_000, 4_102_444_800_000_000)
+"""The years 1980 to 2100."""
 
 
 def format_time(micros: int) -> str:

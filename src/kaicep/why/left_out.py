@@ -89,7 +89,7 @@ def mended(letter: DeadLetter, stream: Stream) -> Mended:
     values: dict[str, Value] = {}
     for name, type in stream.attributes:
         try:
-            values[name] = convert(fields.get(name), type)
+            values[name] = convert(fields.get(name), type, stream.notation)
         except Unfit:
             values[name] = None
     ts = values.get(stream.time)

@@ -29,6 +29,7 @@ from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.hosts.spark.clock import EVENT_ROW
 from kaicep.hosts.spark.wire import Layout
 from kaicep.plan.catalog import Stream
+from kaicep.plan.time import EXCEL_EPOCH, TIME_UNITS
 from kaicep.plan.types import Type
 
 __all__ = [
@@ -44,7 +45,6 @@ __all__ = [
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
-_SECOND = 1_000_000
 _ZONED = r"([Zz]|[+-]\d\d:?\d\d)\s*$"
 
 
@@ -129,7 +129,7 @@ def _value(frame: DataFrame, stream: Stream, name: str, type: Type) -> Column:
         raise _missing(frame, stream, name)
     found, column = frame.schema[name].dataType, sf.col(f"`{name}`")
     if type is Type.TIMESTAMP:
-        made = _micros(column, found)
+        made = _micros(column, found, stream.notation.time_unit)
     elif type is Type.FLOAT64 and isinstance(found, _NUMBERS):
         wide = column.cast("double")
         made = sf.when(sf.abs(wide) <= 1.7976931348623157e308, wide)
@@ -151,17 +151,18 @@ def _value(frame: DataFrame, stream: Stream, name: str, type: Type) -> Column:
     return made
 
 
-def _micros(column: Column, found: DataType) -> Column | None:
+def _micros(column: Column, found: DataType, unit: str) -> Column | None:
     """A time in microseconds, whatever the time zone of the session is."""
     if isinstance(found, TimestampType):
         return sf.unix_micros(column)
     if isinstance(found, TimestampNTZType | DateType):
         begin = sf.lit("1970-01-01").cast("timestamp_ntz")
         return sf.timestamp_diff("MICROSECOND", begin, column.cast("timestamp_ntz"))
-    if isinstance(found, _WHOLE):
-        return column.cast("bigint") * sf.lit(_SECOND)
+    if isinstance(found, _WHOLE) and unit in ("s", "ms", "us"):
+        return column.cast("bigint") * sf.lit(int(TIME_UNITS[unit]))
     if isinstance(found, _NUMBERS):
-        return sf.round(column.cast("decimal(38,9)") * sf.lit(_SECOND)).cast("bigint")
+        count = column.cast("decimal(38,9)") - sf.lit(EXCEL_EPOCH if unit == "excel" else 0)
+        return sf.bround(count * sf.lit(TIME_UNITS[unit])).cast("bigint")
     if isinstance(found, StringType):
         zoned = sf.when(sf.rlike(column, sf.lit(_ZONED)), column).otherwise(sf.concat(column, sf.lit("Z")))
         return sf.unix_micros(zoned.try_cast("timestamp"))
