@@ -24,7 +24,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.language.epsparql import parse_ep
 from kaicep.plan.algebra import ep_plan
 from kaicep.plan.events import Match
-from kaicep.plan.nodes import QueryPlan
+from kaicep.plan.nodes import EpPlan
 from kaicep.plan.terms import RDF, RDFS, XSD, Iri, Literal, Triple
 from kaicep.reference.epsparql import run_epsparql
 from kaicep_bench.table import Cell, Report, Table
@@ -176,7 +176,7 @@ SELECT (?s2 - ?s1 AS ?sum) WHERE {
 """
 
 
-def _last_sequences(count: int) -> QueryPlan:
+def _last_sequences(count: int) -> EpPlan:
     """Running sums, the later minus the one that many sequences before."""
     return _plan(LAST_SEQUENCES.replace("COUNTED", str(count)).replace("SEQUENCES", SEQUENCES))
 
@@ -236,8 +236,8 @@ def _typed(count: int, classes: int) -> TripleColumns:
 # --- running and comparing ---------------------------------------------------------------------------------
 
 
-def _plan(text: str, name: str = "q") -> QueryPlan:
-    return QueryPlan(name, text, "EP-SPARQL", ep_plan(parse_ep(Source(name, text), name)))
+def _plan(text: str, name: str = "q") -> EpPlan:
+    return EpPlan(name, text, ep_plan(parse_ep(Source(name, text), name)))
 
 
 def _rows(columns: TripleColumns, count: int) -> Rows:
@@ -250,13 +250,13 @@ def _rows(columns: TripleColumns, count: int) -> Rows:
     return [((terms[s], terms[p], terms[o]), start, end) for s, p, o, start, end in rows]
 
 
-def _run(plans: Sequence[QueryPlan], rows: Rows, knowledge: Knowledge, compiled: bool | None) -> list[Match]:
+def _run(plans: Sequence[EpPlan], rows: Rows, knowledge: Knowledge, compiled: bool | None) -> list[Match]:
     running = EpOperator(plans, knowledge, compiled=compiled)
     return [*running.feed(rows), *running.finish()]
 
 
 def _over_columns(
-    plans: Sequence[QueryPlan], knowledge: Knowledge, columns: TripleColumns, turns: int
+    plans: Sequence[EpPlan], knowledge: Knowledge, columns: TripleColumns, turns: int
 ) -> tuple[float, int]:
     """The seconds for all columns, and how many matches there are."""
 
@@ -285,7 +285,7 @@ def _row(way: str, triples: int, seconds: float, matches: int) -> dict[str, Cell
     return {"way": way, "triples": triples, "triples/s": triples / seconds, "matches": matches}
 
 
-def _agree(plans: Sequence[QueryPlan], rows: Rows, knowledge: Knowledge) -> None:
+def _agree(plans: Sequence[EpPlan], rows: Rows, knowledge: Knowledge) -> None:
     """The judge, the interpreter and the columns must give the same; this also compiles what is to be."""
     judged = run_epsparql(plans, rows, knowledge)
     wanted = sorted((m for each in judged.values() for m in each), key=lambda m: (m.end, m.id))

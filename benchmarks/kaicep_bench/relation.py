@@ -19,7 +19,7 @@ from kaicep.knowledge.queries import closed_store
 from kaicep.knowledge.relations import Relations, make_table
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
-from kaicep.plan.nodes import Pattern, Project, QueryPlan, Relation, Semantic, SemanticFilter
+from kaicep.plan.nodes import ChiPlan, Relation, Semantic
 from kaicep.plan.terms import Triple
 from kaicep_bench.campus import HAS_LOCATION, QUERY5, prepared, reports, room, sensor, turtle
 from kaicep_bench.table import Cell, Report, Table
@@ -82,24 +82,19 @@ def measure(quick: bool = False) -> Report:
     )
 
 
-def _plan(query: str, knowledge: Knowledge) -> QueryPlan:
+def _plan(query: str, knowledge: Knowledge) -> ChiPlan:
     run = prepared(query, knowledge, reports(10, 10, 10))
-    plan, _ = optimize(run.program.queries[0], run.catalog, knowledge)
+    plan, _ = optimize(run.program.chi_plans[0], run.catalog, knowledge)
     return plan
 
 
-def _condition(plan: QueryPlan) -> tuple[Semantic, Relation]:
-    assert isinstance(plan.root, Project)
-    found = [
-        each for node in plan.root.walk() if isinstance(node, SemanticFilter) for each in node.conditions
-    ]
-    found += [each for node in plan.root.walk() if isinstance(node, Pattern) for each in node.semantics]
-    condition = max(found, key=lambda each: len(each.selected))
+def _condition(plan: ChiPlan) -> tuple[Semantic, Relation]:
+    condition = max(plan.body.all_semantics, key=lambda each: len(each.selected))
     assert condition.relation is not None
     return condition, condition.relation
 
 
-def _build(rows: _Rows, plan: QueryPlan, knowledge: Knowledge) -> int:
+def _build(rows: _Rows, plan: ChiPlan, knowledge: Knowledge) -> int:
     condition, relation = _condition(plan)
     name = "table of query 5" if not condition.selected else "table of all sensors and their rooms"
     table = rows.time(name, lambda: make_table(relation, condition.selected, knowledge), 100.0, TURNS)
@@ -114,7 +109,7 @@ def _move(knowledge: Knowledge, sensors: int, chance: random.Random) -> tuple[li
     )
 
 
-def _relations(knowledge: Knowledge, plans: list[QueryPlan]) -> Relations:
+def _relations(knowledge: Knowledge, plans: list[ChiPlan]) -> Relations:
     run = prepared(QUERY5, knowledge, reports(10, 10, 10))
     made = Relations(run.catalog, knowledge)
     for plan in plans:
@@ -123,7 +118,7 @@ def _relations(knowledge: Knowledge, plans: list[QueryPlan]) -> Relations:
     return made
 
 
-def _compare(relations: Relations, knowledge: Knowledge, plans: list[QueryPlan]) -> None:
+def _compare(relations: Relations, knowledge: Knowledge, plans: list[ChiPlan]) -> None:
     for plan in plans:
         condition, relation = _condition(plan)
         epoch = knowledge.epoch(1 << 62)
@@ -132,7 +127,7 @@ def _compare(relations: Relations, knowledge: Knowledge, plans: list[QueryPlan])
             raise Failure("a refreshed table is not what a new one would be")
 
 
-def _moves(rows: _Rows, knowledge: Knowledge, sensors: int, plans: list[QueryPlan]) -> None:
+def _moves(rows: _Rows, knowledge: Knowledge, sensors: int, plans: list[ChiPlan]) -> None:
     chance = random.Random(1)
     relations = _relations(knowledge, plans)
     updates: list[float] = []
@@ -178,7 +173,7 @@ def _copy_moves(rows: _Rows, knowledge: Knowledge, sensors: int) -> None:
     rows.add("move: that copy follows", taken)
 
 
-def _dated_moves(rows: _Rows, knowledge: Knowledge, sensors: int, plans: list[QueryPlan]) -> None:
+def _dated_moves(rows: _Rows, knowledge: Knowledge, sensors: int, plans: list[ChiPlan]) -> None:
     """Moves that leave the past as it was: each begins an epoch, and the newest table is wanted."""
     chance = random.Random(4)
     relations = _relations(knowledge, plans)

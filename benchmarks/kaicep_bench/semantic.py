@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kaicep.errors import Failure
-from kaicep.hosts.queries import attribute_types, source_of
+from kaicep.hosts.queries import attribute_types
 from kaicep.kernel.batches import ColumnSorter, batch_of_events
 from kaicep.kernel.columns import Strings
 from kaicep.kernel.patterns import PatternMachine
@@ -26,8 +26,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, Rule, optimize
 from kaicep.optimize.relate_paths import relate_paths
 from kaicep.plan.events import Event, Match
-from kaicep.plan.nodes import Pattern, QueryPlan, Semantic
-from kaicep.reference.chains import Chain, chain_of
+from kaicep.plan.nodes import Chain, ChiPlan, Semantic
 from kaicep.reference.chicep import answers, run_chi
 from kaicep_bench.campus import QUERY1, QUERY5, prepared, reports, turtle
 from kaicep_bench.table import Cell, Report, Table
@@ -58,7 +57,7 @@ class Size:
 
 
 # The matches of a plan about single events, whose events are buffered by intervals of that width, if any.
-Host = Callable[[QueryPlan, Sequence[Event], Relations, int | None], Iterator[Match]]
+Host = Callable[[ChiPlan, Sequence[Event], Relations, int | None], Iterator[Match]]
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ def _median(taken: Sequence[Taken]) -> Taken:
 
 def _run(way: Way, knowledge: Knowledge, events: Sequence[Event]) -> Taken:
     run = prepared(way.query, knowledge, events)
-    (query,) = run.program.queries
+    (query,) = run.program.chi_plans
     plan, _ = optimize(query, run.catalog, knowledge, way.rules)
     relations = Relations(run.catalog, knowledge, settings=Settings(way.cache, way.interval is not None))
     started = time.perf_counter()
@@ -180,9 +179,9 @@ def _run(way: Way, knowledge: Knowledge, events: Sequence[Event]) -> Taken:
 
 
 def _in_process(
-    plan: QueryPlan, events: Sequence[Event], relations: Relations, interval: int | None
+    plan: ChiPlan, events: Sequence[Event], relations: Relations, interval: int | None
 ) -> Iterator[Match]:
-    (stream,) = source_of(plan).streams
+    (stream,) = plan.body.streams
     strings = Strings()
     machine = PatternMachine(plan, relations.catalog, relations, strings)
     types = attribute_types(machine, [plan], relations.catalog)
@@ -199,7 +198,7 @@ def _in_process(
 
 
 def _judged(
-    plan: QueryPlan, events: Sequence[Event], relations: Relations, interval: int | None
+    plan: ChiPlan, events: Sequence[Event], relations: Relations, interval: int | None
 ) -> Iterator[Match]:
     chain = _chain(plan)
     for some in _intervals(events, interval):
@@ -210,10 +209,9 @@ def _judged(
             yield found.match
 
 
-def _chain(plan: QueryPlan) -> Chain:
-    (pattern,) = (node for node in plan.root.walk() if isinstance(node, Pattern))
-    (chain,) = pattern.chains
-    return chain_of(chain)
+def _chain(plan: ChiPlan) -> Chain:
+    (chain,) = plan.body.chains
+    return chain
 
 
 _HOSTS: Mapping[str, Host] = {"in process": _in_process, "judge": _judged}
@@ -256,7 +254,7 @@ class _Once:
 def _lookups(knowledge: Knowledge, events: Sequence[Event]) -> list[dict[str, Cell]]:
     """What it costs to ask about a sensor for the first time, and about one that was met before."""
     run = prepared(QUERY5, knowledge, events)
-    plan, _ = optimize(run.program.queries[0], run.catalog, knowledge)
+    plan, _ = optimize(run.program.chi_plans[0], run.catalog, knowledge)
     (condition,) = _chain(plan).semantics
     relations = Relations(run.catalog, knowledge)
     first = list({event.values["sensorID"]: event for event in events}.values())
@@ -282,7 +280,7 @@ def _check(found: Sequence[Taken], knowledge: Knowledge, first: Sequence[Event])
         if not _equal(each.matches, [match for match in compiled if match.end <= each.last]):
             raise Failure(f"{each.way.host}, {each.way.name}: other matches than the compiled plan has")
     run = prepared(QUERY5, knowledge, first)
-    (query,) = run.program.queries
+    (query,) = run.program.chi_plans
     truth = [each.match for each in run_chi(query, first, run.catalog, knowledge)]
     if not _equal(truth, [match for match in compiled if match.end <= first[-1].ts]):
         raise Failure("the compiled plan has other matches than the judge")

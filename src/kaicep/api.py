@@ -19,7 +19,7 @@ from kaicep.plan.convert import USUAL
 from kaicep.plan.ending import is_undecided, open_ends
 from kaicep.plan.events import Event, Match
 from kaicep.plan.explain import Explanation
-from kaicep.plan.nodes import Program, Project, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import EpPlan, Program, QueryPlan, WindowAggregate
 from kaicep.plan.program import build_program
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.terms import Triple, n_triples
@@ -94,10 +94,11 @@ class Run:
         from kaicep.endtoend.strategies import explained as archived
         from kaicep.hosts.spark.physical import explained, physical, streamed
 
-        if query.language == "EP-SPARQL":
+        if isinstance(optimised, EpPlan):
             yield "inprocess", "what fits is joined over columns, the rest event by event"
         else:
-            yield "inprocess", _machine(optimised)
+            machine = "window" if isinstance(optimised.body, WindowAggregate) else "pattern"
+            yield "inprocess", f"the {machine} machine, over columns"
         for part in physical(self.program, self.catalog, self.knowledge):
             if query.name in {each.name for each in part.queries}:
                 yield "spark", explained(part)
@@ -136,14 +137,6 @@ class Run:
                     f"{query.name}: it reads matches that are undecided at the open end; --host reference can"
                 )
         return [each for each in matches if each not in undecided]
-
-
-def _machine(plan: QueryPlan) -> str:
-    """What runs a query of chi-CEP in process."""
-    assert isinstance(plan.root, Project)
-    if isinstance(plan.root.input, WindowAggregate):
-        return "the window machine, over columns"
-    return "the pattern machine, over columns"
 
 
 def _because(triples: Sequence[Triple]) -> str:

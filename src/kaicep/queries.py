@@ -60,7 +60,7 @@ class Query:
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams that events are needed of."""
-        if any(each.language == "EP-SPARQL" for each in self.program.queries):
+        if self.program.ep_plans:
             return tuple(each.name for each in self.catalog.streams.values() if not each.derived)
         read = (name for each in self.program.queries for name in each.reads)
         return tuple(dict.fromkeys(name for name in read if not self.catalog.streams[name].derived))

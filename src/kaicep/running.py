@@ -62,12 +62,12 @@ def run_arrow(
     """As `run`, with the matches as Arrow batches: query, id, start, end, select and events."""
     from kaicep.kernel.arrow import arrow_of, arrow_of_rows
 
-    columns = {each.name: each.root for each in query.program.queries}
+    plans = {each.name: each for each in query.program.queries}
     found: list[pa.RecordBatch] = []
 
     def take(matches: Matches | Listed) -> None:
         if isinstance(matches, Listed):
-            found.append(arrow_of_rows(matches.query, matches.rows, columns[matches.query]))
+            found.append(arrow_of_rows(matches.query, matches.rows, plans[matches.query]))
         else:
             found.append(arrow_of(matches))
 

@@ -23,18 +23,19 @@ from kaicep.cli.output import (
 from kaicep.errors import Mistake
 from kaicep.plan.events import Match
 from kaicep.plan.expressions import Const
-from kaicep.plan.nodes import Bgp, OutputColumn, Program, Project, QueryPlan, Solutions, Triples
+from kaicep.plan.nodes import Bgp, ChiPlan, EpPlan, OutputColumn, Pattern, Program, Solutions, Triples
 from kaicep.plan.types import Type
 
 NOTHING = Bgp(())
+PATTERN = Pattern((), (), ())
 IRI = {"type": "uri", "value": "urn:a"}
 NUMBER = {"type": "literal", "value": "5", "datatype": "http://www.w3.org/2001/XMLSchema#integer"}
 BLANK = {"type": "bnode", "value": "b0"}
 
 
-def chi(name: str, *columns: tuple[str, Type | None] | tuple[str, Type | None, bool]) -> QueryPlan:
+def chi(name: str, *columns: tuple[str, Type | None] | tuple[str, Type | None, bool]) -> ChiPlan:
     selected = tuple(OutputColumn(each[0], Const(None, None), each[1], *each[2:]) for each in columns)
-    return QueryPlan(name, "", "chi-CEP", Project(NOTHING, selected))
+    return ChiPlan(name, "", PATTERN, selected)
 
 
 def place(seq: int) -> dict[str, object]:
@@ -45,8 +46,8 @@ PROGRAM = Program(
     (
         chi("rise", ("sensor", Type.STRING), ("rise", Type.FLOAT64), ("at", Type.TIMESTAMP)),
         chi("loop", ("sensor", Type.STRING), ("x", Type.INT64, True), ("end", Type.INT64), ("loc", None)),
-        QueryPlan("pairs", "", "EP-SPARQL", Solutions(NOTHING, ("sensor", "n"))),
-        QueryPlan("made", "", "EP-SPARQL", Triples(NOTHING, ())),
+        EpPlan("pairs", "", Solutions(NOTHING, ("sensor", "n"))),
+        EpPlan("made", "", Triples(NOTHING, ())),
     )
 )
 MATCHES = [

@@ -43,5 +43,5 @@ def test_json_says_what_the_tree_says():
     assert plan["operator"] == "Project"
     pattern = plan["inputs"][0]
     assert pattern["window"] == ["(?e1, ?e2) 5min"]
-    assert [each["operator"] for each in pattern["inputs"]] == ["Filter", "SemanticFilter"]
+    assert [each["operator"] for each in pattern["inputs"]] == ["Scan", "Scan"]
     json.dumps(plan)

@@ -10,14 +10,14 @@ from tests.hosts.letters import S, engine, event
 from kaicep.hosts.inprocess import Engine
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
-from kaicep.plan.nodes import QueryPlan
+from kaicep.plan.nodes import ChiPlan
 
 PAIR = "SELECT ?a.x, ?b.x FROM (?a, s), (?b, s) FILTER (?a.x > {}) JOIN (?a.k = ?b.k) SEQ (?a, ?b)"
 PAIR += " WINDOW (?a, ?b, {})"
 MEAN = "SELECT AVG(?e.x) AS mean FROM (?e, s) FILTER (?e.x > {}) WINDOW (?e, sliding, {})"
 
 
-def plan_of(text: str) -> QueryPlan:
+def plan_of(text: str) -> ChiPlan:
     (found,) = engine(text)._queries.values()
     return found.plans[0]
 

@@ -10,7 +10,7 @@ from tests.reference.epsparql_support import knowledge_of, plan, stream
 from kaicep.kernel.epsparql import EpOperator
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Match
-from kaicep.plan.nodes import QueryPlan
+from kaicep.plan.nodes import EpPlan
 from kaicep.plan.terms import Triple
 from kaicep.reference.epsparql import run_epsparql
 
@@ -18,13 +18,13 @@ Rows = list[tuple[Triple, int, int]]
 
 
 def operator(
-    plans: Sequence[QueryPlan], knowledge: Knowledge, limit: int = 10_000, compiled: bool = False
+    plans: Sequence[EpPlan], knowledge: Knowledge, limit: int = 10_000, compiled: bool = False
 ) -> EpOperator:
     return EpOperator(plans, knowledge, limit, compiled=compiled)
 
 
 def run_kernel(
-    plans: Sequence[QueryPlan],
+    plans: Sequence[EpPlan],
     occurrences: Rows,
     knowledge: Knowledge,
     limit: int = 10_000,

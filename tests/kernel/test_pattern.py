@@ -21,7 +21,7 @@ from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, SpanWindow, Together
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous
-from kaicep.plan.nodes import Filter, Node, Pattern, Project, QueryPlan, Scan
+from kaicep.plan.nodes import Chain, ChiPlan, Pattern
 from kaicep.plan.types import Type
 from kaicep.reference.pattern import pattern_matches
 
@@ -111,12 +111,11 @@ class Case:
             deadline=self.deadline,
         )
 
-    def chain(self, variable: str) -> Node:
-        scan = Scan(variable, ("s",))
+    def chain(self, variable: str) -> Chain:
         if variable not in self.filters:
-            return scan
+            return Chain(variable, ("s",))
         least = Const(self.filters[variable], Type.INT64)
-        return Filter(scan, (Call(">=", (x(variable), least), Type.BOOL),))
+        return Chain(variable, ("s",), conditions=(Call(">=", (x(variable), least), Type.BOOL),))
 
 
 # --- cases --------------------------------------------------------------------------------------------
@@ -225,7 +224,7 @@ class Running:
         self.pattern = pattern
         self.strings = Strings()
         variables = tuple(dict.fromkeys(name for each in pattern.sequence for name in names_in(each)))
-        plan = QueryPlan("q", "q", "chi-CEP", Project(pattern, ()), ("s",), variables)
+        plan = ChiPlan("q", "q", pattern, (), ("s",), variables)
         self.machine = PatternMachine(plan, CATALOG, Nobody(), self.strings)
         if state is not None:
             self.machine.restore(state)

@@ -21,7 +21,7 @@ from kaicep.kernel.roots import RootIds
 from kaicep.knowledge.relations import Relations
 from kaicep.optimize import optimize
 from kaicep.plan.events import Event
-from kaicep.plan.nodes import Semantic, SemanticFilter
+from kaicep.plan.nodes import Semantic
 from kaicep.plan.types import Type
 from kaicep.reference.semantics import KnowledgeSemantics
 
@@ -103,12 +103,9 @@ def prepared(path: str, reasoning: str = "rdfs") -> tuple[Run, Semantic, Semanti
     query = f"SELECT ?e.sensor FROM (?e, s, t) PATH {{ {path} }}"
     rows = "stream | ts | sensor | n | tag | x\ns | 0 | s0 | 2 | 1 | 1.5\nt | 0 | s0 | 2 | 1 | 1.5"
     run = testing.prepare(query, rows, knowledge=KNOWLEDGE, annotations=ANNOTATIONS, reasoning=reasoning)
-    written = run.program.queries[0]
+    (written,) = run.program.chi_plans
     plans = (written, optimize(written, run.catalog, run.knowledge)[0])
-    asked, looked_up = (
-        next(node.conditions[0] for node in plan.root.walk() if isinstance(node, SemanticFilter))
-        for plan in plans
-    )
+    asked, looked_up = (plan.body.chains[0].semantics[0] for plan in plans)
     return run, asked, looked_up
 
 
@@ -243,12 +240,8 @@ def test_conditions_on_variables_of_the_path_are_part_of_the_verdict() -> None:
     query = "SELECT ?e.x FROM (?e, s) FILTER (?e.x > ?m * 2) PATH {?e :from ?s . ?s :in ?r . ?r :size ?m}"
     rows = "ts | sensor | n | tag | x\n0 | s0 | 2 | 1 | 1.5"
     run = testing.prepare(query, rows, knowledge=KNOWLEDGE, annotations=ANNOTATIONS[:1])
-    plan = optimize(run.program.queries[0], run.catalog, run.knowledge)[0]
-    (condition,) = (
-        each
-        for node in plan.root.walk()
-        for each in (node.conditions if isinstance(node, SemanticFilter) else ())
-    )
+    plan = optimize(run.program.chi_plans[0], run.catalog, run.knowledge)[0]
+    (condition,) = plan.body.chains[0].semantics
     values = [("s0", 4.0), ("s0", 4.5), ("s1", 4.5), ("s1", 7.0), ("s1", None), ("s9", 9.0), ("s2", 5.0)]
     events = [
         Event("s", 0, seq, 0, {"sensor": sensor, "n": 1, "x": x, "tag": 1})

@@ -15,7 +15,7 @@ from kaicep.kernel.together import groups
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
 from kaicep.plan.events import Event
-from kaicep.plan.nodes import QueryPlan
+from kaicep.plan.nodes import ChiPlan
 
 RISE = """SELECT ?b.y - ?a.y AS rise FROM (?a, s), (?b, s, t) FILTER (?a.y {level})
     JOIN (?a.k = ?b.k) JOIN (?b.x - ?a.x > {steps}) SEQ (?a, ?b) WINDOW (?a, ?b, {width}s)"""
@@ -31,7 +31,7 @@ def engine_of(*texts: str) -> Engine:
     return Engine(run.program, run.catalog, run.knowledge, lateness=0)
 
 
-def optimized(*texts: str) -> list[QueryPlan]:
+def optimized(*texts: str) -> list[ChiPlan]:
     engine = engine_of(*texts)
     found = {name: plan for step in engine._steps for name, plan in zip(step.names, step.plans, strict=True)}
     return [optimize(found[name], engine.catalog, engine.knowledge)[0] for name in sorted(found)]

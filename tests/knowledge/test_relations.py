@@ -12,7 +12,6 @@ from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.runtime import Settings
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
-from kaicep.plan.nodes import SemanticFilter
 from kaicep.reference.chicep import answers
 from kaicep.reference.semantics import KnowledgeSemantics
 
@@ -128,10 +127,9 @@ def test_events_that_are_evaluated_together(cache, path, facts, axioms, reasonin
     run = prepared(path, facts + axioms, "?e.n", reasoning)
     (query,) = run.program.queries
     relations = Relations(run.catalog, run.knowledge, settings=Settings(cache, buffer=True))
-    filters = [node for node in query.root.walk() if isinstance(node, SemanticFilter)]
     for add, remove, valid_from in [((), (), None), *changes]:
         run.knowledge.update(turtle(add), turtle(remove), valid_from)
-        for condition in (each for node in filters for each in node.conditions):
+        for condition in query.body.chains[0].semantics:
             relations.runtime.buffer(condition, run.batches[0])
         judge = KnowledgeSemantics(run.catalog, run.knowledge)
         assert judged(run, query, relations) == judged(run, query, judge)
@@ -141,7 +139,7 @@ def test_a_buffer_asks_once():
     run = prepared(PATHS[0], [":s0 :in :r0 .", ":r0 a :Office ."], "?e.n")
     (query,) = run.program.queries
     runtime = Relations(run.catalog, run.knowledge, settings=Settings(0, buffer=True)).runtime
-    (condition,) = next(node for node in query.root.walk() if isinstance(node, SemanticFilter)).conditions
+    (condition,) = query.body.chains[0].semantics
     known = [event for event in run.batches[0] if event.values["sensor"] in ("s0", "s1")][:4]
     runtime.buffer(condition, known)
     assert runtime.counters.evaluations == 1

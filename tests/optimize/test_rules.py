@@ -8,7 +8,7 @@ from kaicep import testing
 from kaicep.knowledge.relations import Relations
 from kaicep.optimize import RULES, optimize
 from kaicep.plan.events import Event
-from kaicep.plan.nodes import Pattern, SemanticFilter
+from kaicep.plan.nodes import Pattern
 from kaicep.plan.text import resolved_text
 
 KNOWLEDGE = """
@@ -30,8 +30,8 @@ EVENTS = "ts | sensor | x | y\n 0 | s1 | 510.0 | "
 def optimised(query: str, rules=RULES, knowledge: str = KNOWLEDGE, reasoning: str = "rdfs"):
     """The pattern after the rules, and what they noted."""
     run = testing.prepare(query, EVENTS, knowledge=knowledge, reasoning=reasoning, annotations=[ANNOTATION])
-    plan, notes = optimize(run.program.queries[0], run.catalog, run.knowledge, rules)
-    return plan.root.input, [f"{note.rule}: {note.text}" for note in notes], notes
+    plan, notes = optimize(run.program.chi_plans[0], run.catalog, run.knowledge, rules)
+    return plan.body, [f"{note.rule}: {note.text}" for note in notes], notes
 
 
 def test_a_constant_of_the_knowledge_takes_the_place_of_the_question():
@@ -46,7 +46,7 @@ def test_a_constant_of_the_knowledge_takes_the_place_of_the_question():
         "<urn:kaicep:value>",
         '"500"^^<http://www.w3.org/2001/XMLSchema#integer>',
     ]
-    assert not [node for node in pattern.walk() if isinstance(node, SemanticFilter)]
+    assert not pattern.all_semantics
 
 
 def test_a_question_without_an_answer_makes_the_path_never_true():
@@ -177,7 +177,7 @@ def test_a_table_follows_the_knowledge():
         annotations=[ANNOTATION],
     )
     plan, _ = optimize(run.program.queries[0], run.catalog, run.knowledge)
-    (condition,) = plan.root.input.semantics
+    (condition,) = plan.body.semantics
     relations = Relations(run.catalog, run.knowledge)
     event = {"e": Event("s", 0, 0, 0, {"sensor": "s1"})}
 

@@ -8,7 +8,7 @@ from kaicep.errors import Source
 from kaicep.language.chicep import parse_chi
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.explain import Explanation, explain_text
-from kaicep.plan.nodes import Latest, Pattern, Project, QueryPlan
+from kaicep.plan.nodes import ChiPlan, Latest, Pattern
 from kaicep.plan.resolve import resolve_chi
 from kaicep.plan.text import resolved_text
 from kaicep.plan.types import Type
@@ -16,21 +16,20 @@ from kaicep.plan.types import Type
 CATALOG = Catalog({name: Stream(name, (("k", Type.STRING), ("x", Type.INT64))) for name in ("r", "s")})
 
 
-def plan(clauses: str) -> QueryPlan:
+def plan(clauses: str) -> ChiPlan:
     text = f"SELECT ?a.x FROM (?a, r), (?b, r), LATEST (?s, s), LATEST (?t, s) {clauses}"
     return resolve_chi(parse_chi(Source("query.chi", text)), CATALOG, 0)
 
 
 def pattern(clauses: str) -> Pattern:
-    root = plan(clauses).root
-    assert isinstance(root, Project)
-    assert isinstance(root.input, Pattern)
-    return root.input
+    body = plan(clauses).body
+    assert isinstance(body, Pattern)
+    return body
 
 
 def parts(latest: Latest) -> tuple[str, str, str]:
     keys = " ".join(f"{resolved_text(own)}={resolved_text(other)}" for own, other in latest.keys)
-    filters = [resolved_text(each) for each in getattr(latest.chain, "conditions", ())]
+    filters = [resolved_text(each) for each in latest.chain.conditions]
     return keys, " ".join(filters), " ".join(map(resolved_text, latest.conditions))
 
 

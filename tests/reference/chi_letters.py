@@ -14,7 +14,7 @@ from kaicep.errors import Source
 from kaicep.language.chicep import parse_chi
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
-from kaicep.plan.nodes import QueryPlan
+from kaicep.plan.nodes import ChiPlan
 from kaicep.plan.resolve import resolve_chi
 from kaicep.plan.types import Type
 from kaicep.reference.chicep import Answer, run_chi
@@ -41,7 +41,7 @@ def catalog(*names: str, x: Type = Type.INT64) -> Catalog:
     return Catalog({name: Stream(name, attributes) for name in names})
 
 
-def plan_of(text: str, known: Catalog) -> QueryPlan:
+def plan_of(text: str, known: Catalog) -> ChiPlan:
     return resolve_chi(parse_chi(Source("query.chi", text)), known, 0)
 
 

@@ -11,7 +11,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.language.epsparql import parse_ep
 from kaicep.plan.algebra import ep_plan
 from kaicep.plan.events import Match
-from kaicep.plan.nodes import QueryPlan
+from kaicep.plan.nodes import EpPlan
 from kaicep.plan.terms import RDF, XSD, Iri, Literal, Term, Triple
 from kaicep.reference.epsparql import run_epsparql
 
@@ -35,8 +35,8 @@ def stream(text: str) -> list[tuple[Triple, int, int]]:
     return found
 
 
-def plan(text: str, name: str = "q") -> QueryPlan:
-    return QueryPlan(name, text, "EP-SPARQL", ep_plan(parse_ep(Source(name, text), name)))
+def plan(text: str, name: str = "q") -> EpPlan:
+    return EpPlan(name, text, ep_plan(parse_ep(Source(name, text), name)))
 
 
 def knowledge_of(text: str) -> Knowledge:

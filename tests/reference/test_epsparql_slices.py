@@ -11,15 +11,15 @@ from tests.reference.epsparql_support import SECOND, knowledge_of, plan
 from kaicep.plan.algebra import looks_inside
 from kaicep.plan.durations import longest
 from kaicep.plan.events import Match
-from kaicep.plan.nodes import QueryPlan
+from kaicep.plan.nodes import EpPlan
 from kaicep.reference.epsparql import run_epsparql
 
 SHORT = 'FILTER (getDURATION() < "PT3S"^^xsd:duration)'
 A, B = '{ ?x :p ?y FILTER (getDURATION() < "PT3S"^^xsd:duration) }', "{ ?x :q ?y }"
 
 
-def inside(query: QueryPlan) -> bool:
-    return looks_inside(query.root.inputs()[0])
+def inside(query: EpPlan) -> bool:
+    return looks_inside(query.root.input)
 
 
 @pytest.mark.parametrize(

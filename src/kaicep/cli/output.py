@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.plan.events import Match
-from kaicep.plan.nodes import Program, Project, Solutions, Triples
+from kaicep.plan.nodes import ChiPlan, Program, QueryPlan, Solutions, Triples
 from kaicep.plan.time import format_time
 from kaicep.plan.types import Type
 
@@ -83,24 +83,21 @@ def columns_of(program: Program) -> Columns:
     """The columns of all queries, each once, in the order of their first appearance."""
     found: dict[str, Column] = {}
     for query in program.queries:
-        for each in _selected(query.root):
+        for each in _selected(query):
             known = found.setdefault(each.key, each)
             if known != each:
                 found[each.key] = Column(each.key)
-    roots = [query.root for query in program.queries]
     return Columns(
         tuple(found.values()),
-        events=any(isinstance(root, Project) for root in roots),
-        triples=any(isinstance(root, Triples) for root in roots),
+        events=bool(program.chi_plans),
+        triples=any(isinstance(each.root, Triples) for each in program.ep_plans),
     )
 
 
-def _selected(root: object) -> list[Column]:
-    if isinstance(root, Project):
-        return [Column(each.name, each.type, each.many) for each in root.columns]
-    if isinstance(root, Solutions):
-        return [Column(name) for name in root.names]
-    return []
+def _selected(plan: QueryPlan) -> list[Column]:
+    if isinstance(plan, ChiPlan):
+        return [Column(each.name, each.type, each.many) for each in plan.columns]
+    return [Column(name) for name in plan.root.names] if isinstance(plan.root, Solutions) else []
 
 
 # --- forms ------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 from kaicep.demo.campus import Campus
 from kaicep.endtoend.history import History
 from kaicep.plan.events import Event, Match
-from kaicep.plan.nodes import Project, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, WindowAggregate
 from kaicep.plan.terms import Iri, Literal, Term
 from kaicep.plan.text import resolved_text
 from kaicep.plan.time import format_time
@@ -93,8 +93,8 @@ def place_of(match: Match, event_of: EventOf, known: Mapping[str, Place]) -> Pla
 def reasons(match: Match, history: History, event_of: EventOf) -> list[str]:
     """Why a match holds: its conditions with the numbers in them, and what follows from the knowledge."""
     (plan,) = history.program.queries
-    if isinstance(plan.root, Project) and isinstance(plan.root.input, WindowAggregate):
-        return _of_window(match, plan.root.input)
+    if isinstance(plan, ChiPlan) and isinstance(plan.body, WindowAggregate):
+        return _of_window(match, plan.body)
     events = [event_of(each["stream"], each["seq"]) for each in _identities(match)]
     made = why(match, history.program, history.catalog, history.knowledge, events)
     return [*_conditions(made), *_spans(made), *_absences(match, made), *_knowledge(made)]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.history import History, replayed
 from kaicep.endtoend.joint import Joined, engine_for, settled, stood
-from kaicep.endtoend.reach import reach_of, source_of
+from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.seam import Seam, Stretch
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.kernel.sort import Lateness
@@ -46,7 +46,7 @@ class Concurrent(Joined):
         )
         self._at = settled(self._past, snapshot)
         self._reach = reach_of(history.program)
-        self._windows = {each.name: source_of(each) for each in history.program.queries}
+        self._windows = {each.name: each.body for each in history.program.chi_plans}
         self._seam = Seam(snapshot.cut)
         self._behind: list[Callable[[Engine], list[Match]]] = []
         self._ready = False

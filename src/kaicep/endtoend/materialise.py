@@ -8,7 +8,7 @@ for all events that agree in what the PATH asks of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from kaicep.optimize import optimize
 from kaicep.optimize.relate_paths import relate_paths
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
-from kaicep.plan.nodes import Pattern, QueryPlan, Semantic, SemanticFilter
+from kaicep.plan.nodes import Semantic
 from kaicep.plan.program import build_program
 from kaicep.plan.terms import Iri, Literal, Term
 
@@ -91,8 +91,8 @@ class Materialise:
         text = f"SELECT ?{name}\nFROM (?{_EVENT}, {stream.name})\nWHERE PATH {{{self.patterns[name]}}}\n"
         parsed = parse_chi(Source(f"--materialise {name}", text), name, catalog.prefixes)
         program, complete = build_program([parsed], catalog, 0)
-        plan, _ = optimize(program.queries[0], complete, self.knowledge, (relate_paths,))
-        conditions = tuple(_conditions(plan))
+        plan, _ = optimize(program.chi_plans[0], complete, self.knowledge, (relate_paths,))
+        conditions = plan.body.all_semantics
         if not all(each.variables == (_EVENT,) for each in conditions if name in each.selected):
             hint = f"a column says something of the event: ?{_EVENT} property ?{name}"
             raise Mistake(Diagnostic(f"--materialise {name}: the PATH is not about ?{_EVENT}", hint=hint))
@@ -101,14 +101,6 @@ class Materialise:
             hint = "its annotation says what it has; streams with other columns have a command of their own"
             raise Mistake(Diagnostic(message, hint=hint))
         return _Column(name, conditions, *_asked(conditions, stream))
-
-
-def _conditions(plan: QueryPlan) -> Iterator[Semantic]:
-    for node in plan.root.walk():
-        if isinstance(node, Pattern):
-            yield from node.semantics
-        elif isinstance(node, SemanticFilter):
-            yield from node.conditions
 
 
 def _asked(conditions: Sequence[Semantic], stream: Stream) -> tuple[tuple[str, ...], bool]:

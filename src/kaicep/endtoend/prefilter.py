@@ -20,16 +20,12 @@ from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call, Const, Expr, Field
 from kaicep.plan.nodes import (
-    Filter,
+    Chain,
+    EpPlan,
     Interval,
-    Node,
     Pattern,
-    Project,
     QueryPlan,
-    Scan,
     Semantic,
-    SemanticFilter,
-    WindowAggregate,
 )
 from kaicep.plan.types import Type
 
@@ -52,14 +48,13 @@ def spans(plans: Iterable[QueryPlan], catalog: Catalog) -> dict[str, Interval]:
     """For each stream that is read, bounds that hold all events which the queries may use."""
     found: dict[str, Interval] = {}
     for plan in plans:
-        if plan.language == "EP-SPARQL":
+        if isinstance(plan, EpPlan):
             everything = (each.name for each in catalog.streams.values() if each.rdf or each.annotated)
             found |= dict.fromkeys(everything, Interval())
             continue
-        for node in plan.root.walk():
-            if isinstance(node, Scan):
-                for name in node.streams:
-                    found[name] = _hull(found[name], node.within) if name in found else node.within
+        for chain in plan.body.all_chains:
+            for name in chain.streams:
+                found[name] = _hull(found[name], chain.within) if name in found else chain.within
     return {name: within for name, within in found.items() if not catalog.streams[name].derived}
 
 
@@ -112,41 +107,35 @@ class Prefilter:
             self._add(plan)
 
     def _add(self, plan: QueryPlan) -> None:
-        source = plan.root.input if isinstance(plan.root, Project) else None
-        if not isinstance(source, Pattern | WindowAggregate):
+        if isinstance(plan, EpPlan):
             self._alternatives = None
             return
-        strict = isinstance(source, Pattern) and source.match == "strict"
-        for chain in source.all_chains if isinstance(source, Pattern) else (source.input,):
-            if self.stream in _scan(chain).streams and self._alternatives is not None:
+        strict = isinstance(plan.body, Pattern) and plan.body.match == "strict"
+        for chain in plan.body.all_chains:
+            if self.stream in chain.streams and self._alternatives is not None:
                 made = _Alternative(() if strict else tuple(self._sayable(chain)), tuple(self._asked(chain)))
                 useful = made.conditions or made.semantics
                 self._alternatives = [*self._alternatives, made] if useful else None
 
-    def _sayable(self, chain: Node) -> Iterator[Expr]:
+    def _sayable(self, chain: Chain) -> Iterator[Expr]:
         """The conditions of a variable that can be said in Arrow, each as much of it as can."""
-        for node in chain.walk():
-            for each in node.conditions if isinstance(node, Filter) else ():
-                for part in _conjuncts(each):
-                    try:
-                        self._said(part, _field)
-                    except _NotInArrow:
-                        continue
-                    yield part
-
-    def _asked(self, chain: Node) -> Iterator[tuple[Semantic, str]]:
-        """The PATHs of a variable that a table decides by one attribute of text."""
-        for node in chain.walk() if self._moments else ():
-            for each in node.conditions if isinstance(node, SemanticFilter) else ():
-                if each.relation is None or len(each.relation.roots) != 1:
+        for each in chain.conditions:
+            for part in _conjuncts(each):
+                try:
+                    self._said(part, _field)
+                except _NotInArrow:
                     continue
-                (root,) = each.relation.roots
-                read = (
-                    *dict(root.literals).get(self.stream, ()),
-                    *dict(root.entities).get(self.stream, ()),
-                )
-                if len(read) == 1 and self._types.get(read[0]) is Type.STRING:
-                    yield each, read[0]
+                yield part
+
+    def _asked(self, chain: Chain) -> Iterator[tuple[Semantic, str]]:
+        """The PATHs of a variable that a table decides by one attribute of text."""
+        for each in chain.semantics if self._moments else ():
+            if each.relation is None or len(each.relation.roots) != 1:
+                continue
+            (root,) = each.relation.roots
+            read = *dict(root.literals).get(self.stream, ()), *dict(root.entities).get(self.stream, ())
+            if len(read) == 1 and self._types.get(read[0]) is Type.STRING:
+                yield each, read[0]
 
     # --- what a scan and a batch are asked ---
 
@@ -265,11 +254,6 @@ def _conjuncts(expr: Expr) -> Iterator[Expr]:
             yield from _conjuncts(each)
     else:
         yield expr
-
-
-def _scan(chain: Node) -> Scan:
-    (found,) = (node for node in chain.walk() if isinstance(node, Scan))
-    return found
 
 
 def _one_of_each_epoch(knowledge: Knowledge) -> tuple[int, ...]:

@@ -6,15 +6,9 @@ import math
 
 from kaicep.kernel.sort import Lateness, allowed_lateness
 from kaicep.plan.chi import span_bound
-from kaicep.plan.nodes import Pattern, Program, Project, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, Program, QueryPlan, WindowAggregate
 
-__all__ = ["reach_of", "source_of", "why_not_concurrent"]
-
-
-def source_of(plan: QueryPlan) -> Pattern | WindowAggregate | None:
-    """The pattern or window that a chi-CEP query is about; None for EP-SPARQL."""
-    source = plan.root.input if isinstance(plan.root, Project) else None
-    return source if isinstance(source, Pattern | WindowAggregate) else None
+__all__ = ["reach_of", "why_not_concurrent"]
 
 
 def reach_of(program: Program) -> float:
@@ -30,10 +24,12 @@ def reach_of(program: Program) -> float:
 
 
 def _own_reach(plan: QueryPlan) -> float:
-    source = source_of(plan)
+    if isinstance(plan, EpPlan):
+        return math.inf
+    source = plan.body
     if isinstance(source, WindowAggregate):
         return source.window.width if source.window.width is not None else math.inf
-    if source is None or source.latest or source.skip != "none":  # which depend on all that came before
+    if source.latest or source.skip != "none":  # which depend on all that came before
         return math.inf
     span = span_bound(source.sequence, source.windows)
     return max(math.inf if span is None else span, source.deadline or 0.0)
@@ -46,9 +42,9 @@ def why_not_concurrent(program: Program, lateness: Lateness) -> str | None:
     ):
         return "one query reads the output of another"
     for plan in program.queries:
-        source = source_of(plan)
-        if source is None:
+        if not isinstance(plan, ChiPlan):
             return f"{plan.name} is EP-SPARQL"
+        source = plan.body
         if isinstance(source, Pattern) and source.skip != "none":
             return f"{plan.name} skips after a match, so that a match depends on all before it"
         if isinstance(source, Pattern) and source.deadline is not None:

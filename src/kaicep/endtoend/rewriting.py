@@ -25,7 +25,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.expressions import Field
-from kaicep.plan.nodes import OutputColumn, Pattern, Program, Project, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern, Program, QueryPlan, Semantic, WindowAggregate
 from kaicep.plan.results import (
     Rounds,
     Terms,
@@ -54,7 +54,7 @@ def rewritten_matches(
         if own.intersection(plan.reads):
             raise Unsupported(f"{plan.name}: it reads the output of a query, which is not in the archive")
         rewritten = rewrite_to_sparql(plan, catalog)
-        if knowledge.epochs and any(_semantics(plan)):
+        if knowledge.epochs and asks_paths(plan):
             raise Unsupported(
                 f"{plan.name}: the knowledge changes with time, and one query sees one state of it; the "
                 "strategies replay and hybrid judge each event by its own time"
@@ -65,7 +65,7 @@ def rewritten_matches(
             for stream, within in bounds.items()
             for event in snapshot.events(stream, within, as_seen=as_seen)
         ]
-        found += _answers(rewritten, in_order(events, _node(plan).streams), catalog, knowledge)
+        found += _answers(rewritten, in_order(events, rewritten.plan.body.streams), catalog, knowledge)
     return sorted(found, key=by_end)
 
 
@@ -92,12 +92,12 @@ def _answers(
 # --- the view --------------------------------------------------------------------------------------------
 
 
-def _view(plan: QueryPlan, events: Sequence[Event], catalog: Catalog, knowledge: Knowledge) -> Any:
+def _view(plan: ChiPlan, events: Sequence[Event], catalog: Catalog, knowledge: Knowledge) -> Any:
     """A store with the closed knowledge and all events, each with its place in the order."""
     import pyoxigraph
 
     store = pyoxigraph.Store()
-    semantics = list(_semantics(plan))
+    semantics = plan.body.all_semantics
     if semantics:
         store.bulk_extend(_quad(each) for each in knowledge.match(None, None, None))
     store.bulk_extend(
@@ -109,9 +109,9 @@ def _view(plan: QueryPlan, events: Sequence[Event], catalog: Catalog, knowledge:
     return store
 
 
-def _neighbours(plan: QueryPlan, events: Sequence[Event]) -> Iterator[Triple]:
+def _neighbours(plan: ChiPlan, events: Sequence[Event]) -> Iterator[Triple]:
     """Which event comes right after which, in its partition."""
-    for some in partitions(events, _node(plan).partition).values():
+    for some in partitions(events, plan.body.partition).values():
         for one, other in pairwise(some):
             yield event_node(one), NEXT, event_node(other)
 
@@ -119,7 +119,7 @@ def _neighbours(plan: QueryPlan, events: Sequence[Event]) -> Iterator[Triple]:
 def _told(
     event: Event,
     order: int,
-    plan: QueryPlan,
+    plan: ChiPlan,
     semantics: Sequence[Semantic],
     catalog: Catalog,
     knowledge: Knowledge,
@@ -127,7 +127,7 @@ def _told(
     """What the view says of an event: its graph, closed together with the knowledge, and its attributes."""
     stream = catalog.streams[event.stream]
     node = event_node(event)
-    key = key_of(_node(plan).partition, event)
+    key = key_of(plan.body.partition, event)
     if any(isinstance(each, float) and abs(each) > LARGEST for each in event.values.values()):
         raise Unsupported(f"{plan.name}: an event of {event.stream} has a number that SPARQL cannot add up")
     yield from ((node, name, value) for name, value in own_properties(event, stream, order, key))
@@ -159,30 +159,16 @@ def _quad(triple: Triple) -> Any:
 
 def asks_paths(plan: QueryPlan) -> bool:
     """Whether a query has a PATH, so that its matches show a version of the knowledge."""
-    return any(True for _ in _semantics(plan))
-
-
-def _semantics(plan: QueryPlan) -> Iterator[Semantic]:
-    for node in plan.root.walk():
-        for each in (*getattr(node, "semantics", ()), *getattr(node, "conditions", ())):
-            if isinstance(each, Semantic):
-                yield each
-
-
-def _node(plan: QueryPlan) -> Pattern | WindowAggregate:
-    source = plan.root.input if isinstance(plan.root, Project) else None
-    assert isinstance(source, Pattern | WindowAggregate)
-    return source
+    return isinstance(plan, ChiPlan) and bool(plan.body.all_semantics)
 
 
 # --- from rows to matches --------------------------------------------------------------------------------
 
 
 def pattern_match(
-    plan: QueryPlan, pattern: Pattern, rounds: Rounds, terms: Terms, version: int | None
+    plan: ChiPlan, pattern: Pattern, rounds: Rounds, terms: Terms, version: int | None
 ) -> Match:
     """The match of a pattern that has these events."""
-    assert isinstance(plan.root, Project)
     bound = [event for some in rounds.values() for event in some]
     start, end = min(each.ts for each in bound), max(each.ts for each in bound)
     if pattern.deadline is not None:
@@ -191,7 +177,7 @@ def pattern_match(
     shown = events_shown(plan.variables, loops_of(pattern.sequence), rounds)
     first = {name: some[0] for name, some in rounds.items()}
     env = Environment(first, rounds={name: tuple(some) for name, some in rounds.items()})
-    columns, value_of = plan.root.columns, partial(_value, env)
+    columns, value_of = plan.columns, partial(_value, env)
     return answer(plan, columns, made, (start, end), terms, shown, value_of, version).match
 
 
@@ -202,7 +188,7 @@ def _term(row: Any, name: str) -> Term | None:
 
 def _windows(rewritten: Rewritten, rows: Any, events: Sequence[Event]) -> Iterator[tuple[Windowed, Terms]]:
     """A row is a window: its events by their places in the order, and the one that triggers, if any."""
-    node = _node(rewritten.plan)
+    node = rewritten.plan.body
     assert isinstance(node, WindowAggregate)
     assert node.window.width is not None
     (slot,) = rewritten.slots
@@ -225,10 +211,9 @@ def _windows(rewritten: Rewritten, rows: Any, events: Sequence[Event]) -> Iterat
         yield made, {name: _term(row, name) for name in rewritten.selected}
 
 
-def window_match(plan: QueryPlan, window: Windowed, terms: Terms, version: int | None) -> Iterator[Match]:
+def window_match(plan: ChiPlan, window: Windowed, terms: Terms, version: int | None) -> Iterator[Match]:
     """The match of a window, if HAVING holds."""
-    node = _node(plan)
-    assert isinstance(plan.root, Project)
+    node = plan.body
     assert isinstance(node, WindowAggregate)
     if not all(evaluate(each, window.environment) is True for each in node.having):
         return
@@ -239,7 +224,7 @@ def window_match(plan: QueryPlan, window: Windowed, terms: Terms, version: int |
     whole = window.trigger.identity if window.trigger is not None else _batch(window)
     span, shown = (window.start, window.end), {window.variable: whole}
     value_of = partial(_value, window.environment)
-    yield answer(plan, plan.root.columns, made, span, terms, shown, value_of, version).match
+    yield answer(plan, plan.columns, made, span, terms, shown, value_of, version).match
 
 
 def _batch(window: Windowed) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from kaicep.archive.cut import Cut
 from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.history import History
 from kaicep.endtoend.joint import HandOff, Mark, engine_for
-from kaicep.endtoend.reach import reach_of, source_of
+from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.seam import Stretch
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake
 from kaicep.hosts.settings import Settings
@@ -43,7 +43,7 @@ __all__ = ["SparkHosted", "check_for_spark"]
 def check_for_spark(history: History, lateness: Lateness) -> int:
     """The lateness of all streams that a query reads together; a `Mistake` where Spark cannot run it."""
     named = history.program.queries[-1].name
-    if len(history.program.queries) > 1 or source_of(history.program.queries[0]) is None:
+    if len(history.program.queries) > 1 or history.program.ep_plans:
         hint = "leave its host away: it runs in process"
         what = "chi-CEP queries that read no other's output"
         raise Mistake(Diagnostic(f"{named}: spark-stream is for {what}", hint=hint))

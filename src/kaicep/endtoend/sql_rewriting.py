@@ -28,7 +28,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match, by_end
-from kaicep.plan.nodes import Pattern, Program, Project, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, Pattern, Program, QueryPlan, WindowAggregate
 from kaicep.plan.terms import Term
 from kaicep.plan.types import Type
 from kaicep.reference.chains import key_of
@@ -80,7 +80,7 @@ def sql_matches(
             solutions = tuple(_paths(spark, rewritten, catalog, knowledge, unknown))
             version = knowledge.version if asks_paths(plan) else None
             answer = spark.sql(rewritten.text)
-            writer = _Writer(plan, rewritten, solutions, version, tuple(answer.columns))
+            writer = _Writer(rewritten.plan, rewritten, solutions, version, tuple(answer.columns))
             # Attributes may be called anything, also what Spark does not take for one column.
             plain = answer.toDF(*(f"c{number}" for number in range(len(writer.columns))))
             rows = plain.mapInArrow(_written(sent(writer)), MATCHES)
@@ -205,7 +205,7 @@ def _written(
 class _Writer:
     """Writes down the rows of an answer as matches."""
 
-    plan: QueryPlan
+    plan: ChiPlan
     rewritten: RewrittenSql
     solutions: tuple[tuple[Solution, ...], ...]
     version: int | None
@@ -236,7 +236,7 @@ class _Writer:
         }
 
     def _matched(self, row: dict[str, Any]) -> Match:
-        pattern = self._node
+        pattern = self.plan.body
         assert isinstance(pattern, Pattern)
         rounds: dict[str, list[Event]] = {}
         for slot in self.rewritten.slots:
@@ -244,7 +244,7 @@ class _Writer:
         return pattern_match(self.plan, pattern, rounds, self._chosen(row), self.version)
 
     def _windowed(self, row: dict[str, Any]) -> Windowed:
-        node = self._node
+        node = self.plan.body
         assert isinstance(node, WindowAggregate)
         assert node.window.width is not None
         (slot,) = self.rewritten.slots
@@ -259,9 +259,3 @@ class _Writer:
         start = first.ts - first.ts % node.window.width
         end = start + node.window.width
         return Windowed(slot.variable, group, tuple(inside), None, first, inside[-1], start, end)
-
-    @property
-    def _node(self) -> Pattern | WindowAggregate:
-        source = self.plan.root.input if isinstance(self.plan.root, Project) else None
-        assert isinstance(source, Pattern | WindowAggregate)
-        return source

@@ -11,22 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kaicep.kernel.chains import chain_parts
 from kaicep.plan.chi import Absent, Place, SpanWindow
 from kaicep.plan.expressions import Call, Const, Expr, variables_of
-from kaicep.plan.nodes import Node, Pattern, Project, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import Chain, ChiPlan, Pattern, WindowAggregate
 
 __all__ = ["why_anew"]
 
 
-def why_anew(old: QueryPlan, new: QueryPlan) -> str | None:
+def why_anew(old: ChiPlan, new: ChiPlan) -> str | None:
     """Why an edited query cannot go on with the state of the old one; None where it can.
 
     Both plans are optimised.
     """
-    if not isinstance(old.root, Project) or not isinstance(new.root, Project):
-        return "it is EP-SPARQL"
-    before, after = old.root.input, new.root.input
+    before, after = old.body, new.body
     if isinstance(before, Pattern) and isinstance(after, Pattern):
         return _pattern(before, after)
     if isinstance(before, WindowAggregate) and isinstance(after, WindowAggregate):
@@ -74,7 +71,7 @@ def _what_waits(pattern: Pattern) -> tuple[object, ...]:
     return (
         {each for each in pattern.conditions if last not in variables_of(each)},
         {each for each in pattern.windows if last not in each.variables},
-        [each for each in pattern.chains if chain_parts(each)[0].variable != last],
+        [each for each in pattern.chains if each.variable != last],
         pattern.semantics,
     )
 
@@ -106,21 +103,19 @@ def _window(old: WindowAggregate, new: WindowAggregate) -> str | None:
             return "its WINDOW counts events, and counts others now"
         if after.width > before.width or before.kind == "batch":
             return "its WINDOW is wider than before, or ends at other times"
-    reason = _chains((old.input,), (new.input,))
-    if reason is None and old.input != new.input:
+    reason = _chains(old.chains, new.chains)
+    if reason is None and old.chain != new.chain:
         return "it asks something else of the events in its WINDOW"
     return reason
 
 
-def _chains(old: Iterable[Node], new: Iterable[Node]) -> str | None:
+def _chains(old: Iterable[Chain], new: Iterable[Chain]) -> str | None:
     for before, after in zip(old, new, strict=True):
-        scan, conditions, semantics = chain_parts(before)
-        other, stronger, more = chain_parts(after)
-        if scan != other:
+        if (before.variable, before.streams, before.within) != (after.variable, after.streams, after.within):
             return "a variable ranges over other streams, or its WITHIN is another"
-        if not set(semantics) <= set(more):
+        if not set(before.semantics) <= set(after.semantics):
             return "its PATH is another"
-        if not _imply(stronger, conditions):
+        if not _imply(after.conditions, before.conditions):
             return "a FILTER is gone or lets more events pass"
     return None
 

@@ -18,7 +18,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Match
 from kaicep.plan.expressions import Field
-from kaicep.plan.nodes import Pattern, Project, QueryPlan, SemanticFilter, WindowAggregate, walk_objects
+from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, QueryPlan, walk_objects
 from kaicep.plan.results import Answer, term_answer
 from kaicep.plan.terms import Triple
 from kaicep.plan.types import Type
@@ -30,7 +30,6 @@ __all__ = [
     "asks_the_knowledge",
     "attribute_types",
     "operator_of",
-    "source_of",
 ]
 
 
@@ -43,8 +42,8 @@ class Query:
 
     def __init__(
         self,
-        plans: Sequence[QueryPlan],
-        optimized: Sequence[QueryPlan],
+        plans: Sequence[ChiPlan],
+        optimized: Sequence[ChiPlan],
         operator: Operator,
         sorter: ColumnSorter,
         version: int,
@@ -69,7 +68,7 @@ class TripleQueries:
     """The EP-SPARQL queries of an engine: one operator, and the sort stage that feeds it."""
 
     def __init__(
-        self, plans: tuple[QueryPlan, ...], sorter: Sorter, knowledge: Knowledge, settings: Settings
+        self, plans: tuple[EpPlan, ...], sorter: Sorter, knowledge: Knowledge, settings: Settings
     ) -> None:
         self.plans = plans
         self.sorter = sorter
@@ -110,15 +109,8 @@ class Listed:
         return iter(self.rows)
 
 
-def source_of(plan: QueryPlan) -> Pattern | WindowAggregate:
-    """The pattern or the window of a chi-CEP query."""
-    assert isinstance(plan.root, Project)
-    assert isinstance(plan.root.input, Pattern | WindowAggregate)
-    return plan.root.input
-
-
 def operator_of(
-    plans: Sequence[QueryPlan],
+    plans: Sequence[ChiPlan],
     catalog: Catalog,
     semantics: Semantics,
     strings: Strings,
@@ -132,31 +124,22 @@ def operator_of(
     if len(plans) > 1:
         return TogetherMachine(plans, catalog, semantics, strings, limits, versioned)
     (plan,) = plans
-    kind = PatternMachine if isinstance(source_of(plan), Pattern) else WindowMachine
+    kind = PatternMachine if isinstance(plan.body, Pattern) else WindowMachine
     return kind(plan, catalog, semantics, strings, limits, versioned)
 
 
 def asks_the_knowledge(plan: QueryPlan) -> bool:
     """Whether a query has a PATH that the knowledge decides."""
-    return any(
-        isinstance(node, SemanticFilter) or bool(getattr(node, "semantics", ())) or _ties(node)
-        for node in plan.root.walk()
-    )
+    return isinstance(plan, ChiPlan) and bool(plan.body.all_semantics or plan.body.ties)
 
 
-def _ties(node: object) -> bool:
-    return bool(getattr(node, "ties", ()))
-
-
-def attribute_types(
-    operator: Operator, plans: Sequence[QueryPlan], catalog: Catalog
-) -> dict[str, Type | None]:
+def attribute_types(operator: Operator, plans: Sequence[ChiPlan], catalog: Catalog) -> dict[str, Type | None]:
     """The types of the columns that an operator reads.
 
     None is that of any value: of an attribute that no stream declares, or that streams have as different
     types. Where all that reads it takes it for a float64, an int64 is one too.
     """
-    streams = [catalog.streams[name] for name in source_of(plans[0]).streams]
+    streams = [catalog.streams[name] for name in plans[0].body.streams]
     declared: dict[str, set[Type]] = {name: set() for name in operator.attributes}
     as_float = set[str]()
     if operator.versioned or any(map(asks_the_knowledge, plans)):
@@ -176,11 +159,11 @@ def attribute_types(
     return types
 
 
-def _read_as_float(plans: Sequence[QueryPlan]) -> set[str]:
+def _read_as_float(plans: Sequence[ChiPlan]) -> set[str]:
     """The attributes that all expressions of queries read as float64."""
     floats: set[str] = set()
     others: set[str] = set()
-    for field in (each for plan in plans for each in walk_objects(plan.root)):
+    for field in (each for plan in plans for each in walk_objects((plan.body, plan.columns))):
         if not isinstance(field, Field):
             continue
         names = {name for _, some in field.sources for name in some}

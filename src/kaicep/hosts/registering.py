@@ -12,7 +12,6 @@ from kaicep.hosts.queries import (
     asks_the_knowledge,
     attribute_types,
     operator_of,
-    source_of,
 )
 from kaicep.hosts.settings import Settings
 from kaicep.kernel.batches import Batch, ColumnSorter, batch_of_events
@@ -25,7 +24,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
-from kaicep.plan.nodes import Program, QueryPlan
+from kaicep.plan.nodes import ChiPlan, EpPlan, Program, QueryPlan
 from kaicep.plan.types import Type
 
 if TYPE_CHECKING:
@@ -64,21 +63,21 @@ class Registering:
 
     def _begin_all(self, program: Program) -> None:
         shared: dict[tuple[str, ...], ColumnSorter] = {}
-        waiting: list[QueryPlan] = []
+        waiting: list[ChiPlan] = []
         for plan in program.queries:
-            if plan.language == "EP-SPARQL":
+            if isinstance(plan, EpPlan):
                 self._begin_some(waiting, shared)
                 waiting = []
                 self._add_triples(program)
                 continue
-            if any(self.catalog.streams[name].derived for name in source_of(plan).streams):
+            if any(self.catalog.streams[name].derived for name in plan.body.streams):
                 # It reads what those before it derive.
                 self._begin_some(waiting, shared)
                 waiting = []
             waiting.append(plan)
         self._begin_some(waiting, shared)
 
-    def _begin_some(self, plans: Sequence[QueryPlan], shared: dict[tuple[str, ...], ColumnSorter]) -> None:
+    def _begin_some(self, plans: Sequence[ChiPlan], shared: dict[tuple[str, ...], ColumnSorter]) -> None:
         """Adds queries that do not read each other; those that can be found in one search, together.
 
         Where the knowledge decides, the resolved plans must be alike: what it makes equal today it can part
@@ -99,6 +98,8 @@ class Registering:
 
         `catalog` is the one that it was resolved against, where that knows more streams than before.
         """
+        if isinstance(plan, EpPlan):
+            raise Unsupported(f"{plan.name}: EP-SPARQL queries are given to an engine when it starts")
         if plan.name in self.queries:
             raise Mistake(Diagnostic(f"a query named {plan.name} is registered already"))
         self._learn(catalog)
@@ -157,12 +158,12 @@ class Registering:
 
     def _begin(
         self,
-        plans: Sequence[QueryPlan],
-        optimized: Sequence[QueryPlan],
+        plans: Sequence[ChiPlan],
+        optimized: Sequence[ChiPlan],
         shared: dict[tuple[str, ...], ColumnSorter],
     ) -> None:
         """Adds queries that are found in one search; queries of the same streams share a sort stage."""
-        streams = source_of(plans[0]).streams
+        streams = plans[0].body.streams
         if streams not in shared:
             shared[streams] = self._column_sorter(streams)
         sorter = shared[streams]
@@ -180,10 +181,10 @@ class Registering:
         if catalog is not None:
             self.catalog = self._relations.catalog = self._relations.runtime.catalog = catalog
 
-    def _optimized(self, plan: QueryPlan, catalog: Catalog) -> QueryPlan:
+    def _optimized(self, plan: ChiPlan, catalog: Catalog) -> ChiPlan:
         return optimize(plan, catalog, self.knowledge, self.settings.rules)[0]
 
-    def _operator(self, plans: Sequence[QueryPlan], optimized: Sequence[QueryPlan]) -> Operator:
+    def _operator(self, plans: Sequence[ChiPlan], optimized: Sequence[ChiPlan]) -> Operator:
         versioned = any(map(asks_the_knowledge, plans))
         limits = self.settings.limits
         made = operator_of(optimized, self.catalog, self._relations, self.strings, limits, versioned)
@@ -236,7 +237,7 @@ class Registering:
         """All EP-SPARQL queries at once: what one of them constructs, all of them read."""
         if self._triples is not None:
             return
-        plans = tuple(each for each in program.queries if each.language == "EP-SPARQL")
+        plans = program.ep_plans
         read = (each for each in self.catalog.streams.values() if each.rdf or each.annotated)
         own = {each.name for each in plans}
         sorter = self._sorter(tuple(each.name for each in read if each.name not in own))

@@ -5,7 +5,7 @@ It was edited; the knowledge has changed; strings got new codes; a state was sav
 
 from __future__ import annotations
 
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Diagnostic, Mistake, Unsupported
 from kaicep.hosts.editing import why_anew
 from kaicep.hosts.queries import Query, TripleQueries, attribute_types
 from kaicep.hosts.registering import Registering
@@ -19,7 +19,7 @@ from kaicep.kernel.sort import Lateness, Sorter
 from kaicep.kernel.windowing import WindowMachine
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.nodes import Program, QueryPlan
+from kaicep.plan.nodes import ChiPlan, EpPlan, Program, QueryPlan
 
 __all__ = ["Replacing"]
 
@@ -48,6 +48,8 @@ class Replacing(Registering):
         It goes on with the state of the old one where that gives the same matches as if it had been there
         before. Returns None then, and else why it begins anew.
         """
+        if isinstance(plan, EpPlan):
+            raise Unsupported(f"{plan.name}: EP-SPARQL queries of an engine stay as they are")
         optimized = self._optimized(plan, catalog or self.catalog)
         reason = self._go_on_as(plan, optimized, catalog)
         if reason is not None:
@@ -58,9 +60,11 @@ class Replacing(Registering):
 
     def go_on_as(self, plan: QueryPlan, catalog: Catalog | None = None) -> str | None:
         """Edits a query only where it can go on with its state; else says why not, and does nothing."""
+        if isinstance(plan, EpPlan):
+            return "it is EP-SPARQL"
         return self._go_on_as(plan, self._optimized(plan, catalog or self.catalog), catalog)
 
-    def _go_on_as(self, plan: QueryPlan, optimized: QueryPlan, catalog: Catalog | None) -> str | None:
+    def _go_on_as(self, plan: ChiPlan, optimized: ChiPlan, catalog: Catalog | None) -> str | None:
         self._renew()  # so that both plans are of the knowledge of now
         old = self._queries.get(plan.name)
         if old is None:
@@ -110,7 +114,7 @@ class Replacing(Registering):
     def _renew_query(self, query: Query) -> None:
         """Plans a query for what is known now; its state goes over to the new plan's operator."""
         optimized = tuple(self._optimized(each, self.catalog) for each in query.plans)
-        if [each.root for each in optimized] == [each.root for each in query.optimized]:
+        if optimized == query.optimized:
             query.operator.renew()
             return
         state = query.operator.snapshot()

@@ -18,7 +18,7 @@ from kaicep.kernel.batches import Batch
 from kaicep.kernel.columns import NO_TIME, Array, Column, Lists, Matches, Refs, Strings, id_of_words
 from kaicep.plan.convert import USUAL, Notation, Unfit, convert, json_text
 from kaicep.plan.events import Match
-from kaicep.plan.nodes import Node, OutputColumn, Project, Solutions
+from kaicep.plan.nodes import ChiPlan, OutputColumn, QueryPlan, Solutions
 from kaicep.plan.time import TIME_UNITS, nearest_thousandth, parse_time, time_from_number
 from kaicep.plan.types import Type
 
@@ -198,7 +198,7 @@ def arrow_of(matches: Matches) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-def arrow_of_rows(query: str, rows: Sequence[Match], root: Node) -> pa.RecordBatch:
+def arrow_of_rows(query: str, rows: Sequence[Match], plan: QueryPlan) -> pa.RecordBatch:
     """Matches of an interpreted query in the form of `arrow_of`; a term of EP-SPARQL is its text."""
     count = len(rows)
     columns: dict[str, Any] = {
@@ -207,14 +207,15 @@ def arrow_of_rows(query: str, rows: Sequence[Match], root: Node) -> pa.RecordBat
         "start": pa.array([each.start for each in rows], pa.int64()).cast(_MICROSECONDS),
         "end": pa.array([each.end for each in rows], pa.int64()).cast(_MICROSECONDS),
     }
-    if isinstance(root, Project):
+    if isinstance(plan, ChiPlan):
         columns["select"] = _struct(
-            {each.name: _plain([row.select[each.name] for row in rows], each) for each in root.columns}, count
+            {each.name: _plain([row.select[each.name] for row in rows], each) for each in plan.columns}, count
         )
-    elif isinstance(root, Solutions):
-        terms = ([row.select.get(name, {}).get("value") for row in rows] for name in root.names)
+    elif isinstance(plan.root, Solutions):
+        terms = ([row.select.get(name, {}).get("value") for row in rows] for name in plan.root.names)
         columns["select"] = _struct(
-            {name: pa.array(each, pa.string()) for name, each in zip(root.names, terms, strict=True)}, count
+            {name: pa.array(each, pa.string()) for name, each in zip(plan.root.names, terms, strict=True)},
+            count,
         )
     else:
         columns["triples"] = pa.array([list(each.triples or ()) for each in rows], pa.list_(pa.string()))

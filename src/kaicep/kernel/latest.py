@@ -17,7 +17,6 @@ import numpy as np
 
 from kaicep.kernel import tables as t
 from kaicep.kernel.automaton import variables_in
-from kaicep.kernel.chains import chain_parts
 from kaicep.kernel.columns import Array
 from kaicep.kernel.output import Finished
 from kaicep.kernel.shape import Requirement, Roots, Shape, requirement_of
@@ -76,8 +75,8 @@ class _Candidates:
 
     def __init__(self, latest: Latest, shape: Shape, given: Sequence[Semantic]) -> None:
         self.latest = latest
-        self.scan, self.conditions, semantics = chain_parts(latest.chain)
-        self.semantics = [each for each in semantics if each not in given]
+        self.chain = latest.chain
+        self.semantics = [each for each in self.chain.semantics if each not in given]
         self.asked = [requirement_of(each) for each in (*latest.semantics, *given)]
         self.tested = [requirement_of(each) for each in latest.conditions]
         self._alike = [Roots(each.path, latest.variable) for each in self.asked if each.path is not None]
@@ -95,8 +94,8 @@ class _Candidates:
         self._span = _span(shape.pattern)
         # So many events before the last one may be events of the match itself.
         self._spare: int | None = 0
-        if any(set(scan.streams) & set(self.scan.streams) for scan, _, _ in shape.chains):
-            self._spare = None if shape.loops else len(shape.chains)
+        if any(set(each.streams) & set(self.chain.streams) for each in shape.pattern.chains):
+            self._spare = None if shape.loops else len(shape.variables)
 
     def __len__(self) -> int:
         return len(self.events)
@@ -319,7 +318,7 @@ class LatestStage:
 
 
 def _own_paths(latest: Latest) -> tuple[Semantic, ...]:
-    return chain_parts(latest.chain)[2]
+    return latest.chain.semantics
 
 
 def _is_given(condition: Semantic, given: Sequence[str]) -> bool:

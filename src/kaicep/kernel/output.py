@@ -24,7 +24,7 @@ from kaicep.kernel.words import identity_words
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Aggregate, Const, Expr, Field, rewrite
 from kaicep.plan.identity import MatchId
-from kaicep.plan.nodes import OutputColumn, Pattern, Project, QueryPlan
+from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern
 from kaicep.plan.paths import has_path_values
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type, Value
@@ -112,13 +112,12 @@ class Output:
     """How the matches of a plan are written."""
 
     def __init__(
-        self, plan: QueryPlan, shape: Shape, strings: Strings, derived: frozenset[str] = frozenset()
+        self, plan: ChiPlan, shape: Shape, strings: Strings, derived: frozenset[str] = frozenset()
     ) -> None:
-        assert isinstance(plan.root, Project)
-        assert isinstance(plan.root.input, Pattern)
+        assert isinstance(plan.body, Pattern)
         self.plan, self.shape, self.strings, self._derived = plan, shape, strings, derived
-        self.streams, self.partition = plan.root.input.streams, shape.pattern.partition
-        self.columns = plan.root.columns
+        self.streams, self.partition = plan.body.streams, shape.pattern.partition
+        self.columns = plan.columns
         self._optional = frozenset(name for name, out in loops_of(shape.pattern.sequence).items() if out)
         absent = set(shape.absences.values())
         self.variables = [name for name in plan.variables if name not in absent]

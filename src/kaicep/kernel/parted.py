@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kaicep.kernel.chains import chain_parts
 from kaicep.kernel.columns import Array, Column, Strings, Table
 from kaicep.kernel.solutions import Terms, text_of, values_attribute
 from kaicep.plan.expressions import Expr, Field, VariableRef
-from kaicep.plan.nodes import Pattern, Scan, Semantic
+from kaicep.plan.nodes import Chain, Pattern, Semantic
 from kaicep.plan.types import Type
 
 __all__ = ["Ties", "partition_variables", "with_attributes"]
@@ -32,7 +31,7 @@ def partition_variables(pattern: Pattern) -> tuple[str, ...]:
 
 def with_attributes(pattern: Pattern) -> Pattern:
     """The pattern with attributes in the place of the variables that it is partitioned by."""
-    variable = chain_parts(pattern.chains[0])[0].variable
+    variable = pattern.chains[0].variable
 
     def attribute(expr: Expr) -> Expr:
         if not isinstance(expr, VariableRef):
@@ -47,7 +46,7 @@ def with_attributes(pattern: Pattern) -> Pattern:
 class _Tie:
     """How the events of a variable are in partitions."""
 
-    scan: Scan
+    chain: Chain
     condition: Semantic
 
 
@@ -55,19 +54,19 @@ class Ties:
     """Puts events into the partitions of a pattern."""
 
     def __init__(self, pattern: Pattern, strings: Strings) -> None:
-        scans = {scan.variable: scan for scan, _, _ in map(chain_parts, pattern.chains)}
+        chains = {each.variable: each for each in pattern.chains}
         self.names = partition_variables(pattern)
         self.conditions = pattern.ties
-        self._ties = [_Tie(scans[each.variables[0]], each) for each in pattern.ties]
+        self._ties = [_Tie(chains[each.variables[0]], each) for each in pattern.ties]
         self._strings = strings
         self._numbers: dict[tuple[int, ...], int] = {}
 
-    def expanded(self, table: Table, sees: Callable[[Table, Scan], Array], find: Finder) -> Table:
+    def expanded(self, table: Table, sees: Callable[[Table, Chain], Array], find: Finder) -> Table:
         """A row for each event in each partition, in the order of the events."""
         found: list[Array] = [np.zeros((0, 2), np.int64)]
         for tie in self._ties:
-            seen = sees(table, tie.scan)
-            for terms, rows in find(tie.condition, tie.scan.variable, table, seen):
+            seen = sees(table, tie.chain)
+            for terms, rows in find(tie.condition, tie.chain.variable, table, seen):
                 found.append(np.stack([rows, np.full(len(rows), self._number(terms))], axis=1))
         pairs = np.unique(np.concatenate(found), axis=0)
         made = table.take(pairs[:, 0])

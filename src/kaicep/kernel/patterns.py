@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 from kaicep.kernel import machine
 from kaicep.kernel import tables as t
 from kaicep.kernel.assemble import Question, alone, value_of, word_of
-from kaicep.kernel.chains import chain_parts
 from kaicep.kernel.columns import Array, Column, Matches, Strings, Table, column_of
 from kaicep.kernel.keys import Keys
 from kaicep.kernel.latest import LatestStage
@@ -43,7 +42,7 @@ from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Place
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Aggregate, Call, Expr, Field, walk
-from kaicep.plan.nodes import OutputColumn, Pattern, Project, QueryPlan, Semantic
+from kaicep.plan.nodes import Chain, ChiPlan, OutputColumn, Pattern, Semantic
 from kaicep.plan.paths import bare_variables
 from kaicep.plan.types import INT64_MIN, Type, Value
 from kaicep.plan.typing import type_of
@@ -66,25 +65,24 @@ class PatternMachine:
 
     def __init__(
         self,
-        plan: QueryPlan,
+        plan: ChiPlan,
         catalog: Catalog,
         semantics: Semantics,
         strings: Strings,
         limits: Limits | None = None,
         versioned: bool = False,
     ) -> None:
-        assert isinstance(plan.root, Project)
-        assert isinstance(plan.root.input, Pattern)
+        assert isinstance(plan.body, Pattern)
         self.plan, self.catalog, self.strings = plan, catalog, strings
-        self._ties = Ties(plan.root.input, strings)
-        self.pattern = pattern = with_attributes(plan.root.input)
+        self._ties = Ties(plan.body, strings)
+        self.pattern = pattern = with_attributes(plan.body)
         self.version: int | None = 0
         self.versioned = versioned
         self._semantics = semantics
         self._untied = Solutions(semantics)
         self._paths = Solutions(semantics, self._ties.names)
         self._limits = limits or Limits()
-        self._columns = plan.root.columns
+        self._columns = plan.columns
         self.shape = Shape(pattern, strings.code, tuple(self._shown()))
         self.output = Output(plan, self.shape, strings, catalog.derived(pattern.streams))
         self.selection = Selection(self.shape, self._columns, self._paths, self)
@@ -118,11 +116,10 @@ class PatternMachine:
         exprs = [each for each in self.shape.columns if isinstance(each, Expr)]
         exprs += [each for _, key in self.shape.keys for each in key]
         roots = [each for each in self.shape.columns if isinstance(each, Roots)]
-        looked_up = [chain_parts(each.chain) for each in self.pattern.latest]
-        for scan, conditions, own in (*self.shape.chains, *looked_up):
-            exprs += conditions
-            exprs += [expr for each in own for expr in each.conditions]
-            roots += [Roots(each, scan.variable) for each in own]
+        for chain in self.pattern.all_chains:
+            exprs += chain.conditions
+            exprs += [expr for each in chain.semantics for expr in each.conditions]
+            roots += [Roots(each, chain.variable) for each in chain.semantics]
         roots += [Roots(each, each.variables[0]) for each in self._ties.conditions]
         exprs += [expr for each in self._ties.conditions for expr in each.conditions]
         for expr in exprs:
@@ -210,8 +207,8 @@ class PatternMachine:
         Where there are many matches, they come in pieces, and all is done when the last has been taken.
         """
         going = self._take(table)
-        begun = list(islice(going, _AT_ONCE))
-        return begun if len(begun) < _AT_ONCE else chain(begun, going)
+        begun = list(itertools.islice(going, _AT_ONCE))
+        return begun if len(begun) < _AT_ONCE else itertools.chain(begun, going)
 
     def _take(self, table: Table) -> Iterator[Matches]:
         self._note_candidates(table)
@@ -436,15 +433,15 @@ class PatternMachine:
         fits = np.zeros(len(table), np.int64)
         strict = self.pattern.match == "strict"
         counts = np.zeros(len(table), np.bool_)
-        all_count = any(not semantics for _, _, semantics in self.shape.chains)
-        for place, (scan, conditions, semantics) in enumerate(self.shape.chains):
-            here = self._sees(table, scan)
+        all_count = any(not chain.semantics for chain in self.pattern.chains)
+        for place, chain in enumerate(self.pattern.chains):
+            here = self._sees(table, chain)
             passes = here
-            for each in conditions:
+            for each in chain.conditions:
                 passes = passes & vectors_of(table).holds(each)
             asked = here if strict and not all_count else passes
-            for path in semantics:
-                asked = self._meets(Roots(path, scan.variable), table, asked)
+            for path in chain.semantics:
+                asked = self._meets(Roots(path, chain.variable), table, asked)
             passes = passes & asked
             counts |= here if all_count else asked
             fits |= passes.astype(np.int64) << place
@@ -452,13 +449,13 @@ class PatternMachine:
             fits |= counts.astype(np.int64) << len(self.shape.variables)
         return fits
 
-    def _sees(self, table: Table, scan: Any) -> Array:
+    def _sees(self, table: Table, chain: Chain) -> Array:
         here: Array = np.ones(len(table), np.bool_)
-        if set(table.streams) - set(scan.streams):
+        if set(table.streams) - set(chain.streams):
             here &= np.isin(
-                table.place, [table.streams.index(each) for each in scan.streams if each in table.streams]
+                table.place, [table.streams.index(each) for each in chain.streams if each in table.streams]
             )
-        within = scan.within
+        within = chain.within
         if within.low is not None:
             here &= table.ts >= within.low + (not within.low_inclusive)
         if within.high is not None:
@@ -830,11 +827,11 @@ class PatternMachine:
         if not len(table) or not self.pattern.latest:
             return
         for each in self.latest.candidates:
-            here = self._sees(table, each.scan)
-            for condition in each.conditions:
+            here = self._sees(table, each.chain)
+            for condition in each.chain.conditions:
                 here = here & vectors_of(table).holds(condition)
             for path in each.semantics:
-                here = self._meets(Roots(path, each.scan.variable), table, here)
+                here = self._meets(Roots(path, each.chain.variable), table, here)
             each.add(self._kept_rows(table.take(np.flatnonzero(here))), self)
         self.latest.until = max(self.latest.until, int(table.ts[-1]))
 

@@ -21,7 +21,6 @@ from kaicep.kernel.automaton import (
     steps,
     variables_in,
 )
-from kaicep.kernel.chains import chain_parts
 from kaicep.kernel.predicates import BLOCK, COLUMN, REGISTERS, interpret
 from kaicep.kernel.solutions import fields_of
 from kaicep.plan.chi import Absent, Choice, Place, Together
@@ -157,8 +156,7 @@ class Shape:
 
     def __init__(self, pattern: Pattern, code: Callable[[str], int], output: tuple[Expr, ...] = ()) -> None:
         self.pattern = pattern
-        self.chains = [chain_parts(each) for each in pattern.chains]
-        self.variables = tuple(scan.variable for scan, _, _ in self.chains)
+        self.variables = tuple(each.variable for each in pattern.chains)
         self.places = {name: index for index, name in enumerate(self.variables)}
         if len(self.variables) > _MOST_PLACES:
             raise Unsupported(
@@ -211,8 +209,7 @@ class Shape:
         """What must be known of events to find the LATEST ones of a match."""
         for each in self.pattern.latest:
             yield from (field for sides in each.keys for side in sides for field in fields_of(side))
-            _, _, own = chain_parts(each.chain)
-            for condition in (*own, *each.semantics):
+            for condition in (*each.chain.semantics, *each.semantics):
                 yield from _parts(requirement_of(condition))
             for expr in each.conditions:
                 yield from _parts(requirement_of(expr))

@@ -20,7 +20,7 @@ from kaicep.kernel.patterns import PatternMachine
 from kaicep.kernel.shape import single_parts
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.expressions import Call, Const, Expr
-from kaicep.plan.nodes import Filter, Node, OutputColumn, Pattern, Project, QueryPlan
+from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
 
@@ -59,34 +59,32 @@ class _Level:
 # --- which queries belong together --------------------------------------------------------------------------
 
 
-def groups(plans: Sequence[QueryPlan]) -> list[tuple[QueryPlan, ...]]:
+def groups(plans: Sequence[ChiPlan]) -> list[tuple[ChiPlan, ...]]:
     """Optimised plans, those together that are found in one search; each plan is in one group."""
-    made: list[tuple[QueryPlan, ...]] = []
-    by_pattern: dict[object, list[QueryPlan]] = {}
+    made: list[tuple[ChiPlan, ...]] = []
+    by_pattern: dict[object, list[ChiPlan]] = {}
     for alike in _alike(plans):
         if len(alike) >= _MANY_ALIKE:
             made.append(alike)
             continue
         for plan in alike:
-            assert isinstance(plan.root, Project)
-            key = plan.root.input if _is_shared(plan) else plan.name
+            key = plan.body if _is_shared(plan) else plan.name
             by_pattern.setdefault(key, []).append(plan)
     return [*made, *map(tuple, by_pattern.values())]
 
 
-def _is_shared(plan: QueryPlan) -> bool:
+def _is_shared(plan: ChiPlan) -> bool:
     """Whether a query can share its search: what it reports follows from its matches alone."""
-    assert isinstance(plan.root, Project)
-    source = plan.root.input
+    source = plan.body
     if not isinstance(source, Pattern) or source.skip != "none" or source.latest or source.ties:
         return False
     return not any(each.selected for each in source.semantics)
 
 
-def _alike(plans: Sequence[QueryPlan]) -> list[tuple[QueryPlan, ...]]:
+def _alike(plans: Sequence[ChiPlan]) -> list[tuple[ChiPlan, ...]]:
     """The plans that differ in one level alone, together."""
-    by_skeleton: dict[Node, list[QueryPlan]] = {}
-    made: list[list[QueryPlan]] = []
+    by_skeleton: dict[ChiPlan, list[ChiPlan]] = {}
+    made: list[list[ChiPlan]] = []
     for plan in plans:
         skeletons = [each for each, _ in _skeletons(plan)]
         group = next((by_skeleton[each] for each in skeletons if each in by_skeleton), None)
@@ -104,11 +102,9 @@ def _alike(plans: Sequence[QueryPlan]) -> list[tuple[QueryPlan, ...]]:
     return [tuple(each) for each in made]
 
 
-def _skeletons(plan: QueryPlan) -> Iterator[tuple[Node, _Level]]:
+def _skeletons(plan: ChiPlan) -> Iterator[tuple[ChiPlan, _Level]]:
     """The plan's operators without one of its levels, and that level; for each level there is."""
-    root = plan.root
-    assert isinstance(root, Project)
-    pattern = root.input
+    pattern, bare = plan.body, replace(plan, name="", text="")
     if not isinstance(pattern, Pattern) or not _is_shared(plan):
         return
     if pattern.match != "any" or pattern.deadline is not None or loops_of(pattern.sequence):
@@ -117,16 +113,14 @@ def _skeletons(plan: QueryPlan) -> Iterator[tuple[Node, _Level]]:
         level = _level(condition)
         if level is not None:
             rest = _without(pattern.conditions, index, level)
-            yield replace(root, input=replace(pattern, conditions=rest)), level
+            yield replace(bare, body=replace(pattern, conditions=rest)), level
     for place, chain in enumerate(pattern.chains):
-        if not isinstance(chain, Filter):
-            continue
         for index, condition in enumerate(chain.conditions):
             level = _level(condition)
             if level is not None:
                 less = replace(chain, conditions=_without(chain.conditions, index, level))
                 chains = (*pattern.chains[:place], less, *pattern.chains[place + 1 :])
-                yield replace(root, input=replace(pattern, chains=chains)), level
+                yield replace(bare, body=replace(pattern, chains=chains)), level
 
 
 def _level(condition: Expr) -> _Level | None:
@@ -145,10 +139,9 @@ def _without(conditions: tuple[Expr, ...], index: int, level: _Level) -> tuple[E
     return (*conditions[:index], blank, *conditions[index + 1 :])
 
 
-def _common_levels(plans: Sequence[QueryPlan]) -> list[_Level] | None:
+def _common_levels(plans: Sequence[ChiPlan]) -> list[_Level] | None:
     """The level of each plan, in which alone they differ; None where their patterns are the same."""
-    roots = [plan.root for plan in plans]
-    if len({root.input for root in roots if isinstance(root, Project)}) == 1:
+    if len({plan.body for plan in plans}) == 1:
         return None
     found = [dict(_skeletons(each)) for each in plans]
     return next(
@@ -164,7 +157,7 @@ class TogetherMachine(PatternMachine):
 
     def __init__(
         self,
-        plans: Sequence[QueryPlan],
+        plans: Sequence[ChiPlan],
         catalog: Catalog,
         semantics: Semantics,
         strings: Strings,
@@ -183,15 +176,13 @@ class TogetherMachine(PatternMachine):
         self._outputs = [Output(each, self.shape, strings, derived) for each in self.plans]
         self._level: Output | None = None
         if self._levels is not None:
-            assert isinstance(plans[0].root, Project)
             level = OutputColumn(_LEVEL, self._levels[0].expr, Type.FLOAT64)
-            only = replace(self.plans[0], root=replace(plans[0].root, columns=(level,)))
+            only = replace(self.plans[0], body=plans[0].body, columns=(level,))
             self._level = Output(only, self.shape, strings)
 
     def _shown(self) -> Iterator[Expr]:
         for plan in self.plans:
-            assert isinstance(plan.root, Project)
-            for column in plan.root.columns:
+            for column in plan.columns:
                 yield from single_parts(column.expr)
         if self._levels is not None:
             yield from single_parts(self._levels[0].expr)

@@ -16,7 +16,6 @@ import numpy as np
 
 from kaicep.errors import Failure
 from kaicep.kernel import window_machine as w
-from kaicep.kernel.chains import chain_parts
 from kaicep.kernel.columns import DTYPES, NULLS, Array, Column, Matches, Refs, Strings, Table
 from kaicep.kernel.machine import mix_pairs
 from kaicep.kernel.meanings import Meanings
@@ -32,7 +31,7 @@ from kaicep.plan.catalog import Catalog
 from kaicep.plan.expressions import Call, Expr, Field, VariableRef, walk
 from kaicep.plan.identity import MatchId
 from kaicep.plan.literals import native
-from kaicep.plan.nodes import OutputColumn, Project, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, OutputColumn, WindowAggregate
 from kaicep.plan.path_values import with_terms
 from kaicep.plan.paths import has_path_values, path_references
 from kaicep.plan.time import format_time
@@ -55,23 +54,21 @@ class WindowMachine:
 
     def __init__(
         self,
-        plan: QueryPlan,
+        plan: ChiPlan,
         catalog: Catalog,
         semantics: Semantics,
         strings: Strings,
         limits: Limits | None = None,
         versioned: bool = False,
     ) -> None:
-        assert isinstance(plan.root, Project)
-        assert isinstance(plan.root.input, WindowAggregate)
+        assert isinstance(plan.body, WindowAggregate)
         self.plan, self.catalog, self.strings = plan, catalog, strings
-        self.node = node = plan.root.input
+        self.node = node = plan.body
         self.version: int | None = 0
         self.versioned = versioned
         self.streams = node.streams
-        self._columns = plan.root.columns
-        self._scan, self._conditions, paths = chain_parts(node.input)
-        self._meanings = Meanings(node, paths, catalog, semantics)
+        self._columns = plan.columns
+        self._meanings = Meanings(node, node.chain.semantics, catalog, semantics)
         shown = [each.expr for each in self._columns]
         self._layout = layout = Layout(node, (*node.having, *shown))
         self._plain_having = tuple(self._read(each) for each in node.having if not has_path_values(each))
@@ -90,7 +87,7 @@ class WindowMachine:
         """The attributes that it needs as columns."""
         node = self.node
         found = dict.fromkeys(self._meanings.attributes)
-        for expr in (*self._conditions, *node.partition, *node.group_by, *node.having, *shown):
+        for expr in (*self.node.chain.conditions, *node.partition, *node.group_by, *node.having, *shown):
             for part in walk(expr):
                 if isinstance(part, Field):
                     found.update((name, None) for _, names in part.sources for name in names)
@@ -163,16 +160,16 @@ class WindowMachine:
 
     def _passes(self, table: Table) -> Array:
         """Which events the window sees: of its streams, inside WITHIN, past the FILTERs."""
-        scan, within = self._scan, self._scan.within
+        chain, within = self.node.chain, self.node.chain.within
         passes: Array = np.ones(len(table), np.bool_)
-        if set(table.streams) - set(scan.streams):
-            places = [place for place, each in enumerate(table.streams) if each in scan.streams]
+        if set(table.streams) - set(chain.streams):
+            places = [place for place, each in enumerate(table.streams) if each in chain.streams]
             passes &= np.isin(table.place, places)
         if within.low is not None:
             passes &= table.ts >= within.low + (not within.low_inclusive)
         if within.high is not None:
             passes &= table.ts < within.high + within.high_inclusive
-        for each in self._conditions:
+        for each in self.node.chain.conditions:
             passes &= holds(each, table)
         return passes
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match
-from kaicep.plan.nodes import Node, Pattern, Program, Project
+from kaicep.plan.nodes import ChiPlan, Pattern, Program
 from kaicep.plan.time import parse_time, time_from_number
 
 if TYPE_CHECKING:
@@ -53,14 +53,12 @@ class Query:
         return cls(plan.name, compiled.program, compiled.catalog, compiled.knowledge, lateness, batch, key)
 
     @property
-    def search(self) -> tuple[Node, int, int] | None:
+    def search(self) -> tuple[Pattern, int, int] | None:
         """What queries that can share one search have in common; None where nothing can be shared."""
-        if len(self.program.queries) != 1 or self.program.queries[0].language != "chi-CEP":
+        plan = self.program.queries[0]
+        if len(self.program.queries) != 1 or not isinstance(plan, ChiPlan):
             return None
-        root = self.program.queries[0].root
-        if not (isinstance(root, Project) and isinstance(root.input, Pattern)):
-            return None
-        return root.input, id(self.knowledge), self.lateness
+        return (plan.body, id(self.knowledge), self.lateness) if isinstance(plan.body, Pattern) else None
 
     @staticmethod
     def joined(queries: Sequence[Query]) -> Query:

@@ -8,6 +8,7 @@ did, which `explain` shows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize.fold_constants import fold_constants
@@ -20,7 +21,9 @@ from kaicep.optimize.rule import Context, Note, Rule
 from kaicep.optimize.share_subplans import share_subplans, subplan
 from kaicep.optimize.transform_paths import transform_paths
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.nodes import QueryPlan
+from kaicep.plan.nodes import ChiPlan, QueryPlan
+
+_Plan = TypeVar("_Plan", ChiPlan, QueryPlan)
 
 __all__ = ["RULES", "STEADY", "Note", "Rule", "optimize", "share_subplans", "subplan"]
 
@@ -40,9 +43,11 @@ STEADY: tuple[Rule, ...] = (normalise_concepts, fold_constants, push_filters, pa
 
 
 def optimize(
-    plan: QueryPlan, catalog: Catalog, knowledge: Knowledge, rules: Sequence[Rule] = RULES
-) -> tuple[QueryPlan, tuple[Note, ...]]:
-    """The plan after all rules, and what each of them did."""
+    plan: _Plan, catalog: Catalog, knowledge: Knowledge, rules: Sequence[Rule] = RULES
+) -> tuple[_Plan, tuple[Note, ...]]:
+    """The plan after all rules, and what each of them did; the rules are for chi-CEP."""
+    if not isinstance(plan, ChiPlan):
+        return plan, ()
     context = Context(catalog, knowledge)
     for rule in rules:
         plan = rule(plan, context)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kaicep.optimize.rule import Context, map_chains, with_source
+from kaicep.optimize.rule import Context, map_chains
 from kaicep.plan.expressions import Call, Const, Expr, rewrite
-from kaicep.plan.nodes import Filter, Node, Pattern, QueryPlan
+from kaicep.plan.nodes import Chain, ChiPlan, Pattern
 from kaicep.plan.text import resolved_text
 from kaicep.plan.types import Type
 
@@ -15,7 +15,7 @@ __all__ = ["fold_constants"]
 _TRUE, _FALSE = Const(True, Type.BOOL), Const(False, Type.BOOL)
 
 
-def fold_constants(plan: QueryPlan, context: Context) -> QueryPlan:
+def fold_constants(plan: ChiPlan, context: Context) -> ChiPlan:
     """Simplifies conditions by the constants in them."""
 
     def folded(conditions: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -28,17 +28,13 @@ def fold_constants(plan: QueryPlan, context: Context) -> QueryPlan:
                 made.append(simple)
         return tuple(made)
 
-    def on_chain(chain: Node) -> Node:
-        if not isinstance(chain, Filter):
-            return chain
-        conditions = folded(chain.conditions)
-        return replace(chain, conditions=conditions) if conditions else chain.input
+    def on_chain(chain: Chain) -> Chain:
+        return replace(chain, conditions=folded(chain.conditions))
 
-    def on_source(node: Node) -> Node:
-        node = map_chains(node, on_chain)
-        return replace(node, conditions=folded(node.conditions)) if isinstance(node, Pattern) else node
-
-    return with_source(plan, on_source)
+    body = map_chains(plan.body, on_chain)
+    if isinstance(body, Pattern):
+        body = replace(body, conditions=folded(body.conditions))
+    return replace(plan, body=body)
 
 
 def _folded(expr: Expr) -> Expr:

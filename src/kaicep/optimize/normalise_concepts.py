@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kaicep.optimize.rule import Context, map_chains, with_source
+from kaicep.optimize.rule import Context, map_chains
 from kaicep.plan.expressions import Call, Expr, Field, Previous, rewrite, walk
-from kaicep.plan.nodes import Filter, Node, Pattern, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import Chain, ChiPlan, Pattern
 
 __all__ = ["normalise_concepts"]
 
 
-def normalise_concepts(plan: QueryPlan, context: Context) -> QueryPlan:
+def normalise_concepts(plan: ChiPlan, context: Context) -> ChiPlan:
     """Replaces every concept in a condition by attributes."""
     told: set[str] = set()
 
@@ -31,17 +31,13 @@ def normalise_concepts(plan: QueryPlan, context: Context) -> QueryPlan:
             for each in conditions
         )
 
-    def on_chain(chain: Node) -> Node:
-        return replace(chain, conditions=normalised(chain.conditions)) if isinstance(chain, Filter) else chain
+    def on_chain(chain: Chain) -> Chain:
+        return replace(chain, conditions=normalised(chain.conditions))
 
-    def on_source(node: Node) -> Node:
-        node = map_chains(node, on_chain)
-        if isinstance(node, Pattern):
-            return replace(node, conditions=normalised(node.conditions))
-        assert isinstance(node, WindowAggregate)
-        return replace(node, having=normalised(node.having))
-
-    return with_source(plan, on_source)
+    body = map_chains(plan.body, on_chain)
+    if isinstance(body, Pattern):
+        return replace(plan, body=replace(body, conditions=normalised(body.conditions)))
+    return replace(plan, body=replace(body, having=normalised(body.having)))
 
 
 def _spread(expr: Expr) -> Expr:

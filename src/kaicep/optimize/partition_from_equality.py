@@ -10,31 +10,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kaicep.optimize.rule import Context, certain_variables, with_source
+from kaicep.optimize.rule import Context, certain_variables
 from kaicep.plan.expressions import Call, Expr, Field
-from kaicep.plan.nodes import Node, Pattern, QueryPlan, Scan
+from kaicep.plan.nodes import ChiPlan, Pattern
 from kaicep.plan.text import resolved_text
 
 __all__ = ["partition_from_equality"]
 
 
-def partition_from_equality(plan: QueryPlan, context: Context) -> QueryPlan:
+def partition_from_equality(plan: ChiPlan, context: Context) -> ChiPlan:
     """Finds a key for the pattern, if its JOINs tie all variables by one."""
-
-    def keyed(node: Node) -> Node:
-        if not isinstance(node, Pattern) or node.match != "any" or node.skip != "none":
-            return node
-        variables = [each.variable for each in node.walk() if isinstance(each, Scan)]
-        if len(variables) < 2 or not certain_variables(node).issuperset(variables):
-            return node
-        key = _key(node.conditions, variables)
-        if key is None:
-            return node
-        shown = " = ".join(resolved_text(each) for _, each in key)
-        context.note("partition_from_equality", f"all events of a match agree in {shown}")
-        return replace(node, key=key)
-
-    return with_source(plan, keyed)
+    body = plan.body
+    if not isinstance(body, Pattern) or body.match != "any" or body.skip != "none":
+        return plan
+    variables = [each.variable for each in body.all_chains]
+    if len(variables) < 2 or not certain_variables(body).issuperset(variables):
+        return plan
+    key = _key(body.conditions, variables)
+    if key is None:
+        return plan
+    shown = " = ".join(resolved_text(each) for _, each in key)
+    context.note("partition_from_equality", f"all events of a match agree in {shown}")
+    return replace(plan, body=replace(body, key=key))
 
 
 def _key(conditions: tuple[Expr, ...], variables: list[str]) -> tuple[tuple[str, Expr], ...] | None:

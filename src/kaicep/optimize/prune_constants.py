@@ -15,7 +15,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.optimize.event_vocabulary import EventVocabulary
 from kaicep.optimize.rule import Context, map_semantics, vocabulary_of
 from kaicep.plan.algebra import element_variables, pattern_variables, substitute
-from kaicep.plan.nodes import QueryPlan, Semantic
+from kaicep.plan.nodes import ChiPlan, Semantic
 from kaicep.plan.sparql import Element, Group, TriplePattern, Triples
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable
 from kaicep.plan.text import group_text, iri_text
@@ -23,7 +23,7 @@ from kaicep.plan.text import group_text, iri_text
 __all__ = ["prune_constants"]
 
 
-def prune_constants(plan: QueryPlan, context: Context) -> QueryPlan:
+def prune_constants(plan: ChiPlan, context: Context) -> ChiPlan:
     """Evaluates in advance what no event can change."""
     words = vocabulary_of(plan, context)
     if not words.plain:
@@ -38,7 +38,7 @@ def prune_constants(plan: QueryPlan, context: Context) -> QueryPlan:
 
 
 def _pruned(
-    group: Group, condition: Semantic, words: EventVocabulary, plan: QueryPlan, context: Context
+    group: Group, condition: Semantic, words: EventVocabulary, plan: ChiPlan, context: Context
 ) -> Group | None:
     """The group without what is constant in it; None where that can never be true."""
     for patterns in _constant_parts(group, condition):

@@ -10,39 +10,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kaicep.optimize.rule import Context, certain_variables, with_conditions, with_source
+from kaicep.optimize.rule import Context, certain_variables, with_conditions
 from kaicep.plan.chi import Element, Loop, Together
 from kaicep.plan.expressions import Call, Expr, variables_of
-from kaicep.plan.nodes import Node, Pattern, QueryPlan
+from kaicep.plan.nodes import ChiPlan, Pattern
 from kaicep.plan.text import resolved_text
 
 __all__ = ["push_filters"]
 
 
-def push_filters(plan: QueryPlan, context: Context) -> QueryPlan:
+def push_filters(plan: ChiPlan, context: Context) -> ChiPlan:
     """Takes conjunctions apart and gives single events what concerns them alone."""
-
-    def pushed(node: Node) -> Node:
-        if not isinstance(node, Pattern):
-            return node
-        once = certain_variables(node) - set(_loops(node.sequence))
-        kept: list[Expr] = []
-        single: dict[str, list[Expr]] = {}
-        for each in node.conditions:
-            if not variables_of(each) <= once:
-                kept.append(each)
-                continue
-            for part in _conjuncts(each):
-                names = variables_of(part)
-                if len(names) == 1:
-                    single.setdefault(next(iter(names)), []).append(part)
-                    context.note("push_filters", f"{resolved_text(part)} concerns one event alone")
-                else:
-                    kept.append(part)
-        chains = tuple(with_conditions(chain, single) for chain in node.chains)
-        return replace(node, chains=chains, conditions=tuple(kept))
-
-    return with_source(plan, pushed)
+    body = plan.body
+    if not isinstance(body, Pattern):
+        return plan
+    once = certain_variables(body) - set(_loops(body.sequence))
+    kept: list[Expr] = []
+    single: dict[str, list[Expr]] = {}
+    for each in body.conditions:
+        if not variables_of(each) <= once:
+            kept.append(each)
+            continue
+        for part in _conjuncts(each):
+            names = variables_of(part)
+            if len(names) == 1:
+                single.setdefault(next(iter(names)), []).append(part)
+                context.note("push_filters", f"{resolved_text(part)} concerns one event alone")
+            else:
+                kept.append(part)
+    chains = tuple(with_conditions(chain, single) for chain in body.chains)
+    return replace(plan, body=replace(body, chains=chains, conditions=tuple(kept)))
 
 
 def _conjuncts(expr: Expr) -> Iterator[Expr]:

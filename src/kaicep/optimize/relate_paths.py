@@ -25,23 +25,15 @@ from kaicep.optimize.rule import (
     may_be_taken_apart,
     streams_of,
     vocabulary_of,
-    with_source,
 )
 from kaicep.plan.algebra import element_variables, pattern_variables, triple_patterns
 from kaicep.plan.catalog import Stream
 from kaicep.plan.nodes import (
-    Annotate,
-    Filter,
-    Node,
-    Pattern,
-    Project,
-    QueryPlan,
+    Chain,
+    ChiPlan,
     Relation,
     Root,
-    Scan,
     Semantic,
-    SemanticFilter,
-    WindowAggregate,
 )
 from kaicep.plan.paths import components
 from kaicep.plan.sparql import (
@@ -67,12 +59,9 @@ __all__ = ["relate_paths"]
 _TYPE = Iri(RDF + "type")
 
 
-def relate_paths(plan: QueryPlan, context: Context) -> QueryPlan:
+def relate_paths(plan: ChiPlan, context: Context) -> ChiPlan:
     """Gives every PATH condition its relation."""
-    source = plan.root.input if isinstance(plan.root, Project) else None
-    if source is None:
-        return plan
-    streams = streams_of(source, context)
+    streams = streams_of(plan, context)
     words = vocabulary_of(plan, context)
 
     def related(condition: Semantic) -> Iterator[Semantic]:
@@ -91,7 +80,7 @@ def relate_paths(plan: QueryPlan, context: Context) -> QueryPlan:
             )
             yield condition
             return
-        apart = may_be_taken_apart(condition, source)
+        apart = may_be_taken_apart(condition, plan.body)
         for part in _parts(condition, cut, apart):
             assert part.relation is not None
             rows = kept_table(part.relation, part.selected, context.knowledge).always(context.knowledge).rows
@@ -100,36 +89,25 @@ def relate_paths(plan: QueryPlan, context: Context) -> QueryPlan:
             context.note("relate_paths", f"{_about(part)} is a table from {roots}: {size}")
             yield part
 
-    return with_source(map_semantics(plan, related), _without_needless_graphs)
+    return _without_needless_graphs(map_semantics(plan, related))
 
 
-def _without_needless_graphs(node: Node) -> Node:
+def _without_needless_graphs(plan: ChiPlan) -> ChiPlan:
     """What is looked up needs no graph of the event."""
-    assert isinstance(node, Pattern | WindowAggregate)
-    needed = {name for each in _conditions(node) if each.relation is None for name in each.variables}
+    asked = (each for each in plan.body.all_semantics if each.relation is None)
+    needed = {name for each in asked for name in each.variables}
 
-    def on_chain(chain: Node) -> Node:
-        if isinstance(chain, Filter | SemanticFilter):
-            return replace(chain, input=on_chain(chain.input))
-        if isinstance(chain, Annotate) and isinstance(chain.input, Scan):
-            return chain if chain.input.variable in needed else chain.input
-        return chain
+    def on_chain(chain: Chain) -> Chain:
+        return replace(chain, annotated=chain.annotated and chain.variable in needed)
 
-    return map_chains(node, on_chain)
-
-
-def _conditions(node: Pattern | WindowAggregate) -> Iterator[Semantic]:
-    yield from node.semantics
-    for each in node.walk():
-        if isinstance(each, SemanticFilter):
-            yield from each.conditions
+    return replace(plan, body=map_chains(plan.body, on_chain))
 
 
 def _about(condition: Semantic) -> str:
     return "the PATH about " + (", ".join(f"?{each}" for each in condition.variables) or "no event")
 
 
-def _roots(relation: Relation, plan: QueryPlan) -> str:
+def _roots(relation: Relation, plan: ChiPlan) -> str:
     prefixes = dict(plan.prefixes)
     shown = [f"{iri_text(each.property, prefixes)} of ?{each.variable}" for each in relation.roots]
     return " and ".join(shown) or "nothing"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import overload
 
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize.event_vocabulary import EventVocabulary, event_vocabulary
@@ -12,14 +13,10 @@ from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import always_bound
 from kaicep.plan.expressions import Expr, VariableRef
 from kaicep.plan.nodes import (
-    Filter,
-    Node,
+    Chain,
+    ChiPlan,
     Pattern,
-    Project,
-    QueryPlan,
-    Scan,
     Semantic,
-    SemanticFilter,
     WindowAggregate,
 )
 from kaicep.plan.terms import Triple
@@ -35,7 +32,6 @@ __all__ = [
     "streams_of",
     "vocabulary_of",
     "with_conditions",
-    "with_source",
 ]
 
 
@@ -61,52 +57,43 @@ class Context:
         self.notes.append(Note(rule, text, tuple(depends)))
 
 
-Rule = Callable[[QueryPlan, Context], QueryPlan]
+Rule = Callable[[ChiPlan, Context], ChiPlan]
 """A rewrite."""
 
 
-def streams_of(node: Node, context: Context) -> dict[str, tuple[Stream, ...]]:
-    """The streams of each event variable below an operator."""
+def streams_of(plan: ChiPlan, context: Context) -> dict[str, tuple[Stream, ...]]:
+    """The streams of each event variable."""
     return {
         each.variable: tuple(context.catalog.streams[name] for name in each.streams)
-        for each in node.walk()
-        if isinstance(each, Scan)
+        for each in plan.body.all_chains
     }
 
 
-def vocabulary_of(plan: QueryPlan, context: Context) -> EventVocabulary:
+def vocabulary_of(plan: ChiPlan, context: Context) -> EventVocabulary:
     """What the events of a query can say."""
-    streams = (each for found in streams_of(plan.root, context).values() for each in found)
+    streams = (each for found in streams_of(plan, context).values() for each in found)
     return event_vocabulary(streams, context.knowledge)
 
 
-def with_source(plan: QueryPlan, change: Callable[[Node], Node]) -> QueryPlan:
-    """The plan with the pattern or the window below its projection changed; EP-SPARQL as it is."""
-    if not isinstance(plan.root, Project):
-        return plan
-    return replace(plan, root=replace(plan.root, input=change(plan.root.input)))
-
-
-def map_chains(node: Node, change: Callable[[Node], Node]) -> Node:
+@overload
+def map_chains(body: Pattern, change: Callable[[Chain], Chain]) -> Pattern: ...
+@overload
+def map_chains(body: WindowAggregate, change: Callable[[Chain], Chain]) -> WindowAggregate: ...
+def map_chains(
+    body: Pattern | WindowAggregate, change: Callable[[Chain], Chain]
+) -> Pattern | WindowAggregate:
     """The pattern or window with every chain changed."""
-    if isinstance(node, Pattern):
-        return replace(node, chains=tuple(change(each) for each in node.chains))
-    assert isinstance(node, WindowAggregate)
-    return replace(node, input=change(node.input))
+    if isinstance(body, Pattern):
+        return replace(body, chains=tuple(change(each) for each in body.chains))
+    return replace(body, chain=change(body.chain))
 
 
-def with_conditions(chain: Node, single: Mapping[str, Sequence[Expr]]) -> Node:
+def with_conditions(chain: Chain, single: Mapping[str, Sequence[Expr]]) -> Chain:
     """A chain with what concerns its variable alone, from conditions by variable."""
-    (variable,) = (each.variable for each in chain.walk() if isinstance(each, Scan))
-    own = tuple(single.get(variable, ()))
-    if not own:
-        return chain
-    if isinstance(chain, Filter):
-        return replace(chain, conditions=chain.conditions + own)
-    return Filter(chain, own)
+    return replace(chain, conditions=(*chain.conditions, *single.get(chain.variable, ())))
 
 
-def certain_variables(node: Node) -> frozenset[str]:
+def certain_variables(node: Pattern | WindowAggregate) -> frozenset[str]:
     """The variables that every match binds.
 
     Only of these may a condition on several events be taken apart: one that mentions an event which was
@@ -114,11 +101,10 @@ def certain_variables(node: Node) -> frozenset[str]:
     """
     if isinstance(node, WindowAggregate):
         return frozenset((node.window.variable,))
-    assert isinstance(node, Pattern)
     return frozenset(name for each in node.sequence for name in always_bound(each))
 
 
-def may_be_taken_apart(condition: Semantic, node: Node) -> bool:
+def may_be_taken_apart(condition: Semantic, node: Pattern | WindowAggregate) -> bool:
     """Whether it makes no difference that parts of a PATH are tested by themselves, and at other times.
 
     Under `next` and `strict` a part that is tested sooner may keep an event from taking a place.
@@ -129,36 +115,25 @@ def may_be_taken_apart(condition: Semantic, node: Node) -> bool:
     return at_will and certain_variables(node).issuperset(condition.variables)
 
 
-def map_semantics(plan: QueryPlan, change: Callable[[Semantic], Iterable[Semantic]]) -> QueryPlan:
+def map_semantics(plan: ChiPlan, change: Callable[[Semantic], Iterable[Semantic]]) -> ChiPlan:
     """The plan with every PATH condition replaced by those that `change` makes of it.
 
     Those that are more than one question are left as they are: with conditions on their variables, with
     variables of the partition, with blocks that are tested one by one.
     """
-    source = plan.root.input if isinstance(plan.root, Project) else None
-    partition = source.partition if isinstance(source, Pattern | WindowAggregate) else ()
-    given = {each.name for each in partition if isinstance(each, VariableRef)}
+    given = {each.name for each in plan.body.partition if isinstance(each, VariableRef)}
 
     def changed(condition: Semantic) -> Iterable[Semantic]:
-        assert source is not None
-        if condition.blocks and may_be_taken_apart(condition, source):
+        if condition.blocks and may_be_taken_apart(condition, plan.body):
             condition = replace(condition, blocks=())
         names = frozenset[str]().union(*map(element_variables, condition.alternatives))
         if condition.blocks or condition.conditions or not given.isdisjoint(names):
             return (condition,)
         return change(condition)
 
-    def on_chain(chain: Node) -> Node:
-        if isinstance(chain, Filter):
-            return replace(chain, input=on_chain(chain.input))
-        if not isinstance(chain, SemanticFilter):
-            return chain
-        conditions = tuple(new for each in chain.conditions for new in changed(each))
-        return replace(chain, conditions=conditions) if conditions else chain.input
+    def on_chain(chain: Chain) -> Chain:
+        return replace(chain, semantics=tuple(new for each in chain.semantics for new in changed(each)))
 
-    def on_source(node: Node) -> Node:
-        node = map_chains(node, on_chain)
-        assert isinstance(node, Pattern | WindowAggregate)
-        return replace(node, semantics=tuple(new for each in node.semantics for new in changed(each)))
-
-    return with_source(plan, on_source)
+    body = map_chains(plan.body, on_chain)
+    semantics = tuple(new for each in body.semantics for new in changed(each))
+    return replace(plan, body=replace(body, semantics=semantics))

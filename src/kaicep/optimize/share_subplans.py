@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kaicep.plan.nodes import Node, Pattern, Project, QueryPlan
+from kaicep.plan.nodes import ChiPlan, Pattern, QueryPlan
 
 __all__ = ["share_subplans", "subplan"]
 
 
-def subplan(plan: QueryPlan) -> Node:
+def subplan(plan: ChiPlan) -> object:
     """What of a plan is the same for all queries that can share it."""
-    root = plan.root
-    return root.input if isinstance(root, Project) and isinstance(root.input, Pattern) else root
+    return plan.body if isinstance(plan.body, Pattern) else (plan.body, plan.columns)
 
 
 def share_subplans(plans: Sequence[QueryPlan]) -> dict[str, str]:
     """The queries that can use the work of another one, which is named first."""
-    first: dict[Node, str] = {}
+    first: dict[object, str] = {}
     shared: dict[str, str] = {}
     for plan in plans:
-        if plan.language == "chi-CEP":
+        if isinstance(plan, ChiPlan):
             owner = first.setdefault(subplan(plan), plan.name)
             if owner != plan.name:
                 shared[plan.name] = owner

@@ -22,13 +22,12 @@ from kaicep.optimize.rule import (
     streams_of,
     vocabulary_of,
     with_conditions,
-    with_source,
 )
 from kaicep.plan.algebra import element_variables, pattern_variables
 from kaicep.plan.catalog import Stream
 from kaicep.plan.expressions import Call, Const, Expr, Field, TermConst, VariableRef, variables_of
 from kaicep.plan.literals import INTEGER_TYPES, native
-from kaicep.plan.nodes import Node, Pattern, Project, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, Pattern, Semantic, WindowAggregate
 from kaicep.plan.sparql import Element, Group, TriplePattern, Triples
 from kaicep.plan.sparql import Filter as PathFilter
 from kaicep.plan.terms import RDF, XSD, Iri, Literal, Variable
@@ -56,18 +55,17 @@ class _Reading:
     fields: tuple[Field, ...]
 
 
-def transform_paths(plan: QueryPlan, context: Context) -> QueryPlan:
+def transform_paths(plan: ChiPlan, context: Context) -> ChiPlan:
     """Turns one-hop paths that are only compared into conditions on attributes."""
-    source = plan.root.input if isinstance(plan.root, Project) else None
-    if source is None or (isinstance(source, Pattern) and source.match == "strict"):
+    if isinstance(plan.body, Pattern) and plan.body.match == "strict":
         return plan
     if not vocabulary_of(plan, context).plain:
         return plan
-    streams = streams_of(source, context)
+    streams = streams_of(plan, context)
     moved: list[Expr] = []
 
     def transformed(condition: Semantic) -> Iterator[Semantic]:
-        apart = may_be_taken_apart(condition, source)
+        apart = may_be_taken_apart(condition, plan.body)
         plain = len(condition.alternatives) == 1 and not (condition.selected or condition.conditions)
         if not plain or not condition.variables or not apart:
             yield condition
@@ -83,7 +81,7 @@ def transform_paths(plan: QueryPlan, context: Context) -> QueryPlan:
     changed = map_semantics(plan, transformed)
     for each in moved:
         context.note("transform_paths", f"the PATH asks of the event itself: {resolved_text(each)}")
-    return with_source(changed, lambda node: _with_conditions(node, moved))
+    return replace(changed, body=_with_conditions(changed.body, moved))
 
 
 def _still(group: Group, condition: Semantic) -> tuple[str, ...]:
@@ -299,9 +297,8 @@ def _without(group: Group, filters: list[PathFilter], patterns: list[TriplePatte
     return Group(tuple(kept))
 
 
-def _with_conditions(node: Node, moved: list[Expr]) -> Node:
+def _with_conditions(node: Pattern | WindowAggregate, moved: list[Expr]) -> Pattern | WindowAggregate:
     """The conditions at their places: on the chain of the one variable that they mention, or above."""
-    assert isinstance(node, Pattern | WindowAggregate)
     single: dict[str, list[Expr]] = {}
     joint: list[Expr] = []
     for each in moved:
@@ -312,6 +309,6 @@ def _with_conditions(node: Node, moved: list[Expr]) -> Node:
             joint.append(each)
 
     if isinstance(node, WindowAggregate):
-        return replace(node, input=with_conditions(node.input, single))
+        return replace(node, chain=with_conditions(node.chain, single))
     chains = tuple(with_conditions(each, single) for each in node.chains)
     return replace(node, chains=chains, conditions=node.conditions + tuple(joint))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, Together
 from kaicep.plan.events import Match
-from kaicep.plan.nodes import Pattern, Program, Project, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, Pattern, Program, QueryPlan, WindowAggregate
 
 __all__ = ["is_undecided", "open_ends"]
 
@@ -29,7 +29,7 @@ def open_ends(program: Program, newest: Mapping[str, int]) -> dict[str, int | No
 
 def is_undecided(plan: QueryPlan, match: Match, end: int | None) -> bool:
     """Whether a later event could still take a match back, where its streams have come to this time."""
-    source = plan.root.input if isinstance(plan.root, Project) else None
+    source = plan.body if isinstance(plan, ChiPlan) else None
     if isinstance(source, WindowAggregate):
         is_batch = source.window.kind == "batch" and source.window.width is not None
         return is_batch and (end is None or match.end > end)

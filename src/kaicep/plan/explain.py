@@ -2,21 +2,23 @@
 
 query1 (chi-CEP)
 Project
-|   sensorID: string = ?e.sensorID
-└─ Pattern
-...
+│    column sensorID: string = ?e.sensorID
+└─ Pattern SEQ (?e)
+   │    match any, after match no skip
+   └─ Scan ?e in airflowReport
+           where ?e.flowrate > 500
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kaicep.plan import nodes
 from kaicep.plan.chi import AggregateWindow, SpanWindow
 from kaicep.plan.expressions import Call, Exists, Expr, Field, rewrite, walk
-from kaicep.plan.nodes import Node, QueryPlan
+from kaicep.plan.nodes import Chain, ChiPlan, Latest, Node, Pattern, QueryPlan, WindowAggregate
 from kaicep.plan.sparql import Group, TriplePattern
 from kaicep.plan.text import (
     element_text,
@@ -35,11 +37,12 @@ Prefixes = Mapping[str, str]
 
 @dataclass(frozen=True)
 class _Card:
-    """What is said of one operator: its name, a headline, and details by kind."""
+    """What is said of one operator: its name, a headline, details by kind, and what feeds it."""
 
     operator: str
     headline: str = ""
-    details: tuple[tuple[str, str], ...] = field(default=())
+    details: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[_Card, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,9 @@ def explain_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
                 "name": each.query.name,
                 "language": each.query.language,
                 "reads": list(each.query.reads),
-                "logical": _node_json(each.query.root, dict(each.query.prefixes)),
+                "logical": _json(_cards(each.query)),
                 "rules": [{"rule": rule, "did": text} for rule, text in each.notes],
-                "optimised": _node_json(each.optimised.root, dict(each.query.prefixes)),
+                "optimised": _json(_cards(each.optimised)),
                 "physical": dict(each.physical),
             }
             for each in explanations
@@ -76,72 +79,63 @@ def explain_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
 
 
 def _query_lines(explanation: Explanation) -> Iterator[str]:
-    query, prefixes = explanation.query, dict(explanation.query.prefixes)
+    query = explanation.query
     reads = f", reads {', '.join(query.reads)}" if query.reads else ""
     yield f"{query.name} ({query.language}{reads})"
-    yield from _tree(query.root, prefixes, "", "")
+    yield from _tree(_cards(query), "", "")
     if explanation.notes:
         yield "\nrules"
         for rule, text in explanation.notes:
             yield f"  {rule}: {text}"
-        if explanation.optimised.root != query.root:
+        if explanation.optimised != query:
             yield "\noptimised"
-            yield from _tree(explanation.optimised.root, prefixes, "", "")
+            yield from _tree(_cards(explanation.optimised), "", "")
     if explanation.physical:
         yield "\nphysical"
         for host, text in explanation.physical:
             yield f"  {host}: {text}"
 
 
-def _tree(node: Node, prefixes: Prefixes, first: str, rest: str) -> Iterator[str]:
-    card = _card(node, prefixes)
+def _tree(card: _Card, first: str, rest: str) -> Iterator[str]:
     yield f"{first}{card.operator}{' ' + card.headline if card.headline else ''}"
-    below = node.inputs()
     for kind, text in card.details:
         for index, line in enumerate(text.split("\n")):
             label = f"{kind} " if index == 0 else " " * (len(kind) + 1)
-            yield f"{rest}{'│' if below else ' '}    {label}{line}".rstrip()
-    for index, each in enumerate(below):
-        last = index == len(below) - 1
-        yield from _tree(each, prefixes, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
+            yield f"{rest}{'│' if card.inputs else ' '}    {label}{line}".rstrip()
+    for index, each in enumerate(card.inputs):
+        last = index == len(card.inputs) - 1
+        yield from _tree(each, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
 
 
-def _node_json(node: Node, prefixes: Prefixes) -> dict[str, Any]:
-    card = _card(node, prefixes)
+def _json(card: _Card) -> dict[str, Any]:
     row: dict[str, Any] = {"operator": card.operator}
     if card.headline:
         row["what"] = card.headline
     for kind, text in card.details:
         row.setdefault(kind, []).append(text)
-    row["inputs"] = [_node_json(each, prefixes) for each in node.inputs()]
+    row["inputs"] = [_json(each) for each in card.inputs]
     return row
 
 
 # --- one card for each operator ----------------------------------------------------------------------
 
 
-def _card(node: Node, prefixes: Prefixes) -> _Card:
-    match node:
-        case nodes.Project():
-            return _Card("Project", "", tuple(("column", _column(each)) for each in node.columns))
-        case nodes.Pattern():
-            return _pattern(node, prefixes)
-        case nodes.WindowAggregate():
-            return _window_aggregate(node, prefixes)
-        case nodes.Latest():
-            return _latest(node, prefixes)
-        case nodes.Scan():
-            return _Card("Scan", f"?{node.variable} in {', '.join(node.streams)}{_bounds(node.within)}")
-        case nodes.Annotate():
-            return _Card("Annotate", "each event with its graph")
-        case nodes.Filter():
-            return _Card("Filter", "", _conditions("where", node.conditions))
-        case nodes.SemanticFilter():
-            return _Card("SemanticFilter", "", _semantics(node.conditions, prefixes))
-    return _sparql_card(node, prefixes)
+def _cards(plan: QueryPlan) -> _Card:
+    prefixes = dict(plan.prefixes)
+    if not isinstance(plan, ChiPlan):
+        return _operator(plan.root, prefixes)
+    body = plan.body
+    below = _pattern(body, prefixes) if isinstance(body, Pattern) else _window_aggregate(body, prefixes)
+    return _Card("Project", "", tuple(("column", _column(each)) for each in plan.columns), (below,))
 
 
-def _pattern(node: nodes.Pattern, prefixes: Prefixes) -> _Card:
+def _chain(chain: Chain, prefixes: Prefixes) -> _Card:
+    graph = (("annotate", "each event with its graph"),) if chain.annotated else ()
+    details = *graph, *_semantics(chain.semantics, prefixes), *_conditions("where", chain.conditions)
+    return _Card("Scan", f"?{chain.variable} in {', '.join(chain.streams)}{_bounds(chain.within)}", details)
+
+
+def _pattern(node: Pattern, prefixes: Prefixes) -> _Card:
     headline = f"SEQ ({', '.join(element_text(each) for each in node.sequence)})"
     details = [("match", f"{node.match}, after match {_skip(node)}")]
     if node.partition:
@@ -153,15 +147,18 @@ def _pattern(node: nodes.Pattern, prefixes: Prefixes) -> _Card:
         details.append(("key", " = ".join(resolved_text(each) for _, each in node.key)))
     if node.deadline is not None:
         details.append(("deadline", f"{format_duration(node.deadline)} after the first event"))
-    return _Card("Pattern", headline, (*details, *_semantics(node.semantics, prefixes)))
+    inputs = [_chain(each, prefixes) for each in node.chains]
+    inputs += [_latest(each, prefixes) for each in node.latest]
+    return _Card("Pattern", headline, (*details, *_semantics(node.semantics, prefixes)), tuple(inputs))
 
 
-def _latest(node: nodes.Latest, prefixes: Prefixes) -> _Card:
+def _latest(node: Latest, prefixes: Prefixes) -> _Card:
     left_out = ", left out where there is none" if node.optional else ""
     details = [("key", f"{resolved_text(own)} = {resolved_text(other)}") for own, other in node.keys]
     details += _conditions("join", node.conditions)
     details += _spans(node.windows)
-    return _Card("Latest", f"?{node.variable}{left_out}", (*details, *_semantics(node.semantics, prefixes)))
+    details += _semantics(node.semantics, prefixes)
+    return _Card("Latest", f"?{node.variable}{left_out}", tuple(details), (_chain(node.chain, prefixes),))
 
 
 def _spans(windows: tuple[SpanWindow, ...]) -> list[tuple[str, str]]:
@@ -171,12 +168,12 @@ def _spans(windows: tuple[SpanWindow, ...]) -> list[tuple[str, str]]:
     ]
 
 
-def _skip(node: nodes.Pattern) -> str:
+def _skip(node: Pattern) -> str:
     words = {"none": "no skip", "next": "skip to next", "past_last": "skip past last"}
     return words.get(node.skip) or f"skip to {node.skip} ?{node.skip_variable}"
 
 
-def _window_aggregate(node: nodes.WindowAggregate, prefixes: Prefixes) -> _Card:
+def _window_aggregate(node: WindowAggregate, prefixes: Prefixes) -> _Card:
     details: list[tuple[str, str]] = []
     if node.partition:
         details.append(("partition by", ", ".join(resolved_text(each) for each in node.partition)))
@@ -184,7 +181,9 @@ def _window_aggregate(node: nodes.WindowAggregate, prefixes: Prefixes) -> _Card:
         details.append(("group by", ", ".join(resolved_text(each) for each in node.group_by)))
     details += _ties(node.ties, prefixes)
     details += _conditions("having", node.having)
-    return _Card("WindowAggregate", _window(node.window), (*details, *_semantics(node.semantics, prefixes)))
+    details += _semantics(node.semantics, prefixes)
+    inputs = (_chain(node.chain, prefixes),)
+    return _Card("WindowAggregate", _window(node.window), tuple(details), inputs)
 
 
 def _window(window: AggregateWindow) -> str:
@@ -254,6 +253,11 @@ def _reading(expr: Expr) -> str:
                 if attributes and attributes != (node.name,):
                     notes[f"{node.name} is {' or '.join(attributes)} on {stream}"] = None
     return f"    # {'; '.join(notes)}" if notes else ""
+
+
+def _operator(node: Node, prefixes: Prefixes) -> _Card:
+    inputs = tuple(_operator(each, prefixes) for each in node.inputs())
+    return replace(_sparql_card(node, prefixes), inputs=inputs)
 
 
 def _sparql_card(node: Node, prefixes: Prefixes) -> _Card:

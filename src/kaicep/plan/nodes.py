@@ -1,14 +1,15 @@
-"""The algebra: small immutable nodes that say what an answer is, not how it is found.
+"""Plans: small immutable records that say what an answer is, not how it is found.
 
-A chi-CEP query is `Project` over a `Pattern` or a `WindowAggregate`, over one chain for each event
-variable: `Scan`, `Annotate`, `SemanticFilter`, `Filter`. An EP-SPARQL query is `Solutions` or
-`Triples` over the operators of SPARQL, of which `Temporal` is the one that the paper adds.
+A `ChiPlan` has columns over a `Pattern` or a `WindowAggregate`, and these have one `Chain` for each event
+variable. An `EpPlan` is a tree: `Solutions` or `Triples` over the operators of SPARQL, of which `Temporal`
+is the one that the paper adds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from typing import ClassVar
 
 from kaicep.errors import Diagnostic, Source
 from kaicep.plan.chi import AggregateWindow, Element, SpanWindow
@@ -18,10 +19,11 @@ from kaicep.plan.terms import Iri, Term
 from kaicep.plan.types import Type
 
 __all__ = [
-    "Annotate",
     "Bgp",
+    "Chain",
+    "ChiPlan",
+    "EpPlan",
     "Extend",
-    "Filter",
     "FilterSolutions",
     "Grouping",
     "Interval",
@@ -33,13 +35,10 @@ __all__ = [
     "OutputColumn",
     "Pattern",
     "Program",
-    "Project",
     "QueryPlan",
     "Relation",
     "Root",
-    "Scan",
     "Semantic",
-    "SemanticFilter",
     "Solutions",
     "Table",
     "Temporal",
@@ -48,27 +47,6 @@ __all__ = [
     "WindowAggregate",
     "walk_objects",
 ]
-
-
-@dataclass(frozen=True)
-class Node:
-    """An operator of a plan."""
-
-    def inputs(self) -> tuple[Node, ...]:
-        """The operators that feed this one."""
-        below: list[Node] = []
-        for each in fields(self):
-            value = getattr(self, each.name)
-            for item in value if isinstance(value, tuple) else (value,):
-                if isinstance(item, Node):
-                    below.append(item)
-        return tuple(below)
-
-    def walk(self) -> Iterator[Node]:
-        """This operator and all below it."""
-        yield self
-        for each in self.inputs():
-            yield from each.walk()
 
 
 # --- chi-CEP ---------------------------------------------------------------------------------------
@@ -87,22 +65,6 @@ class Interval:
         if self.low is not None and (ts < self.low or (ts == self.low and not self.low_inclusive)):
             return False
         return self.high is None or ts < self.high or (ts == self.high and self.high_inclusive)
-
-
-@dataclass(frozen=True)
-class Scan(Node):
-    """The events that a variable ranges over: its streams in their order, inside the bounds."""
-
-    variable: str
-    streams: tuple[str, ...]
-    within: Interval = Interval()
-
-
-@dataclass(frozen=True)
-class Annotate(Node):
-    """Gives each event its graph; nothing is added to the events of a stream without annotation."""
-
-    input: Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,23 +118,23 @@ class Semantic:
 
 
 @dataclass(frozen=True)
-class SemanticFilter(Node):
-    """Keeps the events for which the conditions hold; each mentions one event variable, or none."""
+class Chain:
+    """The events that a variable may take: those of its streams, inside the bounds, past its conditions.
 
-    input: Node
-    conditions: tuple[Semantic, ...]
+    `annotated` is whether each event needs its graph. `semantics` are the PATH conditions that mention this
+    variable alone, or none; `conditions` the FILTERs.
+    """
+
+    variable: str
+    streams: tuple[str, ...]
+    within: Interval = Interval()
+    annotated: bool = False
+    semantics: tuple[Semantic, ...] = ()
+    conditions: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True)
-class Filter(Node):
-    """Keeps the events for which all conditions are true."""
-
-    input: Node
-    conditions: tuple[Expr, ...]
-
-
-@dataclass(frozen=True)
-class Latest(Node):
+class Latest:
     """The last known event of something else, found for a match of the other variables (an as-of join).
 
     The chain is that of its variable. A candidate passes it, has in each of the `keys` the same value on
@@ -182,7 +144,7 @@ class Latest(Node):
     """
 
     variable: str
-    chain: Node
+    chain: Chain
     optional: bool = False
     keys: tuple[tuple[Expr, Expr], ...] = ()
     semantics: tuple[Semantic, ...] = ()
@@ -191,7 +153,7 @@ class Latest(Node):
 
 
 @dataclass(frozen=True)
-class Pattern(Node):
+class Pattern:
     """Events that belong together.
 
     `chains` has one chain for each variable, in the order of FROM. `sequence` is the pattern; without
@@ -204,7 +166,7 @@ class Pattern(Node):
     them, with no other event in it.
     """
 
-    chains: tuple[Node, ...]
+    chains: tuple[Chain, ...]
     streams: tuple[str, ...]
     sequence: tuple[Element, ...]
     conditions: tuple[Expr, ...] = ()
@@ -222,13 +184,19 @@ class Pattern(Node):
     ties: tuple[Semantic, ...] = ()
 
     @property
-    def all_chains(self) -> tuple[Node, ...]:
+    def all_chains(self) -> tuple[Chain, ...]:
         """The chains of all variables, those of LATEST included."""
         return (*self.chains, *(each.chain for each in self.latest))
 
+    @property
+    def all_semantics(self) -> tuple[Semantic, ...]:
+        """The PATH conditions of the pattern, of its chains and of LATEST."""
+        above = *self.semantics, *(path for each in self.latest for path in each.semantics)
+        return *above, *(path for each in self.all_chains for path in each.semantics)
+
 
 @dataclass(frozen=True)
-class WindowAggregate(Node):
+class WindowAggregate:
     """Aggregates over a window of one variable's events.
 
     `semantics` are PATH conditions whose variables are wanted outside of them: selected, grouped by, in
@@ -236,7 +204,7 @@ class WindowAggregate(Node):
     variables of the PATH, as `VariableRef`; `ties` is as in a pattern.
     """
 
-    input: Node
+    chain: Chain
     streams: tuple[str, ...]
     window: AggregateWindow
     group_by: tuple[Expr, ...] = ()
@@ -244,6 +212,21 @@ class WindowAggregate(Node):
     having: tuple[Expr, ...] = ()
     semantics: tuple[Semantic, ...] = ()
     ties: tuple[Semantic, ...] = ()
+
+    @property
+    def chains(self) -> tuple[Chain, ...]:
+        """The one chain."""
+        return (self.chain,)
+
+    @property
+    def all_chains(self) -> tuple[Chain, ...]:
+        """The one chain."""
+        return (self.chain,)
+
+    @property
+    def all_semantics(self) -> tuple[Semantic, ...]:
+        """The PATH conditions of the window and of its chain."""
+        return (*self.semantics, *self.chain.semantics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,14 +243,46 @@ class OutputColumn:
 
 
 @dataclass(frozen=True)
-class Project(Node):
-    """The selected values."""
+class ChiPlan:
+    """A chi-CEP query, resolved: its name, its text (both are part of its matches' ids), and its plan.
 
-    input: Node
+    `reads` are the streams that it reads, `variables` its event variables in the order of FROM.
+    """
+
+    language: ClassVar[str] = "chi-CEP"
+    name: str
+    text: str
+    body: Pattern | WindowAggregate
     columns: tuple[OutputColumn, ...]
+    reads: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)
+    source: Source | None = field(default=None, compare=False, repr=False)
 
 
 # --- EP-SPARQL -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator of a plan."""
+
+    def inputs(self) -> tuple[Node, ...]:
+        """The operators that feed this one."""
+        below: list[Node] = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            for item in value if isinstance(value, tuple) else (value,):
+                if isinstance(item, Node):
+                    below.append(item)
+        return tuple(below)
+
+    def walk(self) -> Iterator[Node]:
+        """This operator and all below it."""
+        yield self
+        for each in self.inputs():
+            yield from each.walk()
 
 
 @dataclass(frozen=True)
@@ -375,6 +390,45 @@ class Triples(Node):
     template: tuple[TriplePattern, ...]
 
 
+@dataclass(frozen=True)
+class EpPlan:
+    """An EP-SPARQL query, resolved. It reads every stream of the run, so `reads` names none."""
+
+    language: ClassVar[str] = "EP-SPARQL"
+    reads: ClassVar[tuple[str, ...]] = ()
+    variables: ClassVar[tuple[str, ...]] = ()
+    name: str
+    text: str
+    root: Solutions | Triples
+    prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)
+    source: Source | None = field(default=None, compare=False, repr=False)
+
+
+# --- whole queries ---------------------------------------------------------------------------------
+
+
+QueryPlan = ChiPlan | EpPlan
+"""A query of either language."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The queries of a run, each after those whose output it reads."""
+
+    queries: tuple[QueryPlan, ...]
+
+    @property
+    def chi_plans(self) -> tuple[ChiPlan, ...]:
+        """Those in chi-CEP."""
+        return tuple(each for each in self.queries if isinstance(each, ChiPlan))
+
+    @property
+    def ep_plans(self) -> tuple[EpPlan, ...]:
+        """Those in EP-SPARQL."""
+        return tuple(each for each in self.queries if isinstance(each, EpPlan))
+
+
 def walk_objects(value: object) -> Iterator[object]:
     """All objects of a plan, whatever contains them: operators, conditions, expressions."""
     yield value
@@ -385,31 +439,3 @@ def walk_objects(value: object) -> Iterator[object]:
         below = value
     for each in below:
         yield from walk_objects(each)
-
-
-# --- whole queries ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class QueryPlan:
-    """A query, resolved: its name, its text (both are part of its matches' ids), and its plan.
-
-    `reads` are the streams it reads (for EP-SPARQL: every stream of the run, so it is empty).
-    """
-
-    name: str
-    text: str
-    language: str
-    root: Node
-    reads: tuple[str, ...] = ()
-    variables: tuple[str, ...] = ()
-    prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-    warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)
-    source: Source | None = field(default=None, compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class Program:
-    """The queries of a run, each after those whose output it reads."""
-
-    queries: tuple[QueryPlan, ...]

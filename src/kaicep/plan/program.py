@@ -16,6 +16,7 @@ from kaicep.plan.durations import duration_bound, duration_of
 from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef, walk
 from kaicep.plan.nodes import (
     Bgp,
+    EpPlan,
     Extend,
     FilterSolutions,
     Grouping,
@@ -81,11 +82,11 @@ def _refuse_twins(queries: Sequence[Query]) -> None:
 
 def _output(plan: QueryPlan, draft: Stream) -> Stream:
     """The output of a query as a stream, with what an annotation of that name says of it."""
-    if plan.language == "chi-CEP":
-        made = output_stream(plan).attributes
-    else:
+    if isinstance(plan, EpPlan):
         names = plan.root.names if isinstance(plan.root, Solutions) else ()
         made = tuple((name, Type.STRING) for name in names)
+    else:
+        made = output_stream(plan).attributes
     declared = dict(draft.attributes)
     attributes = tuple((name, declared.get(name, found)) for name, found in made)
     return replace(draft, attributes=attributes, open=False)
@@ -161,7 +162,7 @@ def _queries_behind(source: str | Iri, queries: Mapping[str, Query], catalog: Ca
 # --- EP-SPARQL -------------------------------------------------------------------------------------
 
 
-def resolve_ep(query: EpQuery, catalog: Catalog) -> QueryPlan:
+def resolve_ep(query: EpQuery, catalog: Catalog) -> EpPlan:
     """The plan of an EP-SPARQL query. RDF is typed by its values, so there is little to check."""
     problems = Problems(query.source)
     root = ep_plan(query)
@@ -170,10 +171,9 @@ def resolve_ep(query: EpQuery, catalog: Catalog) -> QueryPlan:
     _warn_of_wrong_durations(root, problems)
     problems.check()
     text = query.source.text if query.source else ""
-    return QueryPlan(
+    return EpPlan(
         query.name,
         text,
-        "EP-SPARQL",
         root,
         prefixes=tuple({**EP_PREFIXES, **dict(catalog.known_prefixes(query.prefixes))}.items()),
         warnings=tuple(problems.warnings),

@@ -40,18 +40,13 @@ from kaicep.plan.expressions import (
     walk,
 )
 from kaicep.plan.nodes import (
-    Annotate,
-    Filter,
+    Chain,
+    ChiPlan,
     Interval,
     Latest,
-    Node,
     OutputColumn,
     Pattern,
-    Project,
-    QueryPlan,
-    Scan,
     Semantic,
-    SemanticFilter,
     WindowAggregate,
 )
 from kaicep.plan.paths import (
@@ -76,7 +71,7 @@ __all__ = ["output_stream", "resolve_chi", "streams_of_class"]
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 
 
-def resolve_chi(query: ChiQuery, catalog: Catalog, now: int) -> QueryPlan:
+def resolve_chi(query: ChiQuery, catalog: Catalog, now: int) -> ChiPlan:
     """The plan of a query over the streams of a catalogue; `now` is what the word means in WITHIN.
 
     Raises `Mistake` with everything that is wrong with the query.
@@ -90,10 +85,9 @@ def streams_of_class(catalog: Catalog, concept: Iri) -> tuple[Stream, ...]:
     return tuple(stream for _, stream in sorted(catalog.streams.items()) if stream.event_class in narrower)
 
 
-def output_stream(plan: QueryPlan) -> Stream:
+def output_stream(plan: ChiPlan) -> Stream:
     """The stream that a query's matches are: a column is an attribute; lists are left out."""
-    assert isinstance(plan.root, Project)
-    columns = [(each.name, each.type or Type.STRING) for each in plan.root.columns if not each.many]
+    columns = [(each.name, each.type or Type.STRING) for each in plan.columns if not each.many]
     return Stream(plan.name, tuple(columns), derived=True)
 
 
@@ -106,7 +100,7 @@ class _Resolver:
         self.now = now
         self.problems = Problems(query.source)
 
-    def plan(self) -> QueryPlan:
+    def plan(self) -> ChiPlan:
         query = self.query
         self.variables = self._event_variables()
         self.latest = {each.variable: each for each in query.froms if each.latest}
@@ -135,17 +129,17 @@ class _Resolver:
         self._check_words()
         self.judging = tuple(each for each in every if has_path_values(each))
         conditions = [each for each in every if not has_path_values(each)]
-        root: Node
+        body: Pattern | WindowAggregate
         if self.window:
-            root = self._window_plan(conditions, columns, having)
+            body = self._window_plan(conditions, columns, having)
         else:
-            root = self._pattern_plan(conditions, columns)
+            body = self._pattern_plan(conditions, columns)
         self.problems.check()
-        return QueryPlan(
+        return ChiPlan(
             query.name,
             query.source.text if query.source else "",
-            "chi-CEP",
-            Project(root, columns),
+            body,
+            columns,
             self.streams,
             tuple(self.variables),
             self.catalog.known_prefixes(query.prefixes),
@@ -651,17 +645,17 @@ class _Resolver:
 
     # --- the plan ---
 
-    def _chain(self, variable: str, conditions: Iterable[Expr], semantics: Iterable[Semantic]) -> Node:
+    def _chain(self, variable: str, conditions: Iterable[Expr], semantics: Iterable[Semantic]) -> Chain:
         streams = self.variables[variable]
-        node: Node = Scan(variable, tuple(each.name for each in streams), self._within())
         mentioning = [each for each in semantics if variable in each.variables]
-        own = tuple(replace(each, selected=()) for each in mentioning if is_decided_by_one_event(each))
-        if mentioning:
-            node = Annotate(node)
-        if own:
-            node = SemanticFilter(node, own)
-        mine = tuple(each for each in conditions if _is_filter_of(each, variable))
-        return Filter(node, mine) if mine else node
+        return Chain(
+            variable,
+            tuple(each.name for each in streams),
+            self._within(),
+            bool(mentioning),
+            tuple(replace(each, selected=()) for each in mentioning if is_decided_by_one_event(each)),
+            tuple(each for each in conditions if _is_filter_of(each, variable)),
+        )
 
     def _semantics(self, wanted: Sequence[str], without: Iterable[str] = ()) -> tuple[Semantic, ...]:
         return semantic_conditions(
@@ -800,8 +794,7 @@ class _Resolver:
         (variable,) = self.variables
         chain = self._chain(variable, conditions, semantics)
         constant = tuple(each for each in conditions if not variables_of(each))
-        if constant:
-            chain = Filter(chain, constant)
+        chain = replace(chain, conditions=chain.conditions + constant)
         for each in having:
             self._check_batch_values(each)
         for node in (node for each in having for node in _outside_aggregates(each)):

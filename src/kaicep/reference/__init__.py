@@ -13,7 +13,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.ending import is_undecided, open_ends
 from kaicep.plan.events import Event, Match, by_end
-from kaicep.plan.nodes import Program
+from kaicep.plan.nodes import ChiPlan, Program
 from kaicep.plan.results import derived_event, term_answer
 from kaicep.plan.terms import Triple
 from kaicep.reference.chicep import answers
@@ -47,7 +47,7 @@ def evaluate(
     matches: list[Match] = []
     answered = False
     for query in program.queries:
-        if query.language == "chi-CEP":
+        if isinstance(query, ChiPlan):
             events = [event for name in query.reads for event in streams[name]]
             for answer in answers(query, events, semantics):
                 if end == "open" and is_undecided(query, answer.match, ends[query.name]):
@@ -70,9 +70,8 @@ def _answer_epsparql(
     unknown: UnknownEntities,
 ) -> Iterator[Match]:
     """All EP-SPARQL queries at once: what one of them constructs, all of them read."""
-    queries = [query for query in program.queries if query.language == "EP-SPARQL"]
     occurrences = list(_occurrences(streams, catalog, knowledge, unknown))
-    for found in run_epsparql(queries, occurrences, knowledge).values():
+    for found in run_epsparql(program.ep_plans, occurrences, knowledge).values():
         yield from found
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Protocol
 
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Expr, VariableRef, variables_of
-from kaicep.plan.nodes import Annotate, Filter, Interval, Node, Scan, Semantic, SemanticFilter
+from kaicep.plan.nodes import Chain, Semantic
 from kaicep.plan.paths import restricted
 from kaicep.plan.results import Terms
 from kaicep.plan.terms import Term
@@ -23,10 +23,11 @@ __all__ = [
     "Partition",
     "Row",
     "Semantics",
-    "chain_of",
     "in_order",
     "key_of",
     "key_with_terms",
+    "may_take",
+    "means",
     "parted",
     "partitions",
     "solution_terms",
@@ -60,44 +61,25 @@ class Semantics(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Chain:
-    """The events that a variable may take: of its streams, inside the bounds, past its conditions."""
-
-    variable: str
-    streams: tuple[str, ...]
-    within: Interval
-    semantics: tuple[Semantic, ...] = ()
-    conditions: tuple[Expr, ...] = ()
-
-    def sees(self, event: Event) -> bool:
-        """Whether the event is of the variable's streams and inside WITHIN."""
-        return event.stream in self.streams and event.ts in self.within
-
-    def means(self, event: Event, semantics: Semantics) -> bool:
-        """Whether the PATH of the variable holds for the event."""
-        return all(semantics.solutions(each, {self.variable: event}) for each in self.semantics)
-
-    def passes(self, event: Event) -> bool:
-        """Whether the FILTERs of the variable hold for the event."""
-        env = Environment({self.variable: event})
-        return all(evaluate(each, env) is True for each in self.conditions)
+def sees(chain: Chain, event: Event) -> bool:
+    """Whether the event is of the variable's streams and inside WITHIN."""
+    return event.stream in chain.streams and event.ts in chain.within
 
 
-def chain_of(node: Node) -> Chain:
-    """The chain of operators below a pattern or a window, read from the source upwards."""
-    match node:
-        case Scan():
-            return Chain(node.variable, node.streams, node.within)
-        case Annotate():
-            return chain_of(node.input)
-        case SemanticFilter():
-            below = chain_of(node.input)
-            return replace(below, semantics=below.semantics + node.conditions)
-        case Filter():
-            below = chain_of(node.input)
-            return replace(below, conditions=below.conditions + node.conditions)
-    raise TypeError(f"{type(node).__name__} does not belong into the chain of a variable")
+def means(chain: Chain, event: Event, semantics: Semantics) -> bool:
+    """Whether the PATH of the variable holds for the event."""
+    return all(semantics.solutions(each, {chain.variable: event}) for each in chain.semantics)
+
+
+def passes(chain: Chain, event: Event) -> bool:
+    """Whether the FILTERs of the variable hold for the event."""
+    env = Environment({chain.variable: event})
+    return all(evaluate(each, env) is True for each in chain.conditions)
+
+
+def may_take(chain: Chain, event: Event, semantics: Semantics) -> bool:
+    """Whether the variable may take the event."""
+    return sees(chain, event) and passes(chain, event) and means(chain, event, semantics)
 
 
 def in_order(events: Iterable[Event], streams: Sequence[str]) -> list[Event]:
@@ -146,7 +128,7 @@ def parted(
         return [Partition(key, some, given) for key, some in partitions(events, exprs).items()]
     found: dict[tuple[Key, Row], list[Event]] = {}
     for event in events:
-        rows = [given.solutions(tie, {chain.variable: event}) for chain, tie in ties if chain.sees(event)]
+        rows = [given.solutions(tie, {chain.variable: event}) for chain, tie in ties if sees(chain, event)]
         for row in frozenset[Row]().union(*rows):
             key = key_with_terms(exprs, event, dict(zip(names, row, strict=True)))
             found.setdefault((key, row), []).append(event)

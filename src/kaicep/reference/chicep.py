@@ -11,7 +11,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Field
-from kaicep.plan.nodes import OutputColumn, Pattern, Project, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern, WindowAggregate
 from kaicep.plan.path_values import with_terms
 from kaicep.plan.paths import has_path_values
 from kaicep.plan.results import (
@@ -27,7 +27,7 @@ from kaicep.plan.results import (
 from kaicep.plan.time import format_time
 from kaicep.plan.types import Type
 from kaicep.plan.typing import type_of
-from kaicep.reference.chains import Partition, Semantics, chain_of, in_order, parted, solution_terms
+from kaicep.reference.chains import Partition, Semantics, in_order, parted, sees, solution_terms
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.pattern import pattern_matches
 from kaicep.reference.semantics import KnowledgeSemantics
@@ -37,7 +37,7 @@ __all__ = ["Answer", "answers", "run_chi"]
 
 
 def run_chi(
-    plan: QueryPlan,
+    plan: ChiPlan,
     events: Sequence[Event],
     catalog: Catalog,
     knowledge: Knowledge | None = None,
@@ -51,25 +51,21 @@ def run_chi(
     return answers(plan, events, KnowledgeSemantics(catalog, knowledge, unknown))
 
 
-def answers(plan: QueryPlan, events: Iterable[Event], semantics: Semantics) -> list[Answer]:
+def answers(plan: ChiPlan, events: Iterable[Event], semantics: Semantics) -> list[Answer]:
     """All answers to a query, with the PATHs decided by `semantics`."""
-    assert isinstance(plan.root, Project)
-    source, columns = plan.root.input, plan.root.columns
-    assert isinstance(source, Pattern | WindowAggregate)
+    source = plan.body
     given = list(events)
-    chains = [chain_of(each) for each in source.chains] if isinstance(source, Pattern) else []
-    chains = chains or [chain_of(source.inputs()[0])]
-    seen = [event for event in given if any(chain.sees(event) for chain in chains)]
-    by_variable = {chain.variable: chain for chain in chains}
+    seen = [event for event in given if any(sees(chain, event) for chain in source.chains)]
+    by_variable = {chain.variable: chain for chain in source.chains}
     ties = [(by_variable[each.variables[0]], each) for each in source.ties]
-    looked_up = [chain_of(each.chain) for each in source.latest] if isinstance(source, Pattern) else []
-    known = in_order((e for e in given if any(chain.sees(e) for chain in looked_up)), source.streams)
+    looked_up = [each.chain for each in source.latest] if isinstance(source, Pattern) else []
+    known = in_order((e for e in given if any(sees(chain, e) for chain in looked_up)), source.streams)
     found: dict[str, Answer] = {}
     for part in parted(in_order(seen, source.streams), source.partition, ties, semantics):
         if isinstance(source, Pattern):
-            made = _pattern_answers(plan, source, columns, part, known)
+            made = _pattern_answers(plan, source, part, known)
         else:
-            made = _window_answers(plan, source, columns, part)
+            made = _window_answers(plan, source, part)
         # Solutions that differ in nothing that is selected are one match.
         found.update((each.match.id, each) for each in made)
     return sorted(found.values(), key=lambda each: (each.match.end, each.match.id))
@@ -79,9 +75,8 @@ def answers(plan: QueryPlan, events: Iterable[Event], semantics: Semantics) -> l
 
 
 def _pattern_answers(
-    plan: QueryPlan,
+    plan: ChiPlan,
     pattern: Pattern,
-    columns: tuple[OutputColumn, ...],
     part: Partition,
     known: Sequence[Event],
 ) -> Iterator[Answer]:
@@ -93,7 +88,7 @@ def _pattern_answers(
             made = identified_by_events(plan, part.key, rounds)
             shown = events_shown(plan.variables, loops, rounds)
             span = found.start, found.end
-            yield answer(plan, columns, made, span, terms, shown, partial(_value, env, terms))
+            yield answer(plan, plan.columns, made, span, terms, shown, partial(_value, env, terms))
 
 
 def _solutions(pattern: Pattern, env: Environment, semantics: Semantics) -> Iterator[Terms]:
@@ -111,9 +106,8 @@ def _solutions(pattern: Pattern, env: Environment, semantics: Semantics) -> Iter
 
 
 def _window_answers(
-    plan: QueryPlan,
+    plan: ChiPlan,
     node: WindowAggregate,
-    columns: tuple[OutputColumn, ...],
     part: Partition,
 ) -> Iterator[Answer]:
     for window in window_answers(node, part.events, part.semantics):
@@ -126,7 +120,7 @@ def _window_answers(
                 made.event(window.first).event(window.last)
             shown = {window.variable: _window_shown(window)}
             span = window.start, window.end
-            yield answer(plan, columns, made, span, terms, shown, partial(_value, env, terms))
+            yield answer(plan, plan.columns, made, span, terms, shown, partial(_value, env, terms))
 
 
 def _window_shown(window: Windowed) -> dict[str, Any]:

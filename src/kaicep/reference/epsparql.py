@@ -17,7 +17,7 @@ from kaicep.plan.events import Match, by_end
 from kaicep.plan.functions import solution_text
 from kaicep.plan.identity import match_id
 from kaicep.plan.literals import normalise
-from kaicep.plan.nodes import Node, QueryPlan, Solutions, Triples
+from kaicep.plan.nodes import EpPlan, Node, Solutions, Triples
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.sparql import TriplePattern
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable, n_triples, sparql_json
@@ -43,7 +43,7 @@ class Entailment(Protocol):
 
 
 def run_epsparql(
-    plans: Sequence[QueryPlan],
+    plans: Sequence[EpPlan],
     occurrences: Iterable[tuple[Triple, int, int]],
     knowledge: Entailment,
     limit: int = 10_000,
@@ -86,14 +86,14 @@ class _Reader:
 # --- the closure under the rules ---------------------------------------------------------------------
 
 
-def _closure(rules: Sequence[QueryPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
+def _closure(rules: Sequence[EpPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
     """The least graph that has the stream and all that the rules derive from it."""
     if all(only_grows(_body(rule)) for rule in rules):
         return _grown(rules, stream, reader, limit)
     return _settled(rules, stream, reader, limit)
 
 
-def _settled(rules: Sequence[QueryPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
+def _settled(rules: Sequence[EpPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
     """The closure, instant by instant: answers never look into their future.
 
     At each instant every round derives everything that ends there anew, from the past and from what the
@@ -124,7 +124,7 @@ def _settled(rules: Sequence[QueryPlan], stream: _Occurrences, reader: _Reader, 
     return Graph(reader.knowledge, reader.read(past))
 
 
-def _grown(rules: Sequence[QueryPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
+def _grown(rules: Sequence[EpPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
     """The same for rules that never take anything back, each round deriving only from what is new.
 
     Thus a runaway rule is noticed within seconds: in rounds of one triple, the other way takes the
@@ -146,12 +146,12 @@ def _grown(rules: Sequence[QueryPlan], stream: _Occurrences, reader: _Reader, li
     return graph
 
 
-def _body(rule: QueryPlan) -> Node:
+def _body(rule: EpPlan) -> Node:
     """What a CONSTRUCT asks for."""
-    return rule.root.inputs()[0]
+    return rule.root.input
 
 
-def _derived(rule: QueryPlan, solutions: Iterable[Solution]) -> _Occurrences:
+def _derived(rule: EpPlan, solutions: Iterable[Solution]) -> _Occurrences:
     assert isinstance(rule.root, Triples)
     return {
         (triple, solution.interval)
@@ -213,7 +213,7 @@ def _answers(solutions: Iterable[Solution]) -> dict[Solution, None]:
     )
 
 
-def _matches(plan: QueryPlan, graph: Graph) -> list[Match]:
+def _matches(plan: EpPlan, graph: Graph) -> list[Match]:
     found: list[Match] = []
     root = plan.root
     for solution in _answers(evaluate(root if isinstance(root, Solutions) else _body(plan), graph)):

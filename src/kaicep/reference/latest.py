@@ -8,7 +8,7 @@ from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call
 from kaicep.plan.nodes import Latest, Pattern
 from kaicep.plan.types import Type
-from kaicep.reference.chains import Semantics, chain_of
+from kaicep.reference.chains import Semantics, may_take
 from kaicep.reference.requirements import Rounds, holds, requirement, windows_hold
 
 __all__ = ["LatestEvents"]
@@ -24,9 +24,8 @@ class LatestEvents:
 
     def _possible(self, latest: Latest, events: Sequence[Event]) -> Iterator[Event]:
         """The events that pass the variable's own FILTERs and PATHs."""
-        chain = chain_of(latest.chain)
         for event in events:
-            if chain.sees(event) and chain.passes(event) and chain.means(event, self.semantics):
+            if may_take(latest.chain, event, self.semantics):
                 yield event
 
     def added_to(self, rounds: Rounds) -> Rounds | None:

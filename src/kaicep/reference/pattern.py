@@ -20,8 +20,8 @@ from itertools import count, product
 
 from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, Together, may_be_left_out
 from kaicep.plan.events import Event
-from kaicep.plan.nodes import Pattern, Semantic
-from kaicep.reference.chains import Chain, Semantics, chain_of
+from kaicep.plan.nodes import Chain, Pattern, Semantic
+from kaicep.reference.chains import Semantics, may_take, means, sees
 from kaicep.reference.latest import LatestEvents
 from kaicep.reference.requirements import Requirement, Rounds, holds, requirement, windows_hold
 
@@ -198,13 +198,13 @@ class _Enumeration:
         self.pattern = pattern
         self.semantics = semantics
         self.latest = latest
-        chains = [chain_of(each) for each in pattern.chains]
+        chains = pattern.chains
         # Those that count for contiguity: the PATH of at least one variable holds (where each has one).
         self.events = [
             event
             for event in events
             if any(not chain.semantics for chain in chains)
-            or any(chain.sees(event) and chain.means(event, semantics) for chain in chains)
+            or any(sees(chain, event) and means(chain, event, semantics) for chain in chains)
         ]
         self.candidates = {each.variable: self._candidates(each) for each in chains}
         self.element = {
@@ -223,11 +223,7 @@ class _Enumeration:
 
     def _candidates(self, chain: Chain) -> list[int]:
         """The places in the order of the events that the variable may take."""
-        return [
-            at
-            for at, event in enumerate(self.events)
-            if chain.sees(event) and chain.passes(event) and chain.means(event, self.semantics)
-        ]
+        return [at for at, event in enumerate(self.events) if may_take(chain, event, self.semantics)]
 
     def matches(self) -> list[Found]:
         """All matches, each once, before skipping."""

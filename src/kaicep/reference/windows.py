@@ -11,7 +11,7 @@ from kaicep.plan.expressions import VariableRef
 from kaicep.plan.nodes import WindowAggregate
 from kaicep.plan.path_values import with_terms
 from kaicep.plan.results import Terms
-from kaicep.reference.chains import Key, Semantics, chain_of, key_with_terms, solution_terms
+from kaicep.reference.chains import Key, Semantics, key_with_terms, may_take, solution_terms
 from kaicep.reference.expressions import Environment, evaluate
 
 __all__ = ["Windowed", "window_answers"]
@@ -52,13 +52,10 @@ def window_answers(
     node: WindowAggregate, events: Sequence[Event], semantics: Semantics
 ) -> Iterator[Windowed]:
     """The windows over the events of one partition, given in order, for which HAVING holds."""
-    chain = chain_of(node.input)
     inside = [
         each
         for each in events
-        if chain.sees(each)
-        and chain.passes(each)
-        and chain.means(each, semantics)
+        if may_take(node.chain, each, semantics)
         and all(semantics.solutions(path, dict.fromkeys(path.variables, each)) for path in node.semantics)
     ]
     grouped = [(each, _groups_of(node, each, semantics)) for each in inside]

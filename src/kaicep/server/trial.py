@@ -89,7 +89,6 @@ def _refuse(deployment: Path, source: str, text: str) -> None:
     from kaicep.errors import Source
     from kaicep.knowledge.store import Knowledge
     from kaicep.optimize import optimize
-    from kaicep.plan.nodes import SemanticFilter
     from kaicep.plan.program import build_program
 
     config = load_config(deployment)
@@ -110,16 +109,12 @@ def _refuse(deployment: Path, source: str, text: str) -> None:
     needed = upstream(query.name, {**others, query.name: query})
     queries = [query, *(others[each] for each in needed if each != query.name)]
     program, catalog = build_program(queries, streams, 0)
-    for plan in program.queries:
+    for plan in program.chi_plans:
         optimized, _ = optimize(plan, catalog, knowledge)
-        for node in optimized.root.walk():
-            conditions = (
-                node.conditions if isinstance(node, SemanticFilter) else getattr(node, "semantics", ())
-            )
-            if any(each.relation is None for each in conditions):
-                message = "a PATH that has to be asked for every event is not let in from outside"
-                hint = "lead from the event to the knowledge by annotated properties alone"
-                raise Mistake(Diagnostic(message, hint=hint))
+        if any(each.relation is None for each in optimized.body.all_semantics):
+            message = "a PATH that has to be asked for every event is not let in from outside"
+            hint = "lead from the event to the knowledge by annotated properties alone"
+            raise Mistake(Diagnostic(message, hint=hint))
 
 
 def _main(deployment: str, source: str) -> None:

@@ -11,12 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from kaicep.api import Run
-from kaicep.endtoend.reach import source_of
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.plan.events import Event, Match
-from kaicep.plan.nodes import Pattern, QueryPlan, Scan
+from kaicep.plan.nodes import ChiPlan, EpPlan, QueryPlan
 from kaicep.plan.time import format_time
-from kaicep.reference.chains import chain_of
 from kaicep.why.match import Reading, Why, why
 from kaicep.why.misses import path_text
 from kaicep.why.proof import prove
@@ -60,7 +58,7 @@ def explained(source: Source, match: Match, version: int | None = None) -> Why:
         if found is not None:
             events = [each for each in events_of(run) if given is not run or not each.late]
             reason = why(found, program, source.catalog, source.knowledge, events, matches)
-            if reason.plan.language != "EP-SPARQL":
+            if isinstance(reason.plan, ChiPlan):
                 return reason
             return replace(reason, events=tuple(Reading("", each) for each in supporting(given, found)))
     raise Mistake(_gone(source, match, given, version))
@@ -84,8 +82,8 @@ def _reasons(
     source: Source, match: Match, plan: QueryPlan, run: Run, version: int | None
 ) -> Iterator[tuple[str, str]]:
     """What has changed, the surest first, and what to do about it."""
-    scans = [each for each in plan.root.walk() if isinstance(each, Scan)]
-    if scans and not any(match.start in each.within for each in scans):
+    chains = plan.body.all_chains if isinstance(plan, ChiPlan) else ()
+    if chains and not any(match.start in each.within for each in chains):
         yield (
             "it lies outside of what WITHIN bounds",
             "`now` is the time of this command: give --now TIME as it was",
@@ -138,11 +136,9 @@ def _key(identity: Mapping[str, Any]) -> tuple[str, int, int] | None:
 
 def _unproved(plan: QueryPlan, rounds: Mapping[str, list[Event]], source: Source) -> Iterator[str]:
     """The PATHs that do not hold for the events of a match."""
-    node = source_of(plan)
-    if node is None:
+    if isinstance(plan, EpPlan):
         return
-    chains = node.chains if isinstance(node, Pattern) else (node.input,)
-    paths = [*(path for each in chains for path in chain_of(each).semantics), *node.semantics]
+    paths = (path for each in (*plan.body.chains, plan.body) for path in each.semantics)
     for path in paths:
         if set(path.variables) <= rounds.keys():
             binding = {name: rounds[name][0] for name in path.variables}

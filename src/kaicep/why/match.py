@@ -12,11 +12,11 @@ from kaicep.plan.convert import Unfit, convert
 from kaicep.plan.events import Event, Match
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous, walk
 from kaicep.plan.literals import native
-from kaicep.plan.nodes import Pattern, Program, Project, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, Pattern, Program, QueryPlan, Semantic, WindowAggregate
 from kaicep.plan.terms import Term
 from kaicep.plan.text import resolved_text
 from kaicep.plan.types import Type, Value
-from kaicep.reference.chains import chain_of, in_order, partitions
+from kaicep.reference.chains import in_order, partitions
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.semantics import KnowledgeSemantics
 from kaicep.reference.windows import window_answers
@@ -100,7 +100,7 @@ def why(
             )
         return known[key], None
 
-    source = plan.root.input if isinstance(plan.root, Project) else None
+    source = plan.body if isinstance(plan, ChiPlan) else None
     if isinstance(source, Pattern):
         return _of_pattern(match, plan, source, catalog, knowledge, event_of)
     if isinstance(source, WindowAggregate):
@@ -134,9 +134,8 @@ def _of_pattern(match, plan, pattern, catalog, knowledge, event_of) -> Why:  # t
             rounds.setdefault(variable, []).append(event)
             readings.append(Reading(variable, event, derived))
     readings.sort(key=lambda each: each.event.ts)
-    chains = [chain_of(each) for each in pattern.chains]
-    conditions = [each for chain in chains for each in chain.conditions]
-    paths = [each for chain in chains for each in chain.semantics]
+    conditions = [each for chain in pattern.chains for each in chain.conditions]
+    paths = [each for chain in pattern.chains for each in chain.semantics]
     checked = [made for each in (*conditions, *pattern.conditions) for made in _checked(each, rounds)]
     windows = tuple(_span(each.variables, each.width, rounds) for each in pattern.windows)
     shown_paths = tuple(_proofs((*paths, *pattern.semantics), rounds, match, catalog, knowledge))
@@ -257,7 +256,7 @@ def _of_window(
         for window in window_answers(node, inside, semantics):
             newest = window.trigger or window.events[-1]
             if (window.start, window.end) == (match.start, match.end) and newest.identity == last:
-                chain = chain_of(node.input)
+                chain = node.chain
                 having = [Checked(resolved_text(e), filled(e, window.environment)) for e in node.having]
                 rounds = {variable: [newest]}
                 conditions = [each for one in chain.conditions for each in _checked(one, rounds)]

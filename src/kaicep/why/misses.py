@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from itertools import islice, pairwise, product
 
 from kaicep.connectors.files import DeadLetter
-from kaicep.endtoend.reach import source_of
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Absent
 from kaicep.plan.events import Event, Match
 from kaicep.plan.expressions import Call, Expr, variables_of
-from kaicep.plan.nodes import Pattern, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.nodes import Chain, EpPlan, Pattern, QueryPlan, Semantic, WindowAggregate
 from kaicep.plan.text import group_text, resolved_text
 from kaicep.plan.time import format_duration
-from kaicep.reference.chains import Chain, chain_of, in_order, key_of, partitions
+from kaicep.reference.chains import in_order, key_of, may_take, partitions, sees
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.semantics import KnowledgeSemantics
 from kaicep.reference.windows import window_answers
@@ -89,7 +88,7 @@ def why_not(
 
     Loops and choices are looked at as if each variable stood for one event.
     """
-    source = _source(plan)
+    source = _body(plan)
     low, high = around(plan, near)
     close = [
         each
@@ -99,7 +98,7 @@ def why_not(
     seen = in_order((each for each in close if not each.late), source.streams)
     semantics = KnowledgeSemantics(catalog, knowledge)
     prefixes = dict(catalog.known_prefixes(plan.prefixes))
-    chains = [chain_of(each) for each in (source.chains if isinstance(source, Pattern) else (source.input,))]
+    chains = source.chains
     steps: list[Step] = []
     passed: dict[str, list[Event]] = {}
     misses: list[Miss] = []
@@ -112,14 +111,14 @@ def why_not(
         found, complete = _combinations(source, passed, semantics, prefixes)
         misses = [*found, *misses]
     late = tuple(
-        each for each in close if each.late and any(_would_pass(one, each, semantics) for one in chains)
+        each for each in close if each.late and any(may_take(one, each, semantics) for one in chains)
     )
     return WhyNot(plan.name, low, high, tuple(steps), tuple(_nearest(misses)), late, complete)
 
 
 def around(plan: QueryPlan, near: int) -> tuple[int, int]:
     """The stretch of time that counts as near: as far as a WINDOW reaches, to both sides."""
-    source = _source(plan)
+    source = _body(plan)
     if isinstance(source, WindowAggregate):
         reach = source.window.width or _MINUTES
     else:
@@ -132,12 +131,11 @@ def has_value(event: Event, key: str | None) -> bool:
     return key is None or key in (str(value) for value in event.values.values())
 
 
-def _source(plan: QueryPlan) -> Pattern | WindowAggregate:
-    source = source_of(plan)
-    if source is None:
+def _body(plan: QueryPlan) -> Pattern | WindowAggregate:
+    if isinstance(plan, EpPlan):
         hint = "why MATCH_ID tells of a match of it"
         raise Mistake(Diagnostic(f"{plan.name} is EP-SPARQL, and its misses cannot be told yet", hint=hint))
-    return source
+    return plan.body
 
 
 def _through(
@@ -150,7 +148,7 @@ def _through(
 ) -> list[Event]:
     """The events that a variable may take, and what stopped the others, test by test."""
     name = chain.variable
-    left = [each for each in events if chain.sees(each)]
+    left = [each for each in events if sees(chain, each)]
     steps.append(Step(name, f"of {', '.join(chain.streams)}, inside WITHIN", len(events), len(left)))
     for path in chain.semantics:
         before, left = left, [each for each in left if semantics.solutions(path, {name: each})]
@@ -167,10 +165,6 @@ def path_text(path: Semantic, prefixes: Mapping[str, str]) -> str:
     """A PATH on one line."""
     texts = (" ".join(group_text(each, 0, prefixes).split()) for each in path.alternatives)
     return "PATH " + " OR ".join(texts)
-
-
-def _would_pass(chain: Chain, event: Event, semantics: KnowledgeSemantics) -> bool:
-    return chain.sees(event) and chain.passes(event) and chain.means(event, semantics)
 
 
 def _miss(condition: Expr, events: Mapping[str, Event], env: Environment | None = None) -> Miss:

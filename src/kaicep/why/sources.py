@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 from kaicep.api import Run
 from kaicep.connectors.files import DeadLetter, StreamData
 from kaicep.endtoend.prefilter import both
-from kaicep.endtoend.reach import reach_of, source_of
+from kaicep.endtoend.reach import reach_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match
-from kaicep.plan.nodes import Interval, Pattern, Program, QueryPlan
+from kaicep.plan.nodes import EpPlan, Interval, Pattern, Program, QueryPlan
 
 if TYPE_CHECKING:
     from kaicep.archive.snapshot import Snapshot
@@ -184,9 +184,7 @@ def upstream_of(program: Program, name: str) -> Program:
     waiting = [name]
     while waiting:
         plan = by_name[waiting.pop()]
-        reads = (
-            set(by_name) if plan.language == "EP-SPARQL" else {each for each in plan.reads if each in by_name}
-        )
+        reads = set(by_name) if isinstance(plan, EpPlan) else {each for each in plan.reads if each in by_name}
         waiting += reads - found
         found |= reads
     return Program(tuple(each for each in program.queries if each.name in found))
@@ -208,9 +206,8 @@ def stretch_of(program: Program, name: str, low: int | None, high: int) -> Inter
 
 
 def _depends_on_all_before(plan: QueryPlan) -> bool:
-    source = source_of(plan)
-    if source is None:
+    if isinstance(plan, EpPlan):
         return True
-    if isinstance(source, Pattern):
-        return source.skip != "none"
-    return source.window.width is None and source.window.kind != "sliding"
+    if isinstance(plan.body, Pattern):
+        return plan.body.skip != "none"
+    return plan.body.window.width is None and plan.body.window.kind != "sliding"

@@ -15,15 +15,12 @@ from kaicep.errors import Unsupported
 from kaicep.plan.chi import Absent, Element, Loop, Place, Together
 from kaicep.plan.expressions import Aggregate, Expr, Previous, variables_of, walk
 from kaicep.plan.nodes import (
-    Filter,
+    Chain,
+    ChiPlan,
     Interval,
-    Node,
     Pattern,
-    Project,
     QueryPlan,
-    Scan,
     Semantic,
-    SemanticFilter,
     WindowAggregate,
 )
 
@@ -81,7 +78,7 @@ class Asked:
     no more than that after the first.
     """
 
-    plan: QueryPlan
+    plan: ChiPlan
     pattern: Pattern
     slots: tuple[Slot, ...]
     groups: tuple[tuple[str, ...], ...]
@@ -104,13 +101,13 @@ def refusal(plan: QueryPlan, what: str) -> Unsupported:
     return Unsupported(f"{plan.name}: one query cannot say {what}; the strategies replay and hybrid can")
 
 
-def asked(plan: QueryPlan) -> Asked:
+def asked(plan: ChiPlan) -> Asked:
     """A query with a pattern as a question."""
-    pattern = plan.root.input if isinstance(plan.root, Project) else None
+    pattern = plan.body
     if not isinstance(pattern, Pattern):
         raise TypeError("a query with a pattern is wanted")
     _refuse_modes(plan, pattern)
-    chains = {_scan(chain).variable: chain for chain in pattern.chains}
+    chains = {chain.variable: chain for chain in pattern.chains}
     groups = [tuple(_slots(plan, each, chains)) for each in pattern.sequence if not isinstance(each, Absent)]
     slots = tuple(slot for group in groups for slot in group)
     names = tuple(tuple(slot.name for slot in group) for group in groups)
@@ -134,7 +131,7 @@ def asked(plan: QueryPlan) -> Asked:
     )
 
 
-def _refuse_modes(plan: QueryPlan, pattern: Pattern) -> None:
+def _refuse_modes(plan: ChiPlan, pattern: Pattern) -> None:
     if pattern.match == "next":
         raise refusal(plan, "MATCH next, where each event hangs on those that were passed over")
     if pattern.skip != "none":
@@ -144,7 +141,7 @@ def _refuse_modes(plan: QueryPlan, pattern: Pattern) -> None:
 # --- slots -----------------------------------------------------------------------------------------------
 
 
-def _slots(plan: QueryPlan, element: Element, chains: Mapping[str, Node]) -> Iterator[Slot]:
+def _slots(plan: ChiPlan, element: Element, chains: Mapping[str, Chain]) -> Iterator[Slot]:
     """The slots of one element of the sequence."""
     match element:
         case Place(variable):
@@ -166,42 +163,30 @@ def _slots(plan: QueryPlan, element: Element, chains: Mapping[str, Node]) -> Ite
             raise refusal(plan, "a disjunction, which leaves some events out")
 
 
-def _slot(chain: Node, name: str) -> Slot:
-    scan = _scan(chain)
-    return Slot(name, scan.variable, scan.streams, scan.within)
-
-
-def _scan(chain: Node) -> Scan:
-    (found,) = (node for node in chain.walk() if isinstance(node, Scan))
-    return found
+def _slot(chain: Chain, name: str) -> Slot:
+    return Slot(name, chain.variable, chain.streams, chain.within)
 
 
 # --- conditions ------------------------------------------------------------------------------------------
 
 
 def _conditions(
-    plan: QueryPlan,
+    plan: ChiPlan,
     pattern: Pattern,
-    chains: Mapping[str, Node],
+    chains: Mapping[str, Chain],
     slots: Mapping[str, Sequence[str]],
     absent: set[str],
 ) -> Iterator[Applied]:
     """What must hold of the events that are bound."""
     for variable, names in slots.items():
-        for expr in _filters(chains[variable]):
+        for expr in chains[variable].conditions:
             yield from (Applied(expr, {variable: name}, {}) for name in names)
     for expr in pattern.conditions:
         if not variables_of(expr) & absent:
             yield from applied(plan, expr, slots)
 
 
-def _filters(chain: Node) -> Iterator[Expr]:
-    for node in chain.walk():
-        if isinstance(node, Filter):
-            yield from node.conditions
-
-
-def applied(plan: QueryPlan, expr: Expr, slots: Mapping[str, Sequence[str]]) -> Iterator[Applied]:
+def applied(plan: ChiPlan, expr: Expr, slots: Mapping[str, Sequence[str]]) -> Iterator[Applied]:
     """A condition for every round of the loops that it mentions; PREV is not asked of the first."""
     if any(isinstance(node, Aggregate) for node in walk(expr)):
         raise refusal(plan, "a condition on an aggregate over a loop")
@@ -218,7 +203,7 @@ def applied(plan: QueryPlan, expr: Expr, slots: Mapping[str, Sequence[str]]) -> 
 
 
 def _paths(
-    pattern: Pattern, chains: Mapping[str, Node], slots: Mapping[str, Sequence[str]], absent: set[str]
+    pattern: Pattern, chains: Mapping[str, Chain], slots: Mapping[str, Sequence[str]], absent: set[str]
 ) -> Iterator[Path]:
     """The PATHs of the events that are bound. One that is selected stands in its chain too: once will do."""
     asked = {(each.alternatives, each.variables) for each in pattern.semantics}
@@ -226,7 +211,7 @@ def _paths(
         if not absent.intersection(semantic.variables):
             yield from _path(semantic, slots)
     for variable in slots:
-        for semantic in _semantics(chains[variable]):
+        for semantic in chains[variable].semantics:
             if (semantic.alternatives, semantic.variables) not in asked:
                 yield from _path(semantic, slots)
 
@@ -234,12 +219,6 @@ def _paths(
 def _path(semantic: Semantic, slots: Mapping[str, Sequence[str]]) -> Iterator[Path]:
     for names in product(*(slots[each] for each in semantic.variables)):
         yield Path(semantic, dict(zip(semantic.variables, names, strict=True)))
-
-
-def _semantics(chain: Node) -> Iterator[Semantic]:
-    for node in chain.walk():
-        if isinstance(node, SemanticFilter):
-            yield from node.conditions
 
 
 # --- time ------------------------------------------------------------------------------------------------
@@ -284,12 +263,12 @@ def _is_loop(group: Sequence[str], slots: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _adjacent(
-    plan: QueryPlan, pattern: Pattern, groups: Sequence[Sequence[str]], chains: Mapping[str, Node]
+    plan: ChiPlan, pattern: Pattern, groups: Sequence[Sequence[str]], chains: Mapping[str, Chain]
 ) -> Iterator[tuple[str, str]]:
     """MATCH strict: no event of the partition between one and the next."""
     if pattern.match != "strict":
         return
-    if all(any(_semantics(chain)) for chain in chains.values()):
+    if all(chain.semantics for chain in chains.values()):
         raise refusal(plan, "MATCH strict where every variable has a PATH, which decides what counts")
     if any(isinstance(each, Together) and len(each.members) > 1 for each in pattern.sequence):
         raise refusal(plan, "MATCH strict with a conjunction, whose order the events decide")
@@ -301,9 +280,9 @@ def _adjacent(
 
 
 def _absences(
-    plan: QueryPlan,
+    plan: ChiPlan,
     pattern: Pattern,
-    chains: Mapping[str, Node],
+    chains: Mapping[str, Chain],
     slots: Mapping[str, Sequence[str]],
     groups: Sequence[tuple[str, ...]],
 ) -> Iterator[Absence]:
@@ -315,14 +294,14 @@ def _absences(
         name = element.variable
         slot = _slot(chains[name], name)
         with_it = {**slots, name: (name,)}
-        conditions = [Applied(each, {name: name}, {}) for each in _filters(chains[name])]
+        conditions = [Applied(each, {name: name}, {}) for each in chains[name].conditions]
         for expr in pattern.conditions:
             if name in variables_of(expr):
                 if not variables_of(expr) <= with_it.keys():
                     raise refusal(plan, "a condition between two absent events")
                 conditions += applied(plan, expr, with_it)
         semantics = [
-            *_semantics(chains[name]),
+            *chains[name].semantics,
             *(each for each in pattern.semantics if name in each.variables),
         ]
         paths = [found for each in semantics for found in _path(each, with_it)]
@@ -341,17 +320,18 @@ def _absences(
 # --- windows ---------------------------------------------------------------------------------------------
 
 
-def window_slot(plan: QueryPlan) -> tuple[WindowAggregate, Slot, tuple[Expr, ...], tuple[Semantic, ...]]:
+def window_slot(plan: ChiPlan) -> tuple[WindowAggregate, Slot, tuple[Expr, ...], tuple[Semantic, ...]]:
     """A query with a window: its node, its variable's slot, filters and PATHs."""
-    node = plan.root.input if isinstance(plan.root, Project) else None
+    node = plan.body
     if not isinstance(node, WindowAggregate):
         raise TypeError("a query with a window is wanted")
     if node.window.count is not None:
         raise refusal(plan, "a window of so many events, which are counted in order")
     if node.window.kind != "sliding" and node.semantics:
         raise refusal(plan, "a batch with a variable of a PATH")
-    slot = _slot(node.input, node.window.variable)
-    chain_paths = tuple(_semantics(node.input))
+    slot = _slot(node.chain, node.window.variable)
     selected = {(each.alternatives, each.variables) for each in node.semantics}
-    plain = tuple(each for each in chain_paths if (each.alternatives, each.variables) not in selected)
-    return node, slot, tuple(_filters(node.input)), plain
+    plain = tuple(
+        each for each in node.chain.semantics if (each.alternatives, each.variables) not in selected
+    )
+    return node, slot, node.chain.conditions, plain

@@ -8,7 +8,7 @@ from kaicep.archive.rewrite.logical import refusal
 from kaicep.archive.rewrite.words import variable_name
 from kaicep.plan.algebra import element_variables
 from kaicep.plan.expressions import Exists, walk
-from kaicep.plan.nodes import QueryPlan, Semantic
+from kaicep.plan.nodes import ChiPlan, Semantic
 from kaicep.plan.sparql import (
     Alternative,
     Filter,
@@ -28,7 +28,7 @@ from kaicep.plan.terms import Variable
 __all__ = ["check_group", "path_variables"]
 
 
-def check_group(plan: QueryPlan, group: Group, semantic: Semantic) -> None:
+def check_group(plan: ChiPlan, group: Group, semantic: Semantic) -> None:
     """Refuses PATHs that mean something else beside the events of the whole archive."""
     events = set(semantic.variables)
     patterns: list[TriplePattern] = []
@@ -67,9 +67,7 @@ def _odd(predicate: Predicate) -> bool:
     return False
 
 
-def path_variables(node: object) -> Iterator[str]:
-    """The variables of the PATHs of a node, as SPARQL names them."""
-    for semantic in (*getattr(node, "semantics", ()), *getattr(node, "conditions", ())):
-        if isinstance(semantic, Semantic):
-            for group in semantic.alternatives:
-                yield from (variable_name(each.removeprefix("_:")) for each in element_variables(group))
+def path_variables(plan: ChiPlan) -> Iterator[str]:
+    """The variables of the PATHs of a plan, as SPARQL names them."""
+    for group in (each for path in plan.body.all_semantics for each in path.alternatives):
+        yield from (variable_name(each.removeprefix("_:")) for each in element_variables(group))

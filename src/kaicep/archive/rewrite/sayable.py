@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kaicep.errors import Unsupported
 from kaicep.plan.chi import always_bound
 from kaicep.plan.expressions import VariableRef
-from kaicep.plan.nodes import Pattern, Project, QueryPlan, Semantic, SemanticFilter, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, Pattern, Semantic, WindowAggregate
 from kaicep.plan.paths import has_path_values
 
 __all__ = ["refuse_unsayable"]
 
 
-def refuse_unsayable(plan: QueryPlan) -> None:
+def refuse_unsayable(plan: ChiPlan) -> None:
     """Raises `Unsupported` where a plan has something that one query cannot say."""
     part = _unsayable(plan)
     if part is not None:
         raise Unsupported(f"{plan.name}: one query cannot say {part}; the strategies replay and hybrid can")
 
 
-def _unsayable(plan: QueryPlan) -> str | None:
-    source = plan.root.input if isinstance(plan.root, Project) else None
-    if isinstance(source, WindowAggregate):
-        return why_no_window(plan, source)
-    return _why_no_pattern(plan, source) if isinstance(source, Pattern) else None
+def _unsayable(plan: ChiPlan) -> str | None:
+    if isinstance(plan.body, WindowAggregate):
+        return why_no_window(plan, plan.body)
+    return _why_no_pattern(plan, plan.body)
 
 
-def why_no_window(plan: QueryPlan, source: WindowAggregate) -> str | None:
+def why_no_window(plan: ChiPlan, source: WindowAggregate) -> str | None:
     """What in a query over a window one query cannot say."""
     if any(isinstance(each, VariableRef) for each in source.partition):
         return "PARTITION BY a variable of the PATH"
@@ -37,12 +34,12 @@ def why_no_window(plan: QueryPlan, source: WindowAggregate) -> str | None:
         return "a variable of the PATH in HAVING"
     if _has_path_columns(plan):
         return "a variable of the PATH inside a column"
-    if any(each.conditions for each in _semantics(source)):
+    if any(each.conditions for each in source.all_semantics):
         return "a variable of the PATH in a condition"
     return None
 
 
-def _why_no_pattern(plan: QueryPlan, source: Pattern) -> str | None:
+def _why_no_pattern(plan: ChiPlan, source: Pattern) -> str | None:
     """What in a pattern one query cannot say."""
     if source.latest:
         return "LATEST"
@@ -50,7 +47,7 @@ def _why_no_pattern(plan: QueryPlan, source: Pattern) -> str | None:
         return "PARTITION BY a variable of the PATH"
     if _has_path_columns(plan):
         return "a variable of the PATH inside a column"
-    for each in _semantics(source):
+    for each in source.all_semantics:
         if each.conditions:
             return "a variable of the PATH in a condition"
         if each.blocks and not _is_tested_at_once(each, source):
@@ -58,18 +55,10 @@ def _why_no_pattern(plan: QueryPlan, source: Pattern) -> str | None:
     return None
 
 
-def _has_path_columns(plan: QueryPlan) -> bool:
+def _has_path_columns(plan: ChiPlan) -> bool:
     """Whether a column is more than a variable of the PATH by itself."""
-    assert isinstance(plan.root, Project)
-    inside = (each.expr for each in plan.root.columns if not isinstance(each.expr, VariableRef))
+    inside = (each.expr for each in plan.columns if not isinstance(each.expr, VariableRef))
     return any(map(has_path_values, inside))
-
-
-def _semantics(source: Pattern | WindowAggregate) -> Iterator[Semantic]:
-    yield from source.semantics
-    for each in source.walk():
-        if isinstance(each, SemanticFilter):
-            yield from each.conditions
 
 
 def _is_tested_at_once(condition: Semantic, pattern: Pattern) -> bool:

@@ -57,7 +57,7 @@ from kaicep.archive.rewrite.words import (
 from kaicep.plan.algebra import element_variables, substitute
 from kaicep.plan.catalog import EVENT, Catalog
 from kaicep.plan.expressions import Aggregate, Expr, Field
-from kaicep.plan.nodes import Pattern, Project, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, QueryPlan, Semantic, WindowAggregate
 from kaicep.plan.sparql import (
     Group,
 )
@@ -77,7 +77,7 @@ class Rewritten:
     The answer for a window has a row for each, with the places of its events in the order as `members`.
     """
 
-    plan: QueryPlan
+    plan: ChiPlan
     text: str
     slots: tuple[Slot, ...]
     selected: tuple[str, ...]
@@ -86,13 +86,11 @@ class Rewritten:
 
 def rewrite_to_sparql(plan: QueryPlan, catalog: Catalog) -> Rewritten:
     """A resolved chi-CEP query as one SPARQL query; `Unsupported` with the reason where it cannot be."""
+    if isinstance(plan, EpPlan):
+        raise refusal(plan, "what EP-SPARQL says: intervals are not in the view")
     refuse_unsayable(plan)
-    source = plan.root.input if isinstance(plan.root, Project) else None
-    if isinstance(source, Pattern):
-        return _Writer(plan, catalog).pattern(asked(plan))
-    if isinstance(source, WindowAggregate):
-        return _Writer(plan, catalog).window()
-    raise refusal(plan, "what EP-SPARQL says: intervals are not in the view")
+    writer = _Writer(plan, catalog)
+    return writer.pattern(asked(plan)) if isinstance(plan.body, Pattern) else writer.window()
 
 
 @dataclass
@@ -110,7 +108,7 @@ class _Scope:
 class _Writer:
     """Writes one query."""
 
-    def __init__(self, plan: QueryPlan, catalog: Catalog) -> None:
+    def __init__(self, plan: ChiPlan, catalog: Catalog) -> None:
         self.plan = plan
         self.catalog = catalog
         scans = {name for name in plan.reads if name in catalog.streams}
@@ -122,7 +120,7 @@ class _Writer:
             "xsd": XSD,
         }
         self._taken: set[str] = {"members", "null"}
-        self._taken |= {name for each in plan.root.walk() for name in path_variables(each)}
+        self._taken |= set(path_variables(plan))
         self._partition = self._fresh("partition")
 
     # --- patterns ---
@@ -162,8 +160,7 @@ class _Writer:
 
     def _wanted(self, scope: _Scope) -> set[str]:
         """The variables of selected attributes."""
-        assert isinstance(self.plan.root, Project)
-        fields = {each.expr for each in self.plan.root.columns if isinstance(each.expr, Field)}
+        fields = {each.expr for each in self.plan.columns if isinstance(each.expr, Field)}
         return {text for (_, found), text in scope.bound.items() if found in fields}
 
     def _between(
@@ -204,8 +201,7 @@ class _Writer:
                 places = applied.previous if previous else applied.slots
                 if places[each.variable] == slot:
                     found[each] = found.get(each, False) or (each, previous) in needed
-        assert isinstance(self.plan.root, Project)
-        for column in self.plan.root.columns:
+        for column in self.plan.columns:
             if isinstance(column.expr, Field) and slots.get(column.expr.variable) == slot and not column.many:
                 found.setdefault(column.expr, False)
         return found
@@ -320,8 +316,7 @@ class _Writer:
 
     def _same_partition(self, scope: _Scope, slots: Sequence[str]) -> None:
         """Events of one partition have one key in the view, null being a value like any other."""
-        source = self.plan.root.input if isinstance(self.plan.root, Project) else None
-        if isinstance(source, Pattern | WindowAggregate) and source.partition:
+        if self.plan.body.partition:
             for slot in slots:
                 line = f"?{slot} {self._iri(PARTITION)} {self._partition} ."
                 if line not in scope.lines:
@@ -464,8 +459,7 @@ class _Writer:
 
         They are for a reader: a match has the exact ones (semantics 1), made from its members.
         """
-        assert isinstance(self.plan.root, Project)
-        for column in self.plan.root.columns:
+        for column in self.plan.columns:
             found = column.expr
             if not isinstance(found, Aggregate) or found.op not in _AGGREGATES:
                 continue

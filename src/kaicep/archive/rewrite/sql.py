@@ -19,7 +19,7 @@ from kaicep.archive.rewrite.sql_expressions import SQL_TYPES, constant_sql, expr
 from kaicep.archive.rewrite.view import HAS_TIME
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.expressions import Expr, Field, walk
-from kaicep.plan.nodes import Interval, Pattern, Project, QueryPlan, Scan, Semantic, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, EpPlan, Interval, Pattern, QueryPlan, Semantic
 from kaicep.plan.types import Type
 
 __all__ = ["MEMBERS", "PathTable", "RewrittenSql", "rewrite_to_sql"]
@@ -62,7 +62,7 @@ class RewrittenSql:
     and its `MEMBERS`. For each table of a PATH with selected variables, the number of a solution.
     """
 
-    plan: QueryPlan
+    plan: ChiPlan
     text: str
     streams: tuple[str, ...]
     attributes: tuple[str, ...]
@@ -78,23 +78,19 @@ class RewrittenSql:
 
 def rewrite_to_sql(plan: QueryPlan, catalog: Catalog, as_seen: bool = False) -> RewrittenSql:
     """An optimised chi-CEP query as one Spark SQL query; `Unsupported` with the reason where it cannot be."""
+    if isinstance(plan, EpPlan):
+        raise refusal(plan, "what EP-SPARQL says: intervals are not in the tables")
     refuse_unsayable(plan)
-    source = plan.root.input if isinstance(plan.root, Project) else None
-    if isinstance(source, Pattern):
-        return _Writer(plan, source, catalog, as_seen).pattern(asked(plan))
-    if isinstance(source, WindowAggregate):
-        return _Writer(plan, source, catalog, as_seen).window()
-    raise refusal(plan, "what EP-SPARQL says: intervals are not in the tables")
+    writer = _Writer(plan, catalog, as_seen)
+    return writer.pattern(asked(plan)) if isinstance(plan.body, Pattern) else writer.window()
 
 
 class _Writer:
     """Writes one query."""
 
-    def __init__(
-        self, plan: QueryPlan, node: Pattern | WindowAggregate, catalog: Catalog, as_seen: bool
-    ) -> None:
-        self.plan, self.node, self.catalog, self.as_seen = plan, node, catalog, as_seen
-        self.streams = node.streams
+    def __init__(self, plan: ChiPlan, catalog: Catalog, as_seen: bool) -> None:
+        self.plan, self.node, self.catalog, self.as_seen = plan, plan.body, catalog, as_seen
+        self.streams = self.node.streams
         for name in self.streams:
             if catalog.streams[name].derived or catalog.streams[name].rdf:
                 raise refusal(plan, f"what {name} is: not a table of records")
@@ -102,18 +98,18 @@ class _Writer:
         self.attributes = tuple(dict.fromkeys(self._read()))
         if taken := {*OWN, "_row", "_late", MEMBERS, "_window"}.intersection(self.attributes):
             raise refusal(plan, f"an attribute that is called {min(taken)}")
-        self.keys = [f"_key{number}" for number in range(len(node.partition))]
+        self.keys = [f"_key{number}" for number in range(len(self.node.partition))]
 
     def _read(self) -> Iterator[str]:
         """The attributes that the query reads of any stream."""
-        assert isinstance(self.plan.root, Project)
-        exprs = [*self.node.partition, *(each.expr for each in self.plan.root.columns)]
-        for node in self.plan.root.walk():
-            exprs += [each for each in getattr(node, "conditions", ()) if isinstance(each, Expr)]
-            exprs += [*getattr(node, "having", ()), *getattr(node, "group_by", ())]
-            for semantic in (*getattr(node, "conditions", ()), *getattr(node, "semantics", ())):
-                if isinstance(semantic, Semantic):
-                    yield from (name for each in self._path_attributes(semantic).values() for name in each)
+        exprs = [*self.node.partition, *(each.expr for each in self.plan.columns)]
+        exprs += [each for chain in self.node.chains for each in chain.conditions]
+        if isinstance(self.node, Pattern):
+            exprs += self.node.conditions
+        else:
+            exprs += [*self.node.having, *self.node.group_by]
+        for semantic in self.node.all_semantics:
+            yield from (name for each in self._path_attributes(semantic).values() for name in each)
         for expr in exprs:
             for each in walk(expr):
                 if isinstance(each, Field):
@@ -135,10 +131,10 @@ class _Writer:
             check_group(self.plan, group, semantic)
             if HAS_TIME.value in str(group):
                 raise refusal(self.plan, "a PATH about the time of an event")
-        scans = {each.variable: each for each in self.node.walk() if isinstance(each, Scan)}
+        chains = {each.variable: each for each in self.node.chains}
         found: dict[str, tuple[str, ...]] = {}
         for variable in semantic.variables:
-            streams = [self.catalog.streams[name] for name in scans[variable].streams]
+            streams = [self.catalog.streams[name] for name in chains[variable].streams]
             names = [name for each in streams for name, _ in (*each.concepts, *each.entities)]
             if any(each.time in names for each in streams):
                 raise refusal(self.plan, "a PATH about the time of an event")

@@ -8,7 +8,7 @@ from kaicep.hosts.spark.physical import Part
 from kaicep.hosts.spark.wire import Layout
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.expressions import Field
-from kaicep.plan.nodes import Root, Semantic, walk_objects
+from kaicep.plan.nodes import EpPlan, Root, Semantic, walk_objects
 from kaicep.plan.types import Type
 
 __all__ = ["layouts_of", "sources_of"]
@@ -16,7 +16,7 @@ __all__ = ["layouts_of", "sources_of"]
 
 def sources_of(part: Part, catalog: Catalog) -> tuple[str, ...]:
     """The streams whose data the queries of a part need, in an order that never changes."""
-    if any(each.language == "EP-SPARQL" for each in part.queries):
+    if any(isinstance(each, EpPlan) for each in part.queries):
         read = [name for name, each in catalog.streams.items() if each.rdf or each.annotated]
         return tuple(
             name for name in dict.fromkeys((*read, *part.streams)) if not catalog.streams[name].derived
@@ -64,9 +64,9 @@ def _needed(part: Part) -> dict[str, set[str]]:
     """The attributes by stream; `*` where the whole graph of an event is asked for."""
     needed: dict[str, set[str]] = {}
     for query in (*part.queries, *part.optimised):
-        if query.language == "EP-SPARQL":
+        if isinstance(query, EpPlan):
             needed["*"] = set()
-        for each in walk_objects(query.root):
+        for each in walk_objects(query):
             if isinstance(each, Field):
                 for stream, names in each.sources:
                     needed.setdefault(stream, set()).update(names)

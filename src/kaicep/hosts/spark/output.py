@@ -30,7 +30,7 @@ from kaicep.hosts.queries import Listed
 from kaicep.kernel.columns import Matches
 from kaicep.kernel.lines import ids_of, lines_of
 from kaicep.plan.events import Match
-from kaicep.plan.nodes import Program, Project, Solutions, Triples
+from kaicep.plan.nodes import ChiPlan, Program, QueryPlan, Solutions, Triples
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 
@@ -81,23 +81,23 @@ def presented(rows: DataFrame, program: Program, *more: str) -> DataFrame:
 def _selected(program: Program) -> Iterator[Column]:
     columns: dict[str, DataType] = {}
     for query in program.queries:
-        for name, type in _columns(query.root):
+        for name, type in _columns(query):
             columns[name] = type if columns.get(name, type) == type else StringType()
     if columns:
         struct = StructType([StructField(name, type) for name, type in columns.items()])
         yield sf.from_json("match", StructType([StructField("select", struct)]))["select"].alias("select")
-    if any(isinstance(query.root, Triples) for query in program.queries):
+    if any(isinstance(query.root, Triples) for query in program.ep_plans):
         listed = StructType([StructField("triples", ArrayType(StringType()))])
         yield sf.from_json("match", listed)["triples"].alias("triples")
 
 
-def _columns(root: object) -> list[tuple[str, DataType]]:
-    if isinstance(root, Project):
+def _columns(plan: QueryPlan) -> list[tuple[str, DataType]]:
+    if isinstance(plan, ChiPlan):
         return [
             (each.name, ArrayType(_TYPES[each.type]) if each.many else _TYPES[each.type])
-            for each in root.columns
+            for each in plan.columns
         ]
-    return [(name, _TERM) for name in root.names] if isinstance(root, Solutions) else []
+    return [(name, _TERM) for name in plan.root.names] if isinstance(plan.root, Solutions) else []
 
 
 class Found:

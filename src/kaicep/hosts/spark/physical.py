@@ -16,7 +16,7 @@ from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Absent, Element, Loop, Place, Together
 from kaicep.plan.durations import longest
 from kaicep.plan.expressions import Expr, Field
-from kaicep.plan.nodes import Node, Pattern, Program, Project, QueryPlan, Scan, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, Program, QueryPlan, WindowAggregate
 from kaicep.plan.text import resolved_text
 from kaicep.plan.time import format_duration
 
@@ -96,7 +96,7 @@ _WAYS = {
 
 def _together(queries: tuple[QueryPlan, ...]) -> Iterator[tuple[QueryPlan, ...]]:
     """Sets of queries that do not read each other's output."""
-    if any(each.language == "EP-SPARQL" for each in queries):
+    if any(isinstance(each, EpPlan) for each in queries):
         yield queries
         return
     groups: list[list[QueryPlan]] = []
@@ -112,27 +112,27 @@ def _part(
     queries: tuple[QueryPlan, ...], catalog: Catalog, knowledge: Knowledge, rules: Sequence[Rule]
 ) -> Part:
     optimised = tuple(optimize(each, catalog, knowledge, rules)[0] for each in queries)
-    if all(each.language == "EP-SPARQL" for each in queries):
-        return Part(queries, optimised, *_way_of_triples(optimised))
-    if any(each.language == "EP-SPARQL" for each in queries):
+    triples = tuple(each for each in optimised if isinstance(each, EpPlan))
+    if len(triples) == len(queries):
+        return Part(queries, optimised, *_way_of_triples(triples))
+    if triples:
         return Part(queries, optimised, "one", "since EP-SPARQL reads all streams as one")
     if len(queries) > 1:
         return Part(queries, optimised, "one", "since they read each other's output")
-    root = optimised[0].root
-    assert isinstance(root, Project)
-    return Part(queries, optimised, *_way(root.input))
+    (plan,) = (each for each in optimised if isinstance(each, ChiPlan))
+    return Part(queries, optimised, *_way(plan.body))
 
 
 _Way = tuple[str, str, tuple[Expr, ...], int, int]
 
 
-def _way_of_triples(queries: tuple[QueryPlan, ...]) -> _Way:
+def _way_of_triples(queries: tuple[EpPlan, ...]) -> _Way:
     """What an answer is made of ends no earlier than it begins, triples that rules derive included.
 
     So where all answers are short, and hang on nothing outside of them, slices are whole.
     """
     for each in queries:
-        if not looks_inside(each.root.inputs()[0]):
+        if not looks_inside(each.root.input):
             return "one", f"since {each.name} asks what there was before", (), 0, 0
     widths = [longest(each.root) for each in queries]
     if None in widths:
@@ -141,10 +141,10 @@ def _way_of_triples(queries: tuple[QueryPlan, ...]) -> _Way:
     return "slices", f"slices overlap by {format_duration(window)}, the longest duration", (), window, 0
 
 
-def _way(source: Node) -> _Way:
+def _way(source: Pattern | WindowAggregate) -> _Way:
     if isinstance(source, Pattern) and source.latest:
         return "one", "since LATEST looks for the last event of all that came before", (), 0, 0
-    if isinstance(source, Pattern | WindowAggregate) and source.ties:
+    if source.ties:
         return "one", "since an event may be in several partitions by a variable of the PATH", (), 0, 0
     if isinstance(source, Pattern) and _is_single(source):
         return "rows", "since no match has more than one event", (), 0, 0
@@ -153,7 +153,7 @@ def _way(source: Node) -> _Way:
         return "buckets", f"the key is {', '.join(resolved_text(each) for each in key)}", key, 0, 0
     if isinstance(source, Pattern) and source.skip != "none":
         return "one", "since AFTER MATCH without PARTITION BY looks at all matches before", (), 0, 0
-    window = _span(source) if isinstance(source, Pattern) else _width(source)
+    window = _span(source) if isinstance(source, Pattern) else source.window.width
     if window is None:
         return "one", "since there is neither a key nor a WINDOW of time over the whole match", (), 0, 0
     ahead = 0
@@ -171,9 +171,9 @@ def _is_single(pattern: Pattern) -> bool:
     return len(places) == 1 and isinstance(places[0], Place) and pattern.skip == "none"
 
 
-def _key(source: Node) -> tuple[Expr, ...]:
+def _key(source: Pattern | WindowAggregate) -> tuple[Expr, ...]:
     """What events that may meet have in common: one value for each event, whichever variable takes it."""
-    if isinstance(source, Pattern | WindowAggregate) and source.partition:
+    if source.partition:
         return source.partition
     if not isinstance(source, Pattern) or not source.key:
         return ()
@@ -194,12 +194,7 @@ def _key(source: Node) -> tuple[Expr, ...]:
 
 
 def _streams_of(pattern: Pattern, variable: str) -> tuple[str, ...]:
-    scans = (node for node in pattern.walk() if isinstance(node, Scan))
-    return next(each.streams for each in scans if each.variable == variable)
-
-
-def _width(source: Node) -> int | None:
-    return source.window.width if isinstance(source, WindowAggregate) else None
+    return next(each.streams for each in pattern.all_chains if each.variable == variable)
 
 
 def _span(pattern: Pattern) -> int | None:

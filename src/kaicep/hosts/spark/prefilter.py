@@ -22,17 +22,12 @@ from kaicep.knowledge.relations import kept_table
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog, Entity
 from kaicep.plan.nodes import (
-    Annotate,
-    Filter,
+    Chain,
+    EpPlan,
     Interval,
-    Node,
     Pattern,
-    Project,
     QueryPlan,
-    Scan,
     Semantic,
-    SemanticFilter,
-    WindowAggregate,
 )
 from kaicep.plan.terms import Iri
 from kaicep.plan.types import Type
@@ -118,28 +113,22 @@ class _Tests:
 
     def query(self, plan: QueryPlan) -> Column | None:
         """Whether a query may use an event; None where it may use any."""
-        source = plan.root.input if isinstance(plan.root, Project) else None
-        chains: tuple[Node, ...]
-        if isinstance(source, WindowAggregate):
-            chains, strict = (source.input,), False
-        elif isinstance(source, Pattern):
-            chains, strict = source.all_chains, source.match == "strict"
-        else:
+        if isinstance(plan, EpPlan):
             return None
-        return _any([self.chain(each, strict) for each in chains if self.stream in _scan(each).streams])
+        strict = isinstance(plan.body, Pattern) and plan.body.match == "strict"
+        chains = (each for each in plan.body.all_chains if self.stream in each.streams)
+        return _any([self.chain(each, strict) for each in chains])
 
-    def chain(self, chain: Node, strict: bool) -> Column:
+    def chain(self, chain: Chain, strict: bool) -> Column:
         """Whether a variable may take an event; under `strict`, whether it is there at all."""
-        tests = list(_within(_scan(chain).within))
-        for node in () if strict else chain.walk():
-            if isinstance(node, Filter):
-                for each in node.conditions:
-                    try:
-                        tests.append(native(each, self.stream, self.layout))
-                    except NotNative:
-                        continue
-            elif isinstance(node, SemanticFilter):
-                tests += [test for each in node.conditions for test in self.semantic(each)]
+        tests = list(_within(chain.within))
+        if not strict:
+            tests += [test for each in chain.semantics for test in self.semantic(each)]
+            for each in chain.conditions:
+                try:
+                    tests.append(native(each, self.stream, self.layout))
+                except NotNative:
+                    continue
         return reduce(lambda left, right: left & right, tests, sf.lit(True))
 
     def semantic(self, condition: Semantic) -> Iterator[Column]:
@@ -187,13 +176,6 @@ def _inverted(entity: Entity, found: Iterable[object], column: int) -> _Known | 
         and len(each.value) >= len(prefix) + len(suffix)
     }
     return _Known(column, frozenset(values))
-
-
-def _scan(chain: Node) -> Scan:
-    while not isinstance(chain, Scan):
-        assert isinstance(chain, Annotate | Filter | SemanticFilter)
-        chain = chain.input
-    return chain
 
 
 def _within(bounds: Interval) -> Iterator[Column]:

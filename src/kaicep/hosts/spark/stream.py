@@ -119,7 +119,7 @@ class Target:
 
 def hangs_on_knowledge(program: Program) -> bool:
     """Whether other knowledge may give other matches."""
-    return any(each.language == "EP-SPARQL" or asks_the_knowledge(each) for each in program.queries)
+    return bool(program.ep_plans) or any(map(asks_the_knowledge, program.chi_plans))
 
 
 Frames = Callable[[Layout], Mapping[str, DataFrame]]

@@ -19,7 +19,7 @@ from kaicep.kernel.epsparql.tables import Rows, Table
 from kaicep.kernel.epsparql.terms import Facts
 from kaicep.plan.durations import conjuncts, duration_bound, tighter
 from kaicep.plan.identity import MatchId
-from kaicep.plan.nodes import Bgp, Extend, FilterSolutions, Join, Node, QueryPlan, Solutions, Temporal
+from kaicep.plan.nodes import Bgp, EpPlan, Extend, FilterSolutions, Join, Node, Solutions, Temporal
 
 __all__ = ["ColumnQuery", "lowered"]
 
@@ -40,9 +40,7 @@ class _Unfit(Exception):
     """There are no operators over columns for a part of a plan."""
 
 
-def lowered(
-    plan: QueryPlan, root: Node, facts: Facts, cap: int, dictionary: Dictionary
-) -> ColumnQuery | None:
+def lowered(plan: EpPlan, root: Node, facts: Facts, cap: int, dictionary: Dictionary) -> ColumnQuery | None:
     """The query over columns; None where a part of its plan takes the other operators."""
     if not isinstance(root, Solutions) or not fits_columns(root):
         return None
@@ -217,7 +215,7 @@ class ColumnQuery:
 
     def __init__(
         self,
-        plan: QueryPlan,
+        plan: EpPlan,
         operator: ColumnOperator,
         names: tuple[str, ...],
         context: Context,

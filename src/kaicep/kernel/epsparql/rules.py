@@ -16,7 +16,7 @@ from kaicep.plan.algebra import only_grows
 from kaicep.plan.events import Match
 from kaicep.plan.identity import MatchId, match_id
 from kaicep.plan.nodes import (
-    QueryPlan,
+    EpPlan,
     Solutions,
     Triples,
 )
@@ -31,7 +31,7 @@ __all__ = ["Query", "Rules", "json_of"]
 class Query:
     """A standing query: its operators, and its answers as matches and as triples."""
 
-    def __init__(self, plan: QueryPlan, facts: Facts, cap: int, replays: bool = False) -> None:
+    def __init__(self, plan: EpPlan, facts: Facts, cap: int, replays: bool = False) -> None:
         self.name = plan.name
         self.context = Context(facts, plan.name, cap, replays)
         root = plan.root
@@ -131,11 +131,9 @@ _Derived = set[tuple[Fact, int]]
 class Rules:
     """The CONSTRUCT rules of a run, closed at each instant."""
 
-    def __init__(
-        self, plans: Iterable[QueryPlan], facts: Facts, reader: Reader, cap: int, limit: int
-    ) -> None:
+    def __init__(self, plans: Iterable[EpPlan], facts: Facts, reader: Reader, cap: int, limit: int) -> None:
         rules = list(plans)
-        self.grow = all(only_grows(each.root.inputs()[0]) for each in rules)
+        self.grow = all(only_grows(each.root.input) for each in rules)
         self.queries = [Query(each, facts, cap, replays=not self.grow) for each in rules]
         self._reader = reader
         self._limit = limit

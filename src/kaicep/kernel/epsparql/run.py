@@ -19,7 +19,7 @@ from kaicep.kernel.epsparql.state import Batch, Context, Occurrence
 from kaicep.kernel.epsparql.terms import Facts
 from kaicep.kernel.operator import Limits
 from kaicep.plan.events import Match
-from kaicep.plan.nodes import QueryPlan, Triples
+from kaicep.plan.nodes import EpPlan, Triples
 from kaicep.plan.terms import Triple
 from kaicep.plan.time import format_time
 
@@ -50,7 +50,7 @@ class EpOperator:
 
     def __init__(
         self,
-        plans: Sequence[QueryPlan],
+        plans: Sequence[EpPlan],
         knowledge: Reasoning,
         limit: int = 10_000,
         held: int = _HELD,
