@@ -135,16 +135,45 @@ def test_a_query_that_comes_later_answers_as_if_it_had_been_there(folder: Path) 
     assert found == wanted(folder, "pair")
 
 
-def test_without_within_a_query_begins_now(folder: Path) -> None:
+def test_now_is_the_time_of_the_newest_event(folder: Path) -> None:
+    """The clock on the wall decides nothing: recorded events of long ago are answered like any others."""
+    write(folder, {"queries/first.chi": "SELECT ?e.x FROM (?e, s)"})
+    with deployed(folder) as made:
+        settle(made)
+        append(folder, event(2, 8))
+        settle(made)
+        write(folder, {"queries/new.chi": "SELECT ?e.x FROM (?e, s)"})
+        write(folder, {"queries/over.chi": "SELECT ?e.x FROM (?e, first)"})
+        write(folder, {"queries/near.chi": "SELECT ?e.x FROM (?e, s) WITHIN [now - 1s, now]"})
+        look_again(made)
+        append(folder, event(3, 4), event(4, 5))
+        settle(made)
+    assert told(folder, query="first") == [{"x": each} for each in (1, 7, 8, 4, 5)]
+    assert told(folder, query="new") == [{"x": 8}, {"x": 4}, {"x": 5}]
+    assert told(folder, query="over") == [{"x": 8}, {"x": 4}]  # at the same instant more may still come
+    assert told(folder, query="near") == [{"x": 7}, {"x": 8}]
+
+
+def test_now_may_be_given(folder: Path) -> None:
     now = parse_time("2012-05-07T09:00:02Z")
     write(folder, {"queries/new.chi": "SELECT ?e.x FROM (?e, s)"})
-    made = Deployment(load_config(folder / "kaicep.toml"), lambda: now or 0)
+    made = Deployment(load_config(folder / "kaicep.toml"), now)
     made.open()
     append(folder, event(2, 8), event(3, 4))
     settle(made)
     made.drain()
     made.close()
     assert told(folder, query="new") == [{"x": 8}, {"x": 4}]
+
+
+def test_a_query_that_begins_after_the_newest_event_says_so(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(folder, {"queries/later.chi": "SELECT ?e.x FROM (?e, s) WITHIN [2030-01-01, )"})
+    with deployed(folder) as made:
+        settle(made)
+        assert "after the newest event of its streams" in made.status()["queries"]["later"]["note"]
+    assert "later: begins at 2030-01-01T00:00:00.000000Z, after the newest event" in caplog.text
 
 
 def test_when_within_is_over_the_query_is_complete_and_stays_so(folder: Path) -> None:
@@ -702,3 +731,162 @@ def test_whatever_falls_silent_or_is_lost_the_answer_is_that_of_the_archive_as_s
     seen = past_matches(open_history(queries, archive), as_seen=True)
     told_once = sorted(each["id"] for each in matches(folder / "out.jsonl"))
     assert told_once == sorted(each.id for each in seen)
+
+
+# --- time moves on ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def daily(folder: Path) -> Path:
+    """A stream of daily files, and an idle time that no test waits for."""
+    (folder / "s.jsonl").unlink()
+    (folder / "s.jsonl").mkdir()
+    write(folder, {"kaicep.toml": toml(stream='idle = "1h"'), "queries/high.chi": HIGH.replace("> 5", "> 0")})
+    return folder
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_a_file_that_is_over_holds_nobody_back(daily: Path, rotated: bool) -> None:
+    write(daily, {"s.jsonl/monday.jsonl": event(0, 1) + event(1, 2)})
+    with deployed(daily) as made:
+        settle(made)
+        if rotated:
+            (daily / "s.jsonl" / "monday.jsonl").unlink()
+        write(daily, {"s.jsonl/tuesday.jsonl": event(2, 3)})
+        settle(made)
+        write(daily, {"s.jsonl/tuesday.jsonl": event(2, 3) + event(3, 4)})
+        settle(made)
+        assert [each["x"] for each in told(daily)] == [1, 2, 3, 4]
+    with deployed(daily) as made:  # and after a restart neither
+        write(daily, {"s.jsonl/wednesday.jsonl": event(4, 5)})
+        settle(made)
+    assert [each["x"] for each in told(daily)] == [1, 2, 3, 4, 5]
+
+
+def test_files_that_are_written_side_by_side_are_waited_for(daily: Path) -> None:
+    write(daily, {"s.jsonl/a.jsonl": event(0, 1) + event(5, 2), "s.jsonl/b.jsonl": event(1, 3)})
+    with deployed(daily) as made:
+        settle(made)
+        assert [each["x"] for each in told(daily)] == [1, 3]
+        write(daily, {"s.jsonl/b.jsonl": event(1, 3) + event(2, 4)})
+        settle(made)
+        assert [each["x"] for each in told(daily)] == [1, 3, 4]
+        assert not made.feeds["s"].counts.late
+
+
+def test_the_end_of_a_recording_holds_nobody_back(folder: Path) -> None:
+    text = toml(stream='idle = "1h"') + '[streams.old]\nsource = {kind = "files", path = "old.jsonl"}\n'
+    both = f"SELECT ?e.x FROM (?e, s, old) {SINCE}"
+    write(folder, {"kaicep.toml": text, "old.jsonl": event(-9, 3) + event(-8, 4), "queries/both.chi": both})
+    with deployed(folder) as made:
+        settle(made)
+    assert told(folder, query="both") == [{"x": 1}, {"x": 7}]
+
+
+def test_an_event_of_the_far_future_is_a_bad_record(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    append(folder, event(32_000_000_000, 9), event(2, 8))
+    with deployed(folder) as made:
+        settle(made)
+        assert made.feeds["s"].counts.dead == 1
+        assert made.feeds["s"].counts.late == 0
+    assert told(folder) == [{"x": 7}, {"x": 8}]
+    assert "too far ahead" in caplog.text
+
+
+def test_how_far_ahead_an_event_may_be_can_be_said(folder: Path) -> None:
+    write(folder, {"kaicep.toml": toml(stream='ahead = "0s"')})
+    append(folder, event(32_000_000_000, 9))
+    with deployed(folder) as made:
+        settle(made)
+    assert told(folder) == [{"x": 7}, {"x": 9}]
+
+
+# --- watched means watched ------------------------------------------------------------------------------
+
+
+def test_knowledge_files_that_are_new_changed_and_removed_count(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kaicep.run")
+    path = "PATH {?e <urn:k> ?k . ?k <urn:in> <urn:room>}"
+    write(
+        folder,
+        {
+            "kaicep.toml": toml(stream='annotation = "s.json"') + '[knowledge]\nfiles = ["world/*.ttl"]\n',
+            "s.json": '{"stream": "s", "entities": {"k": {"property": "urn:k", "iri": "urn:{value}"}}}',
+            "world/a.ttl": "<urn:p> <urn:in> <urn:room> .",
+            "queries/high.chi": f"SELECT ?e.x FROM (?e, s) {SINCE} {path}",
+        },
+    )
+    with deployed(folder) as made:
+        settle(made)
+        write(folder, {"world/b.ttl": "<urn:q> <urn:in> <urn:room> ."})
+        look_again(made)
+        append(folder, event(2, 8, "q"))
+        settle(made)
+        (folder / "world" / "a.ttl").unlink()
+        look_again(made)
+        append(folder, event(3, 9, "p"), event(4, 10, "q"))
+        settle(made)
+        assert made.status()["knowledge"]["statements"] == 1
+        shutil.move(folder / "world", folder / "gone")
+        look_again(made)
+        append(folder, event(5, 11, "q"))
+        settle(made)
+    assert [each["x"] for each in told(folder)] == [1, 7, 8, 10, 11]
+    assert "b.ttl is new" in caplog.text
+    assert "a.ttl is removed" in caplog.text
+    assert f"there is no folder {folder / 'world'}" in caplog.text
+
+
+def test_a_folder_of_queries_that_is_gone_is_trouble_and_not_emptiness(folder: Path) -> None:
+    with deployed(folder) as made:
+        settle(made)
+        shutil.move(folder / "queries", folder / "elsewhere")
+        look_again(made)
+        assert "no folder" in made.status()["trouble"]
+        append(folder, event(2, 8))
+        settle(made)
+        shutil.move(folder / "elsewhere", folder / "queries")
+        look_again(made)
+        append(folder, event(3, 9))
+        settle(made)
+        assert made.status()["trouble"] is None
+    assert told(folder) == [{"x": 7}, {"x": 8}, {"x": 9}]
+
+
+# --- it says why there is nothing -----------------------------------------------------------------------
+
+
+def test_the_status_says_how_far_events_came_and_who_is_waited_for(daily: Path) -> None:
+    path = "PATH {?e <urn:k> ?k . ?k <urn:in> <urn:room>}"
+    write(
+        daily,
+        {
+            "kaicep.toml": toml(stream='annotation = "s.json"\nidle = "1h"')
+            + '[knowledge]\nfiles = ["a.ttl"]\n',
+            "s.json": '{"stream": "s", "entities": {"k": {"property": "urn:k", "iri": "urn:{value}"}}}',
+            "a.ttl": "<urn:p> <urn:in> <urn:room> . <urn:q> <urn:in> <urn:hall> .",
+            "queries/high.chi": f"SELECT ?e.x FROM (?e, s) {SINCE} FILTER (?e.x > 1) {path}",
+            "s.jsonl/a.jsonl": event(0, 1),
+            "s.jsonl/b.jsonl": event(0, 2, "q"),
+        },
+    )
+    with deployed(daily) as made:
+        settle(made)
+        more = event(5, 2) + event(6, 3, "q") + event(7, 4, "nobody")
+        write(daily, {"s.jsonl/a.jsonl": event(0, 1) + more})
+        write(daily, {"s.jsonl/b.jsonl": event(0, 2, "q") + event(1, 2) + event(8, 3)})
+        settle(made)
+        shown = made.catalogue.status()["high"]
+        assert shown["from"] == "2012-05-07T09:00:00.000000Z"
+        assert shown["behind"]["part"] == 0
+        assert shown["behind"]["reached"] == "2012-05-07T09:00:07.000000Z"
+        write(daily, {"s.jsonl/a.jsonl": (daily / "s.jsonl" / "a.jsonl").read_text() + event(9, 1)})
+        settle(made)
+        shown = made.catalogue.status()["high"]
+        # of those that came by itself; what the archive had already was looked through there
+        assert shown["steps"] == {"in": 5, "filter": 5, "path": 3}
+        assert shown["matches"] == 3
+        assert shown["dropped"] == {"late": 0, "unknown": 1, "shed": 0}
+        assert shown["behind"]["part"] == 1

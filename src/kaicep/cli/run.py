@@ -70,7 +70,7 @@ def run(
 
     _log_to_stderr(log)
     compile_kernel()
-    running = Deployment(config, (lambda: instant) if instant is not None else None)
+    running = Deployment(config, instant)
     with Service(running), _stopped_by_signals(running):
         running.run(seconds)
 

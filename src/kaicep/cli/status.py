@@ -48,17 +48,40 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         if "address" in each:
             yield f"  events are posted to {each['address']}"
     yield ""
+    if found["trouble"]:
+        yield f"trouble: {found['trouble']}"
     for name, each in found["queries"].items():
         yield f"query {name}: {each['state']}" + _matches(each)
         if each.get("watermark"):
             yield f"  watermark {each['watermark']}, {each['plan']}"
         if each.get("problem"):
             yield from (f"  {line}" for line in each["problem"].splitlines())
+        yield from _reasons(each)
     for name, each in found["sinks"].items():
         waiting = f", {each['backlog']:,} waiting" if each["backlog"] else ""
         yield f"sink {name}: {each['written']:,} matches written{waiting}"
         if each["trouble"]:
             yield f"  trouble: {each['trouble']}"
+
+
+def _reasons(query: Mapping[str, Any]) -> Iterator[str]:
+    """From when on a query looks, how far events came, what it waits for, what was left out."""
+    if "from" in query:
+        until = f" until {query['until']}" if query["until"] else ""
+        yield f"  looks from {query['from'] or 'the beginning'} on{until}"
+    if query.get("steps"):
+        came, filters, paths = (query["steps"][each] for each in ("in", "filter", "path"))
+        yield f"  {came:,} events in, {filters:,} passed a FILTER, {paths:,} a PATH, {query['held']:,} kept"
+    if query.get("behind"):
+        behind = query["behind"]
+        reached = f"stands at {behind['reached']}" if behind["reached"] else "has sent nothing"
+        silent = f", silent for {behind['silent']:,.0f} s" if behind["silent"] is not None else ""
+        yield f"  waits for {behind['stream']} part {behind['part']}, which {reached}{silent}"
+    dropped = [f"{count:,} {what}" for what, count in query.get("dropped", {}).items() if count]
+    if dropped:
+        yield f"  left out: {', '.join(dropped)}"
+    if query.get("note"):
+        yield f"  {query['note']}"
 
 
 def _matches(query: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ that the position does not mention is read from its beginning.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Self
@@ -138,6 +138,13 @@ class Source(ABC):
     @abstractmethod
     def position(self) -> dict[int, int]:
         """The position after the last batch: one past the last record given, in every part."""
+
+    def finished(self, reached: Mapping[int, int]) -> Collection[int]:
+        """The parts that will send nothing more, as far as the source can tell, and hold nobody back.
+
+        `reached` is how far the events of each part have come by their time, less the stream's lateness.
+        """
+        return ()
 
     def forget(self, position: Position) -> None:  # noqa: B027 (most sources keep nothing to forget)
         """Records before the position are safe elsewhere, so that a source may let go of its own copies."""

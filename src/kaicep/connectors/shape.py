@@ -9,6 +9,7 @@ rest as it read the beginning.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -79,7 +80,7 @@ class Form:
 
     `notation` is how its values are written. With `explicit_time`, somebody said which attribute is the time,
     so that the stream is one of records even if they look like triples. An event after `latest` lies too far
-    in the future to be true.
+    in the future to be true, and one that is further than `ahead` (microseconds) before the clock on the wall.
     """
 
     stream: str
@@ -88,6 +89,7 @@ class Form:
     explicit_time: bool = False
     latest: int | None = None
     notation: Notation = USUAL
+    ahead: int | None = None
 
     @classmethod
     def of(cls, stream: str, said: Described | None, types: Mapping[str, Type] | None = None) -> Form:
@@ -205,6 +207,10 @@ class Shaper:
         events: list[Event] = []
         dead: list[DeadLetter] = []
         widened: set[str] = set()
+        latest = self.form.latest
+        if self.form.ahead is not None:
+            bound = time.time_ns() // 1_000 + self.form.ahead
+            latest = bound if latest is None else min(latest, bound)
         for record in records:
             try:
                 if record.fields is None:
@@ -218,7 +224,7 @@ class Shaper:
                         raise
                     widened |= found
                     made = self._build(record, record.fields)
-                events.append(self._in_time(made))
+                events.append(_in_time(made, latest))
             except Unfit as unfit:
                 text = json_text(record.fields) if record.text is None else record.text
                 place = (self.form.stream, record.part, record.seq, record.line, record.file)
@@ -239,11 +245,11 @@ class Shaper:
             self._build = _builder(self.form, self.schema)
         return found
 
-    def _in_time(self, event: Event) -> Event:
-        latest = self.form.latest
-        if latest is not None and event.ts > latest:
-            raise Unfit(f"its time, {format_time(event.ts)}, is too far ahead: after {format_time(latest)}")
-        return event
+
+def _in_time(event: Event, latest: int | None) -> Event:
+    if latest is not None and event.ts > latest:
+        raise Unfit(f"its time, {format_time(event.ts)}, is too far ahead: after {format_time(latest)}")
+    return event
 
 
 # --- from records to events -------------------------------------------------------------------------

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from kaicep.archive.archive import Archive
 from kaicep.archive.cut import Cut
 from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.config import Config, QueryConfig, SinkConfig
+from kaicep.endtoend.feeds import Feed
 from kaicep.endtoend.history import History, history_of
 from kaicep.endtoend.outlets import Entry
 from kaicep.endtoend.registered import (
@@ -61,11 +64,12 @@ class Catalogue:
         archive: Archive,
         knowledge: Knowledge,
         prefixes: Mapping[str, str],
-        finite: bool,
-        now: Callable[[], int],
+        feeds: Mapping[str, Feed],
+        now: int | None = None,
     ) -> None:
         self.sessions: dict[str, Session] = {}
         self.problems: dict[str, str] = {}
+        self.trouble: str | None = None
         self.changed = False
         self.shape_changed = True
         self.registry = Registry(config.state / "registered.json")
@@ -76,7 +80,8 @@ class Catalogue:
         self._classed = [
             name for name, each in config.asked.items() if each.annotation and each.annotation.event_class
         ]
-        self._finite = finite
+        self._feeds = feeds
+        self._finite = all(each.finite for each in feeds.values())
         self._now = now
         self._seen: dict[Path, tuple[int, int]] = {}
         self._texts: dict[Path, str] = {}
@@ -103,8 +108,7 @@ class Catalogue:
         if known is not None and not known.outside:
             hint = f"edit its file in {self._config.queries}, or use another name"
             raise Mistake(Diagnostic(f"{name} is a query of the deployment itself", hint=hint))
-        made = Registered(name, SUFFIXES[language], text, self._now(), outside=True)
-        made.parse(self._prefixes)
+        made = self._registered(Registered(name, SUFFIXES[language], text, None, outside=True))
         if known is None:
             self._add(made)
         elif (known.suffix, known.text) != (made.suffix, made.text):
@@ -125,7 +129,14 @@ class Catalogue:
         self._drop(name)
 
     def _look(self) -> None:
-        """Takes note of what is new, changed or gone in the folder."""
+        """Takes note of what is new, changed or gone in the folder. One that is missing says nothing."""
+        if not self._config.queries.is_dir():
+            trouble = f"there is no folder {self._config.queries}: the queries stay as they were"
+            if trouble != self.trouble:
+                _log.warning(trouble)
+            self.trouble = trouble
+            return
+        self.trouble = None
         found = dict(self._files())
         for path in [each for each in self._texts if each not in found]:
             del self._texts[path]
@@ -170,13 +181,30 @@ class Catalogue:
         if len(twins) > 1 or (known is not None and known.outside):
             raise Mistake(Diagnostic(f"two queries are named {name}", hint="rename one of them"))
         check_name(name, self._config.streams)
-        made = Registered(name, path.suffix, text, self._now())
-        made.parse(self._prefixes)
+        made = self._registered(Registered(name, path.suffix, text, None))
         self.problems.pop(name, None)
         if known is None:
             self._add(made)
         else:
             self._edit(known, made)
+
+    def _registered(self, made: Registered) -> Registered:
+        """A query with the event time that is its `now`: the newest of all events of its streams so far."""
+        own = made.parse(self._prefixes)
+        if self._now is not None:
+            return replace(made, now=self._now)
+        others: dict[str, Query] = {}
+        texts = [Registered(path.stem, path.suffix, text, None) for path, text in self._texts.items()]
+        for each in (*self.registry.queries.values(), *texts):
+            with suppress(Mistake):
+                others[each.name] = each.parse(self._prefixes)
+        others[made.name] = own
+        read = [others[each] for each in upstream(made.name, others, self._classed)]
+        tables = self._archive.snapshot().tables
+        newest = [
+            ts for name, table in tables.items() if _may_read(read, name) for ts in table.newest.values()
+        ]
+        return replace(made, now=max(newest, default=None))
 
     def _add(self, made: Registered) -> None:
         _log.info("%s: registered", made.name)
@@ -332,11 +360,17 @@ class Catalogue:
                     "%s: asks from %s on; the archive has %s from %s on",
                     *(name, format_time(within.low), stream, format_time(min(lows))),
                 )
+        tables = snapshot.tables.items()
+        note = begins_later(
+            session, {name: max(each.newest.values()) for name, each in tables if each.newest}
+        )
+        if note is not None:
+            _log.warning("%s: %s", name, note)
 
     # --- figures ---
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """How every query is doing."""
+        """How every query is doing: its state, its figures, and why there may be nothing of it."""
         found: dict[str, dict[str, Any]] = {}
         owners = {name: each for each in self.sessions.values() for name in each.asked.names}
         for name in sorted({*self.registry.queries, *self.problems}):
@@ -347,7 +381,7 @@ class Catalogue:
                 row["state"] = "waiting" if problem.startswith("waiting") else "wrong"
                 row["problem"] = problem
             if name in owners:
-                row |= _figures(name, owners[name])
+                row |= _figures(name, owners[name]) | _reasons(name, owners[name], self._feeds)
             found[name] = row
         return found
 
@@ -360,6 +394,17 @@ class Catalogue:
         return next((each for each in self.sessions.values() if name in each.asked.names), None)
 
 
+def begins_later(session: Session, newest: Mapping[str, int]) -> str | None:
+    """That a query begins after the newest event of its streams, in words: until then it finds nothing."""
+    spans = session.asked.history.spans()
+    lows = [each.low for each in spans.values() if each.low is not None]
+    reached = max((newest[name] for name in spans if name in newest), default=None)
+    if reached is None or len(lows) < len(spans) or min(lows) <= reached:
+        return None
+    low, last = format_time(min(lows)), format_time(reached)
+    return f"begins at {low}, after the newest event of its streams, {last}: until then there is nothing"
+
+
 def _may_read(queries: Sequence[Query], stream: str) -> bool:
     """Whether one of the queries reads a stream, or may: by a class of events, by naming none, as triples."""
     for query in queries:
@@ -369,6 +414,33 @@ def _may_read(queries: Sequence[Query], stream: str) -> bool:
         if stream in sources or not all(isinstance(each, str) for each in sources):
             return True
     return False
+
+
+def _reasons(name: str, session: Session, feeds: Mapping[str, Feed]) -> dict[str, Any]:
+    """How far events came, which part is waited for, what was left out: for whoever misses matches."""
+    newest = {each: max(feed.newest.values()) for each, feed in feeds.items() if feed.newest}
+    found: dict[str, Any] = {"note": begins_later(session, newest)}
+    engine = session.engine
+    if engine is None:
+        return found
+    passed = engine.passed(name)
+    if passed is not None:
+        found["steps"] = {"in": passed.came, "filter": passed.filters, "path": passed.paths}
+    found["dropped"] = {
+        "late": engine.late_count,
+        "unknown": sum(session.asked.history.unknown.counts.values()),
+        "shed": engine.shed.get(name, 0),
+    }
+    slowest = engine.slowest(name) if session.live else None
+    if slowest is not None:
+        stream, part, ts = slowest
+        found["behind"] = {
+            "stream": stream,
+            "part": part,
+            "reached": format_time(int(ts)) if ts > -math.inf else None,
+            "silent": feeds[stream].silence(part) if stream in feeds else None,
+        }
+    return found
 
 
 def _figures(name: str, session: Session) -> dict[str, Any]:

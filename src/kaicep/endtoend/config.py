@@ -20,6 +20,7 @@ from kaicep.connectors.shape import Form
 from kaicep.connectors.sources.http import is_loopback
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
 from kaicep.knowledge.annotation import Annotation, load_annotations
+from kaicep.knowledge.loading import expanded
 from kaicep.knowledge.store import check_level
 from kaicep.plan.time import parse_duration
 from kaicep.plan.toml import Keys, key_spans, read_source, read_toml
@@ -42,7 +43,7 @@ _TOP = ("name", "state", "tick", "listen", "token_env", "token_file", "archive",
 _TABLES = ("streams", "sinks")
 _ARCHIVE = ("folder", "retention")
 _KNOWLEDGE = ("files", "reasoning")
-_STREAM = ("annotation", "types", "lateness", "idle", "source")
+_STREAM = ("annotation", "types", "lateness", "idle", "ahead", "source")
 _QUERY = ("host", "plan", "urgency", "annotation")
 
 HOSTS = ("inprocess", "spark-stream")
@@ -52,7 +53,7 @@ PLANS = ("auto", "hand-off", "concurrent")
 
 URGENCY = 1_000_000
 """How long live matches may wait for the past, where nobody says, in microseconds."""
-_TICK, _IDLE = 250_000, 30_000_000
+_TICK, _IDLE, _AHEAD = 250_000, 30_000_000, 86_400_000_000
 
 T = TypeVar("T")
 
@@ -71,7 +72,8 @@ class Listen:
 class StreamConfig:
     """A stream: what its records are, how late they may come, when it counts as silent, its source.
 
-    Without a `lateness` nothing is ever late, and nothing certain before the end.
+    Without a `lateness` nothing is ever late, and nothing certain before the end. `ahead` is how far in the
+    future an event may be; None: any distance.
     """
 
     name: str
@@ -80,11 +82,12 @@ class StreamConfig:
     types: Mapping[str, Type] = field(default_factory=dict)
     lateness: int | None = 0
     idle: int = _IDLE
+    ahead: int | None = None
 
     @property
     def form(self) -> Form:
         """The stream as connectors want it described."""
-        return Form.of(self.name, self.annotation, self.types)
+        return replace(Form.of(self.name, self.annotation, self.types), ahead=self.ahead)
 
     def open_source(self) -> EventSource:
         """Its source, not yet opened."""
@@ -130,7 +133,7 @@ class Config:
     state: Path
     archive: Path
     retention: int | None
-    knowledge: tuple[Path, ...]
+    knowledge: tuple[Path, ...]  # files, folders and patterns, as they are written
     reasoning: str
     queries: Path
     tick: int
@@ -231,8 +234,10 @@ class _Reader:
         made = self.tried((*way, "source"), found.open_source)
         if made is None:
             return None
-        # What has an end is sorted first, unless somebody says how late is too late (semantics 1).
-        return replace(found, lateness=None) if made.finite and "lateness" not in read else found
+        # What has an end is sorted first, unless somebody says how late is too late; it may be of any time.
+        if made.finite:
+            return replace(found, lateness=None) if "lateness" not in read else found
+        return replace(found, ahead=self.duration(way, read, "ahead", _AHEAD) or None)
 
     def query(self, name: str, read: object) -> QueryConfig:
         way = ("queries", name)
@@ -300,13 +305,11 @@ class _Reader:
         if not _are_texts(given):
             self.say(("knowledge", "files"), "files is a list of names", 'such as files = ["campus/*.ttl"]')
             return ()
-        found: dict[Path, None] = {}
         for each in given:
-            near = sorted(self.folder.glob(each)) if not Path(each).is_absolute() else [Path(each)]
-            if not near or not all(path.exists() for path in near):
+            near = self.tried(("knowledge", "files"), lambda: list(expanded([self.folder / each])))  # noqa: B023
+            if near is not None and not all(path.exists() for path in near or [self.folder / each]):
                 self.say(("knowledge", "files"), f"there is no knowledge file {self.folder / each}")
-            found |= dict.fromkeys(near)
-        return tuple(found)
+        return tuple(self.folder / each for each in given)
 
     def reasoning(self, read: Mapping[str, Any]) -> str:
         level = self.text(("knowledge",), read, "reasoning", "rdfs")

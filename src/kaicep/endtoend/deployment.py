@@ -58,7 +58,7 @@ class _Saving:
 class Deployment:
     """What `kaicep.toml` describes, running. `run` works until it is told to stop, or all sources ended."""
 
-    def __init__(self, config: Config, now: Callable[[], int] | None = None) -> None:
+    def __init__(self, config: Config, now: int | None = None) -> None:
         self.config = config
         self.started = time.time()
         self.ticked = time.monotonic()
@@ -81,8 +81,8 @@ class Deployment:
             self.archive,
             self.knowledge.knowledge,
             prefixes_of(config.annotations),
-            finite=all(each.finite for each in self.feeds.values()),
-            now=now or (lambda: time.time_ns() // 1_000),
+            self.feeds,
+            now=now,
         )
         self._moment = 0
         self._saving: list[_Saving] = []
@@ -195,7 +195,7 @@ class Deployment:
 
     def follow(self, name: str, take: Follower, last: int) -> list[Match] | None:
         """Tells somebody every match of a query from now on; the last ones so far. None: no such query."""
-        if name not in self.catalogue.status():
+        if name not in {*self.catalogue.registry.queries, *self.catalogue.problems}:
             return None
         self.followers.setdefault(name, []).append(take)
         session = self.catalogue.session(name)
@@ -217,6 +217,7 @@ class Deployment:
             "name": self.config.name,
             "since": format_time(int(self.started * 1_000_000)),
             "streams": {name: each.status() for name, each in self.feeds.items()},
+            "trouble": self.catalogue.trouble,
             "queries": self.catalogue.status(),
             "sinks": {
                 name: {
@@ -390,7 +391,8 @@ class Deployment:
         if isinstance(change, Mistake):
             _log.warning("the knowledge stays as it was: %s", change)
         elif change is not None:
-            _log.info("the knowledge has changed: version %d", change.version)
+            files = ", ".join(self.knowledge.news)
+            _log.info("the knowledge has changed: version %d, since %s", change.version, files)
 
     def _look_at_queries(self) -> None:
         told = {name: each.entries for name, each in self.outlets.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,6 +82,16 @@ class Feed:
     def parts(self) -> tuple[int, ...]:
         """The parts that its source has."""
         return tuple(sorted({*self._position, *self._source.position}))
+
+    @property
+    def newest(self) -> dict[int, int]:
+        """The largest time of each part so far."""
+        return self._table.newest if self._table is not None else {}
+
+    def silence(self, part: int) -> float | None:
+        """For how many seconds nothing has come of a part; None where it is not known."""
+        known = self._parts.get(part)
+        return round(time.monotonic() - known.since, 1) if known is not None else None
 
     @property
     def idle_parts(self) -> list[int]:
@@ -194,19 +204,29 @@ class Feed:
             self._parts[part] = _Silence(now, waking=False)
 
     def fall_silent(self) -> list[int]:
-        """The parts that count as silent from now on."""
+        """The parts that count as silent from now on: nothing came for a while, or nothing will."""
         now, found = time.monotonic(), []
+        over = self._finished()
         for part, each in self._parts.items():
-            if not each.idle and (self.ended or now - each.since > self.config.idle / 1_000_000):
+            silent = now - each.since > self.config.idle / 1_000_000
+            if not each.idle and (self.ended or silent or part in over):
                 each.idle = each.waking = True
                 found.append(part)
         return found
+
+    def _finished(self) -> Collection[int]:
+        """The parts that will send nothing more, as far as the source can tell."""
+        if len(self._parts) < 2 or self._table is None or all(each.idle for each in self._parts.values()):
+            return ()
+        lateness = self.config.lateness
+        newest = self._table.newest.items() if lateness is not None else ()
+        return self._source.finished({part: ts - (lateness or 0) for part, ts in newest})
 
     # --- figures ---
 
     def status(self) -> dict[str, Any]:
         """How it is going."""
-        newest = self._table.newest if self._table is not None else {}
+        newest = self.newest
         reached = max(newest.values(), default=None)
         least = min(newest.values(), default=None) if self.config.lateness is not None else None
         return {

@@ -19,19 +19,22 @@ __all__ = ["SUFFIXES", "Registered", "Registry", "absolute", "readers_of", "upst
 SUFFIXES = {"chi-cep": ".chi", "ep-sparql": ".epsparql"}
 """The languages, and how the names of their files end."""
 
+_BEGINNING = -62_135_596_800_000_000
+"""The year 1, before any event."""
+
 
 @dataclass(frozen=True)
 class Registered:
-    """A query: its text, the moment that `now` is in it, and whether it came in from outside.
+    """A query: its text, the event time that `now` is in it, and whether it came in from outside.
 
-    `generation` counts how often it began anew under another text: what was told of an older one is no
-    mark for it.
+    `now` is None where nothing had come of its streams when it was registered. `generation` counts how often
+    it began anew under another text: what was told of an older one is no mark for it.
     """
 
     name: str
     suffix: str
     text: str
-    now: int
+    now: int | None
     generation: int = 0
     outside: bool = False
 
@@ -72,23 +75,27 @@ class Registry:
         replace_file(self._path, json.dumps({"queries": rows, "since": self.since}, indent=1).encode())
 
 
-def absolute(query: ChiQuery | EpQuery, now: int, finite: bool) -> ChiQuery | EpQuery:
+def absolute(query: ChiQuery | EpQuery, now: int | None, finite: bool) -> ChiQuery | EpQuery:
     """The query with the bounds that it has when it is registered now (semantics 2, WITHIN).
 
-    Without WITHIN it begins now; over a finite input, at its beginning.
+    Without WITHIN it begins now; over a finite input, at its beginning. `now` is an event time; None where no
+    event has come yet, so that everything is still to come.
+
+    >>> from kaicep.api import parse_query
+    >>> query = parse_query(Source("q.chi", "SELECT ?e.x FROM (?e, s) WITHIN [now - 1h, )"), {})
+    >>> absolute(query, 3_600_000_000, False).within.low.at, absolute(query, None, False).within.low
+    (0, None)
     """
-    if isinstance(query, EpQuery):
+    if isinstance(query, EpQuery) or (query.within is None and finite):
         return query
-    if query.within is None:
-        return query if finite else replace(query, within=Within(Bound(now, 0, True), None))
-
-    def fixed(bound: Bound | None) -> Bound | None:
-        if bound is None or bound.at is not None:
-            return bound
-        return Bound(now + bound.offset, 0, bound.inclusive)
-
-    within = replace(query.within, low=fixed(query.within.low), high=fixed(query.within.high))
-    return replace(query, within=within)
+    low, high = (
+        (Bound(None, 0, True), None) if query.within is None else (query.within.low, query.within.high)
+    )
+    if low is not None and low.at is None:
+        low = None if now is None else Bound(now + low.offset, 0, low.inclusive)
+    if high is not None and high.at is None:
+        high = Bound(_BEGINNING if now is None else now + high.offset, 0, high.inclusive)
+    return replace(query, within=Within(low, high))
 
 
 def _reads(

@@ -23,13 +23,14 @@ from kaicep.connectors.disk import replace_file
 from kaicep.endtoend.concurrent import Concurrent
 from kaicep.endtoend.config import QueryConfig
 from kaicep.endtoend.history import History
-from kaicep.endtoend.joint import HandOff, Joint, Mark
+from kaicep.endtoend.joint import HandOff, Joined, Joint, Mark
 from kaicep.endtoend.outlets import Entry
 from kaicep.endtoend.planning import choose_plan
 from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.seam import Stretch
 from kaicep.endtoend.spark_hosted import SparkHosted
 from kaicep.errors import Failure, KaicepError
+from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.settings import Settings
 from kaicep.kernel.operator import Limits
 from kaicep.kernel.sort import Lateness
@@ -353,6 +354,13 @@ class Session:
         """Ends what runs elsewhere of it."""
         if not self.start.complete and isinstance(self.made, SparkHosted):
             self.made.close()
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine that goes on with the present, where it is in this process."""
+        if self.start.complete or not isinstance(self.made, Joined):
+            return None
+        return self.made.engine
 
     def forget(self) -> None:
         """Removes what was saved of it."""

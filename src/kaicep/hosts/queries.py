@@ -56,6 +56,10 @@ class Query:
         self.versioned = any(map(asks_the_knowledge, plans))
         self.names = tuple(each.name for each in plans)
         self.text = "\n".join(each.text for each in plans)
+        if self.versioned:
+            operator.passed.own = frozenset(
+                condition for each in plans for chain in each.body.all_chains for condition in chain.conditions
+            )
 
     def answers(self, table: Table | None) -> Iterator[Matches]:
         """The matches that these events and the watermark settle, chunk by chunk."""

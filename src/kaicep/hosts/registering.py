@@ -16,7 +16,7 @@ from kaicep.hosts.queries import (
 from kaicep.hosts.settings import Settings
 from kaicep.kernel.batches import Batch, ColumnSorter, batch_of_events
 from kaicep.kernel.columns import Strings
-from kaicep.kernel.operator import Operator
+from kaicep.kernel.operator import Operator, Passed
 from kaicep.kernel.sort import Lateness, Parts, Sorter
 from kaicep.kernel.together import groups
 from kaicep.knowledge.relations import Relations
@@ -139,6 +139,16 @@ class Registering:
         found = {name: query.operator.shed for name, query in self._queries.items()}
         return {name: count for name, count in found.items() if count}
 
+    def passed(self, name: str) -> Passed | None:
+        """How far the events of a query came; None for one of EP-SPARQL, which takes triples."""
+        found = self._queries.get(name)
+        return found.operator.passed if found is not None else None
+
+    def slowest(self, name: str) -> tuple[str, int, float] | None:
+        """The part that holds a query's time back, and how far it has come; None where none is behind."""
+        query = self._queries.get(name) or self._triples
+        return self._parts.slowest(query.sorter.places) if query is not None else None
+
     def batch(self, stream: str, events: Sequence[Event]) -> Batch:
         """Events of one stream as a batch for this engine."""
         return batch_of_events(stream, events, self._types(stream), self.strings)
@@ -201,6 +211,7 @@ class Registering:
             optimized = [gone.optimized[index] for index in left]
             operator = self._operator(plans, optimized)
             operator.restore(gone.operator.snapshot())
+            operator.passed = gone.operator.passed
             made = Query(plans, optimized, operator, gone.sorter, gone.version)
             self._steps[self._steps.index(gone)] = made
             self._queries.update(dict.fromkeys(made.names, made))

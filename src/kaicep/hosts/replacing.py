@@ -79,6 +79,7 @@ class Replacing(Registering):
             reason = self._why_not_restored(old, made)
         if reason is None:
             operator.restore(old.operator.snapshot())
+            operator.passed = old.operator.passed
             self._widen(made)
             self._steps[self._steps.index(old)] = self._queries[plan.name] = made
             self._lane = None
@@ -117,9 +118,10 @@ class Replacing(Registering):
         if optimized == query.optimized:
             query.operator.renew()
             return
-        state = query.operator.snapshot()
+        state, passed = query.operator.snapshot(), query.operator.passed
         query.optimized, query.operator = optimized, self._operator(query.plans, optimized)
         query.operator.restore(state)
+        query.operator.passed = passed
         self._widen(query)
         self._lane = None
 
@@ -141,8 +143,10 @@ class Replacing(Registering):
                 made[id(old)] = old.anew(self.strings)
                 made[id(old)].load(waiting[id(old)])
             query.sorter = made[id(old)]
+            passed = query.operator.passed
             query.operator = self._operator(query.plans, query.optimized)
             query.operator.restore(state)
+            query.operator.passed = passed
         self._sorters = [made.get(id(each), each) for each in self._sorters]
         self._most_strings = max(_FEW_STRINGS, 2 * len(self.strings))
 

@@ -21,19 +21,20 @@ The contract, for whoever writes another one:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kaicep.errors import Failure
 from kaicep.plan.events import Event
+from kaicep.plan.expressions import Expr
 from kaicep.plan.nodes import Semantic
 from kaicep.plan.terms import Term
 
 if TYPE_CHECKING:
     from kaicep.kernel.columns import Matches, Table
 
-__all__ = ["Limits", "Nobody", "Operator", "Row", "Semantics", "refuse"]
+__all__ = ["Limits", "Nobody", "Operator", "Passed", "Row", "Semantics", "refuse"]
 
 Row = tuple[Term | None, ...]
 """The values of the selected variables of a PATH, in one of its solutions."""
@@ -75,6 +76,27 @@ class Limits:
         return min(self.held, self.bytes // bytes_each)
 
 
+@dataclass(slots=True)
+class Passed:
+    """How many events came (of its streams, inside WITHIN), passed the FILTERs, and the PATHs of a variable.
+
+    `own` are the FILTERs as they are written; the other conditions are what became of a PATH. None: all are.
+    """
+
+    own: frozenset[Expr] | None = None
+    came: int = 0
+    filters: int = 0
+    paths: int = 0
+
+    def in_order(self, conditions: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
+        """Conditions: those that are FILTERs, and those that came from a PATH."""
+        if self.own is None:
+            return conditions, ()
+        return [each for each in conditions if each in self.own], [
+            each for each in conditions if each not in self.own
+        ]
+
+
 class Operator(Protocol):
     """An incremental operator; see the module for the contract."""
 
@@ -86,6 +108,8 @@ class Operator(Protocol):
     """Whether the knowledge decides anything, so that matches show its version."""
     shed: int
     """How many partial matches it let go of because it kept too many."""
+    passed: Passed
+    """How many events came, and how far."""
 
     def feed(self, table: Table) -> Iterable[Matches]:
         """What is found by these events, the next ones in order."""

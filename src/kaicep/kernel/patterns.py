@@ -17,7 +17,7 @@ from kaicep.kernel.assemble import Question, alone, value_of, word_of
 from kaicep.kernel.columns import Array, Column, Matches, Strings, Table, column_of
 from kaicep.kernel.keys import Keys
 from kaicep.kernel.latest import LatestStage
-from kaicep.kernel.operator import Limits, Semantics, refuse
+from kaicep.kernel.operator import Limits, Passed, Semantics, refuse
 from kaicep.kernel.output import Finished, Made, Output, taken, words_of
 from kaicep.kernel.parted import Ties, with_attributes
 from kaicep.kernel.pattern_state import load_pattern, save_pattern
@@ -78,6 +78,7 @@ class PatternMachine:
         self.pattern = pattern = with_attributes(plan.body)
         self.version: int | None = 0
         self.versioned = versioned
+        self.passed = Passed()
         self._semantics = semantics
         self._untied = Solutions(semantics)
         self._paths = Solutions(semantics, self._ties.names)
@@ -432,12 +433,17 @@ class PatternMachine:
         """By bit, the places that each event may take."""
         fits = np.zeros(len(table), np.int64)
         strict = self.pattern.match == "strict"
-        counts = np.zeros(len(table), np.bool_)
+        counts, came, filtered = (np.zeros(len(table), np.bool_) for _ in range(3))
         all_count = any(not chain.semantics for chain in self.pattern.chains)
         for place, chain in enumerate(self.pattern.chains):
             here = self._sees(table, chain)
             passes = here
-            for each in chain.conditions:
+            came |= here
+            own, from_paths = self.passed.in_order(chain.conditions)
+            for each in own:
+                passes = passes & vectors_of(table).holds(each)
+            filtered |= passes
+            for each in from_paths:
                 passes = passes & vectors_of(table).holds(each)
             asked = here if strict and not all_count else passes
             for path in chain.semantics:
@@ -445,6 +451,9 @@ class PatternMachine:
             passes = passes & asked
             counts |= here if all_count else asked
             fits |= passes.astype(np.int64) << place
+        self.passed.came += int(np.count_nonzero(came))
+        self.passed.filters += int(np.count_nonzero(filtered))
+        self.passed.paths += int(np.count_nonzero(fits))
         if strict:
             fits |= counts.astype(np.int64) << len(self.shape.variables)
         return fits

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -147,6 +147,15 @@ class Parts:
             else:
                 active, least = True, min(least, place)
         return least if active or not silent else min(least, max(silent))
+
+    def slowest(self, streams: Collection[str]) -> tuple[str, int, float] | None:
+        """The part of these streams that holds the others back, and its largest time; None: none does."""
+        own = [(part.max_ts, key) for key, part in self._parts.items() if key[0] in streams]
+        active = [each for each in own if not self._parts[each[1]].idle]
+        if not active or min(active)[0] == max(own)[0]:
+            return None
+        ts, (stream, number) = min(active)
+        return stream, number, ts
 
     def document(self) -> list[Any]:
         """The state, for a snapshot."""

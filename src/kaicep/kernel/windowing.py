@@ -19,7 +19,7 @@ from kaicep.kernel import window_machine as w
 from kaicep.kernel.columns import DTYPES, NULLS, Array, Column, Matches, Refs, Strings, Table
 from kaicep.kernel.machine import mix_pairs
 from kaicep.kernel.meanings import Meanings
-from kaicep.kernel.operator import Limits, Semantics, refuse
+from kaicep.kernel.operator import Limits, Passed, Semantics, refuse
 from kaicep.kernel.output import words_of
 from kaicep.kernel.state import read_state, write_state
 from kaicep.kernel.sums import FAR, SCRATCH, SQUARES
@@ -66,6 +66,7 @@ class WindowMachine:
         self.node = node = plan.body
         self.version: int | None = 0
         self.versioned = versioned
+        self.passed = Passed()
         self.streams = node.streams
         self._columns = plan.columns
         self._meanings = Meanings(node, node.chain.semantics, catalog, semantics)
@@ -169,7 +170,12 @@ class WindowMachine:
             passes &= table.ts >= within.low + (not within.low_inclusive)
         if within.high is not None:
             passes &= table.ts < within.high + within.high_inclusive
-        for each in self.node.chain.conditions:
+        self.passed.came += int(np.count_nonzero(passes))
+        own, from_paths = self.passed.in_order(self.node.chain.conditions)
+        for each in own:
+            passes &= holds(each, table)
+        self.passed.filters += int(np.count_nonzero(passes))
+        for each in from_paths:
             passes &= holds(each, table)
         return passes
 
@@ -181,7 +187,9 @@ class WindowMachine:
             if len(rows) != len(table) or (np.diff(rows) != 1).any():
                 table = table.take(rows)
             fresh = np.diff(rows, prepend=-1) != 0
+            self.passed.paths += int(np.count_nonzero(fresh))
         else:
+            self.passed.paths += len(table)
             fresh = np.ones(len(table), np.bool_)
         if not len(table):
             return

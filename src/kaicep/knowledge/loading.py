@@ -15,7 +15,7 @@ from kaicep.plan.terms import Blank, Iri, Literal
 if TYPE_CHECKING:
     import pyoxigraph
 
-__all__ = ["FORMATS", "Reader", "Said", "files_of", "read_bytes", "suffix_of"]
+__all__ = ["FORMATS", "Reader", "Said", "expanded", "files_of", "read_bytes", "suffix_of"]
 
 # Suffix to the name that pyoxigraph's RdfFormat has for the format.
 FORMATS = {
@@ -32,9 +32,24 @@ FORMATS = {
 """The formats of RDF, by suffix."""
 
 
+def expanded(paths: Iterable[str | Path]) -> Iterator[Path]:
+    """Files and folders as they are now; a pattern such as `campus/*.ttl` stands for what it finds."""
+    found: dict[Path, None] = {}
+    for each in map(Path, paths):
+        wild = [at for at, part in enumerate(each.parts) if set(part) & set("*?[")]
+        if not wild or each.exists():
+            found[each] = None
+            continue
+        base = Path(*each.parts[: wild[0]])
+        if not base.is_dir():
+            raise Mistake(Diagnostic(f"cannot read the knowledge files {each}: there is no folder {base}"))
+        found |= dict.fromkeys(sorted(base.glob(str(Path(*each.parts[wild[0] :])))))
+    return iter(found)
+
+
 def files_of(paths: Iterable[str | Path]) -> Iterator[Path]:
     """The files to read: a folder stands for those files in it that have a known suffix, by name."""
-    for each in map(Path, paths):
+    for each in expanded(paths):
         if not each.is_dir():
             yield each
             continue

@@ -14,7 +14,7 @@ from pathlib import Path
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.changes import Change
 from kaicep.knowledge.graph import Ids, Terms
-from kaicep.knowledge.loading import FORMATS, Reader, Said, read_bytes, suffix_of
+from kaicep.knowledge.loading import FORMATS, Reader, Said, expanded, read_bytes, suffix_of
 from kaicep.knowledge.sparql_update import Operation, changes_of, operations
 from kaicep.knowledge.store import Edit, Knowledge, check_level
 from kaicep.knowledge.validity import NEVER, Validity, with_validity
@@ -38,11 +38,12 @@ class _Seen:
 
 
 class KnowledgeFiles:
-    """The knowledge of files and folders, and a way to keep up with them.
+    """The knowledge of files, folders and patterns, and a way to keep up with them.
 
-    A folder stands for the files in it, as it does for `Knowledge.load`; files may come and go. What
-    they say is compared with what they said before, and the difference is one update. What was changed
-    by `knowledge.update` stays, until a file says something else about the same triple.
+    A folder stands for the files in it, as it does for `Knowledge.load`, and a pattern for those that it
+    finds; files may come and go. What they say is compared with what they said before, and the difference
+    is one update. What was changed by `knowledge.update` stays, until a file says something else about the
+    same triple. `news` says of the last update which files were new, changed or removed.
 
     A SPARQL UPDATE file (`.ru`) is applied when it appears, or has new content, after the others of
     that moment; to delete it undoes nothing.
@@ -57,6 +58,7 @@ class KnowledgeFiles:
         self._taken: dict[Path, bytes] = {}
         self._told: set[object] = set()
         self._unseen: str | None = None
+        self.news: tuple[str, ...] = ()
         now = self._look()
         updates = {path: self._operations(path, now[path]) for path in now if suffix_of(path) == "ru"}
         self._said = {
@@ -100,6 +102,7 @@ class KnowledgeFiles:
         together = frozenset((path, seen.digest) for path, seen in good.items())
         if together in self._told or not (good or gone):
             return None
+        verbs = {path: "changed" if path in self._taken else "new" for path in good}
         try:
             change = self._take(said, updates, gone)
         except Mistake as mistake:
@@ -107,6 +110,8 @@ class KnowledgeFiles:
             self._told.add(together)
             return mistake
         self._mark_taken(good)
+        named = sorted({**verbs, **dict.fromkeys(gone, "removed")}.items())
+        self.news = tuple(f"{path.name} is {verb}" for path, verb in named)
         return change
 
     def _mark_taken(self, files: dict[Path, _Seen]) -> None:
@@ -199,7 +204,7 @@ class KnowledgeFiles:
         return now
 
     def _files(self) -> Iterator[Path]:
-        for each in self._paths:
+        for each in expanded(self._paths):
             if each.is_dir():
                 yield from sorted(
                     file for file in each.iterdir() if file.is_file() and suffix_of(file) in {*FORMATS, "ru"}

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
@@ -22,10 +22,12 @@ from kaicep.connectors.parts import remember
 from kaicep.connectors.records import Cursor, Record, read_csv, read_json_lines, skip_json_lines
 from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Schema, Shaper
 from kaicep.errors import Failure, Mistake
+from kaicep.plan.types import INT64_MIN
 
 __all__ = ["FileOptions", "FileSource"]
 
 _POLL = 0.05
+_SAMPLE = 100
 _UNFINISHED = (".tmp", ".part")
 
 
@@ -61,6 +63,7 @@ class FileSource(Source):
         self._start: dict[int, int] = {}
         self._refused: set[str] = set()
         self._letters: list[DeadLetter] = []
+        self._first: dict[int, int] = {}
 
     @property
     def finite(self) -> bool:
@@ -108,6 +111,32 @@ class FileSource(Source):
                 return Batch(self.position, events, [*letters, *dead], ended=ended)
             time.sleep(max(0.0, min(_POLL, deadline - time.monotonic())))
             self._look()
+
+    def finished(self, reached: Mapping[int, int]) -> Collection[int]:
+        """Files that are whole or gone, and those that others came after.
+
+        Lines may be appended to any file. But where each file begins when another ends, all through the
+        folder, they are written one after the other, and only the newest grows. Two that overlap in time are
+        written side by side: then nobody can tell.
+        """
+        gone = set(self._start) - set(self._parts)
+        over = gone | {part for part, each in self._parts.items() if each.over}
+        growing = {part: each for part, each in self._parts.items() if not each.done}
+        if not self._options.follow or len(growing) < 2:
+            return over
+        times = sorted((self._first_time(part), part) for part in growing if part in reached)
+        if all(reached[part] <= first for (_, part), (first, _) in pairwise(times)):
+            over |= {part for _, part in times[:-1] if growing[part].read_to_end}
+        return over
+
+    def _first_time(self, part: int) -> int:
+        """The time of the first event of a file."""
+        if part not in self._first:
+            file = _File(self.form, part, self._parts[part].path, True, 0)
+            events, _ = self._shaper.shape(islice(file.read(), _SAMPLE))
+            file.close()
+            self._first[part] = min((each.ts for each in events), default=INT64_MIN)
+        return self._first[part]
 
     def close(self) -> None:
         """Closes what is open."""
@@ -205,6 +234,19 @@ class _File:
     def seq(self) -> int:
         """The number of the next record."""
         return self._cursor.seq
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come: it was read to its end, or it is gone."""
+        return self.done or not self.path.exists()
+
+    @property
+    def read_to_end(self) -> bool:
+        """Whether all that it has was read."""
+        try:
+            return self.path.stat().st_size <= self._cursor.offset
+        except FileNotFoundError:
+            return True
 
     @property
     def ready(self) -> bool:
