@@ -80,7 +80,7 @@ class Form:
 
     `notation` is how its values are written. With `explicit_time`, somebody said which attribute is the time,
     so that the stream is one of records even if they look like triples. An event after `latest` lies too far
-    in the future to be true, and one that is further than `ahead` (microseconds) before the clock on the wall.
+    in the future to be true, and one that is more than `ahead` (microseconds) after the clock.
     """
 
     stream: str

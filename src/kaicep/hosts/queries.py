@@ -58,7 +58,10 @@ class Query:
         self.text = "\n".join(each.text for each in plans)
         if self.versioned:
             operator.passed.own = frozenset(
-                condition for each in plans for chain in each.body.all_chains for condition in chain.conditions
+                condition
+                for each in plans
+                for chain in each.body.all_chains
+                for condition in chain.conditions
             )
 
     def answers(self, table: Table | None) -> Iterator[Matches]:
