@@ -20,6 +20,7 @@ BENCHMARKS: Mapping[str, str] = {
     "epsparql": "a SEQ b on a key; sums over time and count windows; a class with 40,080 below it",
     "semantic": "a query with knowledge against its syntactic twin: compiled, and by the run-time path",
     "relation": "50,000 sensors: loading, the table of a relation, and its refresh when a sensor moves",
+    "building": "two points of one piece of equipment in one PATH, against the same rule in stages by hand",
     "pattern": "queries 1, 2 and 3, a loop and an absence, on three data sets of up to two million events",
     "constructs": "one query for each construct of chi-CEP, with about one match in ten events",
     "peers": "the same beside Esper, Siddhi and Flink CEP, with equal matches (needs Java and Maven)",

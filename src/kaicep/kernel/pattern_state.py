@@ -15,7 +15,9 @@ import numpy as np
 from kaicep.errors import Failure
 from kaicep.kernel import machine
 from kaicep.kernel import tables as t
+from kaicep.kernel.assemble import alone
 from kaicep.kernel.columns import Array, Column, Lists, Matches, Refs, Strings
+from kaicep.kernel.output import column_of_words
 from kaicep.kernel.shape import PARTITION, Roots, Shape
 from kaicep.kernel.solutions import fields_of
 from kaicep.kernel.state import read_state, write_state
@@ -23,6 +25,7 @@ from kaicep.plan.expressions import Expr, Field, walk
 from kaicep.plan.nodes import Latest
 from kaicep.plan.text import resolved_text
 from kaicep.plan.types import Type
+from kaicep.plan.typing import type_of
 
 if TYPE_CHECKING:
     from kaicep.kernel.patterns import PatternMachine
@@ -187,6 +190,9 @@ def save_pattern(operator: PatternMachine) -> bytes:
     looked_up, others = operator.latest.kept()
     for each in looked_up.values():
         texts.take(each, (slice(None), kept))
+    for each in (events, *absent.values(), *looked_up.values()):
+        for component in operator.joins.keys:  # found anew by whoever goes on
+            each[:, t.E_FIXED + shape.kept[shape.columns[alone(component)]]] = 0
     numbers.take(keys)
     for (kind, *_), column in shape.carried.items():
         if kind == "key":
@@ -282,20 +288,21 @@ def load_pattern(operator: PatternMachine, state: bytes) -> None:
     meta = operator.memory.meta
     meta[t.NOW] = meta[t.SWEPT] = document["now"]
     operator.shed = document["shed"]
-    _renew_until(shape, rows, arrays["fronts"])
-    operator.wait(
-        rows, np.maximum(arrays["keys"], 0) * int(shape.tables.shape[t.S_FRONTS]) + arrays["fronts"]
-    )
-    for name, each in operator.absent.items():
-        each.events = _chosen(arrays[f"absent {name}"], document["kept"], wanted, t.E_FIXED)
-        _decode(each.events, kept, codes)
     for roots, ids in operator.roots.items():
         if _root_text(roots) in document["roots"]:
             ids.load(document["roots"][_root_text(roots)])
+    _renew_until(shape, rows, arrays["fronts"])
+    keys = _joined_anew(operator, rows, arrays["fronts"], arrays["keys"])
+    operator.wait(rows, np.maximum(keys, 0) * int(shape.tables.shape[t.S_FRONTS]) + arrays["fronts"])
+    for name, each in operator.absent.items():
+        each.events = _chosen(arrays[f"absent {name}"], document["kept"], wanted, t.E_FIXED)
+        _decode(each.events, kept, codes)
+        _find_components(operator, each.events)
     looked_up = {}
     for name in [each for each in arrays if each.startswith("latest rows ")]:
         looked_up[name[12:]] = _chosen(arrays.pop(name), document["kept"], wanted, t.E_FIXED)
         _decode(looked_up[name[12:]], kept, codes)
+        _find_components(operator, looked_up[name[12:]])
     others = {name[7:]: each for name, each in arrays.items() if name.startswith("latest ")}
     operator.latest.load(looked_up, others, operator)
     orders = {name[5:]: each for name, each in arrays.items() if name.startswith("skip ")}
@@ -303,6 +310,47 @@ def load_pattern(operator: PatternMachine, state: bytes) -> None:
     if document["matches"] is not None:
         waiting = _load_matches(operator, document["matches"], arrays, codes)
     operator.skipping.load(waiting, orders)
+
+
+def _find_components(operator: PatternMachine, events: Array) -> None:
+    """Writes the components of events as they are now: their numbers mean nothing to another operator."""
+    kept, columns = operator.shape.kept, operator.shape.columns
+    for key in operator.joins.keys:
+        ids = events[:, t.E_FIXED + kept[columns[operator.joins.roots_of(key)]]]
+        events[:, t.E_FIXED + kept[columns[alone(key)]]] = operator.components(key, ids)
+
+
+def _joined_anew(operator: PatternMachine, rows: Array, fronts: Array, keys: Array) -> Array:
+    """The keys of rows that wait, those with components as they are now."""
+    shape, memory = operator.shape, operator.memory
+    if not operator.joins.keys:
+        return keys
+    events = memory.events[: memory.meta[t.EVENTS]]
+    _find_components(operator, events)
+    keys = keys.copy()
+    components = {alone(each) for each in operator.joins.keys}
+    for name, column in shape.carried.items():
+        if name[0] != "key" or components.isdisjoint(shape.keys[name[1]][1]):
+            continue
+        found = np.full(len(rows), -1, np.int64)
+        node = rows[:, t.NODE].copy()
+        while (node >= 0).any():
+            own = np.flatnonzero(node >= 0)
+            here = memory.nodes[node[own]]
+            met = shape.tables.state[here[:, t.N_STATE], t.T_PLACE] == shape.places[name[2]]
+            found[own[met]] = here[met, t.N_EVENT]
+            node[own] = np.where(met, -1, here[:, t.N_UP])
+        bound = np.flatnonzero(found >= 0)
+        words = [
+            column_of_words(
+                type_of(each) or Type.INT64, events[found[bound], t.E_FIXED + shape.kept[shape.columns[each]]]
+            )
+            for each in shape.keys[name[1]][1]
+        ]
+        rows[bound, column] = operator.keys.ids(words, len(operator.pattern.partition))
+        waiting = np.isin(fronts, np.flatnonzero(shape.tables.front[:, t.F_KEY_ROW] == column))
+        keys[waiting] = rows[waiting, column]
+    return keys
 
 
 def _chosen(table: Array, names: Sequence[str], wanted: Sequence[str], fixed: int) -> Array:

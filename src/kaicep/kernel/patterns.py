@@ -15,6 +15,7 @@ from kaicep.kernel import machine
 from kaicep.kernel import tables as t
 from kaicep.kernel.assemble import Question, alone, value_of, word_of
 from kaicep.kernel.columns import Array, Column, Matches, Strings, Table, column_of
+from kaicep.kernel.joins import JoinKeys, with_join_keys
 from kaicep.kernel.keys import Keys
 from kaicep.kernel.latest import LatestStage
 from kaicep.kernel.operator import Limits, Passed, Semantics, refuse
@@ -75,7 +76,8 @@ class PatternMachine:
         assert isinstance(plan.body, Pattern)
         self.plan, self.catalog, self.strings = plan, catalog, strings
         self._ties = Ties(plan.body, strings)
-        self.pattern = pattern = with_attributes(plan.body)
+        self.pattern, keys = with_join_keys(with_attributes(plan.body))
+        self.joins = JoinKeys(keys)
         self.version: int | None = 0
         self.versioned = versioned
         self.passed = Passed()
@@ -84,10 +86,11 @@ class PatternMachine:
         self._paths = Solutions(semantics, self._ties.names)
         self._limits = limits or Limits()
         self._columns = plan.columns
-        self.shape = Shape(pattern, strings.code, tuple(self._shown()))
-        self.output = Output(plan, self.shape, strings, catalog.derived(pattern.streams))
+        components = {each: self.joins.roots_of(each) for each in keys}
+        self.shape = Shape(self.pattern, strings.code, tuple(self._shown()), components)
+        self.output = Output(plan, self.shape, strings, catalog.derived(self.pattern.streams))
         self.selection = Selection(self.shape, self._columns, self._paths, self)
-        self.streams = pattern.streams
+        self.streams = self.pattern.streams
         self.roots: dict[Roots, RootIds] = {}
         self.attributes = self._attributes()
         self._most_keys = _FEW_KEYS
@@ -123,9 +126,10 @@ class PatternMachine:
             roots += [Roots(each, chain.variable) for each in chain.semantics]
         roots += [Roots(each, each.variables[0]) for each in self._ties.conditions]
         exprs += [expr for each in self._ties.conditions for expr in each.conditions]
+        roots += self.joins.roots
         for expr in exprs:
             for node in walk(expr):
-                if isinstance(node, Field):
+                if isinstance(node, Field) and not self.joins.is_one(node):
                     found.update((name, None) for _, names in node.sources for name in names if name != "ts")
         for each in roots:
             found.update((name, None) for name in self._roots_of(each).attributes)
@@ -212,6 +216,7 @@ class PatternMachine:
         return begun if len(begun) < _AT_ONCE else itertools.chain(begun, going)
 
     def _take(self, table: Table) -> Iterator[Matches]:
+        table = self._with_join_keys(table)
         self._note_candidates(table)
         if self._ties.names:
             table = self._ties.expanded(table, self._sees, self._solved)
@@ -294,6 +299,9 @@ class PatternMachine:
             each.renew()
         self._paths.renew()
         self._untied.renew()
+        self.joins.forget()
+        if self.joins.keys and len(self.memory.nodes):
+            self._forget_keys()  # what waits is found by other keys now
 
     def _forget_keys(self) -> None:
         """Gives keys for which something is kept new numbers, and forgets the others.
@@ -470,6 +478,21 @@ class PatternMachine:
         if within.high is not None:
             here &= table.ts < within.high + within.high_inclusive
         return here
+
+    def _with_join_keys(self, table: Table) -> Table:
+        """The table with what is known of its events' components."""
+        if not self.joins.keys or not len(table):
+            return table
+        return self.joins.expanded(
+            table,
+            lambda each: self._roots_of(each).ids(table, self._epochs()),
+            lambda each: self._roots_of(each).events,
+            self._semantics,
+        )
+
+    def components(self, of: Field, ids: Array) -> Array:
+        """The components of events that have these numbers as the roots of a PATH."""
+        return self.joins.of(of, ids, lambda each: self._roots_of(each).events, self._semantics)
 
     def _made(self, table: Table, fits: Array) -> t.Batch:
         count = len(table)

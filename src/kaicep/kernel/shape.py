@@ -154,8 +154,15 @@ class Shape:
     events which become part of a match.
     """
 
-    def __init__(self, pattern: Pattern, code: Callable[[str], int], output: tuple[Expr, ...] = ()) -> None:
+    def __init__(
+        self,
+        pattern: Pattern,
+        code: Callable[[str], int],
+        output: tuple[Expr, ...] = (),
+        components: Mapping[Field, Roots] = MappingProxyType({}),
+    ) -> None:
         self.pattern = pattern
+        self._components = frozenset(components)
         self.variables = tuple(each.variable for each in pattern.chains)
         self.places = {name: index for index, name in enumerate(self.variables)}
         if len(self.variables) > _MOST_PLACES:
@@ -201,6 +208,10 @@ class Shape:
                     self.keep(part)
         for part in self._looked_up():
             self.keep(part)
+        for component, roots in components.items():
+            self.keep(component)
+            self.column(roots, Type.INT64)
+            self.keep(roots)
         if pattern.skip != "none":
             self.keep(PARTITION)
         self.tables = self._tables()
@@ -388,6 +399,10 @@ class Shape:
         if far and of is None:  # the partition, which every event of a match has in common
             row[t.F_KEY] = self._key("", far)
         elif far:
+            if not self._components.isdisjoint(far):
+                # Another version of the knowledge lets partial matches wait elsewhere.
+                for each in far:
+                    self.keep(each)
             row[t.F_KEY_ROW] = self.carry("key", self._key(str(of), far), of)
         return row
 

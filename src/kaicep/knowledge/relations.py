@@ -169,6 +169,37 @@ def _affected(
     return found
 
 
+@dataclass(frozen=True)
+class Components:
+    """The component of each root value, by the place of its root; `places` are those that have any."""
+
+    places: tuple[int, ...]
+    of: Mapping[tuple[int, Term], int]
+
+
+def _components(tables: Sequence[Table]) -> Components | None:
+    """Root values that stand in one row, or in rows that share one, are of one component."""
+    if any(each.rows is None for each in tables):
+        return None
+    places = tables[0].places
+    above: dict[tuple[int, Term], tuple[int, Term]] = {}
+
+    def top(one: tuple[int, Term]) -> tuple[int, Term]:
+        while (found := above[one]) != one:
+            above[one] = above[found]
+            one = found
+        return one
+
+    for roots in (roots for each in tables for roots in each.rows or ()):
+        nodes = list(zip(places, roots, strict=True))
+        for each in nodes:
+            above.setdefault(each, each)
+        for each in nodes[1:]:
+            above[top(each)] = top(nodes[0])
+    numbers: dict[tuple[int, Term], int] = {}
+    return Components(places, {each: numbers.setdefault(top(each), len(numbers)) for each in above})
+
+
 class KeptTable:
     """The table of a relation, of what holds always, and of the epochs that were asked for.
 
@@ -181,6 +212,7 @@ class KeptTable:
         self._version = knowledge.version
         self._always = make_table(relation, selected, knowledge)
         self._passing: dict[int, Table] = {}
+        self._components: tuple[tuple[int, int], Components | None] | None = None
 
     def always(self, knowledge: Knowledge) -> Table:
         """The table of what holds always, as new as the knowledge."""
@@ -193,6 +225,14 @@ class KeptTable:
             else:
                 self._always = refreshed(self._always, self.relation, self.selected, touched, knowledge)
         return self._always
+
+    def components(self, knowledge: Knowledge) -> Components | None:
+        """What hangs together in the rows of any time; None where nothing is asked of the roots."""
+        key = knowledge.version, len(knowledge.epochs)
+        if self._components is None or self._components[0] != key:
+            tables = [self.table(knowledge, epoch) for epoch in range(len(knowledge.epochs) + 1)]
+            self._components = key, _components(tables)
+        return self._components[1]
 
     def table(self, knowledge: Knowledge, epoch: int) -> Table:
         """The table as of an epoch."""
@@ -235,7 +275,7 @@ class _Lookup:
         self.condition = condition
         self.relation = relation
         self.kept = kept
-        self.variable = condition.variables[0] if len(relation.roots) == 1 else ""
+        self.variable = relation.roots[0].variable if len(relation.roots) == 1 else ""
         self.attributes = _single_attributes(relation.roots[0]) if self.variable else {}
         self.answers: dict[tuple[str, int], dict[Value, frozenset[Row]]] = {}
         self.own = {root.name: index for index, root in enumerate(relation.roots)}
@@ -322,6 +362,23 @@ class Relations:
         if condition.relation is None and condition.alternatives:
             self.runtime.buffer(condition, events)
         return [self.solutions(condition, {variable: each}) for each in events]
+
+    def components(self, condition: Semantic, variable: str, events: Sequence[Event]) -> list[int | None]:
+        """What hangs together in the relation of a PATH about several events: where each event belongs."""
+        relation = condition.relation
+        assert relation is not None
+        found = self._kept_table(relation, condition.selected).components(self.knowledge)
+        place = next(at for at, each in enumerate(relation.roots) if each.variable == variable)
+        root = relation.roots[place]
+        if found is None or place not in found.places:
+            return [0] * len(events)
+        made: list[int | None] = []
+        for event in events:
+            (value,) = tuple(self._candidates(root, {variable: event}, self.knowledge.epoch(event.ts))) or (
+                None,
+            )
+            made.append(None if value is None else found.of.get((place, value)))
+        return made
 
     def identity_seen(self, condition: Semantic, variable: str) -> tuple[str, ...]:
         """What of the identity of an event the answer depends on: nothing, `ts`, or `ts` and `seq`."""

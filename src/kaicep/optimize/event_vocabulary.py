@@ -8,16 +8,16 @@ classes of the events stand in no axiom of OWL, and nothing is the same as anyth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from kaicep.knowledge.event_graph import own_triples
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Stream
-from kaicep.plan.sparql import TriplePattern
+from kaicep.plan.sparql import Alternative, Inverse, Predicate, Repeat, Sequence, TriplePattern, may_be_empty
 from kaicep.plan.terms import OWL, RDF, RDFS, Blank, Iri, Term, Triple, Variable
 
-__all__ = ["EventVocabulary", "event_vocabulary", "read_as"]
+__all__ = ["EventVocabulary", "event_vocabulary", "may_step", "read_as"]
 
 _EVENT, _VALUE, _TYPE = Iri("urn:kaicep:event:any"), Blank("any value"), Iri(RDF + "type")
 _HARMLESS = {Iri(RDFS + name) for name in ("subClassOf", "subPropertyOf", "domain", "range")}
@@ -47,13 +47,34 @@ class EventVocabulary:
     def may_meet(self, pattern: TriplePattern) -> bool:
         """Whether some event's graph, rather than the knowledge, may meet a triple pattern."""
         if not isinstance(pattern.predicate, Iri):
-            return True
+            return self._may_step(pattern)
         return any(
             prop == pattern.predicate
             and (isinstance(pattern.subject, Variable) or subject == _VALUE)
             and (prop != _TYPE or isinstance(pattern.object, Variable) or pattern.object == target)
             for subject, prop, target in self.triples
         )
+
+    def _may_step(self, pattern: TriplePattern) -> bool:
+        """Whether a way may lead over what an event says, or from the event to itself."""
+        if isinstance(pattern.predicate, Variable):
+            return True
+        ends = isinstance(pattern.subject, Variable) and isinstance(pattern.object, Variable)
+        if ends and may_be_empty(pattern.predicate):
+            return True
+        return may_step(pattern.predicate, {prop for _, prop, _ in self.triples})
+
+
+def may_step(predicate: Predicate, properties: Set[Term]) -> bool:
+    """Whether a step of the way may be one of these properties, in either direction."""
+    match predicate:
+        case Iri():
+            return predicate in properties
+        case Inverse(of) | Repeat(of):
+            return may_step(of, properties)
+        case Sequence(parts) | Alternative(parts):
+            return any(may_step(each, properties) for each in parts)
+    return True
 
 
 def read_as(property: Iri, streams: Iterable[Stream], knowledge: Knowledge) -> frozenset[Iri]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from kaicep.knowledge.event_graph import HAS_TIME, own_classes, own_triples
 from kaicep.knowledge.relations import kept_table
-from kaicep.optimize.event_vocabulary import EventVocabulary, read_as
+from kaicep.optimize.event_vocabulary import EventVocabulary, may_step, read_as
 from kaicep.optimize.rule import (
     Context,
     map_chains,
@@ -35,7 +35,7 @@ from kaicep.plan.nodes import (
     Root,
     Semantic,
 )
-from kaicep.plan.paths import components
+from kaicep.plan.paths import bare_variables, components, path_references
 from kaicep.plan.sparql import (
     Alternative,
     Element,
@@ -65,7 +65,7 @@ def relate_paths(plan: ChiPlan, context: Context) -> ChiPlan:
     words = vocabulary_of(plan, context)
 
     def related(condition: Semantic) -> Iterator[Semantic]:
-        if len(condition.alternatives) != 1 or condition.conditions:
+        if len(condition.alternatives) != 1:
             yield condition
             return
         cut = _Cut(condition, streams, words, context)
@@ -80,16 +80,18 @@ def relate_paths(plan: ChiPlan, context: Context) -> ChiPlan:
             )
             yield condition
             return
-        apart = may_be_taken_apart(condition, plan.body)
+        apart = may_be_taken_apart(condition, plan.body) and not condition.conditions
         for part in _parts(condition, cut, apart):
             assert part.relation is not None
-            rows = kept_table(part.relation, part.selected, context.knowledge).always(context.knowledge).rows
+            judged = (name for each in part.conditions for name in path_references(each))
+            selected = tuple(dict.fromkeys((*part.selected, *judged)))
+            rows = kept_table(part.relation, selected, context.knowledge).always(context.knowledge).rows
             size = "all that is known" if rows is None else f"{len(rows)} entries"
             roots = _roots(part.relation, plan)
             context.note("relate_paths", f"{_about(part)} is a table from {roots}: {size}")
             yield part
 
-    return _without_needless_graphs(map_semantics(plan, related))
+    return _without_needless_graphs(map_semantics(plan, related, judged=True))
 
 
 def _without_needless_graphs(plan: ChiPlan) -> ChiPlan:
@@ -133,6 +135,7 @@ def _parts(condition: Semantic, cut: _Cut, apart: bool) -> Iterator[Semantic]:
 
 def _part(condition: Semantic, roots: tuple[Root, ...], group: Group, names: frozenset[str]) -> Semantic:
     events = {each.variable for each in roots}
+    events |= {name for each in condition.conditions for name in bare_variables(each)}
     return replace(
         condition,
         variables=tuple(each for each in condition.variables if each in events),
@@ -318,26 +321,14 @@ def _asks_for_class(pattern: TriplePattern, classes: Set[Term]) -> bool:
     predicate = pattern.predicate
     if predicate == _TYPE:
         return isinstance(pattern.object, Variable) or pattern.object in classes
-    return _may_step(predicate, {_TYPE})
-
-
-def _may_step(predicate: Predicate, properties: Set[Term]) -> bool:
-    """Whether a step of the way may be one of these properties, in either direction."""
-    match predicate:
-        case Iri():
-            return predicate in properties
-        case Inverse(of) | Repeat(of):
-            return _may_step(of, properties)
-        case Sequence(parts) | Alternative(parts):
-            return any(_may_step(each, properties) for each in parts)
-    return True
+    return may_step(predicate, {_TYPE})
 
 
 def _leads_back(predicate: Predicate, properties: Set[Term]) -> bool:
     """Whether one of these properties may be read backwards on the way."""
     match predicate:
         case Inverse(of):
-            return _may_step(of, properties)
+            return may_step(of, properties)
         case Negated(_, inverse):
             return bool(inverse)
         case Repeat(of):

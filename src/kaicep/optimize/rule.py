@@ -15,6 +15,7 @@ from kaicep.plan.expressions import Expr, VariableRef
 from kaicep.plan.nodes import (
     Chain,
     ChiPlan,
+    Latest,
     Pattern,
     Semantic,
     WindowAggregate,
@@ -115,11 +116,14 @@ def may_be_taken_apart(condition: Semantic, node: Pattern | WindowAggregate) -> 
     return at_will and certain_variables(node).issuperset(condition.variables)
 
 
-def map_semantics(plan: ChiPlan, change: Callable[[Semantic], Iterable[Semantic]]) -> ChiPlan:
+def map_semantics(
+    plan: ChiPlan, change: Callable[[Semantic], Iterable[Semantic]], judged: bool = False
+) -> ChiPlan:
     """The plan with every PATH condition replaced by those that `change` makes of it.
 
     Those that are more than one question are left as they are: with conditions on their variables, with
-    variables of the partition, with blocks that are tested one by one.
+    variables of the partition, with blocks that are tested one by one. With `judged`, conditions on their
+    variables are no obstacle.
     """
     given = {each.name for each in plan.body.partition if isinstance(each, VariableRef)}
 
@@ -127,13 +131,19 @@ def map_semantics(plan: ChiPlan, change: Callable[[Semantic], Iterable[Semantic]
         if condition.blocks and may_be_taken_apart(condition, plan.body):
             condition = replace(condition, blocks=())
         names = frozenset[str]().union(*map(element_variables, condition.alternatives))
-        if condition.blocks or condition.conditions or not given.isdisjoint(names):
+        if condition.blocks or (condition.conditions and not judged) or not given.isdisjoint(names):
             return (condition,)
         return change(condition)
 
     def on_chain(chain: Chain) -> Chain:
         return replace(chain, semantics=tuple(new for each in chain.semantics for new in changed(each)))
 
+    def on_latest(latest: Latest) -> Latest:
+        semantics = tuple(new for each in latest.semantics for new in changed(each))
+        return replace(latest, chain=on_chain(latest.chain), semantics=semantics)
+
     body = map_chains(plan.body, on_chain)
+    if isinstance(body, Pattern):
+        body = replace(body, latest=tuple(map(on_latest, body.latest)))
     semantics = tuple(new for each in body.semantics for new in changed(each))
     return replace(plan, body=replace(body, semantics=semantics))

@@ -1,0 +1,154 @@
+"""Joins by knowledge: events that a PATH ties together agree in a key, and are found by it.
+
+The relation of a PATH about several events has rows of root values (a valve, a fan). What hangs together in
+these rows, such as all that belongs to one piece of equipment, is a component; events whose root values are
+of different components are in no match together. So the number of its component stands beside each event as
+an attribute, and an equality of these attributes beside the PATH. It is found by key like any other equality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from kaicep.kernel.automaton import certain
+from kaicep.kernel.columns import Array, Column, Table
+from kaicep.kernel.operator import Semantics
+from kaicep.kernel.shape import Roots
+from kaicep.plan.chi import Absent
+from kaicep.plan.events import Event
+from kaicep.plan.expressions import Call, Expr, Field
+from kaicep.plan.nodes import Latest, Pattern, Semantic
+from kaicep.plan.results import loops_of
+from kaicep.plan.types import Type
+
+__all__ = ["JoinKeys", "with_join_keys"]
+
+
+@runtime_checkable
+class Components(Semantics, Protocol):
+    """What decides PATHs, and knows what hangs together in their relations."""
+
+    def components(self, condition: Semantic, variable: str, events: Sequence[Event]) -> Sequence[int | None]:
+        """The component of each of these events; None where it is in none."""
+        ...
+
+
+_EventsOf = Callable[[Roots], Sequence[Event]]
+"""By number, the events that stand for all with that number."""
+
+
+def with_join_keys(pattern: Pattern) -> tuple[Pattern, Mapping[Field, Semantic]]:
+    """The pattern with an equality for each two events that a relation ties, and the attributes in these."""
+    streams = {each.variable: each.streams for each in pattern.all_chains}
+    keys: dict[Field, Semantic] = {}
+    numbers: dict[int, int] = {}
+
+    def field(condition: Semantic, variable: str) -> Field:
+        name = f"component {numbers.setdefault(id(condition), len(numbers))} of {variable}"
+        sources = tuple((stream, (name,)) for stream in streams[variable])
+        made = Field(variable, name, sources, Type.INT64)
+        keys[made] = condition
+        return made
+
+    loops = loops_of(pattern.sequence)
+    sure = certain(pattern.sequence)
+    absent = {each.variable for each in pattern.sequence if isinstance(each, Absent)}
+    conditions: list[Expr] = []
+    for condition in filter(_is_joinable, pattern.semantics):
+        names = condition.variables
+        if len(names) > 2 and (pattern.match != "any" or not sure.issuperset(set(names) - absent)):
+            continue  # an earlier test, or one that does not apply, would be another query
+        for one, other in combinations(names, 2):
+            if not {one, other} & loops.keys() and not {one, other} <= absent:
+                sides = field(condition, one), field(condition, other)
+                conditions.append(Call("=", sides, Type.BOOL))
+
+    def looked_up(latest: Latest) -> Latest:
+        more: list[tuple[Expr, Expr]] = []
+        for condition in filter(_is_joinable, latest.semantics):
+            others = [each for each in condition.variables if each != latest.variable]
+            if len(others) < len(condition.variables) and sure.issuperset(others):
+                more += [
+                    (field(condition, latest.variable), field(condition, each))
+                    for each in others
+                    if each not in loops
+                ]
+        return replace(latest, keys=(*latest.keys, *more))
+
+    latest = tuple(map(looked_up, pattern.latest))
+    found = replace(pattern, conditions=(*pattern.conditions, *conditions), latest=latest)
+    return found, keys
+
+
+def _is_joinable(condition: Semantic) -> bool:
+    """Whether one attribute of each event decides what it is tied to."""
+    relation = condition.relation
+    if relation is None or len(condition.variables) < 2:
+        return False
+    if sorted(each.variable for each in relation.roots) != sorted(condition.variables):
+        return False
+    for root in relation.roots:
+        literals, entities = dict(root.literals), dict(root.entities)
+        if any(len((*literals.get(each, ()), *entities.get(each, ()))) > 1 for each in literals | entities):
+            return False
+    return True
+
+
+class JoinKeys:
+    """The components of events, by the numbers of what a PATH can tell of them (`kernel.roots`)."""
+
+    def __init__(self, keys: Mapping[Field, Semantic]) -> None:
+        self.keys = keys
+        self._known: dict[Field, Array] = {}
+
+    @property
+    def roots(self) -> list[Roots]:
+        """What must be known of the events."""
+        return [self.roots_of(each) for each in self.keys]
+
+    def roots_of(self, of: Field) -> Roots:
+        """What of an event decides which component it is in."""
+        return Roots(self.keys[of], of.variable)
+
+    def is_one(self, of: Field) -> bool:
+        """Whether an attribute is a component, which no source has."""
+        return of in self.keys
+
+    def expanded(
+        self, table: Table, ids_of: Callable[[Roots], Array], events_of: _EventsOf, semantics: Semantics
+    ) -> Table:
+        """The table with a column for each key."""
+        columns = dict(table.columns)
+        for key in self.keys:
+            numbers = self.of(key, ids_of(self.roots_of(key)), events_of, semantics)
+            columns[key.name] = Column(Type.INT64, numbers)
+        return replace(table, columns=columns)
+
+    def of(self, key: Field, ids: Array, events_of: _EventsOf, semantics: Semantics) -> Array:
+        """The components of events that have these numbers.
+
+        What is in none gets one of its own: another version of the knowledge may tie it to something.
+        """
+        events = events_of(self.roots_of(key))
+        known = self._known.get(key, np.zeros(0, np.int64))
+        if len(known) < len(events):
+            known = np.concatenate([known, np.zeros(2 * len(events) - len(known), np.int64)])
+            self._known[key] = known
+        fresh = np.flatnonzero(known[: len(events)] == 0)
+        if len(fresh):
+            asked = [events[each] for each in fresh.tolist()]
+            found: Sequence[int | None] = [0] * len(asked)
+            if isinstance(semantics, Components):
+                found = semantics.components(self.keys[key], key.variable, asked)
+            for id, component in zip(fresh.tolist(), found, strict=True):
+                known[id] = -1 - id if component is None else 1 + component
+        return known[ids]
+
+    def forget(self) -> None:
+        """Asks anew: the knowledge has a new version."""
+        self._known.clear()
