@@ -151,9 +151,9 @@ def unit_files(unit: str, folder: Path) -> Iterator[Any]:
 def test_an_annotation_says_what_a_time_counts(unit: str, tmp_path: Path) -> None:
     annotation = {"stream": "air", "time_unit": unit}
     made = query(annotations=[annotation])
-    wanted = [(each.id, each.end) for each in kai.run(query(), in_unit("s"))]
+    wanted = [(each.id, each.end_us) for each in kai.run(query(), in_unit("s"))]
     for each in unit_files(unit, tmp_path):
-        assert [(match.id, match.end) for match in kai.run(made, each)] == wanted
+        assert [(match.id, match.end_us) for match in kai.run(made, each)] == wanted
     engine = kai.Engine(made, lateness="0s")
     assert rises([match for row in in_unit(unit) for match in engine.push(row)]) == RISES
 
@@ -186,7 +186,7 @@ def test_a_missing_value_of_pandas_is_null_and_a_date_is_its_midnight() -> None:
     )
     row = {"ts": date(1970, 1, 2), "day": pandas.NaT, "n": pandas.NA, "x": numpy.str_("a")}
     [match] = kai.run(made, [row])
-    assert match.end == 86_400_000_000
+    assert match.end_us == 86_400_000_000
     assert match.select == {"day": None, "n": None, "x": "a"}
 
 

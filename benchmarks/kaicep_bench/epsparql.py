@@ -288,8 +288,8 @@ def _row(way: str, triples: int, seconds: float, matches: int) -> dict[str, Cell
 def _agree(plans: Sequence[EpPlan], rows: Rows, knowledge: Knowledge) -> None:
     """The judge, the interpreter and the columns must give the same; this also compiles what is to be."""
     judged = run_epsparql(plans, rows, knowledge)
-    wanted = sorted((m for each in judged.values() for m in each), key=lambda m: (m.end, m.id))
+    wanted = sorted((m for each in judged.values() for m in each), key=lambda m: (m.end_us, m.id))
     for compiled in (False, True):
-        found = sorted(_run(plans, rows, knowledge, compiled), key=lambda m: (m.end, m.id))
+        found = sorted(_run(plans, rows, knowledge, compiled), key=lambda m: (m.end_us, m.id))
         if found != wanted:
             raise Failure(f"the kernel finds {len(found)} matches, the judge {len(wanted)}, or others")

@@ -77,7 +77,7 @@ class _Consumer:
         """Takes a match."""
         if self._reads:
             select = match.select
-            self.last = select["sensorID"], match.start, match.end, select["flowrate"]
+            self.last = select["sensorID"], match.start_us, match.end_us, select["flowrate"]
         self.when = time.perf_counter_ns()
         self.kept.append(match)
 

@@ -211,7 +211,7 @@ def _rewritten(archive: Archive, knowledge: Knowledge, text: str, mark: Mark) ->
     reach = reach_of(_history(archive, knowledge, text).program)
     history = _history(archive, knowledge, text, int(mark.watermark - reach))
     found = rewritten_matches(history.program, history.catalog, knowledge, archive.snapshot(), True)
-    return [each for each in found if each.end > mark.watermark]
+    return [each for each in found if each.end_us > mark.watermark]
 
 
 def _history(archive: Archive, knowledge: Knowledge, text: str, low: int | None = None) -> History:

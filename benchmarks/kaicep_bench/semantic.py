@@ -277,12 +277,12 @@ def _check(found: Sequence[Taken], knowledge: Knowledge, first: Sequence[Event])
     ways = [each for each in found if each.way.query == QUERY5]
     compiled = ways[0].matches
     for each in ways:
-        if not _equal(each.matches, [match for match in compiled if match.end <= each.last]):
+        if not _equal(each.matches, [match for match in compiled if match.end_us <= each.last]):
             raise Failure(f"{each.way.host}, {each.way.name}: other matches than the compiled plan has")
     run = prepared(QUERY5, knowledge, first)
     (query,) = run.program.chi_plans
     truth = [each.match for each in run_chi(query, first, run.catalog, knowledge)]
-    if not _equal(truth, [match for match in compiled if match.end <= first[-1].ts]):
+    if not _equal(truth, [match for match in compiled if match.end_us <= first[-1].ts]):
         raise Failure("the compiled plan has other matches than the judge")
 
 

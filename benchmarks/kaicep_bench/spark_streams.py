@@ -153,7 +153,7 @@ def _delays(
 
     def sink(number: int, matches: list[kai.Match]) -> None:
         now = time.time()
-        found.extend((now, now - match.end / 1e6) for match in matches)
+        found.extend((now, now - match.end_us / 1e6) for match in matches)
 
     running = kai.spark.deliver(
         source, query, sink, lateness=0, checkpoint=checkpoint, engine="driver", parts=parts

@@ -398,11 +398,13 @@ class TestFollow:
             return True
 
         found = [match for some in follow(history, strategy, wait=wait) for match in some]
-        assert [each.end for each in found] == sorted(each.end for each in found)
+        assert [each.end_us for each in found] == sorted(each.end_us for each in found)
         whole = past_matches(history_of([query], archive, Knowledge.empty(), now=0), "replay")
         # What the end of the archive does not settle is still open.
-        settled = [each for each in whole if each.end < events[-1].ts]
-        assert sorted(shown([each for each in found if each.end < events[-1].ts])) == sorted(shown(settled))
+        settled = [each for each in whole if each.end_us < events[-1].ts]
+        assert sorted(shown([each for each in found if each.end_us < events[-1].ts])) == sorted(
+            shown(settled)
+        )
         assert len(settled) > 3
 
     def test_a_part_that_is_behind_holds_the_others_back_until_it_is_idle(self, tmp_path: Path) -> None:
@@ -415,7 +417,7 @@ class TestFollow:
         history = history_of([query], archive, Knowledge.empty(), now=0)
 
         def seen(idle: float) -> list[int]:
-            return [each.end for some in follow(history, wait=lambda: False, idle=idle) for each in some]
+            return [each.end_us for some in follow(history, wait=lambda: False, idle=idle) for each in some]
 
         assert seen(3600) == [0, 1, 2]
         assert seen(0) == [0, 1, 2, 5, 6, 7]

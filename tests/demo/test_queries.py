@@ -79,7 +79,7 @@ def test_the_examples_are_among_them() -> None:
 def without_ids(found: Sequence[Match], columns: Collection[str]) -> list[tuple[Any, ...]]:
     """What there is of matches beside their ids, which hang on the text of the query, and their order."""
     return sorted(
-        (each.end, each.start, str(each.events), str({name: each.select[name] for name in columns}))
+        (each.end_us, each.start_us, str(each.events), str({name: each.select[name] for name in columns}))
         for each in found
     )
 
@@ -132,7 +132,7 @@ def test_past_and_live_together_find_what_one_run_over_everything_finds(tmp_path
     assert {each.query for each in told} == set(QUERIES)
     # Only what ends in the last minutes may still wait for a stream that has less to say, or for the end.
     end = OPENING + MINUTES * 60_000_000
-    assert all(each.end > end - 600_000_000 for each in whole if each.id not in ids)
+    assert all(each.end_us > end - 600_000_000 for each in whole if each.id not in ids)
 
 
 @pytest.mark.slow

@@ -157,7 +157,7 @@ def lived(world: World, name: str, plan: str, chance: random.Random) -> list[str
     found += made.poll(world.archive.snapshot())
     found += made.finish()
     assert len({each.id for each in found}) == len(found), "a match was told twice"
-    return [each.to_json() for each in sorted(found, key=lambda match: (match.end, match.id))]
+    return [each.to_json() for each in sorted(found, key=lambda match: (match.end_us, match.id))]
 
 
 @pytest.mark.parametrize("plan", ["hand-off", "concurrent"])
@@ -250,7 +250,7 @@ def crashed(world: World, name: str, chance: random.Random) -> list[str]:
             told += [*found, *made.finish()]
             break
     assert len({each.id for each in told}) == len(told), "a match was told twice"
-    return [each.to_json() for each in sorted(told, key=lambda match: (match.end, match.id))]
+    return [each.to_json() for each in sorted(told, key=lambda match: (match.end_us, match.id))]
 
 
 def asked_again(

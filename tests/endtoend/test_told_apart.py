@@ -88,7 +88,7 @@ def test_each_is_told_everything_once(name: str) -> None:
             world = World(Path(folder), drawn(chance, 40))
             answer = wanted(world, name)
             for sink in lived(world, name, chance).values():
-                told = sorted(sink.matches, key=lambda match: (match.end, match.id))
+                told = sorted(sink.matches, key=lambda match: (match.end_us, match.id))
                 assert [each.to_json() for each in told] == answer
 
     agree()

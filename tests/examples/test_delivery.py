@@ -65,7 +65,7 @@ class City(NamedTuple):
         for match in run.matches():
             words = [term["value"] for term in match.select.values()]
             words += [word for each in match.triples or () for word in re.findall(r"<([^>]*)>", each)]
-            span = (match.start // SECOND, match.end // SECOND)
+            span = (match.start_us // SECOND, match.end_us // SECOND)
             found.append((match.query, *span, *(word.rpartition("#")[2] for word in words)))
         return found
 

@@ -34,7 +34,7 @@ def solutions(stream: str, *names: str, knowledge: tuple[Path, ...] = ()) -> lis
         out: Any = {name: term["value"].rsplit(":", 1)[-1] for name, term in match.select.items()}
         if match.triples is not None:
             out = match.triples
-        found.append((match.query, day(match.start), day(match.end), out))
+        found.append((match.query, day(match.start_us), day(match.end_us), out))
     return sorted(found, key=str)
 
 
@@ -255,7 +255,7 @@ def answered(folder: Path, query: str) -> list[Row]:
             name = f"{agency} {company}"
         else:
             name = each.select["company"]["value"].removeprefix("urn:kaicep:")
-        found.append((name, each.start // 1_000_000, each.end // 1_000_000))
+        found.append((name, each.start_us // 1_000_000, each.end_us // 1_000_000))
     return sorted(found)
 
 

@@ -70,12 +70,12 @@ def check(folder: Path, lines: list[str]) -> dict[str, list[Any]]:
     """Compares differences and tsunamis with our own."""
     expected = differences(lines)
     found = answers(folder, lines)
-    assert {each.end: each.select["difference"] for each in found["difference"]} == pytest.approx(
+    assert {each.end_us: each.select["difference"] for each in found["difference"]} == pytest.approx(
         expected, abs=1e-9
     )
     high = {moment for moment, each in expected.items() if abs(each) > 0.030}
     near = "http://example.org/tsunami#"
-    assert {(each.end, each.select["place"].removeprefix(near)) for each in found["tsunami"]} == {
+    assert {(each.end_us, each.select["place"].removeprefix(near)) for each in found["tsunami"]} == {
         (moment, place) for moment in high for place in ("Unalaska", "Nikolski")
     }
     assert len(found["tsunami"]) == 2 * len(high)
@@ -98,7 +98,7 @@ def test_the_wave_is_found_when_it_comes_and_not_before(lines: list[str], tmp_pa
     found = check(tmp_path, lines[WAVE - 900 : WAVE + 480])
     began = parse_time(json.loads(lines[WAVE])["ts"])
     assert began is not None
-    first, *_, last = (each.end for each in found["tsunami"])
+    first, *_, last = (each.end_us for each in found["tsunami"])
     assert began < first <= began + 120 * SECOND
     assert last < began + 3 * HOUR
 

@@ -44,4 +44,4 @@ def event(
 
 
 def ends(matches: Sequence[Match]) -> list[float]:
-    return [each.end / S for each in matches]
+    return [each.end_us / S for each in matches]

@@ -64,7 +64,7 @@ def lived(run: Run, drawn: Drawn, chance: random.Random) -> list[str]:
             engine.restore(saved)
             assert engine.snapshot() == saved
     found += engine.finish()
-    return [each.to_json() for each in sorted(found, key=lambda match: (match.end, match.id))]
+    return [each.to_json() for each in sorted(found, key=lambda match: (match.end_us, match.id))]
 
 
 @pytest.mark.parametrize("effort", [EXAMPLES])

@@ -23,7 +23,7 @@ def plan_of(text: str) -> ChiPlan:
 
 
 def answers(matches: list[Match]) -> list[str]:
-    return sorted(str((each.start, each.end, each.select, each.events)) for each in matches)
+    return sorted(str((each.start_us, each.end_us, each.select, each.events)) for each in matches)
 
 
 RISING = PAIR.format(1, "9s") + " JOIN (?b.x - ?a.x > {})"
@@ -99,7 +99,7 @@ def test_a_query_may_be_edited_only_if_it_can_go_on() -> None:
         each.to_json() for each in untouched.push(later)
     ]
     assert edited.go_on_as(plan_of(narrower)) is None
-    assert {each.start for each in edited.push([event(7, 7, "p", 3)])} == {5 * S, 6 * S}
+    assert {each.start_us for each in edited.push([event(7, 7, "p", 3)])} == {5 * S, 6 * S}
 
 
 P = "@prefix : <urn:kaicep:> . "

@@ -85,7 +85,7 @@ def test_a_late_event_is_shown_and_used_by_no_match():
     running = engine(PAIR, lateness=2 * S)
     running.push([event(0, 10, "p"), event(1, 7, "p"), event(2, 8, "p")])
     assert [(each.seq, each.late) for each in running.late] == [(1, True)]
-    assert [each.start for each in running.finish()] == [8 * S]
+    assert [each.start_us for each in running.finish()] == [8 * S]
 
 
 def test_a_part_that_was_idle_is_late_with_what_the_others_went_past():
@@ -116,7 +116,7 @@ def test_what_only_a_deadline_found_is_read_too():
     running = engine(SILENT, "SELECT COUNT(?u) AS n FROM (?u, q0) WINDOW (?u, batch, 20s)")
     running.push([event(0, 0, "p"), event(1, 1, "q")])
     found = running.push([event(2, 30, "r")])
-    assert [(each.query, each.end // S) for each in found] == [("q0", 10), ("q0", 11), ("q1", 20)]
+    assert [(each.query, each.end_us // S) for each in found] == [("q0", 10), ("q0", 11), ("q1", 20)]
 
 
 # --- state -------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def lived(run: Run, drawn: Drawn, chance: random.Random) -> list[str]:
             engine.restore(saved)
             assert engine.snapshot() == saved
     found += engine.finish()
-    return [each.to_json() for each in sorted(found, key=lambda match: (match.end, match.id))]
+    return [each.to_json() for each in sorted(found, key=lambda match: (match.end_us, match.id))]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -127,7 +127,7 @@ def test_many_queries_of_one_shape_are_found_in_one_pass_and_come_and_go() -> No
     assert told == sorted(
         line
         for line, match in zip(wanted, run.matches("reference"), strict=True)
-        if match.end <= half or match.query not in ("q0", "q7")
+        if match.end_us <= half or match.query not in ("q0", "q7")
     )
     assert len(told) > 200
 

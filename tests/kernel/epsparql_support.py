@@ -58,7 +58,7 @@ def run_kernel(
 
 
 def sorted_matches(matches: object) -> list[Match]:
-    return sorted(matches, key=lambda match: (match.end, match.id))  # type: ignore[call-overload,no-any-return]
+    return sorted(matches, key=lambda match: (match.end_us, match.id))  # type: ignore[call-overload,no-any-return]
 
 
 def both(

@@ -74,5 +74,5 @@ def test_columns_see_what_the_patterns_ask_for(text: str, reasoning: str, query:
 def test_a_class_is_met_by_all_below_it_but_not_by_what_is_known_anyway() -> None:
     stream = "1 x a Oak\n2 new a Oak\n3 new a Plant\n4 new a Stone"
     expected, found = both(stream, "SELECT ?x WHERE { ?x a :Plant }", knowledge=HIERARCHIES, compiled=True)
-    assert [each.start // SECOND for each in found["q0"]] == [2, 3]
+    assert [each.start_us // SECOND for each in found["q0"]] == [2, 3]
     assert found == expected

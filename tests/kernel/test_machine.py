@@ -100,7 +100,7 @@ def found_by_machine(run: Run, some: tuple[Event, ...], seed: int) -> list[str]:
             events = table_of(machine, run, some, strings)
     for chunk in machine.advance(float("inf")):
         matches += chunk
-    return [each.to_json() for each in sorted(matches, key=lambda match: (match.end, match.id))]
+    return [each.to_json() for each in sorted(matches, key=lambda match: (match.end_us, match.id))]
 
 
 def table_of(machine: PatternMachine, run: Run, some: tuple[Event, ...], strings: Strings) -> Table:
@@ -153,7 +153,7 @@ def test_what_is_oldest_is_let_go_of_and_counted() -> None:
     for at in range(0, len(every), 1_000):
         for chunk in machine.feed(every.take(slice(at, at + 1_000))):
             for match in chunk:
-                assert match.end - 100 <= match.start < match.end
+                assert match.end_us - 100 <= match.start_us < match.end_us
         begun = at + 1_000
         assert machine.size <= 100
         assert machine.shed == begun - machine.size

@@ -213,7 +213,7 @@ def of_matches(found: Iterable[Matches]) -> list[tuple[object, ...]]:
             name: [each["seq"] for each in (of if isinstance(of, list) else [of])]
             for name, of in match.events.items()
         }
-        made.append(shown({name: of for name, of in rounds.items() if of}, match.start, match.end))
+        made.append(shown({name: of for name, of in rounds.items() if of}, match.start_us, match.end_us))
     return made
 
 

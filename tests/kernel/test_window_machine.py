@@ -148,7 +148,7 @@ def found_by_machine(run: Run, some: tuple[Event, ...], seed: int) -> list[str]:
     for chunk in machine.advance(float("inf")):
         matches += chunk
     assert machine.node.window.width is None or machine.size == 0
-    return [each.to_json() for each in sorted(matches, key=lambda match: (match.end, match.id))]
+    return [each.to_json() for each in sorted(matches, key=lambda match: (match.end_us, match.id))]
 
 
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None)

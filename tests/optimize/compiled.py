@@ -19,4 +19,4 @@ def compiled(run: Run, rules=RULES, settings: Settings | None = None) -> list[Ma
         plan, _ = optimize(query, run.catalog, run.knowledge, rules)
         mine = [event for event in events if event.stream in query.reads]
         matches += [each.match for each in answers(plan, mine, relations)]
-    return sorted(matches, key=lambda match: (match.end, match.id))
+    return sorted(matches, key=lambda match: (match.end_us, match.id))

@@ -59,7 +59,7 @@ def run(
 
 def shown(match: Match) -> str:
     values = [f"{name}={short(value['value'])}" for name, value in match.select.items()]
-    start, end = match.start // SECOND, match.end // SECOND
+    start, end = match.start_us // SECOND, match.end_us // SECOND
     when = f"[{start}]" if start == end else f"[{start}-{end}]"
     return " ".join([*values, when])
 

@@ -9,7 +9,7 @@ TRAILING = pattern("?a, ?b, !?n", "WINDOW (?a, ?b, ?n, 10s)")
 
 
 def spans(query, given):
-    return [(each.match.start / S, each.match.end / S) for each in answers(query, given)]
+    return [(each.match.start_us / S, each.match.end_us / S) for each in answers(query, given)]
 
 
 def test_none_strictly_between_the_neighbours():

@@ -75,4 +75,4 @@ def test_groups_inside_groups():
 
 def test_a_conjunction_spans_from_its_first_to_its_last_event():
     (answer,) = answers(pattern("(?b & ?c)"), "c1@1 b1@3")
-    assert (answer.match.start, answer.match.end) == (S, 3 * S)
+    assert (answer.match.start_us, answer.match.end_us) == (S, 3 * S)

@@ -67,14 +67,14 @@ def test_derived_events_at_one_instant_are_ordered_by_id():
 
 def test_matches_come_in_the_order_of_their_end_then_of_their_id():
     matches = [each.match for each in answers(A_THEN_B, "a1@0 a2@1 b1@5 b2@7 a3@8 b3@9")]
-    keys = [(each.end, each.id) for each in matches]
+    keys = [(each.end_us, each.id) for each in matches]
     assert keys == sorted(keys)
-    assert [each.end for each in matches] == [5 * S] * 2 + [7 * S] * 2 + [9 * S] * 3
+    assert [each.end_us for each in matches] == [5 * S] * 2 + [7 * S] * 2 + [9 * S] * 3
 
 
 def test_start_and_end_are_those_of_the_first_and_the_last_event():
     (answer,) = answers(A_THEN_B, "a1@1 b1@4")
-    assert (answer.match.start, answer.match.end) == (S, 4 * S)
+    assert (answer.match.start_us, answer.match.end_us) == (S, 4 * S)
 
 
 def test_within_bounds_the_input():

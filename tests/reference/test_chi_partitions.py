@@ -78,5 +78,5 @@ def test_full_batches_are_counted_per_partition():
 def test_the_partition_is_part_of_the_id():
     query = "SELECT COUNT(?e) AS n FROM (?e, s) PARTITION BY ?e.k WINDOW (?e, batch, 10s)"
     first, second = (each.match for each in answers(query, "e1@0::x e2@1::y"))
-    assert (first.start, first.end, first.select) == (second.start, second.end, second.select)
+    assert (first.start_us, first.end_us, first.select) == (second.start_us, second.end_us, second.select)
     assert first.id != second.id

@@ -12,7 +12,7 @@ def rows(query, given, *names):
 
 
 def spans(query, given):
-    return [(each.match.start / S, each.match.end / S) for each in answers(query, given)]
+    return [(each.match.start_us / S, each.match.end_us / S) for each in answers(query, given)]
 
 
 def at(seq):

@@ -81,7 +81,9 @@ class Maker:
 
 
 def seen(found: dict[str, list[Match]], until: int) -> list[Match]:
-    return sorted((m for each in found.values() for m in each if m.end <= until), key=lambda m: (m.end, m.id))
+    return sorted(
+        (m for each in found.values() for m in each if m.end_us <= until), key=lambda m: (m.end_us, m.id)
+    )
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

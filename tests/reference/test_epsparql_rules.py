@@ -115,7 +115,7 @@ def test_what_is_no_triple_is_left_out() -> None:
 
 def test_matches_come_by_end_and_then_by_id() -> None:
     found = run("1-4 a p b\n2 c p d\n3-4 e p f", "SELECT ?x { ?x p ?y }")["q0"]
-    assert [(each.end, each.id) for each in found] == sorted((each.end, each.id) for each in found)
+    assert [(each.end_us, each.id) for each in found] == sorted((each.end_us, each.id) for each in found)
     assert len({each.id for each in found}) == 3
 
 

@@ -82,5 +82,5 @@ def test_slices_give_the_answers_of_the_whole(seed: int, rules: bool) -> None:
     for low in range(0, 46 * SECOND, size):
         own = [row for row in rows if low - window <= row[2] < low + size]
         for name, matches in run_epsparql(plans, own, known).items():
-            found[name] += [each for each in matches if low <= each.end < low + size]
+            found[name] += [each for each in matches if low <= each.end_us < low + size]
     assert found == run_epsparql(plans, rows, known)

@@ -36,7 +36,7 @@ def in_process(
     query: Any, rows: list[tuple[int, int, str | None, float]] = EVENTS, **options: Any
 ) -> list[str]:
     events = [{"ts": ts, "sensor": sensor, "flow": flow} for _, ts, sensor, flow in rows]
-    found = sorted(kai.run(query, events, **options), key=lambda match: (match.end, match.id))
+    found = sorted(kai.run(query, events, **options), key=lambda match: (match.end_us, match.id))
     return [match.to_json() for match in found]
 
 

@@ -61,7 +61,7 @@ def on_stocks(spark: Any, names: tuple[str, ...], data: str) -> tuple[Any, list[
     knowledge = kai.Knowledge.load(STOCKS / "data" / "names.ttl")
     query = kai.compile(queries, knowledge=knowledge, streams={"stocks": "rdf"})
     run = open_run(queries, [("stocks", STOCKS / "data" / f"{data}.jsonl")], [STOCKS / "data" / "names.ttl"])
-    wanted = sorted(run.matches("reference"), key=lambda match: (match.end, match.id))
+    wanted = sorted(run.matches("reference"), key=lambda match: (match.end_us, match.id))
     found = kai.spark.match(spark.createDataFrame(given, columns), query)
     return found.select("end", "id", "match"), [each.to_json() for each in wanted]
 
@@ -102,7 +102,7 @@ def test_short_answers_are_looked_for_slice_by_slice(spark: Any) -> None:
     ]
     found = lines(kai.spark.match(trucks(spark, rows), query))
     events = [{"start": row[1], "end": row[2], "triple": " ".join((*row[3:], "."))} for row in rows]
-    wanted = sorted(kai.run(query, {"trucks": events}), key=lambda match: (match.end, match.id))
+    wanted = sorted(kai.run(query, {"trucks": events}), key=lambda match: (match.end_us, match.id))
     assert found == [each.to_json() for each in wanted]
     assert len(found) > 200
 

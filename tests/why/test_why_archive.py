@@ -169,8 +169,8 @@ def test_only_the_stretch_is_read(campus: Path, match: dict[str, Any]) -> None:
     source = Archived(history, history.archive.snapshot())
     wanted = match_of(match, "here")
     read = events_of(source.part(history.program, needed(history.program, wanted)))
-    assert min(each.ts for each in read) == wanted.start
-    assert max(each.ts for each in read) == wanted.end
+    assert min(each.ts for each in read) == wanted.start_us
+    assert max(each.ts for each in read) == wanted.end_us
     assert len(read) < 100
 
 

@@ -56,7 +56,7 @@ def tsunami(quick: bool = False) -> Report:
 
 def _differences(matches: list[Match], readings: int) -> Report:
     day = parse_time(_DAY) or 0
-    found = [((each.end - day) / _HOUR, _millimetres(each)) for each in matches]
+    found = [((each.end_us - day) / _HOUR, _millimetres(each)) for each in matches]
     counted = Counter(int(mm // _BIN) * _BIN for _, mm in found)
     beyond = [hours for hours, mm in found if abs(mm) > _THRESHOLD]
     bins = range(min(counted), max(counted) + _BIN, _BIN)

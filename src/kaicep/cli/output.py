@@ -134,7 +134,7 @@ def as_csv(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
 
 def _cells(match: Match, columns: Columns) -> list[str]:
     """A match as a row of texts."""
-    cells = [match.query, match.id, format_time(match.start), format_time(match.end)]
+    cells = [match.query, match.id, format_time(match.start_us), format_time(match.end_us)]
     cells += [_plain(match.select.get(each.key)) or "" for each in columns.selected]
     if columns.events:
         cells.append("" if match.events is None else _json_text(match.events))
@@ -249,8 +249,8 @@ def _arrow_row(match: Match, columns: Columns) -> dict[str, Any]:
     row: dict[str, Any] = {
         "query": match.query,
         "id": match.id,
-        "start": format_time(match.start),
-        "end": format_time(match.end),
+        "start": format_time(match.start_us),
+        "end": format_time(match.end_us),
     }
     row |= {each.name: _arrow_value(match.select.get(each.key), each) for each in columns.selected}
     if columns.events:

@@ -72,7 +72,7 @@ def places(campus: Campus) -> dict[str, Place]:
 
 def line(match: Match, place: Place | None, why: Sequence[str]) -> str:
     """The line of a match."""
-    start, end = (format_time(each)[11:19] for each in (match.start, match.end))
+    start, end = (format_time(each)[11:19] for each in (match.start_us, match.end_us))
     when = end if start == end else f"{start}-{end}"
     where = str(place) if place is not None else "nowhere that is known"
     because = "; ".join(why) or "no more is asked"
@@ -104,7 +104,7 @@ def _of_window(match: Match, node: WindowAggregate) -> list[str]:
     """A window may hold more events than one wants to go through again: what it came to is in the match."""
     asked = " and ".join(resolved_text(each) for each in node.having)
     came = ", ".join(_short(each) for each in match.select.values())
-    return [f"{asked} is {came}", f"over {_lasting(match.end - match.start)}"]
+    return [f"{asked} is {came}", f"over {_lasting(match.end_us - match.start_us)}"]
 
 
 def _identities(match: Match) -> Iterator[dict[str, Any]]:
@@ -126,9 +126,9 @@ def _spans(made: Why) -> Iterator[str]:
 
 
 def _absences(match: Match, made: Why) -> Iterator[str]:
-    if made.events and match.end > made.events[-1].event.ts:
+    if made.events and match.end_us > made.events[-1].event.ts:
         last = made.events[-1].event.ts
-        yield f"nothing since {format_time(last)[11:19]}, for {_lasting(match.end - last)}"
+        yield f"nothing since {format_time(last)[11:19]}, for {_lasting(match.end_us - last)}"
 
 
 def _knowledge(made: Why) -> list[str]:

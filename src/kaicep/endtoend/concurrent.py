@@ -143,10 +143,10 @@ class Concurrent(Joined):
         """Who tells of a match: each is told by one of the three."""
         source = self._windows[match.query]
         if isinstance(source, WindowAggregate) and source.window.kind == "sliding":
-            if match.end < self._at:
+            if match.end_us < self._at:
                 return "past"
-            return "across" if match.end < self._at + self._reach else "present"
-        over = match.end <= self._at if isinstance(source, WindowAggregate) else match.end < self._at
+            return "across" if match.end_us < self._at + self._reach else "present"
+        over = match.end_us <= self._at if isinstance(source, WindowAggregate) else match.end_us < self._at
         if over:
             return "past"
-        return "present" if match.start >= self._at else "across"
+        return "present" if match.start_us >= self._at else "across"

@@ -330,7 +330,7 @@ class Deployment:
 
     def _hand_on(self, found: Iterator[tuple[Session, Told]], news: bool) -> None:
         """Gives matches to the sinks and to those who follow, with how far everybody stands."""
-        told = sorted(found, key=lambda each: (each[1].match.end, each[1].match.id))
+        told = sorted(found, key=lambda each: (each[1].match.end_us, each[1].match.id))
         if not told and not news and not self.catalogue.changed:
             return
         self.catalogue.changed = False

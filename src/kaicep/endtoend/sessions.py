@@ -304,7 +304,7 @@ class Session:
         self.recent.extend(each.match for each in news if each.to_followers)
         for each in news:
             if each.to_sinks:
-                name, end = each.match.query, format_time(each.match.end)
+                name, end = each.match.query, format_time(each.match.end_us)
                 self.told[name] += 1
                 self.last[name] = max(self.last.get(name, end), end)
         return found

@@ -131,7 +131,7 @@ class SparkHosted:
         self._taken = Snapshot(self._archived().tables, mark.cut)
         again = HandOff(self.history, self._taken, self._lateness, self._settings, mark)
         for some in again.told_before(mark):
-            self._told |= {each.id: each.end for each in some}
+            self._told |= {each.id: each.end_us for each in some}
             yield []
         parts, *rest = mark.standing
         self._clock.settle([[[*each[:4], False] for each in parts], *rest])
@@ -241,7 +241,7 @@ class SparkHosted:
                 self._clock.stand(stream, part, newest, table.positions[part])
         reached = self._clock.watermark
         self._mark = Mark(self._taken.cut, self._clock.standing, reached, self._clock.lateness)
-        self._told |= {each.id: each.end for each in news}
+        self._told |= {each.id: each.end_us for each in news}
         self._told = {id: end for id, end in self._told.items() if end >= reached}
         return news
 

@@ -204,8 +204,8 @@ def arrow_of_rows(query: str, rows: Sequence[Match], plan: QueryPlan) -> pa.Reco
     columns: dict[str, Any] = {
         "query": pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [query]),
         "id": pa.array([bytes.fromhex(each.id) for each in rows], pa.binary(16)),
-        "start": pa.array([each.start for each in rows], pa.int64()).cast(_MICROSECONDS),
-        "end": pa.array([each.end for each in rows], pa.int64()).cast(_MICROSECONDS),
+        "start": pa.array([each.start_us for each in rows], pa.int64()).cast(_MICROSECONDS),
+        "end": pa.array([each.end_us for each in rows], pa.int64()).cast(_MICROSECONDS),
     }
     if isinstance(plan, ChiPlan):
         columns["select"] = _struct(

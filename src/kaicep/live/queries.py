@@ -114,7 +114,7 @@ class RunningQuery:
         seq = self._seen[stream]
         self._seen[stream] = seq + 1
         if isinstance(row, Match):
-            return Event(stream, 0, seq, row.end, dict(row.select), id=row.id)
+            return Event(stream, 0, seq, row.end_us, dict(row.select), id=row.id)
         known = self.query.catalog.streams.get(stream)
         key = known.time if known is not None else "ts"
         return Event(stream, 0, seq, _time(row.get(key), wall), row)

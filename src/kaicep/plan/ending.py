@@ -32,9 +32,9 @@ def is_undecided(plan: QueryPlan, match: Match, end: int | None) -> bool:
     source = plan.body if isinstance(plan, ChiPlan) else None
     if isinstance(source, WindowAggregate):
         is_batch = source.window.kind == "batch" and source.window.width is not None
-        return is_batch and (end is None or match.end > end)
+        return is_batch and (end is None or match.end_us > end)
     if isinstance(source, Pattern) and _awaits(source, match.events or {}):
-        return end is None or match.end >= end
+        return end is None or match.end_us >= end
     return False
 
 

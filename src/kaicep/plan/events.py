@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from kaicep.plan.terms import Triple
-from kaicep.plan.time import format_time
+from kaicep.plan.time import datetime_of, format_time
 from kaicep.plan.types import Value
 
 __all__ = ["Event", "Match", "by_end"]
@@ -48,10 +49,11 @@ class Event:
         return (self.ts, self.id or "", self.part, self.seq)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Match:
     """An answer: which query, when, the selected values, and the events that made it.
 
+    `start` and `end` are datetimes in UTC; `start_us` and `end_us` are the same in microseconds since 1970.
     Values are as JSON writes them: a time is its text. `events` maps a variable to an identity, to a
     list of them for a loop; an EP-SPARQL match has none. `triples` are those of a CONSTRUCT. `version`
     is that of the knowledge under which its last event was judged; it shows once the knowledge changed.
@@ -62,8 +64,8 @@ class Match:
 
     query: str
     id: str
-    start: int
-    end: int
+    start_us: int
+    end_us: int
     select: Mapping[str, Any] = field(default_factory=dict)
     events: Mapping[str, Any] | None = None
     triples: tuple[str, ...] | None = None
@@ -78,7 +80,7 @@ class Match:
         'q'
         """
         made = cls.__new__(cls)
-        made.start, made.end, made._read = start, end, (read, row)
+        made.start_us, made.end_us, made._read = start, end, (read, row)
         return made
 
     def __getattr__(self, name: str) -> Any:
@@ -90,6 +92,28 @@ class Match:
         setattr(self, name, value)
         return value
 
+    @property
+    def start(self) -> datetime:
+        """When it starts."""
+        return datetime_of(self.start_us)
+
+    @property
+    def end(self) -> datetime:
+        """When it ends."""
+        return datetime_of(self.end_us)
+
+    def __repr__(self) -> str:
+        """On one line: the query, when, and what was selected.
+
+        >>> Match("rise", "f3", 0, 60_000_000, {"sensor": "s1", "rise": 60.5})
+        <Match rise 1970-01-01 00:00:00 to 00:01:00, sensor='s1', rise=60.5>
+        """
+        start, end = (f"{each.replace(tzinfo=None)}" for each in (self.start, self.end))
+        span = start if start == end else f"{start} to {end.removeprefix(start[:11])}"
+        values = list(self.triples) if self.triples is not None else _shown(self.select)
+        text = f"<Match {', '.join([f'{self.query} {span}', *values])}"
+        return (text if len(text) < 160 else text[:157] + "...") + ">"
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Match, tuple(getattr(self, each) for each in _ATTRIBUTES)
 
@@ -98,8 +122,8 @@ class Match:
         row: dict[str, Any] = {
             "query": self.query,
             "id": self.id,
-            "start": format_time(self.start),
-            "end": format_time(self.end),
+            "start": format_time(self.start_us),
+            "end": format_time(self.end_us),
         }
         if self.triples is not None:
             row["triples"] = list(self.triples)
@@ -116,9 +140,15 @@ class Match:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
 
 
-_ATTRIBUTES = ("query", "id", "start", "end", "select", "events", "triples", "version")
+def _shown(select: Mapping[str, Any]) -> list[str]:
+    """Selected values as `repr` shows them; a term of EP-SPARQL is its text."""
+    terms = ((k, v["value"] if isinstance(v, Mapping) and "value" in v else v) for k, v in select.items())
+    return [f"{name}={value!r}" for name, value in terms]
+
+
+_ATTRIBUTES = ("query", "id", "start_us", "end_us", "select", "events", "triples", "version")
 
 
 def by_end(match: Match) -> tuple[int, str]:
     """Where a match stands among others: by its end, then by its id (semantics 2)."""
-    return match.end, match.id
+    return match.end_us, match.id

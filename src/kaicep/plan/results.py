@@ -63,7 +63,7 @@ def derived_event(answer: Answer, catalog: Catalog) -> Event:
     match = answer.match
     types = dict(catalog.streams[match.query].attributes)
     values = {name: as_type(value, types[name]) for name, value in answer.values.items() if name in types}
-    return Event(match.query, 0, 0, match.end, values, id=match.id)
+    return Event(match.query, 0, 0, match.end_us, values, id=match.id)
 
 
 def as_type(value: Value, wanted: Type) -> Value:

@@ -15,6 +15,7 @@ __all__ = [
     "DURATION_UNITS",
     "EXCEL_EPOCH",
     "TIME_UNITS",
+    "datetime_of",
     "format_duration",
     "format_time",
     "nearest_thousandth",
@@ -158,6 +159,15 @@ def format_time(micros: int) -> str:
 def _format_second(second: int) -> str:
     """A second since 1970; times that are written down together mostly share it."""
     return (_EPOCH + timedelta(seconds=second)).replace(tzinfo=None).isoformat()
+
+
+def datetime_of(micros: int) -> datetime:
+    """A time as Python has it, in UTC.
+
+    >>> datetime_of(1_500_000).isoformat()
+    '1970-01-01T00:00:01.500000+00:00'
+    """
+    return _EPOCH + timedelta(microseconds=micros)
 
 
 def parse_duration(text: str) -> int | None:

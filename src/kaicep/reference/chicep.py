@@ -68,7 +68,7 @@ def answers(plan: ChiPlan, events: Iterable[Event], semantics: Semantics) -> lis
             made = _window_answers(plan, source, part)
         # Solutions that differ in nothing that is selected are one match.
         found.update((each.match.id, each) for each in made)
-    return sorted(found.values(), key=lambda each: (each.match.end, each.match.id))
+    return sorted(found.values(), key=lambda each: (each.match.end_us, each.match.id))
 
 
 # --- patterns ----------------------------------------------------------------------------------------------

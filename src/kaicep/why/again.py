@@ -74,7 +74,7 @@ def _has_late(source: Source, run: Run) -> bool:
 def _gone(source: Source, match: Match, run: Run, version: int | None) -> Diagnostic:
     plan = next(each for each in run.program.queries if each.name == match.query)
     reason, hint = next(_reasons(source, match, plan, run, version))
-    where = f"{match.query}, {format_time(match.start)} to {format_time(match.end)}"
+    where = f"{match.query}, {format_time(match.start_us)} to {format_time(match.end_us)}"
     return Diagnostic(f"recomputing does not give the match {match.id} ({where}): {reason}", hint=hint)
 
 
@@ -83,13 +83,13 @@ def _reasons(
 ) -> Iterator[tuple[str, str]]:
     """What has changed, the surest first, and what to do about it."""
     chains = plan.body.all_chains if isinstance(plan, ChiPlan) else ()
-    if chains and not any(match.start in each.within for each in chains):
+    if chains and not any(match.start_us in each.within for each in chains):
         yield (
             "it lies outside of what WITHIN bounds",
             "`now` is the time of this command: give --now TIME as it was",
         )
     for stream, ts in source.expired().items():
-        if match.start < ts:
+        if match.start_us < ts:
             message = f"events of {stream} before {format_time(ts)} have been removed from the archive"
             yield message, "what is gone cannot be told; `retention` says how long events are kept"
     if any(_alike(each, match) for each in run.matches()):

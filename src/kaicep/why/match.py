@@ -119,7 +119,7 @@ def derived(match: Match, catalog: Catalog) -> Event:
                 values[name] = convert(value, types[name])
             except Unfit:
                 values[name] = None
-    return Event(match.query, 0, 0, match.end, values, id=match.id)
+    return Event(match.query, 0, 0, match.end_us, values, id=match.id)
 
 
 # --- patterns ----------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def _of_window(
     for inside in partitions(ordered, node.partition).values():
         for window in window_answers(node, inside, semantics):
             newest = window.trigger or window.events[-1]
-            if (window.start, window.end) == (match.start, match.end) and newest.identity == last:
+            if (window.start, window.end) == (match.start_us, match.end_us) and newest.identity == last:
                 chain = node.chain
                 having = [Checked(resolved_text(e), filled(e, window.environment)) for e in node.having]
                 rounds = {variable: [newest]}

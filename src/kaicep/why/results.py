@@ -48,7 +48,7 @@ def match_of(row: Mapping[str, Any], path: Path | str) -> Match:
     """The match that a row of results tells of, but for what it selected.
 
     >>> row = {"query": "hot", "id": "f3", "start": "1970-01-01", "end": "1970-01-01T00:00:01"}
-    >>> match_of(row, "matches.jsonl").end
+    >>> match_of(row, "matches.jsonl").end_us
     1000000
     """
     try:

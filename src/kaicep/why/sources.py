@@ -193,8 +193,8 @@ def upstream_of(program: Program, name: str) -> Program:
 def needed(program: Program, match: Match) -> Interval:
     """The stretch of time whose events decide on a match (those of absences lie before its end, too)."""
     own = next(each for each in program.queries if each.name == match.query)
-    low = None if _depends_on_all_before(own) else match.start
-    return stretch_of(program, match.query, low, match.end)
+    low = None if _depends_on_all_before(own) else match.start_us
+    return stretch_of(program, match.query, low, match.end_us)
 
 
 def stretch_of(program: Program, name: str, low: int | None, high: int) -> Interval:

@@ -21,7 +21,7 @@ _MOST_TRIES = 400
 def supporting(run: Run, match: Match) -> list[Event]:
     """The fewest events, left to right, that still give the match; more of them where there are very many."""
     everything = [each for each in events_of(run) if not each.late]
-    inside = [each for each in everything if match.start <= _start(each) and each.ts <= match.end]
+    inside = [each for each in everything if match.start_us <= _start(each) and each.ts <= match.end_us]
     kept = inside if _gives(run, inside, match) else everything
     tries, size = _MOST_TRIES, len(kept) // 2
     while size and tries > 0:

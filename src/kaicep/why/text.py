@@ -27,7 +27,7 @@ def why_text(reason: Why, prefixes: Mapping[str, str]) -> str:
 
 def _lines(reason: Why, prefixes: Mapping[str, str]) -> Iterator[str]:
     match = reason.match
-    yield f"{match.query} matched from {format_time(match.start)} to {format_time(match.end)}"
+    yield f"{match.query} matched from {format_time(match.start_us)} to {format_time(match.end_us)}"
     yield f"  id {match.id}"
     for name, value in match.select.items():
         yield f"  {name} = {value['value'] if isinstance(value, dict) else value}"
@@ -152,7 +152,7 @@ def _miss_lines(reason: WhyNot) -> Iterator[str]:
 def _gained_lines(what: str, matches: Sequence[Match]) -> Iterator[str]:
     yield f"  {what} {len(matches) or 'no'} match{'' if len(matches) == 1 else 'es'}"
     for each in matches[:_MOST_EVENTS]:
-        yield f"      {each.id}  {format_time(each.start)} to {format_time(each.end)}"
+        yield f"      {each.id}  {format_time(each.start_us)} to {format_time(each.end_us)}"
 
 
 # --- for machines ------------------------------------------------------------------------------------------

@@ -180,8 +180,8 @@ def _row(match: Match) -> dict[str, Any]:
     return {
         "query": match.query,
         "id": match.id,
-        "start": format_time(match.start),
-        "end": format_time(match.end),
+        "start": format_time(match.start_us),
+        "end": format_time(match.end_us),
         "select": None if match.triples is not None else _json(match.select),
         "events": None if match.events is None else _json(match.events),
         "triples": None if match.triples is None else list(match.triples),

@@ -139,8 +139,8 @@ def _row_of(match: Match) -> dict[str, Any]:
     return {
         "query": match.query,
         "id": match.id,
-        "start": match.start,
-        "end": match.end,
+        "start": match.start_us,
+        "end": match.end_us,
         "match": match.to_json(),
     }
 
@@ -156,7 +156,7 @@ def found_row(match: Match | None, owner: int, bucket: int, watermark: int) -> d
 def match_of(line: str) -> Match:
     """The match that a line of `kaicep match` tells of.
 
-    >>> match_of('{"query": "q", "id": "7", "start": "1970-01-01", "end": "1970-01-01T00:00:01Z"}').end
+    >>> match_of('{"query": "q", "id": "7", "start": "1970-01-01", "end": "1970-01-01T00:00:01Z"}').end_us
     1000000
     """
     row = json.loads(line)
