@@ -158,7 +158,7 @@ def test_a_body_without_a_length_is_refused(tmp_path: Path) -> None:
     with listening(tmp_path) as source:
         parts = urlsplit(source.address)
         with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=120) as raw:
-            raw.sendall(b"POST /events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            raw.sendall(b"POST /events HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n")
             assert raw.recv(12) == b"HTTP/1.1 411"
 
 
@@ -166,7 +166,7 @@ def test_half_a_request_leaves_nothing(tmp_path: Path) -> None:
     with listening(tmp_path) as source:
         parts = urlsplit(source.address)
         with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=120) as raw:
-            raw.sendall(b'POST /events HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n{"ts": 1}')
+            raw.sendall(b'POST /events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 20\r\n\r\n{"ts": 1}')
         assert post(source.address, {"ts": 2})[1]["first"] == 0
 
 

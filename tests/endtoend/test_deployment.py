@@ -237,7 +237,7 @@ def test_a_concurrent_query_is_followed_at_once_and_written_down_in_order(
         with deployed(folder, lose=lost) as made:
             with monkeypatch.context() as patched:
                 patched.setattr("kaicep.endtoend.deployment._SLICE", -1.0)  # the past is not done soon
-                made.follow("pair", lambda match: followed.append(match.select), 0)
+                made.listeners.append(lambda told: followed.extend(match.select for _, match in told))
                 append(folder, event(second, 5), event(second + 1, 6))
                 while not followed:
                     made.tick()

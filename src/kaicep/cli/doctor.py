@@ -34,6 +34,8 @@ _CORE = (
 _OPTIONAL = (
     ("pyarrow", "Arrow, Parquet files", "parquet"),
     ("deltalake", "the archive, deployments", "delta"),
+    ("uvicorn", "what a deployment serves, events by HTTP", "server"),
+    ("pygls", "the language server for editors", "lsp"),
     ("pandas", "the Spark hosts", "spark"),
     ("confluent-kafka", "Kafka", "kafka"),
     ("paho-mqtt", "MQTT", "mqtt"),

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -17,11 +18,12 @@ import typer
 from kaicep.cli.arguments import choose, moment
 from kaicep.cli.guard import FAILED, say
 from kaicep.cli.progress import compile_kernel
+from kaicep.errors import Diagnostic, Mistake
 
 if TYPE_CHECKING:
     from kaicep.endtoend.deployment import Deployment
 
-__all__ = ["DeploymentFile", "run"]
+__all__ = ["DeploymentFile", "need_server", "run"]
 
 _LOGS = ("text", "json")
 
@@ -65,6 +67,7 @@ def run(
             typer.echo(line)
         return
 
+    need_server()
     from kaicep.endtoend.deployment import Deployment
     from kaicep.server.service import Service
 
@@ -73,6 +76,16 @@ def run(
     running = Deployment(config, instant)
     with Service(running), _stopped_by_signals(running):
         running.run(seconds)
+
+
+def need_server() -> None:
+    """Refuses to begin without what a deployment serves its state and its pages with."""
+    for each in ("uvicorn", "httptools", "starlette", "jinja2", "prometheus_client"):
+        if find_spec(each) is None:
+            hint = "pip install 'kaicep[delta,server]'"
+            raise Mistake(
+                Diagnostic(f"a deployment needs the package {each}, which is not installed", hint=hint)
+            )
 
 
 @contextmanager

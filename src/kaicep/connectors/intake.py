@@ -1,21 +1,18 @@
-"""Events that come in by HTTP: what a request may hold, and what it is answered.
-
-This knows nothing of sockets, so that any server can put it behind a path of its own.
-"""
+"""Events that come in by HTTP: what a request may hold, and what it is answered."""
 
 from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from kaicep.connectors.listening import Reply
 from kaicep.connectors.log import Log
 from kaicep.connectors.records import json_object
 from kaicep.errors import Failure
 
-__all__ = ["Intake", "Limits", "Reply"]
+__all__ = ["Intake", "Limits"]
 
 _LINES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 _RETRY = {"Retry-After": "1"}
@@ -28,15 +25,6 @@ class Limits:
     request: int = 10 << 20
     events: int = 10_000
     backlog: int = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer: its status, what it says, its headers."""
-
-    status: int
-    body: Mapping[str, Any]
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Bad(ValueError):
@@ -52,17 +40,12 @@ class Intake:
         self._backlog = backlog
         self._token = token
 
-    def refuse(self, length: str | None, authorization: str | None) -> Reply | None:
+    def refuse(self, authorization: str | None) -> Reply | None:
         """An answer that can be given before the body is read; None where it is welcome."""
         if self._token is not None:
             given = (authorization or "").removeprefix("Bearer ").encode()
             if not hmac.compare_digest(given, self._token.encode()):
                 return Reply(401, {"error": "the token is missing or wrong"}, {"WWW-Authenticate": "Bearer"})
-        if length is None or not length.isascii() or not length.isdigit():
-            return Reply(411, {"error": "say how long the body is, with Content-Length"})
-        if int(length) > self._limits.request:
-            most = self._limits.request
-            return Reply(413, {"error": f"{int(length)} bytes are too many: a request has at most {most}"})
         if (waiting := self._backlog()) >= self._limits.backlog:
             return Reply(429, {"error": f"{waiting} events wait to be read: try again later"}, _RETRY)
         return None

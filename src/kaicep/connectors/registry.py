@@ -37,7 +37,7 @@ SOURCES: Mapping[str, Kind] = {
     "files": Kind(f"{_HERE}.sources.files", "FileSource", "FileOptions"),
     "kafka": Kind(f"{_HERE}.sources.kafka", "KafkaSource", "KafkaOptions", "confluent_kafka", "kafka"),
     "mqtt": Kind(f"{_HERE}.sources.mqtt", "MqttSource", "MqttOptions", "paho.mqtt", "mqtt"),
-    "http": Kind(f"{_HERE}.sources.http", "HttpSource", "HttpOptions"),
+    "http": Kind(f"{_HERE}.sources.http", "HttpSource", "HttpOptions", "uvicorn", "server"),
     "generator": Kind(f"{_HERE}.sources.generator", "GeneratorSource", "GeneratorOptions"),
 }
 """The kinds of sources."""

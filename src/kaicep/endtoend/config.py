@@ -15,9 +15,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from kaicep.connectors.contract import Sink
 from kaicep.connectors.contract import Source as EventSource
+from kaicep.connectors.listening import is_loopback
 from kaicep.connectors.registry import SINKS, SOURCES, Kind, make_sink, make_source
 from kaicep.connectors.shape import Form
-from kaicep.connectors.sources.http import is_loopback
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
 from kaicep.knowledge.annotation import Annotation, load_annotations
 from kaicep.knowledge.loading import expanded
@@ -39,7 +39,8 @@ __all__ = [
     "read_token",
 ]
 
-_TOP = ("name", "state", "tick", "listen", "token_env", "token_file", "archive", "knowledge", "queries")
+_TOKENS = ("token_env", "token_file", "read_token_env", "read_token_file")
+_TOP = ("name", "state", "tick", "listen", *_TOKENS, "archive", "knowledge", "queries")
 _TABLES = ("streams", "sinks")
 _ARCHIVE = ("folder", "retention")
 _KNOWLEDGE = ("files", "reasoning")
@@ -60,12 +61,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Listen:
-    """Where the service listens, and where its token is: in an environment variable, or in a file."""
+    """Where the service listens, and where its tokens are: in environment variables, or in files.
+
+    Who shows the second one, `read_token`, may look at everything and change nothing.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
     token_env: str | None = None
     token_file: Path | None = None
+    read_token_env: str | None = None
+    read_token_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -322,16 +328,18 @@ class _Reader:
         if not host or not port.isdigit() or int(port) > 65_535:
             self.say(("listen",), f"{text} is no address", "such as 127.0.0.1:8080; port 0 is any free one")
             return Listen()
-        env = self.text((), read, "token_env", "") or None
-        file = self.path((), read, "token_file", "") if "token_file" in read else None
+        env, read_env = (self.text((), read, key, "") or None for key in _TOKENS[::2])
+        file, read_file = (self.path((), read, key, "") if key in read else None for key in _TOKENS[1::2])
         host = host.strip("[]")
+        if env is None and file is None and (read_env is not None or read_file is not None):
+            self.say(("read_token_env",), "a token to read needs one that may do everything beside it")
         if env is None and file is None and not is_loopback(host):
             self.say(
                 ("listen",),
                 f"{host} can be reached by others, and there is no token",
                 'name an environment variable that holds one: token_env = "KAICEP_TOKEN"; or token_file',
             )
-        return Listen(host, int(port), env, file)
+        return Listen(host, int(port), env, file, read_env, read_file)
 
     # --- values ---
 
@@ -405,22 +413,26 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def read_token(listen: Listen) -> str | None:
-    """The token that whoever comes must show; a mistake, which does not show it, where there is none."""
-    if listen.token_env is not None:
-        found = os.environ.get(listen.token_env, "").strip()
+def read_token(listen: Listen, which: str = "token") -> str | None:
+    """The token that whoever comes must show; a mistake, which does not show it, where there is none.
+
+    `which` is `read_token` for the one with which nothing can be changed.
+    """
+    env, file = getattr(listen, f"{which}_env"), getattr(listen, f"{which}_file")
+    if env is not None:
+        found = os.environ.get(env, "").strip()
         if not found:
-            hint = f"set it before the start, for example: export {listen.token_env}=..."
-            message = f"token_env: the environment variable {listen.token_env} is not set"
+            hint = f"set it before the start, for example: export {env}=..."
+            message = f"{which}_env: the environment variable {env} is not set"
             raise Mistake(Diagnostic(message, hint=hint))
         return found
-    if listen.token_file is None:
+    if file is None:
         return None
     try:
-        found = listen.token_file.read_text("utf-8").strip()
+        found = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
-        raise Mistake(Diagnostic(f"token_file: cannot read {listen.token_file}: {reason}")) from None
+        raise Mistake(Diagnostic(f"{which}_file: cannot read {file}: {reason}")) from None
     if not found:
-        raise Mistake(Diagnostic(f"token_file: {listen.token_file} is empty"))
-    return found
+        raise Mistake(Diagnostic(f"{which}_file: {file} is empty"))
+    return str(found)

@@ -38,12 +38,13 @@ _log = logging.getLogger("kaicep.run")
 
 _WATCH_EVERY = 1.0
 _UPKEEP_EVERY = 300.0
+_SHOW_EVERY = 0.25
 _SLICE = 0.1
 _DRAIN = 10.0
 _KEPT_HOURS = 24
 
-Follower = Callable[[Match], None]
-"""Called, in the deployment's thread, for every match of a query that somebody follows."""
+Listener = Callable[[Sequence[tuple[str, Match]]], None]
+"""Called, in the deployment's thread, with the new matches of a tick, each with the id of its session."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ class Deployment:
         self.started = time.time()
         self.ticked = time.monotonic()
         self.archive = Archive(config.archive)
-        self.followers: dict[str, list[Follower]] = {}
+        self.listeners: list[Listener] = []
+        self.published: dict[str, Any] = {}
+        """The status of a moment ago, for other threads."""
         self._stopping = False
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._lock = _locked(config.state)
@@ -86,6 +89,7 @@ class Deployment:
         )
         self._moment = 0
         self._saving: list[_Saving] = []
+        self._shown = 0.0
         self._watched = self._kept = time.monotonic()
 
     # --- beginning and end ---
@@ -129,6 +133,7 @@ class Deployment:
         for feed in self.feeds.values():
             feed.open()
         self._look_at_queries()
+        self.published = self.status()
         _log.info("%s runs: %d streams, %d queries", self.config.name, len(self.feeds), len(self.sessions))
 
     @property
@@ -187,29 +192,13 @@ class Deployment:
         """Takes a query in from outside: back in time if it says so, then on with what comes."""
         self.catalogue.register(name, language, text)
         self._look_at_queries()
+        self.published = self.status()
 
     def unregister(self, name: str) -> None:
         """Removes a query that came in from outside."""
         self.catalogue.remove(name)
         self._look_at_queries()
-
-    def follow(self, name: str, take: Follower, last: int) -> list[Match] | None:
-        """Tells somebody every match of a query from now on; the last ones so far. None: no such query."""
-        if name not in {*self.catalogue.registry.queries, *self.catalogue.problems}:
-            return None
-        self.followers.setdefault(name, []).append(take)
-        session = self.catalogue.session(name)
-        recent = [each for each in session.recent if each.query == name] if session is not None else []
-        return recent[len(recent) - min(last, len(recent)) :]
-
-    def unfollow(self, name: str, take: Follower) -> None:
-        """Tells somebody no more."""
-        self.followers[name].remove(take)
-
-    def remembered(self, id: str) -> list[Match]:
-        """The matches of late whose id begins so."""
-        recent = [match for each in self.sessions.values() for match in each.recent]
-        return [each for each in recent if each.id.startswith(id)]
+        self.published = self.status()
 
     def status(self) -> dict[str, Any]:
         """How everything is going."""
@@ -267,7 +256,14 @@ class Deployment:
         self._hand_on(found, news=bool(stretches))
         self._save_states()
         self._upkeep()
+        self._publish()
         return bool(stretches) or behind
+
+    def _publish(self) -> None:
+        """Lays out how everything is going, from time to time: whoever asks reads that."""
+        if time.monotonic() - self._shown > _SHOW_EVERY:
+            self.published = self.status()
+            self._shown = time.monotonic()
 
     def _taken(self) -> list[Stretch]:
         """What the sources have; nothing while a sink has more than enough to do.
@@ -344,10 +340,13 @@ class Deployment:
                 and session.start.is_news(outlet.name, each)
             ]
             outlet.send(matches, dict(self._entries(outlet)), self._moment)
-        for session, each in told:
-            if each.to_followers and each.leg >= len(session.start.later):
-                for follow in self.followers.get(each.match.query, ()):
-                    follow(each.match)
+        seen = [
+            (session.asked.id, each.match)
+            for session, each in told
+            if each.to_followers and each.leg >= len(session.start.later)
+        ]
+        for listen in self.listeners if seen else ():
+            listen(seen)
         self._plan_saving()
 
     def _entries(self, outlet: Outlet) -> Iterator[tuple[str, Entry]]:

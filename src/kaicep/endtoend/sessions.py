@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,9 +40,6 @@ from kaicep.plan.time import format_time
 __all__ = ["Asked", "Session", "Told", "recovery"]
 
 _log = logging.getLogger("kaicep.run")
-
-RECENT = 1_000
-"""So many matches are remembered for those who begin to follow."""
 
 _SAVE_EVERY = 10.0
 
@@ -141,7 +138,6 @@ class Session:
         self.last = dict(start.last)
         self.plan = "hand-off"
         self.joined = False
-        self.recent: deque[Match] = deque(maxlen=RECENT)
         self.complete = start.complete
         self.failed: str | None = None
         self.reach = reach_of(asked.history.program)
@@ -301,7 +297,6 @@ class Session:
         """Counts what is news to whoever was told most."""
         known = set().union(*self.start.beyond.values())
         news = [each for each in found if each.leg >= len(self.start.later) and each.match.id not in known]
-        self.recent.extend(each.match for each in news if each.to_followers)
         for each in news:
             if each.to_sinks:
                 name, end = each.match.query, format_time(each.match.end_us)

@@ -2,82 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from kaicep.plan.time import parse_time
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 __all__ = ["as_prometheus"]
 
 _STATES = ("waiting", "catching up", "live", "complete", "failed", "wrong")
+_FIGURES = (
+    ("stream", "kaicep_stream_events", "counter", "events", "Events taken in since the start."),
+    ("stream", "kaicep_stream_late", "counter", "late", "Events that came too late."),
+    ("stream", "kaicep_stream_dead", "counter", "dead", "Records that are no events."),
+    ("stream", "kaicep_stream_lag_seconds", "gauge", "lag", "Age of the newest event."),
+    (
+        "stream",
+        "kaicep_stream_watermark_seconds",
+        "gauge",
+        "watermark",
+        "The time below which only late events come.",
+    ),
+    ("query", "kaicep_query_matches", "counter", "matches", "Matches so far."),
+    ("query", "kaicep_query_held", "gauge", "held", "Events and partial matches held."),
+    ("sink", "kaicep_sink_written", "counter", "written", "Matches made final."),
+    ("sink", "kaicep_sink_backlog", "gauge", "backlog", "Matches that wait."),
+)
+_TABLES = {"stream": "streams", "query": "queries", "sink": "sinks"}
 
 
 def as_prometheus(status: Mapping[str, Any]) -> str:
     """The status of a deployment as metrics.
 
     >>> print(as_prometheus({"streams": {"air": {"events": 3}}, "queries": {}, "sinks": {}}).splitlines()[2])
-    kaicep_stream_events_total{stream="air"} 3
+    kaicep_stream_events_total{stream="air"} 3.0
     """
-    lines: list[str] = []
-    for name, kind, help, samples in _families(status):
-        rows = [(labels, value) for labels, value in samples if value is not None]
-        lines += [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
-        lines += [f"{name}{{{labels}}} {value}" for labels, value in rows]
-    return "\n".join(lines) + "\n"
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    class Collector:
+        """The figures of one moment."""
+
+        def collect(self) -> Iterable[Metric]:
+            return _families(status)
+
+    registry = CollectorRegistry()
+    registry.register(Collector())
+    return generate_latest(registry).decode()
 
 
-def _families(status: Mapping[str, Any]) -> Iterator[tuple[str, str, str, list[tuple[str, Any]]]]:
-    streams, queries, sinks = status["streams"], status["queries"], status["sinks"]
+def _families(status: Mapping[str, Any]) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    def of(what: str, rows: Mapping[str, Mapping[str, Any]], key: str) -> list[tuple[str, Any]]:
-        return [(_label(what, name), each.get(key)) for name, each in rows.items()]
-
-    yield (
-        "kaicep_stream_events_total",
-        "counter",
-        "Events taken in since the start.",
-        of("stream", streams, "events"),
+    for what, name, kind, key, help in _FIGURES:
+        make = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+        family = make(name, help, labels=[what])
+        for label, row in status.get(_TABLES[what], {}).items():
+            value = _seconds(row.get(key))
+            if value is not None:
+                family.add_metric([label], value)
+        yield family
+    states = GaugeMetricFamily(
+        "kaicep_query_state", "1 for the state that a query is in.", labels=["query", "state"]
     )
-    yield (
-        "kaicep_stream_late_total",
-        "counter",
-        "Events that came too late.",
-        of("stream", streams, "late"),
-    )
-    yield (
-        "kaicep_stream_dead_total",
-        "counter",
-        "Records that are no events.",
-        of("stream", streams, "dead"),
-    )
-    yield "kaicep_stream_lag_seconds", "gauge", "Age of the newest event.", of("stream", streams, "lag")
-    yield (
-        "kaicep_stream_watermark_seconds",
-        "gauge",
-        "The time below which only late events come.",
-        [(_label("stream", name), _seconds(each.get("watermark"))) for name, each in streams.items()],
-    )
-    yield "kaicep_query_matches_total", "counter", "Matches so far.", of("query", queries, "matches")
-    yield "kaicep_query_held", "gauge", "Events and partial matches held.", of("query", queries, "held")
-    yield (
-        "kaicep_query_state",
-        "gauge",
-        "1 for the state that a query is in.",
-        [
-            (f'{_label("query", name)},state="{state}"', int(each.get("state") == state))
-            for name, each in queries.items()
-            for state in _STATES
-        ],
-    )
-    yield "kaicep_sink_written_total", "counter", "Matches made final.", of("sink", sinks, "written")
-    yield "kaicep_sink_backlog", "gauge", "Matches that wait.", of("sink", sinks, "backlog")
+    for label, row in status.get("queries", {}).items():
+        for state in _STATES:
+            states.add_metric([label, state], float(row.get("state") == state))
+    yield states
 
 
-def _label(name: str, value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'{name}="{escaped}"'
-
-
-def _seconds(text: str | None) -> float | None:
-    micros = parse_time(text) if text else None
-    return micros / 1_000_000 if micros is not None else None
+def _seconds(value: Any) -> float | None:
+    micros = parse_time(value) if isinstance(value, str) else None
+    return micros / 1_000_000 if micros is not None else value

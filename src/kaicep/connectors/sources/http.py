@@ -6,17 +6,11 @@ sends again, and its events may then be there twice, under two numbers.
 
 from __future__ import annotations
 
-import ipaddress
-import json
-import socket
-import threading
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, ClassVar
 
-from kaicep.connectors.intake import Intake, Limits, Reply
-from kaicep.connectors.listening import BoundedServer
+from kaicep.connectors.intake import Intake, Limits
+from kaicep.connectors.listening import App, Guard, Listening, is_loopback
 from kaicep.connectors.log import Log
 from kaicep.connectors.options import Count, Variable, secret
 from kaicep.connectors.records import Record, json_object
@@ -24,12 +18,9 @@ from kaicep.connectors.shape import Form
 from kaicep.connectors.sources.push import PushSource
 from kaicep.errors import Diagnostic, Failure, Mistake
 
-__all__ = ["HttpOptions", "HttpSource", "is_loopback"]
+__all__ = ["HttpOptions", "HttpSource"]
 
 _PATH = "/events"
-_CONNECTIONS = 64
-_SILENCE = 30.0
-_LINGER = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +56,26 @@ class HttpSource(PushSource):
                     hint='name an environment variable that holds one: token = "KAICEP_TOKEN"',
                 )
             )
-        self._server: _Server | None = None
+        self._server: Listening | None = None
 
     @property
     def address(self) -> str:
         """Where to post events to, while it is open."""
         if self._server is None:
             raise Failure(f"stream {self.form.stream}: not open, so that nobody listens")
-        host, port = self._server.server_address[:2]
-        name = f"[{host!s}]" if ":" in str(host) else str(host)
-        return f"http://{name}:{port}{_PATH}"
+        return self._server.url + _PATH
 
     def _start(self, log: Log) -> None:
         limits = Limits(self._options.request, self._options.events, self._options.backlog)
         intake = Intake(log, limits, lambda: self.backlog, self._token)
+        app = Guard(
+            _application(intake),
+            self._options.host,
+            lambda method, path, headers: intake.refuse(headers.get("authorization")),
+            limits.request,
+        )
         try:
-            self._server = _Server((self._options.host, self._options.port), intake)
+            self._server = Listening(app, self._options.host, self._options.port)
         except OSError as error:
             place = f"{self._options.host}:{self._options.port}"
             hint = "another program listens there; port = 0 takes any that is free"
@@ -89,12 +84,11 @@ class HttpSource(PushSource):
                     f"stream {self.form.stream}: cannot listen on {place}: {error.strerror}", hint=hint
                 )
             ) from None
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self._server.start()
 
     def _stop(self) -> None:
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
+            self._server.stop()
             self._server = None
 
     def _record(self, seq: int, raw: bytes) -> Record:
@@ -102,75 +96,24 @@ class HttpSource(PushSource):
         return Record(0, seq, seq + 1, "http", fields, raw.decode(errors="replace"), reason)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address.
+def _application(intake: Intake) -> App:
+    """Takes in what is posted to `/events`. The log is written in another thread: its fsync takes a while."""
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
 
-    >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    async def take(request: Request) -> JSONResponse:
+        reply = await run_in_threadpool(
+            intake.take, await request.body(), request.headers.get("content-type")
+        )
+        return JSONResponse(reply.body, reply.status, dict(reply.headers))
 
+    async def elsewhere(request: Request, error: Exception) -> JSONResponse:
+        status = getattr(error, "status_code", 404)
+        headers = getattr(error, "headers", None)
+        return JSONResponse({"error": f"events are posted to {_PATH}"}, status, headers)
 
-class _Server(BoundedServer):
-    """Hands what is sent to the intake."""
-
-    def __init__(self, address: tuple[str, int], intake: Intake) -> None:
-        self.intake = intake
-        super().__init__(address, _Handler, _CONNECTIONS)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """Reads a request and answers it."""
-
-    protocol_version = "HTTP/1.1"
-    server_version = "kaicep"
-    sys_version = ""
-    timeout = _SILENCE
-    server: _Server
-    _allowed: ClassVar[dict[str, str]] = {"Allow": "POST"}
-
-    def do_POST(self) -> None:
-        """Takes in events."""
-        if self.path.split("?")[0] != _PATH:
-            self._answer(Reply(404, {"error": f"events are posted to {_PATH}"}), close=True)
-            return
-        length = self.headers.get("Content-Length")
-        refused = self.server.intake.refuse(length, self.headers.get("Authorization"))
-        if refused is not None:
-            self._answer(refused, close=True)
-            return
-        body = self.rfile.read(int(length or 0))
-        if len(body) == int(length or 0):
-            self._answer(self.server.intake.take(body, self.headers.get("Content-Type")))
-
-    def do_GET(self) -> None:
-        """Says what to do instead."""
-        self._answer(Reply(405, {"error": f"events are posted to {_PATH}"}, self._allowed), close=True)
-
-    def _answer(self, reply: Reply, close: bool = False) -> None:
-        body = json.dumps(reply.body).encode() + b"\n"
-        self.send_response(reply.status)
-        for name, value in reply.headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        if close:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(body)
-        if close:
-            self._linger()
-
-    def _linger(self) -> None:
-        """Reads some of what a refused sender still sends: if hung up on, it might never see the answer."""
-        self.connection.shutdown(socket.SHUT_WR)
-        self.connection.settimeout(1)
-        for _ in range(_LINGER):
-            if not self.connection.recv(1 << 16):
-                break
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are counted by whoever reads the events, not printed."""
+    routes = [Route(_PATH, take, methods=["POST"])]
+    return Starlette(routes=routes, exception_handlers={404: elsewhere, 405: elsewhere})

@@ -1,0 +1,101 @@
+"""The process in which questions about a deployment are answered: `python -m kaicep.server.worker TOML`.
+
+It reads the deployment's file, its registered queries, its knowledge and its archive, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kaicep.api import parse_query, prefixes_of
+from kaicep.endtoend.checking import catalog_of
+from kaicep.endtoend.config import load_config
+from kaicep.endtoend.registered import Registry, upstream
+from kaicep.errors import Diagnostic, KaicepError, Mistake, Source, Unsupported
+from kaicep.knowledge.watching import KnowledgeFiles
+from kaicep.optimize import optimize
+from kaicep.plan.chi import ChiQuery
+from kaicep.plan.program import build_program
+from kaicep.plan.sparql import EpQuery
+from kaicep.server.patterns import patterns_of, why_slow
+
+__all__: list[str] = []
+
+_MEMORY = 4 << 30
+
+
+class _Worker:
+    """What is known of the deployment, as it is at the moment."""
+
+    def __init__(self, path: Path) -> None:
+        self.config = load_config(path)
+        self.prefixes = prefixes_of(self.config.annotations)
+        self._files = KnowledgeFiles(self.config.knowledge, self.config.reasoning)
+        self.knowledge = self._files.knowledge
+
+    def refresh(self) -> None:
+        """Keeps up with the knowledge and the streams."""
+        self._files.poll()
+        self.catalog = catalog_of(self.config, self.knowledge)
+
+    def others(self, name: str) -> dict[str, ChiQuery | EpQuery]:
+        """The registered queries besides one."""
+        registered = Registry(self.config.state / "registered.json").queries
+        return {each.name: each.parse(self.prefixes) for each in registered.values() if each.name != name}
+
+    # --- what may be asked ---
+
+    def admit(self, name: str, suffix: str, text: str) -> None:
+        """Raises what is wrong with a query that somebody wants to register."""
+        query = parse_query(Source(f"{name}{suffix}", text), self.prefixes)
+        for pattern in patterns_of(query):
+            reason = why_slow(pattern) if pattern is not None else "it is not written down in the query"
+            if reason is not None:
+                raise Mistake(Diagnostic(f"a regular expression is not let in from outside: {reason}"))
+        others = self.others(query.name)
+        needed = upstream(query.name, {**others, query.name: query})
+        queries = [query, *(others[each] for each in needed if each != query.name)]
+        program, catalog = build_program(queries, self.catalog, 0)
+        for plan in program.chi_plans:
+            optimized, _ = optimize(plan, catalog, self.knowledge)
+            if any(each.relation is None for each in optimized.body.all_semantics):
+                message = "a PATH that has to be asked for every event is not let in from outside"
+                hint = "lead from the event to the knowledge by annotated properties alone"
+                raise Mistake(Diagnostic(message, hint=hint))
+
+
+_QUESTIONS: dict[str, Callable[..., Any]] = {"admit": _Worker.admit}
+
+
+def _answer(worker: _Worker, question: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"answer": _QUESTIONS[question.pop("what")](worker, **question)}
+    except Mistake as mistake:
+        return {"wrong": [each.render().removeprefix("error: ") for each in mistake.diagnostics]}
+    except (Unsupported, KaicepError) as error:
+        return {"wrong": [str(error)]}
+    except (MemoryError, RecursionError):
+        return {"wrong": ["it asks for too much"]}
+
+
+def _main(deployment: str) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what anybody prints is no answer
+    worker = _Worker(Path(deployment))
+    for line in sys.stdin:
+        with contextlib.suppress(Mistake):  # the streams may be unreadable for a moment
+            worker.refresh()
+        print("{}", file=answers, flush=True)
+        print(json.dumps(_answer(worker, json.loads(line)), ensure_ascii=False), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])
