@@ -35,6 +35,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""An ASGI application."""
+
 Headers = Mapping[str, str]
 
 
