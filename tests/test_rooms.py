@@ -16,15 +16,16 @@ MAY_IMPORT = {
     "errors": set(),
     "plan": set(),
     "processes": set(),
+    "query": {"plan", "knowledge", "api"},  # `api` for `Query.explain`, which speaks of every host
     "language": {"plan"},
     "knowledge": {"plan"},
     "kernel": {"plan"},
     "connectors": {"plan"},
     "archive": {"plan"},
     "optimize": {"plan", "knowledge"},
-    "reference": {"plan", "knowledge"},
-    "hosts": {"plan", "knowledge", "optimize", "kernel", "archive", "reference"},
-    "live": {"plan", "kernel", "hosts"},
+    "reference": {"plan", "knowledge", "query"},
+    "hosts": {"plan", "knowledge", "optimize", "kernel", "archive", "reference", "query"},
+    "live": {"plan", "kernel", "hosts", "query"},
     "examples": {"kaicep", "api", "testing"},
 }
 TOP = {

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import kaicep as kai
 from kaicep.errors import Failure, KaicepError
 from kaicep.hosts.inprocess import Listed
-from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.terms import Iri
 from kaicep.reference import evaluate
@@ -287,7 +286,7 @@ def _reference(construct: Construct, shape: Shape) -> list[Match]:
         for number, step in islice(enumerate(_batches(shape, construct.commands, COMPARED)), 1, None):
             _change("from now", query.knowledge, number, step)
     given = list(_events(construct, make(shape).first(COMPARED)))
-    return evaluate(query.program, query.catalog, [given], query.knowledge, UnknownEntities())
+    return evaluate(query, [given])
 
 
 def _events(construct: Construct, data: Columns) -> Iterator[Event]:

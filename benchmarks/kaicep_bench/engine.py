@@ -12,7 +12,6 @@ import numpy as np
 import kaicep as kai
 from kaicep.hosts.queries import Listed
 from kaicep.kernel.columns import Matches, Refs
-from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.plan.events import Match
 from kaicep.reference import evaluate
 from kaicep_bench.data import STREAM, Columns, arrow_batches, events, mix
@@ -120,7 +119,7 @@ def judged(query: kai.Query, data: Columns) -> Result:
     """The same by the judge, who is slow."""
     tally = Tally(data)
     started = time.perf_counter()
-    rows = evaluate(query.program, query.catalog, [list(events(data))], query.knowledge, UnknownEntities())
+    rows = evaluate(query, [list(events(data))])
     seconds = time.perf_counter() - started
     tally.take(Listed("judge", rows))
     return Result(tally.matches, tally.checksum, seconds)

@@ -210,7 +210,7 @@ def come_back() -> None:
 def _rewritten(archive: Archive, knowledge: Knowledge, text: str, mark: Mark) -> list[Match]:
     reach = reach_of(_history(archive, knowledge, text).program)
     history = _history(archive, knowledge, text, int(mark.watermark - reach))
-    found = rewritten_matches(history.program, history.catalog, knowledge, archive.snapshot(), True)
+    found = rewritten_matches(history, archive.snapshot(), True)
     return [each for each in found if each.end_us > mark.watermark]
 
 

@@ -10,7 +10,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from kaicep.errors import Failure
@@ -150,7 +150,7 @@ def _engine_moves(rows: _Rows, knowledge: Knowledge, sensors: int) -> None:
     chance = random.Random(2)
     events = reports(sensors, MOVES + 1, 1)
     run = prepared(QUERY5, knowledge, events)
-    engine = Engine(run.program, run.catalog, knowledge, lateness=0)
+    engine = Engine(replace(run, knowledge=knowledge), lateness=0)
     engine.push(events[:1])
     taken: list[float] = []
     for event in events[1:]:

@@ -70,16 +70,15 @@ def _parts(spark: SparkSession, name: str, history: History, count: int, turns: 
     from kaicep.hosts.spark.layout import layouts_of
     from kaicep.hosts.spark.physical import physical
 
-    asked = history.program, history.catalog, history.knowledge
-    (part,) = physical(*asked)
+    (part,) = physical(history)
     _, layout = layouts_of([part], history.catalog)
-    frames = archived_rows(spark, history.program, history.catalog, history.archive.snapshot())
+    frames = archived_rows(spark, history, history.archive.snapshot())
     rows = frames(layout)
     thin = thinned(part, rows, layout, history.catalog, history.knowledge, BUCKETS)
     stages: dict[str, DataFrame] = {"scan": rows[STREAM], "filter": thin}
     if part.way != "rows":
         stages["shuffle"] = gathered(part, thin, BUCKETS)
-    found = match_batch(frames, *asked)
+    found = match_batch(frames, history)
     stages["kernel"] = found.select("query", "id", "start", "end", "match")
     taken = {stage: _computed(each, turns) for stage, each in stages.items()}
     row: dict[str, Cell] = {"query": name, "way": part.way, "kept": thin.count(), "matches": found.count()}
@@ -117,12 +116,11 @@ def measure_strategies(archive: Archive, knowledge: Knowledge, count: int) -> Ta
     rows: list[dict[str, Cell]] = []
     for name in QUERIES:
         history = _history(name, archive, knowledge)
-        asked = history.program, history.catalog, history.knowledge, snapshot
         ways: dict[str, Callable[[], list[Match]]] = {
             "replay": partial(past_matches, history, "replay"),
             "hybrid": partial(past_matches, history, "hybrid"),
-            "hybrid, Spark": partial(spark_history, *asked),
-            "rewrite, Spark SQL": partial(sql_matches, *asked),
+            "hybrid, Spark": partial(spark_history, history, snapshot),
+            "rewrite, Spark SQL": partial(sql_matches, history, snapshot),
         }
         if name in _TOO_LONG_IN_SQL:
             del ways["rewrite, Spark SQL"]
@@ -156,8 +154,7 @@ def measure_reach(
         taken: dict[str, list[float]] = {"Spark": [], "in process": []}
         for archive in archives.values():
             history = _history(name, archive, knowledge, f"WITHIN [{low}, {high})")
-            asked = history.program, history.catalog, history.knowledge, archive.snapshot()
-            taken["Spark"].append(_seconds(partial(spark_history, *asked), turns))
+            taken["Spark"].append(_seconds(partial(spark_history, history, archive.snapshot()), turns))
             taken["in process"].append(_seconds(partial(past_matches, history, "hybrid"), turns))
         for host, seconds in taken.items():
             named = dict(zip(archives, (round(each, 2) for each in seconds), strict=True))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kaicep as kai
-from kaicep.queries import Query
+from kaicep.query import Query
 from kaicep_bench.spark_campus import STREAM, reports, tell
 from kaicep_bench.spark_ingest import SERVERS, new_topic, send
 from kaicep_bench.table import Cell, Table

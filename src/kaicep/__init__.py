@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from kaicep.hosts.settings import Settings
     from kaicep.knowledge.store import Knowledge
     from kaicep.plan.events import Event, Match
-    from kaicep.queries import Query, compile
+    from kaicep.queries import compile
+    from kaicep.query import Query
     from kaicep.running import run, run_arrow, run_async
 
 __version__ = "0.1.0"
@@ -51,7 +52,7 @@ _HOMES = {
     "Event": "plan.events",
     "Knowledge": "knowledge.store",
     "Match": "plan.events",
-    "Query": "queries",
+    "Query": "query",
     "Settings": "hosts.settings",
     "compile": "queries",
     "run": "running",

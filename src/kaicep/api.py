@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kaicep.connectors.files import DeadLetter, StreamData, mark_late, read_stream
 from kaicep.errors import Diagnostic, Mistake, Source, Unsupported, did_you_mean
-from kaicep.knowledge.annotation import Annotation, load_annotations, plain_stream, stream_of
+from kaicep.knowledge.annotation import Annotation, build_catalog, load_annotations, prefixes_of
 from kaicep.language.chicep import parse_chi
 from kaicep.language.epsparql import parse_ep
-from kaicep.plan.catalog import Catalog, Stream
+from kaicep.plan.catalog import Stream
 from kaicep.plan.chi import ChiQuery
 from kaicep.plan.convert import USUAL
 from kaicep.plan.ending import is_undecided, open_ends
 from kaicep.plan.events import Event, Match
 from kaicep.plan.explain import Explanation
 from kaicep.plan.nodes import EpPlan, Program, QueryPlan, WindowAggregate
-from kaicep.plan.program import build_program
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.terms import Triple, n_triples
+from kaicep.query import FiniteQuery, Query, resolve_queries
 
 if TYPE_CHECKING:
     from kaicep.knowledge.store import Knowledge
@@ -31,9 +31,9 @@ __all__ = [
     "HOSTS",
     "Run",
     "build_run",
+    "explanations",
     "open_run",
     "parse_query",
-    "prefixes_of",
     "read_queries",
     "read_query",
 ]
@@ -41,15 +41,11 @@ __all__ = [
 _LANGUAGES: Mapping[str, Callable[..., ChiQuery | EpQuery]] = {".chi": parse_chi, ".epsparql": parse_ep}
 
 
-@dataclass
-class Run:
-    """Queries over streams, resolved and ready to be answered."""
+@dataclass(frozen=True)
+class Run(FiniteQuery):
+    """Queries over finite streams, resolved and ready to be answered."""
 
-    program: Program
-    catalog: Catalog
-    knowledge: Knowledge
-    streams: tuple[StreamData, ...] = ()
-    batches: Sequence[Sequence[Event]] = ()
+    data: tuple[StreamData, ...] = ()
     late: list[Event] = field(default_factory=list)
     unknown: dict[tuple[str, str], int] = field(default_factory=dict)
     """How often a value of (stream, value) had no entity in the knowledge base; filled by `matches`."""
@@ -57,11 +53,11 @@ class Run:
     """Whether the streams are over, or may go on (`plan.ending`)."""
 
     @property
-    def warnings(self) -> tuple[Diagnostic, ...]:
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
         """What the queries and the knowledge give reason to say, and what stops nothing."""
         unread = (
             Diagnostic(f"no record of {each.name} could be read: {each.dead[0].reason}", severity="warning")
-            for each in self.streams
+            for each in self.data
             if each.dead and not each.events
         )
         own = (*self.knowledge.warnings, *self.knowledge.contradictions, *unread)
@@ -70,48 +66,13 @@ class Run:
     @property
     def dead(self) -> list[DeadLetter]:
         """The records that could not be read."""
-        return [each for stream in self.streams for each in stream.dead]
-
-    def explanations(self) -> list[Explanation]:
-        """What each query means, and what the optimiser makes of it."""
-        from kaicep.optimize import optimize, share_subplans
-
-        found = [(query, *optimize(query, self.catalog, self.knowledge)) for query in self.program.queries]
-        shared = share_subplans([optimised for _, optimised, _ in found])
-        made: list[Explanation] = []
-        for query, optimised, notes in found:
-            shown = [(note.rule, note.text + _because(note.depends)) for note in notes]
-            if query.name in shared:
-                shown.append(
-                    ("share_subplans", f"it is found together with {shared[query.name]}, in one search")
-                )
-            made.append(Explanation(query, optimised, tuple(shown), tuple(self._physical(query, optimised))))
-        return made
-
-    def _physical(self, query: QueryPlan, optimised: QueryPlan) -> Iterator[tuple[str, str]]:
-        """How each host runs a query."""
-        from kaicep.endtoend.planning import explained as joined
-        from kaicep.endtoend.strategies import explained as archived
-        from kaicep.hosts.spark.physical import explained, physical, streamed
-
-        if isinstance(optimised, EpPlan):
-            yield "inprocess", "what fits is joined over columns, the rest event by event"
-        else:
-            machine = "window" if isinstance(optimised.body, WindowAggregate) else "pattern"
-            yield "inprocess", f"the {machine} machine, over columns"
-        for part in physical(self.program, self.catalog, self.knowledge):
-            if query.name in {each.name for each in part.queries}:
-                yield "spark", explained(part)
-                yield "spark-stream", streamed(part)
-        yield "archive", archived(query, self.catalog, self.knowledge)
-        needed = [each for each in self.program.queries if each.name in (query.name, *query.reads)]
-        yield "end to end", joined(Program(tuple(needed)))
+        return [each for stream in self.data for each in stream.dead]
 
     def matches(self, host: str = "inprocess") -> list[Match]:
         """All matches, in the order of their end, then of their id."""
         if host not in HOSTS:
             raise Mistake(Diagnostic(f"no host is named {host}", hint=did_you_mean(host, HOSTS)))
-        given = {each.name for each in self.streams}
+        given = {each.name for each in self.data}
         for query in self.program.queries:
             for name in query.reads:
                 if name not in given and not self.catalog.streams[name].derived:
@@ -126,7 +87,7 @@ class Run:
 
     def _decided(self, matches: list[Match]) -> list[Match]:
         """The matches that nothing to come could take back; the hosts take every end for a closed one."""
-        newest = {each.name: max(event.ts for event in each.events) for each in self.streams if each.events}
+        newest = {each.name: max(event.ts for event in each.events) for each in self.data if each.events}
         ends = open_ends(self.program, newest)
         plans = {each.name: each for each in self.program.queries}
         undecided = [each for each in matches if is_undecided(plans[each.query], each, ends[each.query])]
@@ -139,6 +100,42 @@ class Run:
         return [each for each in matches if each not in undecided]
 
 
+def explanations(query: Query) -> list[Explanation]:
+    """What each query means, and what the optimiser makes of it."""
+    from kaicep.optimize import optimize, share_subplans
+
+    plans = query.program.queries
+    found = [(plan, *optimize(plan, query.catalog, query.knowledge)) for plan in plans]
+    shared = share_subplans([optimised for _, optimised, _ in found])
+    made: list[Explanation] = []
+    for plan, optimised, notes in found:
+        shown = [(note.rule, note.text + _because(note.depends)) for note in notes]
+        if plan.name in shared:
+            shown.append(("share_subplans", f"it is found together with {shared[plan.name]}, in one search"))
+        made.append(Explanation(plan, optimised, tuple(shown), tuple(_physical(query, plan, optimised))))
+    return made
+
+
+def _physical(query: Query, plan: QueryPlan, optimised: QueryPlan) -> Iterator[tuple[str, str]]:
+    """How each host runs a query."""
+    from kaicep.endtoend.planning import explained as joined
+    from kaicep.endtoend.strategies import explained as archived
+    from kaicep.hosts.spark.physical import explained, physical, streamed
+
+    if isinstance(optimised, EpPlan):
+        yield "inprocess", "what fits is joined over columns, the rest event by event"
+    else:
+        machine = "window" if isinstance(optimised.body, WindowAggregate) else "pattern"
+        yield "inprocess", f"the {machine} machine, over columns"
+    for part in physical(query):
+        if plan.name in {each.name for each in part.queries}:
+            yield "spark", explained(part)
+            yield "spark-stream", streamed(part)
+    yield "archive", archived(plan, query.catalog, query.knowledge)
+    needed = [each for each in query.program.queries if each.name in (plan.name, *plan.reads)]
+    yield "end to end", joined(Program(tuple(needed)))
+
+
 def _because(triples: Sequence[Triple]) -> str:
     return f" (because {' '.join(n_triples(each) for each in triples)})" if triples else ""
 
@@ -148,15 +145,19 @@ def _on_reference(run: Run) -> list[Match]:
     from kaicep.reference import evaluate
 
     unknown = UnknownEntities()
-    found = evaluate(run.program, run.catalog, run.batches, run.knowledge, unknown, run.end)
-    run.unknown = dict(unknown.counts)
+    found = evaluate(run, run.batches, unknown, run.end)
+    run.unknown.update(unknown.counts)
     return found
 
 
 def _in_process(run: Run) -> list[Match]:
     from kaicep.hosts.inprocess import run_inprocess
+    from kaicep.knowledge.event_graph import UnknownEntities
 
-    return run_inprocess(run)
+    unknown = UnknownEntities()
+    found = run_inprocess(run, run.batches, unknown)
+    run.unknown.update(unknown.counts)
+    return found
 
 
 def _on_spark_batch(run: Run) -> list[Match]:
@@ -218,12 +219,15 @@ def build_run(
     end: str = "closed",
 ) -> Run:
     """A run of parsed queries over streams that have been read."""
-    catalog = _catalog(streams, annotations, knowledge, {each.name for each in queries})
-    moment = time.time_ns() // 1_000 if now is None else now
-    program, complete = build_program(queries, catalog, moment)
+    given = (
+        Stream(each.name, each.attributes, rdf=each.rdf, open=not (each.events or each.rdf))
+        for each in streams
+    )
+    own = {each.name for each in queries} if streams else None
+    query = resolve_queries(queries, build_catalog(given, annotations, knowledge, own), knowledge, now)
     marked = [event for each in streams for event in mark_late(each.events, lateness)]
     late = [event for event in marked if event.late]
-    return Run(program, complete, knowledge, tuple(streams), (marked,), late, end=end)
+    return Run(query.program, query.catalog, knowledge, (marked,), tuple(streams), late, end=end)
 
 
 def read_query(path: Path, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:
@@ -294,34 +298,3 @@ def _read_streams(
         notation = found.notation if found else USUAL
         data.append(read_stream(name, path, time_of, types, bool(found), latest, notation))
     return data
-
-
-def prefixes_of(annotations: Iterable[Annotation]) -> dict[str, str]:
-    """The prefixes that annotations declare; they have to agree."""
-    prefixes: dict[str, str] = {}
-    for annotation in annotations:
-        for name, iri in annotation.prefixes:
-            if prefixes.setdefault(name, iri) != iri:
-                raise Mistake(
-                    Diagnostic(
-                        f"the annotations disagree on the prefix {name}: <{prefixes[name]}> and <{iri}>",
-                        hint="use one prefix for each namespace",
-                    )
-                )
-    return prefixes
-
-
-def _catalog(
-    data: Sequence[StreamData], annotations: Sequence[Annotation], knowledge: Knowledge, queries: set[str]
-) -> Catalog:
-    """The streams that have data; without any, those that an annotation speaks of."""
-    by_stream = {each.stream: each for each in annotations}
-    streams: dict[str, Stream] = {}
-    for each in data:
-        found = by_stream.get(each.name)
-        made = stream_of(found, each.attributes) if found else plain_stream(each.name, each.attributes)
-        streams[each.name] = replace(made, rdf=each.rdf, open=not (each.events or each.rdf))
-    for annotation in annotations:
-        if annotation.stream not in streams and (not data or annotation.stream in queries):
-            streams[annotation.stream] = replace(stream_of(annotation, ()), open=True)
-    return Catalog(streams, prefixes_of(annotations), knowledge)

@@ -16,7 +16,7 @@ from kaicep.hosts.settings import Settings
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import parse_duration, parse_time
 from kaicep.plan.types import Type
-from kaicep.queries import Query
+from kaicep.query import Query
 
 if TYPE_CHECKING:
     from kaicep.kernel.columns import Matches
@@ -59,9 +59,7 @@ class Engine:
         self.query = query
         self._streams = query.streams
         self._host = Host(
-            query.program,
-            query.catalog,
-            query.knowledge,
+            query,
             lateness=_microseconds(lateness),
             on_match=on_match,
             on_matches=on_matches,

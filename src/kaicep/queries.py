@@ -1,76 +1,36 @@
-"""Queries from Python: text in, a `Query` out that any host can run."""
+"""`kaicep.compile`: the text of queries in, a `Query` out that any host can run."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaicep.api import parse_query, prefixes_of, read_queries
+from kaicep.api import parse_query, read_queries
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
 from kaicep.knowledge.annotation import (
     Annotation,
+    build_catalog,
     load_annotations,
     parse_annotations,
-    plain_stream,
-    stream_of,
+    prefixes_of,
 )
-from kaicep.plan.catalog import Catalog, Stream
+from kaicep.plan.catalog import Stream
 from kaicep.plan.chi import ChiQuery
-from kaicep.plan.explain import explain_text
-from kaicep.plan.nodes import Program
-from kaicep.plan.program import build_program
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
+from kaicep.query import Query, resolve_queries
 
 if TYPE_CHECKING:
     from kaicep.knowledge.store import Knowledge
 
-__all__ = ["Query", "compile"]
+__all__ = ["compile"]
 
 _LANGUAGES = {"chi-CEP": ".chi", "EP-SPARQL": ".epsparql"}
 _COMMENT = re.compile(r"#[^\n]*(?=\n|$)|<[^<>\s]*>|\"[^\"\n]*\"|'[^'\n]*'")
 _OF_CHI = re.compile(r"[^{]*(?:\bPATH\s*\{|\?\w+\s*\{[\s\d,]*\})", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Query:
-    """One query or several, resolved against streams and knowledge: what hosts run.
-
-    It is made by `kaicep.compile`.
-    """
-
-    program: Program
-    catalog: Catalog
-    knowledge: Knowledge
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the queries."""
-        return tuple(each.name for each in self.program.queries)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What gives reason to say something, and stops nothing."""
-        return tuple(each.render() for query in self.program.queries for each in query.warnings)
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """The streams that events are needed of."""
-        if self.program.ep_plans:
-            return tuple(each.name for each in self.catalog.streams.values() if not each.derived)
-        read = (name for each in self.program.queries for name in each.reads)
-        return tuple(dict.fromkeys(name for name in read if not self.catalog.streams[name].derived))
-
-    def explain(self) -> str:
-        """What the queries mean, and what the optimiser makes of them."""
-        from kaicep.api import Run
-
-        run = Run(self.program, self.catalog, self.knowledge)
-        return explain_text(run.explanations())
 
 
 def compile(
@@ -100,9 +60,8 @@ def compile(
         from kaicep.knowledge.store import Knowledge
 
         knowledge = Knowledge.empty()
-    catalog = Catalog(_streams(streams or {}, every), prefixes_of(every), knowledge)
-    program, complete = build_program(parsed, catalog, _instant(now))
-    return Query(program, complete, knowledge)
+    catalog = build_catalog(_streams(streams or {}), every, knowledge)
+    return resolve_queries(parsed, catalog, knowledge, _instant(now))
 
 
 def _parsed(
@@ -151,19 +110,10 @@ def _annotation(given: str | Path | Mapping[str, Any]) -> tuple[Annotation, ...]
     return parse_annotations(given) if isinstance(given, Mapping) else load_annotations(given)
 
 
-def _streams(given: Mapping[str, Any], annotations: Sequence[Annotation]) -> dict[str, Stream]:
-    by_stream = {each.stream: each for each in annotations}
-    streams: dict[str, Stream] = {}
+def _streams(given: Mapping[str, Any]) -> Iterator[Stream]:
     for name, schema in given.items():
         rdf = schema == "rdf"
-        attributes = () if rdf else tuple(_types(name, schema).items())
-        found = by_stream.get(name)
-        made = stream_of(found, attributes) if found else plain_stream(name, attributes)
-        streams[name] = replace(made, rdf=rdf)
-    for annotation in annotations:
-        if annotation.stream not in streams:
-            streams[annotation.stream] = replace(stream_of(annotation, ()), open=True)
-    return streams
+        yield Stream(name, () if rdf else tuple(_types(name, schema).items()), rdf=rdf)
 
 
 def _types(stream: str, schema: Any) -> dict[str, Type]:
@@ -187,13 +137,9 @@ def _types(stream: str, schema: Any) -> dict[str, Type]:
     return types
 
 
-def _instant(now: str | int | None) -> int:
-    if isinstance(now, int):
+def _instant(now: str | int | None) -> int | None:
+    if not isinstance(now, str):
         return now
-    if now is None:
-        import time
-
-        return time.time_ns() // 1_000
     found = parse_time(now)
     if found is None:
         raise Mistake(Diagnostic(f"now: {now} is no time", hint="such as 2012-05-07T09:00"))

@@ -14,7 +14,7 @@ from kaicep.errors import Diagnostic, Mistake
 from kaicep.hosts.queries import Listed
 from kaicep.hosts.settings import Settings
 from kaicep.plan.events import Match
-from kaicep.queries import Query
+from kaicep.query import Query
 
 if TYPE_CHECKING:
     import pyarrow as pa

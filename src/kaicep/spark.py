@@ -15,10 +15,11 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
 from kaicep.plan.time import parse_duration
+from kaicep.query import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,30 +28,9 @@ if TYPE_CHECKING:
     from kaicep.hosts.spark.stream import Streamed
     from kaicep.hosts.spark.wire import Layout
     from kaicep.knowledge.store import Knowledge
-    from kaicep.plan.catalog import Catalog
     from kaicep.plan.events import Event, Match
-    from kaicep.plan.nodes import Program
 
 __all__ = ["deliver", "explain", "ingest", "kafka", "late", "match", "numbered", "publish", "ship"]
-
-
-class Query(Protocol):
-    """What is asked of a query: `kaicep.compile` makes one."""
-
-    @property
-    def program(self) -> Program:
-        """The plans."""
-        ...
-
-    @property
-    def catalog(self) -> Catalog:
-        """The streams."""
-        ...
-
-    @property
-    def knowledge(self) -> Knowledge:
-        """What is known."""
-        ...
 
 
 def match(
@@ -93,7 +73,7 @@ def match(
     allowed = _duration(lateness)
     if not _is_endless(given):
         frames = _frames(given, query, allowed)
-        return match_batch(frames, query.program, query.catalog, query.knowledge, buckets or BUCKETS)
+        return match_batch(frames, query, buckets or BUCKETS)
     streamed = _streamed(query, allowed, parts, idle, refresh)
     if streamed.published is not None:
         Published(streamed.published).begin(query.knowledge)
@@ -333,7 +313,7 @@ def explain(query: Query) -> str:
     """How the queries would be spread over Spark, a line for each, and where the engine of a stream is."""
     from kaicep.hosts.spark.physical import explained, physical, streamed
 
-    parts = physical(query.program, query.catalog, query.knowledge)
+    parts = physical(query)
     return "\n".join(f"{explained(part)}\n  a stream: {streamed(part)}" for part in parts)
 
 
@@ -394,7 +374,7 @@ def _streams(query: Query) -> tuple[str, ...]:
     from kaicep.hosts.spark.layout import sources_of
     from kaicep.hosts.spark.physical import physical
 
-    parts = physical(query.program, query.catalog, query.knowledge)
+    parts = physical(query)
     return tuple(dict.fromkeys(name for part in parts for name in sources_of(part, query.catalog)))
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kaicep.api import build_run, parse_query, prefixes_of, read_query
+from kaicep.api import build_run, parse_query, read_query
 from kaicep.archive.archive import Archive
 from kaicep.archive.columns import Shape
 from kaicep.archive.rewrite.sparql import rewrite_to_sparql
@@ -20,7 +20,7 @@ from kaicep.connectors.shape import Form
 from kaicep.endtoend.history import STRATEGIES, follow, history_of, open_history, past_matches
 from kaicep.endtoend.ingest import ingest
 from kaicep.errors import Source, Unsupported
-from kaicep.knowledge.annotation import Annotation, load_annotations, parse_annotations
+from kaicep.knowledge.annotation import Annotation, load_annotations, parse_annotations, prefixes_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import parse_time

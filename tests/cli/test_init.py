@@ -43,7 +43,7 @@ def matches(folder: Path, *names: str) -> list[Any]:
         knowledge=[folder / "knowledge.ttl"],
         annotations=sorted((folder / "annotations").glob("*.json")),
     )
-    assert (run.dead, run.warnings) == ([], ())
+    assert (run.dead, run.diagnostics) == ([], ())
     return run.matches()
 
 

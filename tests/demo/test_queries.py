@@ -41,7 +41,7 @@ def matches(folder: Folder, query: Path, host: str = "inprocess", streams: Seque
         knowledge=[folder.knowledge],
         annotations=[folder.path / "annotations" / f"{name}.json" for name in names],
     )
-    assert (run.dead, run.warnings) == ([], ())
+    assert (run.dead, run.diagnostics) == ([], ())
     return run.matches(host)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from kaicep.api import build_run, parse_query, prefixes_of
+from kaicep.api import build_run, parse_query
 from kaicep.archive.archive import Archive
 from kaicep.archive.upkeep import compact
 from kaicep.cli.main import app
@@ -22,7 +22,7 @@ from kaicep.endtoend.history import STRATEGIES, history_of, past_matches
 from kaicep.endtoend.ingest import ingest
 from kaicep.endtoend.materialise import Materialise
 from kaicep.errors import Mistake, Source
-from kaicep.knowledge.annotation import parse_annotations
+from kaicep.knowledge.annotation import parse_annotations, prefixes_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event
 

@@ -201,7 +201,7 @@ def test_6_with_the_variables_that_it_binds() -> None:
 def test_6_unbound_variables_are_told() -> None:
     query = STOCKS / "queries" / "query6.epsparql"
     run = open_run(queries=[query], streams=[("stocks", DATA / "average.jsonl")])
-    said = " ".join(each.message for each in run.warnings)
+    said = " ".join(each.message for each in run.diagnostics)
     assert "?sum" in said
     assert "?count" in said
 

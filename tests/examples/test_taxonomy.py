@@ -44,7 +44,7 @@ class World(NamedTuple):
             knowledge=[self.folder / "plants.ttl"],
             reasoning=reasoning,
         )
-        assert (run.dead, run.warnings) == ([], ())
+        assert (run.dead, run.diagnostics) == ([], ())
         found = (each.select.values() for each in run.matches())
         return sorted(tuple(term["value"].rpartition("#")[2] for term in each) for each in found)
 

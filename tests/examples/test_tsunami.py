@@ -59,7 +59,7 @@ def answers(folder: Path, lines: list[str]) -> dict[str, list[Any]]:
         knowledge=[TSUNAMI / "data" / "places.ttl"],
         annotations=[TSUNAMI / "data" / "reading.json"],
     )
-    assert (run.dead, run.warnings) == ([], ())
+    assert (run.dead, run.diagnostics) == ([], ())
     found: dict[str, list[Any]] = {name: [] for name in queries}
     for each in run.matches():
         found[each.query].append(each)

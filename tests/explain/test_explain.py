@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kaicep.api import open_run
+from kaicep.api import explanations, open_run
 from kaicep.plan.explain import explain_json, explain_text
 
 HERE = Path(__file__).parent
@@ -26,7 +26,7 @@ def explained(name: str):
         )
     else:
         run = open_run([EXAMPLES / "stocks" / "queries" / "query2.epsparql"])
-    return run.explanations()
+    return explanations(run)
 
 
 @pytest.mark.parametrize("name", ["query3", "query5", "query7", "stocks2"])

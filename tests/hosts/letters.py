@@ -34,7 +34,7 @@ def engine(
     # One event each, so that the streams are known to have these attributes and no others.
     data = [StreamData(name, ATTRIBUTES, [Event(name, 0, 0, 0)], []) for name in streams]
     run = build_run(parsed, data, known, knowledge or Knowledge.empty(), None, 0)
-    return Engine(run.program, run.catalog, run.knowledge, lateness=lateness, settings=settings, **options)
+    return Engine(run, lateness=lateness, settings=settings, **options)
 
 
 def event(

@@ -12,7 +12,6 @@ from tests.hosts.random_runs import Drawn, runs
 
 from kaicep.api import Run
 from kaicep.hosts.inprocess import Engine, Settings
-from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.plan.events import Event, Match
 from kaicep.reference import evaluate
 
@@ -21,7 +20,7 @@ EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "500"))
 
 
 def judged(run: Run) -> list[str]:
-    found = evaluate(run.program, run.catalog, run.batches, run.knowledge, UnknownEntities())
+    found = evaluate(run, run.batches)
     return [each.to_json() for each in found]
 
 
@@ -46,7 +45,7 @@ def engine_for(run: Run, drawn: Drawn) -> Engine:
         if each.part not in parts[each.stream]:
             parts[each.stream].append(each.part)
     everything = Settings(parts={"s": (), "t": ()} | parts)
-    return Engine(run.program, run.catalog, run.knowledge, lateness=drawn.lateness, settings=everything)
+    return Engine(run, lateness=drawn.lateness, settings=everything)
 
 
 def lived(run: Run, drawn: Drawn, chance: random.Random) -> list[str]:

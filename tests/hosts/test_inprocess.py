@@ -287,10 +287,10 @@ def test_a_state_without_anything_absent_is_saved_as_it_is_restored():
     )
     run = testing.prepare(query, "ts | x | y | k\n 0 | 0 | 5 | p\n 1 | 0 | 5 | p\n 2 | 0 | | p")
     events = [event for batch in run.batches for event in batch]
-    engine = Engine(run.program, run.catalog, run.knowledge, lateness=0)
+    engine = Engine(run, lateness=0)
     engine.push(events)
     saved = engine.snapshot()
-    again = Engine(run.program, run.catalog, run.knowledge, lateness=0)
+    again = Engine(run, lateness=0)
     again.restore(saved)
     assert again.snapshot() == saved
 

@@ -57,7 +57,7 @@ PADDING = tuple(Event(name, 7, 0, 0, {"x": None, "y": None, "k": None}) for name
 def engine_for(run: Run, drawn: Drawn) -> Engine:
     parts = {name: sorted({each.part for each in drawn.events if each.stream == name}) for name in ("s", "t")}
     chosen = Settings(parts=parts)
-    return Engine(run.program, run.catalog, run.knowledge, lateness=drawn.lateness, settings=chosen)
+    return Engine(run, lateness=drawn.lateness, settings=chosen)
 
 
 def lived(run: Run, drawn: Drawn, chance: random.Random) -> list[str]:

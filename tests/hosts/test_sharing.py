@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kaicep import testing
+from kaicep.api import explanations
 from kaicep.hosts.inprocess import Engine
 from kaicep.plan.events import Event
 
@@ -38,16 +39,16 @@ def test_two_queries_with_one_pattern_hold_its_events_once():
     two = prepared(p=BY_NUMBER.format(column="low"), q=BY_NUMBER.format(column="first"))
     sizes = []
     for run in (one, two):
-        engine = Engine(run.program, run.catalog, run.knowledge, lateness=0)
+        engine = Engine(run, lateness=0)
         assert engine.push([event(0, 600.0), event(1, 700.0)]) != []
         sizes.append(engine.size)
     assert sizes[0] == sizes[1]
-    assert ("share_subplans", "it is found together with p, in one search") in two.explanations()[1].notes
+    assert ("share_subplans", "it is found together with p, in one search") in explanations(two)[1].notes
 
 
 def test_each_query_selects_for_itself():
     run = prepared(p=BY_NUMBER.format(column="low"), q=BY_NUMBER.format(column="first"))
-    engine = Engine(run.program, run.catalog, run.knowledge, lateness=0)
+    engine = Engine(run, lateness=0)
     found = engine.push([event(0, 600.0), event(1, 100.0)])
     assert sorted((match.query, *match.select.items()) for match in found) == [
         ("p", ("low", 600.0)),
@@ -57,7 +58,7 @@ def test_each_query_selects_for_itself():
 
 def test_what_the_knowledge_made_equal_it_can_part_again():
     run = prepared(number=BY_NUMBER.format(column="x"), concept=BY_CONCEPT)
-    engine = Engine(run.program, run.catalog, run.knowledge, lateness=0)
+    engine = Engine(run, lateness=0)
     assert {match.query for match in engine.push([event(0, 600.0), event(1, 0.0)])} == {"number", "concept"}
     run.knowledge.update(
         remove="<urn:kaicep:limit> <urn:kaicep:value> 500 .",
@@ -72,7 +73,7 @@ def test_what_the_knowledge_made_equal_it_can_part_again():
 def test_many_filters_that_differ_in_a_level_each_have_their_own_matches():
     levels = range(10)
     run = prepared(**{f"q{level}": f"SELECT ?e.x FILTER (?e.x > {level}.5)" for level in levels})
-    engine = Engine(run.program, run.catalog, run.knowledge, lateness=0)
+    engine = Engine(run, lateness=0)
     found = engine.push([event(seq, float(seq)) for seq in range(12)]) + engine.finish()
     assert sorted((match.query, match.select["x"]) for match in found) == [
         (f"q{level}", float(x)) for level in levels for x in range(level + 1, 12)
@@ -88,9 +89,9 @@ def test_a_state_is_of_the_same_groups_whatever_is_known_by_then():
                 remove="<urn:kaicep:limit> <urn:kaicep:value> 500 .",
                 add=f"<urn:kaicep:limit> <urn:kaicep:value> {value} .",
             )
-        engine = Engine(old.program, old.catalog, old.knowledge, lateness=0)
+        engine = Engine(old, lateness=0)
         engine.push([event(0, 900.0)])
-        again = Engine(new.program, new.catalog, new.knowledge, lateness=0)
+        again = Engine(new, lateness=0)
         again.restore(engine.snapshot())
         found = again.push([event(1, 0.0)])
         assert sorted((match.query, match.version) for match in found) == [("concept", 1), ("number", None)]

@@ -24,9 +24,7 @@ def written(run: Run, drawn: Drawn) -> list[str]:
 
     parts = {name: sorted({each.part for each in drawn.events if each.stream == name}) for name in ("s", "t")}
     chosen = Settings(parts=parts)
-    engine = Engine(
-        run.program, run.catalog, run.knowledge, lateness=drawn.lateness, settings=chosen, on_matches=take
-    )
+    engine = Engine(run, lateness=drawn.lateness, settings=chosen, on_matches=take)
     engine.push(drawn.events)
     engine.finish()
     return lines

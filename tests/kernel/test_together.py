@@ -28,7 +28,7 @@ def engine_of(*texts: str) -> Engine:
     parsed = [parse_query(Source(f"q{number}.chi", text), {}) for number, text in enumerate(texts)]
     data = [StreamData(name, ATTRIBUTES, [Event(name, 0, 0, 0)], []) for name in "st"]
     run = build_run(parsed, data, (), Knowledge.empty(), None, 0)
-    return Engine(run.program, run.catalog, run.knowledge, lateness=0)
+    return Engine(run, lateness=0)
 
 
 def optimized(*texts: str) -> list[ChiPlan]:

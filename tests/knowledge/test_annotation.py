@@ -13,7 +13,6 @@ from kaicep.knowledge.annotation import (
     Annotation,
     load_annotations,
     parse_annotations,
-    plain_stream,
     stream_of,
 )
 from kaicep.plan.catalog import Entity, Stream
@@ -77,7 +76,6 @@ def test_a_stream_as_annotated() -> None:
         READ.concepts,
         READ.entities,
     )
-    assert plain_stream("s", attributes) == Stream("s", attributes)
 
 
 @pytest.mark.parametrize(

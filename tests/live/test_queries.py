@@ -82,7 +82,7 @@ def test_ep_sparql_is_an_operator_too():
         got.consumer("c", "q"),
     )
     with running:
-        for event in run.streams[0].events:
+        for event in run.data[0].events:
             running.push("s", event)
         running.push(CLOCK, None, wall=6 * S)  # what else might end at 5 would have come by now
         assert running.drain(LONG)

@@ -26,7 +26,7 @@ EVENTS = {"s": "ts | sensor | x\n 0 | s1 | 5.0", "t": "ts | sensor | level\n 0 |
 def said(path, knowledge=KNOWLEDGE, annotations=(ANNOTATION, OTHER)):
     query = f"PREFIX : <urn:kaicep:> SELECT ?e.sensor FROM (?e, s) PATH {{{path}}}"
     run = testing.prepare(query, EVENTS, knowledge=knowledge, annotations=annotations)
-    found = [each for each in run.warnings if each.severity == "warning"]
+    found = [each for each in run.diagnostics if each.severity == "warning"]
     marked = [each.source.text[each.span.start : each.span.end] for each in found]
     return [(each.message, mark, each.hint) for each, mark in zip(found, marked, strict=True)]
 

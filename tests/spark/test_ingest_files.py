@@ -263,7 +263,7 @@ def test_columns_of_what_is_known_are_the_same_on_every_way(
     )
     history = history_of([parsed], Archive.open(tmp_path / "S"), knowledge, annotations, now=0)
     snapshot = history.archive.snapshot()
-    matches = spark_history(history.program, history.catalog, knowledge, snapshot)
+    matches = spark_history(history, snapshot)
     assert [each.to_json() for each in matches] == [
         each.to_json() for each in past_matches(history, "replay")
     ]

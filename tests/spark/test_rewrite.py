@@ -42,7 +42,7 @@ def asked(folder: Path, texts: list[str], events: list[Event]) -> tuple[History,
 
 def by_sql(history: History) -> list[str]:
     snapshot = history.archive.snapshot()
-    return shown(sql_matches(history.program, history.catalog, history.knowledge, snapshot))
+    return shown(sql_matches(history, snapshot))
 
 
 def test_what_spark_sql_can_say(spark: Any, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_random_events(spark: Any, tmp_path: Path) -> None:
     assert by_sql(history) == wanted
     # Hybrid on Spark is the third way.
     snapshot = history.archive.snapshot()
-    assert shown(spark_history(history.program, history.catalog, history.knowledge, snapshot)) == wanted
+    assert shown(spark_history(history, snapshot)) == wanted
 
 
 @pytest.mark.parametrize(

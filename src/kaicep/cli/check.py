@@ -42,7 +42,7 @@ def check(
     from kaicep.api import open_run
 
     run = open_run(paths, streams, known, annotations, reasoning)
-    warn(run.warnings, hints=True)
+    warn(run.diagnostics, hints=True)
     for query in run.program.queries:
         reads = f", reads {', '.join(query.reads)}" if query.reads else ""
         typer.echo(f"{query.name}: ok ({query.language}{reads})")

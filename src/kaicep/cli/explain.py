@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kaicep.api import explanations
 from kaicep.cli.arguments import (
     REASONING,
     Annotations,
@@ -55,7 +56,7 @@ def explain(
     from kaicep.plan.explain import explain_json, explain_text
 
     run = open_run(paths, streams, known, annotations, reasoning, now=instant)
-    warn(run.warnings)
+    warn(run.diagnostics)
     if sparql:
         from kaicep.archive.rewrite.sparql import rewrite_to_sparql
 
@@ -67,6 +68,6 @@ def explain(
         for each in run.program.queries:
             typer.echo(f"-- {each.name}\n{sql_of(each, run.catalog, run.knowledge).text}")
     elif as_json:
-        typer.echo(json.dumps(explain_json(run.explanations()), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(explain_json(explanations(run)), ensure_ascii=False, indent=2))
     else:
-        typer.echo(explain_text(run.explanations()).rstrip("\n"))
+        typer.echo(explain_text(explanations(run)).rstrip("\n"))

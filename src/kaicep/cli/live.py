@@ -238,7 +238,7 @@ def _compiled(operator: Operator, folder: Path) -> Query:
     streams = [each for each in operator.inputs if each != CLOCK]
     data = [StreamData(name, (), ()) for name in streams]
     compiled = build_run([parsed], data, annotations, knowledge, lateness)
-    warn(compiled.warnings)
+    warn(compiled.diagnostics)
     batch = int(has.get("batch", 64))
     return Query.of(compiled, lateness=lateness, batch=batch)
 

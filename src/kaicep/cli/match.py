@@ -130,7 +130,7 @@ def match(
     with ExitStack() as stack:
         targets = {option: stack.enter_context(atomic(path, option)) for option, path in given.items()}
         run = _open(paths, streams, known, annotations, reasoning, allowed, instant, end, future)
-        warn(run.warnings)
+        warn(run.diagnostics)
         if host == "inprocess":
             compile_kernel()
         with progress("matching"):
@@ -208,7 +208,7 @@ def _late_rows(run: Run) -> Iterator[bytes]:
     """The late events as JSON Lines."""
     from kaicep.cli.output import json_line
 
-    types = {each.name: dict(each.attributes) for each in run.streams}
+    types = {each.name: dict(each.attributes) for each in run.data}
     for each in run.late:
         yield json_line(_late_row(each, types[each.stream]))
 
@@ -243,7 +243,7 @@ def _notes(run: Run, dead_kept: bool, late_kept: bool) -> Iterator[str]:
     if run.late:
         way = "" if late_kept else "; --late FILE keeps them"
         yield f"late: {_counted(len(run.late), 'event')} came too late to be used{way}"
-        for stream in run.streams:
+        for stream in run.data:
             if count := sum(each.stream == stream.name for each in run.late):
                 yield f"  {stream.name}: {count}"
     if run.unknown:

@@ -116,7 +116,7 @@ def query(
     logging.getLogger("kaicep").addHandler(logging.NullHandler())
     refuse_overwriting({"--output": output} if output else {}, [*paths, *known, *annotations])
     history = open_history(paths, Archive.open(archive), known, annotations, reasoning, instant)
-    warn(history.warnings(history.archive.snapshot()))
+    warn(history.diagnostics(history.archive.snapshot()))
     compile_kernel()
     if follow:
         _follow(history, "hybrid" if strategy == "auto" else strategy, as_seen, allowed, silence)

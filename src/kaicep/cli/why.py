@@ -174,7 +174,7 @@ def _streams(
     from kaicep.why import sources
 
     run = open_run(queries, streams, knowledge, annotations, reasoning, lateness, now)
-    warn(run.warnings)
+    warn(run.diagnostics)
     return sources.Streams(run)
 
 
@@ -192,7 +192,7 @@ def _archived(
 
     history = open_history(queries, Archive.open(archive), knowledge, annotations, reasoning, now)
     snapshot = history.archive.snapshot()
-    warn(history.warnings(snapshot))
+    warn(history.diagnostics(snapshot))
     return Archived(history, snapshot)
 
 

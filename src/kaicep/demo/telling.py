@@ -96,7 +96,7 @@ def reasons(match: Match, history: History, event_of: EventOf) -> list[str]:
     if isinstance(plan, ChiPlan) and isinstance(plan.body, WindowAggregate):
         return _of_window(match, plan.body)
     events = [event_of(each["stream"], each["seq"]) for each in _identities(match)]
-    made = why(match, history.program, history.catalog, history.knowledge, events)
+    made = why(match, history, events)
     return [*_conditions(made), *_spans(made), *_absences(match, made), *_knowledge(made)]
 
 

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from kaicep.api import prefixes_of, read_queries
+from kaicep.api import read_queries
 from kaicep.archive.archive import Archive
 from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.history import History, history_of
 from kaicep.endtoend.joint import HandOff
 from kaicep.endtoend.seam import Stretch, archived
-from kaicep.knowledge.annotation import Annotation
+from kaicep.knowledge.annotation import Annotation, prefixes_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
 

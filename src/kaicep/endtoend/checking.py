@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 
-from kaicep.api import prefixes_of, read_query
+from kaicep.api import read_query
 from kaicep.archive.archive import Archive
 from kaicep.endtoend.config import Config, read_token
 from kaicep.endtoend.registered import SUFFIXES, check_name
 from kaicep.errors import Diagnostic, Mistake
-from kaicep.knowledge.annotation import plain_stream, stream_of
+from kaicep.knowledge.annotation import build_catalog, prefixes_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import ChiQuery
-from kaicep.plan.program import build_program
 from kaicep.plan.sparql import EpQuery
+from kaicep.query import resolve_queries
 
 __all__ = ["catalog_of", "check_deployment"]
 
@@ -43,8 +42,8 @@ def check_deployment(config: Config) -> Iterator[str]:
     queries, problems = _queries(config)
     wrong += problems
     try:
-        program, _ = build_program(queries, catalog_of(config, knowledge), 0)
-        for plan in program.queries:
+        query = resolve_queries(queries, catalog_of(config, knowledge), knowledge, 0)
+        for plan in query.program.queries:
             notes = [each.message for each in plan.warnings if each.severity == "warning"]
             lines.append(f"query {plan.name}: {'; '.join(notes) or 'ok'}")
     except Mistake as mistake:
@@ -79,14 +78,9 @@ def catalog_of(config: Config, knowledge: Knowledge) -> Catalog:
     """The streams as the archive has them, or, where it has nothing yet, as they are described."""
     archive = Archive(config.archive)
     held = archive.streams()
-    streams: dict[str, Stream] = {}
+    streams: list[Stream] = []
     for name, each in config.streams.items():
         shape = archive.stream(name).shape if name in held else None
         attributes = shape.attributes if shape else tuple(each.types.items())
-        known = each.annotation
-        made = stream_of(known, attributes) if known else plain_stream(name, attributes)
-        streams[name] = replace(made, open=shape is None, rdf=shape.rdf if shape else False)
-    for name, asked in config.asked.items():
-        if asked.annotation is not None:
-            streams[name] = replace(stream_of(asked.annotation, ()), open=True)
-    return Catalog(streams, prefixes_of(config.annotations), knowledge)
+        streams.append(Stream(name, attributes, rdf=shape.rdf if shape else False, open=shape is None))
+    return build_catalog(streams, config.annotations, knowledge)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kaicep.api import prefixes_of
 from kaicep.archive.archive import Archive
 from kaicep.archive.upkeep import compact, expire
 from kaicep.endtoend.catalogue import Catalogue
@@ -28,6 +27,7 @@ from kaicep.endtoend.outlets import BACKLOG, Entry, NoSink, Outlet
 from kaicep.endtoend.seam import Stretch
 from kaicep.endtoend.sessions import Session, Told
 from kaicep.errors import Failure, KaicepError, Mistake
+from kaicep.knowledge.annotation import prefixes_of
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time

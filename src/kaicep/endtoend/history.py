@@ -16,23 +16,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kaicep.api import load_knowledge, prefixes_of, read_queries
+from kaicep.api import load_knowledge, read_queries
 from kaicep.archive.archive import Archive
-from kaicep.archive.columns import PART, SEQ, events_of
+from kaicep.archive.columns import PART, SEQ, Shape, events_of
 from kaicep.archive.snapshot import EVERYTHING, Snapshot
 from kaicep.endtoend.prefilter import Prefilter, both, spans
 from kaicep.errors import Diagnostic, Mistake, Unsupported
 from kaicep.hosts.inprocess import Engine, Settings
-from kaicep.knowledge.annotation import Annotation, load_annotations, plain_stream, stream_of
+from kaicep.knowledge.annotation import Annotation, build_catalog, load_annotations, prefixes_of
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, optimize
 from kaicep.optimize.relate_paths import relate_paths
-from kaicep.plan.catalog import Catalog, Stream
+from kaicep.plan.catalog import Stream
 from kaicep.plan.events import Event, Match, by_end
-from kaicep.plan.nodes import Interval, Program
-from kaicep.plan.program import build_program
+from kaicep.plan.nodes import Interval
 from kaicep.plan.time import format_time
+from kaicep.query import Query, resolve_queries
 
 if TYPE_CHECKING:
     import pyarrow
@@ -51,12 +51,9 @@ AT_RUN_TIME = tuple(each for each in RULES if each is not relate_paths)
 
 
 @dataclass(frozen=True)
-class History:
+class History(Query):
     """Queries, resolved against what an archive holds."""
 
-    program: Program
-    catalog: Catalog
-    knowledge: Knowledge
     archive: Archive
     unknown: UnknownEntities = field(default_factory=UnknownEntities)
 
@@ -64,7 +61,7 @@ class History:
         """The streams that the queries read, and the bounds of what they see of each."""
         return spans(self.program.queries, self.catalog)
 
-    def warnings(self, snapshot: Snapshot) -> Iterator[Diagnostic]:
+    def diagnostics(self, snapshot: Snapshot) -> Iterator[Diagnostic]:
         """What the queries, the knowledge and the archive give reason to say."""
         yield from (*self.knowledge.warnings, *self.knowledge.contradictions)
         for query in self.program.queries:
@@ -113,27 +110,23 @@ def history_of(
         raise Mistake(
             Diagnostic(f"the query {name} has the name of an archived stream", hint="rename the query's file")
         )
-    by_stream = {each.stream: each for each in annotations}
-    streams = {name: _stream(name, snapshot, by_stream.get(name)) for name in snapshot.tables}
-    for annotation in annotations:
-        if annotation.stream in own:
-            streams[annotation.stream] = replace(stream_of(annotation, ()), open=True)
-    catalog = Catalog(streams, prefixes_of(annotations), knowledge)
-    moment = time.time_ns() // 1_000 if now is None else now
-    program, complete = build_program(queries, catalog, moment)
-    return History(program, complete, knowledge, archive)
+    for each in annotations:
+        if each.stream in snapshot.tables:
+            _check_time(each, snapshot.shape(each.stream))
+    shapes = {name: snapshot.shape(name) for name in snapshot.tables}
+    streams = (Stream(name, each.attributes, rdf=each.rdf) for name, each in shapes.items())
+    query = resolve_queries(queries, build_catalog(streams, annotations, knowledge, own), knowledge, now)
+    return History(query.program, query.catalog, knowledge, archive)
 
 
-def _stream(name: str, snapshot: Snapshot, annotation: Annotation | None) -> Stream:
-    shape = snapshot.shape(name)
-    made = stream_of(annotation, shape.attributes) if annotation else plain_stream(name, shape.attributes)
-    if annotation is not None and not shape.rdf and annotation.time != shape.time:
+def _check_time(annotation: Annotation, shape: Shape) -> None:
+    if not shape.rdf and annotation.time != shape.time:
         raise Mistake(
             Diagnostic(
-                f"the time of {name} is {shape.time} in the archive, and {annotation.time} in its annotation"
+                f"the time of {annotation.stream} is {shape.time} in the archive, "
+                f"and {annotation.time} in its annotation"
             )
         )
-    return replace(made, rdf=shape.rdf)
 
 
 def past_matches(
@@ -145,7 +138,7 @@ def past_matches(
     """
     snapshot = history.archive.snapshot() if snapshot is None else snapshot
     way = way_of(history, strategy, snapshot)
-    asked = history.program, history.catalog, history.knowledge, snapshot, as_seen
+    asked = history, snapshot, as_seen
     if way.strategy == "rewrite":
         from kaicep.endtoend.rewriting import rewritten_matches
         from kaicep.endtoend.sql_rewriting import sql_matches
@@ -258,9 +251,7 @@ def engine_of(history: History, strategy: str, snapshot: Snapshot, lateness: int
     parts = {stream: tuple(snapshot.tables[stream].positions) or (0,) for stream in history.spans()}
     rules = AT_RUN_TIME if strategy == "replay" else RULES
     return Engine(
-        history.program,
-        history.catalog,
-        history.knowledge,
+        history,
         lateness=lateness,
         settings=Settings(parts=parts, rules=rules),
         unknown=history.unknown,

@@ -329,9 +329,7 @@ def engine_for(history: History, snapshot: Snapshot, lateness: Lateness, setting
         for stream, table in snapshot.tables.items()
     }
     return Engine(
-        history.program,
-        history.catalog,
-        history.knowledge,
+        history,
         lateness=lateness,
         settings=replace(chosen, parts={**chosen.parts, **parts}),
         unknown=history.unknown,

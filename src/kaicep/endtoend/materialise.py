@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kaicep.api import prefixes_of
 from kaicep.archive.columns import LATE, PART, SEQ, TS, Shape, events_of, known_column
 from kaicep.connectors.shape import Schema
 from kaicep.errors import Diagnostic, Mistake, Source
 from kaicep.hosts.spark.sent import Sent, sent
-from kaicep.knowledge.annotation import Annotation, stream_of
+from kaicep.knowledge.annotation import Annotation, build_catalog
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.store import Knowledge
 from kaicep.language.chicep import parse_chi
@@ -27,8 +26,8 @@ from kaicep.optimize.relate_paths import relate_paths
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Semantic
-from kaicep.plan.program import build_program
 from kaicep.plan.terms import Iri, Literal, Term
+from kaicep.query import resolve_queries
 
 if TYPE_CHECKING:
     import numpy
@@ -82,16 +81,16 @@ class Materialise:
         if said is None or schema.rdf:
             hint = "what the attributes of its events mean is said there: --annotation FILE"
             raise Mistake(Diagnostic(f"--materialise: no annotation speaks of the stream {name}", hint=hint))
-        stream = stream_of(said, schema.attributes)
-        catalog = Catalog({name: stream}, prefixes_of(self.annotations), self.knowledge)
+        catalog = build_catalog([Stream(name, schema.attributes)], self.annotations, self.knowledge, ())
+        stream = catalog.streams[name]
         columns = tuple(self._column(each, stream, catalog) for each in self.patterns)
         return Knowing(catalog, self.knowledge, stream, columns)
 
     def _column(self, name: str, stream: Stream, catalog: Catalog) -> _Column:
         text = f"SELECT ?{name}\nFROM (?{_EVENT}, {stream.name})\nWHERE PATH {{{self.patterns[name]}}}\n"
         parsed = parse_chi(Source(f"--materialise {name}", text), name, catalog.prefixes)
-        program, complete = build_program([parsed], catalog, 0)
-        plan, _ = optimize(program.chi_plans[0], complete, self.knowledge, (relate_paths,))
+        query = resolve_queries([parsed], catalog, self.knowledge, 0)
+        plan, _ = optimize(query.program.chi_plans[0], query.catalog, self.knowledge, (relate_paths,))
         conditions = plan.body.all_semantics
         if not all(each.variables == (_EVENT,) for each in conditions if name in each.selected):
             hint = f"a column says something of the event: ?{_EVENT} property ?{name}"

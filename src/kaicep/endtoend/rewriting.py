@@ -25,7 +25,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.expressions import Field
-from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern, Program, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern, QueryPlan, Semantic, WindowAggregate
 from kaicep.plan.results import (
     Rounds,
     Terms,
@@ -37,6 +37,7 @@ from kaicep.plan.results import (
     loops_of,
 )
 from kaicep.plan.terms import Iri, Term, Triple
+from kaicep.query import Query
 from kaicep.reference.chains import in_order, key_of, partitions
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.windows import Windowed
@@ -44,13 +45,11 @@ from kaicep.reference.windows import Windowed
 __all__ = ["asks_paths", "pattern_match", "rewritten_matches", "window_match"]
 
 
-def rewritten_matches(
-    program: Program, catalog: Catalog, knowledge: Knowledge, snapshot: Snapshot, as_seen: bool = False
-) -> list[Match]:
+def rewritten_matches(query: Query, snapshot: Snapshot, as_seen: bool = False) -> list[Match]:
     """All matches of all queries, each found by one SPARQL query."""
-    own = {each.name for each in program.queries}
+    own, catalog, knowledge = set(query.names), query.catalog, query.knowledge
     found: list[Match] = []
-    for plan in program.queries:
+    for plan in query.program.queries:
         if own.intersection(plan.reads):
             raise Unsupported(f"{plan.name}: it reads the output of a query, which is not in the archive")
         rewritten = rewrite_to_sparql(plan, catalog)

@@ -12,15 +12,15 @@ from kaicep.archive.rewrite.sql_expressions import SQL_TYPES, name_sql
 from kaicep.endtoend.prefilter import spans
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Match, by_end
-from kaicep.plan.nodes import Program, QueryPlan
+from kaicep.plan.nodes import QueryPlan
 from kaicep.plan.types import Type
+from kaicep.query import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kaicep.archive.snapshot import Snapshot
     from kaicep.hosts.spark.wire import Layout
-    from kaicep.knowledge.store import Knowledge
     from kaicep.plan.nodes import Interval
 
 __all__ = ["archived_frame", "archived_rows", "spark_history", "takes"]
@@ -34,28 +34,26 @@ def takes(plans: Sequence[QueryPlan], catalog: Catalog) -> bool:
     return not any(each.rdf or {"part", "seq"} & dict(each.attributes).keys() for each in streams)
 
 
-def spark_history(
-    program: Program, catalog: Catalog, knowledge: Knowledge, snapshot: Snapshot, as_seen: bool = False
-) -> list[Match]:
+def spark_history(query: Query, snapshot: Snapshot, as_seen: bool = False) -> list[Match]:
     """All matches, in the order of their end, then of their id."""
     from kaicep.hosts.spark.batch import match_batch
     from kaicep.hosts.spark.output import match_of
     from kaicep.hosts.spark.session import own_session, told
 
-    frames = archived_rows(own_session(), program, catalog, snapshot, as_seen)
+    frames = archived_rows(own_session(), query, snapshot, as_seen)
     with told():
-        found = match_batch(frames, program, catalog, knowledge).select("match").toArrow()
+        found = match_batch(frames, query).select("match").toArrow()
     matches = [match_of(line) for line in found["match"].to_pylist()]
     return sorted(matches, key=by_end)
 
 
 def archived_rows(
-    spark: SparkSession, program: Program, catalog: Catalog, snapshot: Snapshot, as_seen: bool = False
+    spark: SparkSession, query: Query, snapshot: Snapshot, as_seen: bool = False
 ) -> Callable[[Layout], dict[str, DataFrame]]:
     """The events of a snapshot that queries may read, as the rows of a layout."""
     from kaicep.hosts.spark.source import rows_of_frame
 
-    bounds = spans(program.queries, catalog)
+    bounds = spans(query.program.queries, query.catalog)
 
     def frames(layout: Layout) -> dict[str, DataFrame]:
         made: dict[str, DataFrame] = {}
@@ -63,7 +61,7 @@ def archived_rows(
             rows = archived_frame(spark, snapshot, stream, bounds[stream])
             seen = rows.where(f"NOT {LATE}") if as_seen else rows
             named = seen.withColumnsRenamed({PART: "part", SEQ: "seq"})
-            made[stream] = rows_of_frame(named, catalog.streams[stream], layout)
+            made[stream] = rows_of_frame(named, query.catalog.streams[stream], layout)
         return made
 
     return frames

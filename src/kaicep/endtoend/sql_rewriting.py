@@ -28,9 +28,10 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match, by_end
-from kaicep.plan.nodes import ChiPlan, Pattern, Program, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, Pattern, QueryPlan, WindowAggregate
 from kaicep.plan.terms import Term
 from kaicep.plan.types import Type
+from kaicep.query import Query
 from kaicep.reference.chains import key_of
 from kaicep.reference.windows import Windowed
 
@@ -52,9 +53,7 @@ def sql_of(plan: QueryPlan, catalog: Catalog, knowledge: Knowledge, as_seen: boo
 
 
 def sql_matches(
-    program: Program,
-    catalog: Catalog,
-    knowledge: Knowledge,
+    query: Query,
     snapshot: Snapshot,
     as_seen: bool = False,
     unknown: UnknownEntities | None = None,
@@ -63,10 +62,10 @@ def sql_matches(
     from kaicep.hosts.spark.output import MATCHES, match_of
     from kaicep.hosts.spark.session import own_session, told
 
-    own = {each.name for each in program.queries}
+    own, catalog, knowledge = set(query.names), query.catalog, query.knowledge
     answers: list[DataFrame] = []
     spark = own_session()
-    for plan in program.queries:
+    for plan in query.program.queries:
         if own.intersection(plan.reads):
             raise Unsupported(f"{plan.name}: it reads the output of a query, which is not in the archive")
         if knowledge.epochs and asks_paths(plan):

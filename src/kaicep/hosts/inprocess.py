@@ -6,10 +6,10 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from kaicep.hosts.lane import Lane
-from kaicep.hosts.queries import Listed, Query, TripleQueries
+from kaicep.hosts.queries import ChiSearch, Listed, TripleQueries
 from kaicep.hosts.replacing import Replacing
 from kaicep.hosts.settings import Settings
 from kaicep.hosts.unknown import UnknownValues
@@ -17,12 +17,10 @@ from kaicep.kernel.batches import Batch, ColumnSorter, batch_of_matches, late_in
 from kaicep.kernel.columns import Matches, Table
 from kaicep.kernel.sort import Lateness, Sorter, read_place, written_place
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
-from kaicep.knowledge.store import Knowledge
-from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match, by_end
-from kaicep.plan.nodes import Program
 from kaicep.plan.results import derived_event
 from kaicep.plan.terms import Triple
+from kaicep.query import Query
 
 __all__ = ["Engine", "Listed", "Settings", "run_inprocess"]
 
@@ -46,9 +44,7 @@ class Engine(Replacing):
 
     def __init__(
         self,
-        program: Program,
-        catalog: Catalog,
-        knowledge: Knowledge,
+        query: Query,
         *,
         lateness: Lateness = None,
         on_match: Callable[[Match], None] | None = None,
@@ -56,13 +52,13 @@ class Engine(Replacing):
         settings: Settings | None = None,
         unknown: UnknownEntities | None = None,
     ) -> None:
-        super().__init__(program, catalog, knowledge, lateness, settings)
+        super().__init__(query, lateness, settings)
         self.late: deque[Event] = deque(maxlen=_LATE_KEPT)
         self.late_count = 0
         self._on_match = on_match
         self._on_matches = on_matches
         self._unknown = unknown
-        self._values = None if unknown is None else UnknownValues(knowledge, unknown)
+        self._values = None if unknown is None else UnknownValues(query.knowledge, unknown)
         self._version = -1
         self._seen = 0
 
@@ -157,7 +153,7 @@ class Engine(Replacing):
 
     def _new_lane(self, stream: str) -> Lane | None:
         """The short path for events of a stream, where it is open."""
-        queries = [each for each in self._steps if isinstance(each, Query)]
+        queries = [each for each in self._steps if isinstance(each, ChiSearch)]
         if len(queries) < len(self._steps) or len(self._sorters) != 1 or self._values is not None:
             return None
         (sorter,) = self._sorters
@@ -247,7 +243,7 @@ class Engine(Replacing):
             if id(sorter) not in released:
                 released[id(sorter)] = sorter.release()
             events = released[id(sorter)]
-            if isinstance(query, Query):
+            if isinstance(query, ChiSearch):
                 self._work(query, events, found)
             else:
                 self._work_triples(query, events, found)
@@ -262,7 +258,7 @@ class Engine(Replacing):
             self._forget_strings()
         return found
 
-    def _work(self, query: Query, events: Table | None, found: list[Match]) -> None:
+    def _work(self, query: ChiSearch, events: Table | None, found: list[Match]) -> None:
         read = {
             name: dict(self.catalog.streams[name].attributes) for name in query.names if self._readers(name)
         }
@@ -306,23 +302,13 @@ def _late(event: Event) -> Event:
     return replace(event, late=True)
 
 
-class _Run(Protocol):
-    """What `run_inprocess` needs of a run."""
-
-    program: Program
-    catalog: Catalog
-    knowledge: Knowledge
-    batches: Sequence[Sequence[Event]]
-    unknown: dict[tuple[str, str], int]
-
-
-def run_inprocess(run: _Run) -> list[Match]:
-    """All matches of a run over a finite input, in the order of their end, then of their id."""
-    unknown = UnknownEntities()
-    engine = Engine(run.program, run.catalog, run.knowledge, unknown=unknown)
+def run_inprocess(
+    query: Query, batches: Iterable[Sequence[Event]], unknown: UnknownEntities | None = None
+) -> list[Match]:
+    """All matches over a finite input, in the order of their end, then of their id."""
+    engine = Engine(query, unknown=unknown)
     found: list[Match] = []
-    for batch in run.batches:
+    for batch in batches:
         found += engine.push(batch)
     found += engine.finish()
-    run.unknown = dict(unknown.counts)
     return sorted(found, key=by_end)

@@ -25,7 +25,7 @@ from kaicep.plan.types import Type
 
 __all__ = [
     "Listed",
-    "Query",
+    "ChiSearch",
     "TripleQueries",
     "asks_the_knowledge",
     "attribute_types",
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-class Query:
+class ChiSearch:
     """A registered query of chi-CEP, or several that are found in one search.
 
     Their plans, as resolved and as optimised, their operator, its sort stage. `version` is that of the

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kaicep.errors import Diagnostic, Mistake, Unsupported
 from kaicep.hosts.queries import (
-    Query,
+    ChiSearch,
     TripleQueries,
     asks_the_knowledge,
     attribute_types,
@@ -20,12 +20,12 @@ from kaicep.kernel.operator import Operator, Passed
 from kaicep.kernel.sort import Lateness, Parts, Sorter
 from kaicep.kernel.together import groups
 from kaicep.knowledge.relations import Relations
-from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import ChiPlan, EpPlan, Program, QueryPlan
 from kaicep.plan.types import Type
+from kaicep.query import Query
 
 if TYPE_CHECKING:
     from kaicep.hosts.lane import Lane
@@ -39,27 +39,20 @@ class Registering:
     A step is a query of chi-CEP, or all of EP-SPARQL. The first layer of an `Engine`, below `replacing`.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        catalog: Catalog,
-        knowledge: Knowledge,
-        lateness: Lateness,
-        settings: Settings | None,
-    ) -> None:
-        self.catalog = catalog
-        self.knowledge = knowledge
+    def __init__(self, query: Query, lateness: Lateness, settings: Settings | None) -> None:
+        self.catalog = query.catalog
+        self.knowledge = query.knowledge
         self.settings = settings or Settings()
         self.strings = Strings()
         """The dictionary of all strings that the queries have to do with."""
         self._lane: Lane | None = None  # the short way for single events; it holds for these operators
         self._parts = Parts(lateness)
-        self._relations = Relations(catalog, knowledge, settings=self.settings.paths)
-        self._queries: dict[str, Query] = {}
+        self._relations = Relations(self.catalog, self.knowledge, settings=self.settings.paths)
+        self._queries: dict[str, ChiSearch] = {}
         self._triples: TripleQueries | None = None
-        self._steps: list[Query | TripleQueries] = []
+        self._steps: list[ChiSearch | TripleQueries] = []
         self._sorters: list[Sorter | ColumnSorter] = []
-        self._begin_all(program)
+        self._begin_all(query.program)
 
     def _begin_all(self, program: Program) -> None:
         shared: dict[tuple[str, ...], ColumnSorter] = {}
@@ -178,7 +171,7 @@ class Registering:
             shared[streams] = self._column_sorter(streams)
         sorter = shared[streams]
         operator = self._operator(plans, optimized)
-        made = Query(plans, optimized, operator, sorter, self.knowledge.version)
+        made = ChiSearch(plans, optimized, operator, sorter, self.knowledge.version)
         self._widen(made)
         self._queries.update(dict.fromkeys(made.names, made))
         self._steps.append(made)
@@ -212,7 +205,7 @@ class Registering:
             operator = self._operator(plans, optimized)
             operator.restore(gone.operator.snapshot())
             operator.passed = gone.operator.passed
-            made = Query(plans, optimized, operator, gone.sorter, gone.version)
+            made = ChiSearch(plans, optimized, operator, gone.sorter, gone.version)
             self._steps[self._steps.index(gone)] = made
             self._queries.update(dict.fromkeys(made.names, made))
             return
@@ -238,7 +231,7 @@ class Registering:
         self._sorters.append(made)
         return made
 
-    def _widen(self, query: Query) -> None:
+    def _widen(self, query: ChiSearch) -> None:
         """Lets the sort stage of a query keep the attributes that its operator reads."""
         attributes = query.sorter.attributes
         for name, type in attribute_types(query.operator, query.optimized, self.catalog).items():

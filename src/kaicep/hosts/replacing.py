@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kaicep.errors import Diagnostic, Mistake, Unsupported
 from kaicep.hosts.editing import why_anew
-from kaicep.hosts.queries import Query, TripleQueries, attribute_types
+from kaicep.hosts.queries import ChiSearch, TripleQueries, attribute_types
 from kaicep.hosts.registering import Registering
 from kaicep.hosts.saving import read_saved, written
 from kaicep.hosts.settings import Settings
@@ -17,9 +17,9 @@ from kaicep.kernel.pattern_state import why_other_shape
 from kaicep.kernel.patterns import PatternMachine
 from kaicep.kernel.sort import Lateness, Sorter
 from kaicep.kernel.windowing import WindowMachine
-from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.nodes import ChiPlan, EpPlan, Program, QueryPlan
+from kaicep.plan.nodes import ChiPlan, EpPlan, QueryPlan
+from kaicep.query import Query
 
 __all__ = ["Replacing"]
 
@@ -29,15 +29,8 @@ _FEW_STRINGS = 1 << 16
 class Replacing(Registering):
     """The second layer of an `Engine`: queries are replaced one for one, between two batches of events."""
 
-    def __init__(
-        self,
-        program: Program,
-        catalog: Catalog,
-        knowledge: Knowledge,
-        lateness: Lateness,
-        settings: Settings | None,
-    ) -> None:
-        super().__init__(program, catalog, knowledge, lateness, settings)
+    def __init__(self, query: Query, lateness: Lateness, settings: Settings | None) -> None:
+        super().__init__(query, lateness, settings)
         self._most_strings = _FEW_STRINGS
 
     # --- edited ---
@@ -75,7 +68,7 @@ class Replacing(Registering):
         if reason is None:
             self._learn(catalog)
             operator = self._operator([plan], [optimized])
-            made = Query([plan], [optimized], operator, old.sorter, old.version)
+            made = ChiSearch([plan], [optimized], operator, old.sorter, old.version)
             reason = self._why_not_restored(old, made)
         if reason is None:
             operator.restore(old.operator.snapshot())
@@ -85,7 +78,7 @@ class Replacing(Registering):
             self._lane = None
         return reason
 
-    def _why_not_restored(self, old: Query, new: Query) -> str | None:
+    def _why_not_restored(self, old: ChiSearch, new: ChiSearch) -> str | None:
         """Why the operator of an edited query cannot read the state of the old one."""
         if isinstance(old.operator, PatternMachine) and isinstance(new.operator, PatternMachine):
             reason = why_other_shape(old.operator.shape, new.operator.shape)
@@ -112,7 +105,7 @@ class Replacing(Registering):
             if query.versioned:
                 self._renew_query(query)
 
-    def _renew_query(self, query: Query) -> None:
+    def _renew_query(self, query: ChiSearch) -> None:
         """Plans a query for what is known now; its state goes over to the new plan's operator."""
         optimized = tuple(self._optimized(each, self.catalog) for each in query.plans)
         if optimized == query.optimized:
@@ -133,7 +126,7 @@ class Replacing(Registering):
         What is saved has strings by their text, so everything is saved and goes on from there.
         """
         waiting = {id(each): each.document() for each in self._sorters}
-        queries = [each for each in self._steps if isinstance(each, Query)]
+        queries = [each for each in self._steps if isinstance(each, ChiSearch)]
         states = [query.operator.snapshot() for query in queries]
         self.strings, self._lane = Strings(), None
         made: dict[int, ColumnSorter] = {}
@@ -169,13 +162,13 @@ class Replacing(Registering):
             sorter = self._like(own[0])
             for query in own:
                 query.sorter = sorter
-                if isinstance(query, Query):
+                if isinstance(query, ChiSearch):
                     self._widen(query)
             sorter.load(waiting)
         for name, each in saved.queries.items():
             steps[name].operator.restore(each)
 
-    def _like(self, query: Query | TripleQueries) -> Sorter | ColumnSorter:
+    def _like(self, query: ChiSearch | TripleQueries) -> Sorter | ColumnSorter:
         """A new sort stage like that of a query."""
         if isinstance(query, TripleQueries):
             return self._sorter(query.sorter.streams)

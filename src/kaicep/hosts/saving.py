@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kaicep.errors import Failure
-from kaicep.hosts.queries import Query, TripleQueries
+from kaicep.hosts.queries import ChiSearch, TripleQueries
 from kaicep.kernel.batches import ColumnSorter
 from kaicep.kernel.sort import Lateness, Parts, Sorter
 from kaicep.kernel.state import read_state, write_state
@@ -29,7 +29,7 @@ class Saved:
 def written(
     parts: Parts,
     sorters: Sequence[Sorter | ColumnSorter],
-    steps: Sequence[Query | TripleQueries],
+    steps: Sequence[ChiSearch | TripleQueries],
 ) -> bytes:
     """The state of all queries, and of the sort stages before them."""
     waiting = [

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
 from kaicep.knowledge.places import Places, read_json
-from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Entity, Stream
+from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Catalog, Entity, Stream, Vocabulary
 from kaicep.plan.convert import USUAL, Notation
 from kaicep.plan.terms import Iri
 from kaicep.plan.time import TIME_UNITS
 from kaicep.plan.types import Type
 
-__all__ = ["Annotation", "load_annotations", "parse_annotations", "plain_stream", "stream_of"]
+__all__ = ["Annotation", "build_catalog", "load_annotations", "parse_annotations", "prefixes_of", "stream_of"]
 
 _KEYS = ("stream", "prefixes", "class", "time", "attributes", "entities", "types", "time_unit")
 _ENTITY_KEYS = ("property", "iri", "lookup")
@@ -81,13 +81,48 @@ def stream_of(annotation: Annotation, attributes: tuple[tuple[str, Type], ...]) 
     )
 
 
-def plain_stream(name: str, attributes: tuple[tuple[str, Type], ...]) -> Stream:
-    """The stream with these attributes that nothing is said of.
+def build_catalog(
+    streams: Iterable[Stream],
+    annotations: Sequence[Annotation],
+    vocabulary: Vocabulary,
+    others: Container[str] | None = None,
+) -> Catalog:
+    """The catalogue of these streams, with what annotations say of them.
 
-    >>> plain_stream("s", ()).time
-    'ts'
+    An annotation of another stream gives an open one: nothing is known of its attributes but what is
+    declared. With `others`, only those of these names do.
+
+    >>> said = [Annotation("s", time="at"), Annotation("t")]
+    >>> made = build_catalog([Stream("s")], said, NoVocabulary())
+    >>> [(each.name, each.time, each.open) for each in made.streams.values()]
+    [('s', 'at', False), ('t', 'ts', True)]
     """
-    return Stream(name, attributes)
+    said = {each.stream: each for each in annotations}
+    made: dict[str, Stream] = {}
+    for each in streams:
+        found = said.get(each.name)
+        if found is not None:
+            each = replace(stream_of(found, each.attributes), rdf=each.rdf, open=each.open)
+        made[each.name] = each
+    for name, annotation in said.items():
+        if name not in made and (others is None or name in others):
+            made[name] = replace(stream_of(annotation, ()), open=True)
+    return Catalog(made, prefixes_of(annotations), vocabulary)
+
+
+def prefixes_of(annotations: Iterable[Annotation]) -> dict[str, str]:
+    """The prefixes that annotations declare; they have to agree."""
+    prefixes: dict[str, str] = {}
+    for annotation in annotations:
+        for name, iri in annotation.prefixes:
+            if prefixes.setdefault(name, iri) != iri:
+                raise Mistake(
+                    Diagnostic(
+                        f"the annotations disagree on the prefix {name}: <{prefixes[name]}> and <{iri}>",
+                        hint="use one prefix for each namespace",
+                    )
+                )
+    return prefixes
 
 
 def _annotations(value: object, source: Source | None, places: Places) -> tuple[Annotation, ...]:

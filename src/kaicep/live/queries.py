@@ -8,38 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import ChiPlan, Pattern, Program
 from kaicep.plan.time import parse_time, time_from_number
+from kaicep.query import Query as Compiled
 
 if TYPE_CHECKING:
     from kaicep.hosts.inprocess import Engine
 
-__all__ = ["Compiled", "Query", "RunningQuery"]
+__all__ = ["Query", "RunningQuery"]
 
 CLOCK = "clock"
 """A supplier of this name, among the inputs of a query, tells it the time: its events are no records."""
-
-
-class Compiled(Protocol):
-    """A program that is resolved: what `kaicep.api.open_run` gives."""
-
-    program: Program
-    catalog: Catalog
-    knowledge: Any
 
 
 @dataclass(frozen=True)
 class Query:
     """A compiled query as the function of an operator; each service makes its own engine of it."""
 
-    name: str
-    program: Program
-    catalog: Catalog
-    knowledge: Any
+    compiled: Compiled
     lateness: int = 0
     batch: int = 64
     key: str = field(default="")
@@ -50,36 +39,44 @@ class Query:
         plan = compiled.program.queries[-1]
         texts = "\n".join(each.text for each in compiled.program.queries)
         key = repr((plan.language, texts, id(compiled.knowledge), lateness))
-        return cls(plan.name, compiled.program, compiled.catalog, compiled.knowledge, lateness, batch, key)
+        return cls(compiled, lateness, batch, key)
+
+    @property
+    def name(self) -> str:
+        """That of the last query."""
+        return self.compiled.names[-1]
 
     @property
     def search(self) -> tuple[Pattern, int, int] | None:
         """What queries that can share one search have in common; None where nothing can be shared."""
-        plan = self.program.queries[0]
-        if len(self.program.queries) != 1 or not isinstance(plan, ChiPlan):
+        plan = self.compiled.program.queries[0]
+        if len(self.compiled.names) != 1 or not isinstance(plan, ChiPlan):
             return None
-        return (plan.body, id(self.knowledge), self.lateness) if isinstance(plan.body, Pattern) else None
+        if not isinstance(plan.body, Pattern):
+            return None
+        return plan.body, id(self.compiled.knowledge), self.lateness
 
     @staticmethod
     def joined(queries: Sequence[Query]) -> Query:
         """Several queries in one engine, which finds that their search is the same."""
-        plans = tuple(plan for each in queries for plan in each.program.queries)
-        streams = {name: each for query in queries for name, each in query.catalog.streams.items()}
-        catalog = replace(queries[0].catalog, streams=streams)
+        plans = tuple(plan for each in queries for plan in each.compiled.program.queries)
+        streams = {name: each for query in queries for name, each in query.compiled.catalog.streams.items()}
+        first = queries[0].compiled
+        catalog = replace(first.catalog, streams=streams)
         key = "+".join(each.key for each in queries)
-        return replace(queries[0], program=Program(plans), catalog=catalog, key=key)
+        return replace(queries[0], compiled=Compiled(Program(plans), catalog, first.knowledge), key=key)
 
     @property
     def places(self) -> int:
         """How many events a match needs: losing one of them loses the match."""
-        plan = self.program.queries[-1]
+        plan = self.compiled.program.queries[-1]
         return max(1, len(plan.variables))
 
     def engine(self) -> Engine:
         """A new engine of it."""
         from kaicep.hosts.inprocess import Engine
 
-        return Engine(self.program, self.catalog, self.knowledge, lateness=self.lateness)
+        return Engine(self.compiled, lateness=self.lateness)
 
 
 class RunningQuery:
@@ -115,7 +112,7 @@ class RunningQuery:
         self._seen[stream] = seq + 1
         if isinstance(row, Match):
             return Event(stream, 0, seq, row.end_us, dict(row.select), id=row.id)
-        known = self.query.catalog.streams.get(stream)
+        known = self.query.compiled.catalog.streams.get(stream)
         key = known.time if known is not None else "ts"
         return Event(stream, 0, seq, _time(row.get(key), wall), row)
 

@@ -1,6 +1,6 @@
 """The judge: what a query means, computed by brute force over a finite input.
 
-A program, its catalogue, its events and its knowledge enter; its matches leave, in order. Every other
+A query and its events enter; its matches leave, in order. Every other
 host must give, byte for byte, what this one gives. It is written to be read, not to be fast.
 """
 
@@ -13,9 +13,10 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.ending import is_undecided, open_ends
 from kaicep.plan.events import Event, Match, by_end
-from kaicep.plan.nodes import ChiPlan, Program
+from kaicep.plan.nodes import ChiPlan
 from kaicep.plan.results import derived_event, term_answer
 from kaicep.plan.terms import Triple
+from kaicep.query import Query
 from kaicep.reference.chicep import answers
 from kaicep.reference.epsparql import run_epsparql
 from kaicep.reference.semantics import KnowledgeSemantics
@@ -24,11 +25,9 @@ __all__ = ["evaluate"]
 
 
 def evaluate(
-    program: Program,
-    catalog: Catalog,
+    query: Query,
     batches: Iterable[Sequence[Event]],
-    knowledge: Knowledge,
-    unknown: UnknownEntities,
+    unknown: UnknownEntities | None = None,
     end: str = "closed",
 ) -> list[Match]:
     """All matches of all queries, in the order of their end, then of their id (semantics 2).
@@ -36,42 +35,39 @@ def evaluate(
     A late event is used by no match. A value that no entity of the knowledge base is known for is
     counted in `unknown`. At an `open` end, what is still undecided is left out.
     """
+    catalog, unknown = query.catalog, unknown or UnknownEntities()
     streams: dict[str, list[Event]] = {name: [] for name in catalog.streams}
     for batch in batches:
         for event in batch:
             if not event.late:
                 streams[event.stream].append(event)
-    semantics = KnowledgeSemantics(catalog, knowledge, unknown)
+    semantics = KnowledgeSemantics(catalog, query.knowledge, unknown)
     newest = {name: max(event.ts for event in events) for name, events in streams.items() if events}
-    ends = open_ends(program, newest)
+    ends = open_ends(query.program, newest)
     matches: list[Match] = []
     answered = False
-    for query in program.queries:
-        if isinstance(query, ChiPlan):
-            events = [event for name in query.reads for event in streams[name]]
-            for answer in answers(query, events, semantics):
-                if end == "open" and is_undecided(query, answer.match, ends[query.name]):
+    for plan in query.program.queries:
+        if isinstance(plan, ChiPlan):
+            events = [event for name in plan.reads for event in streams[name]]
+            for answer in answers(plan, events, semantics):
+                if end == "open" and is_undecided(plan, answer.match, ends[plan.name]):
                     continue
                 matches.append(answer.match)
-                streams[query.name].append(derived_event(answer, catalog))
+                streams[plan.name].append(derived_event(answer, catalog))
         elif not answered:
             answered = True
-            for found in _answer_epsparql(program, streams, catalog, knowledge, unknown):
+            for found in _answer_epsparql(query, streams, unknown):
                 matches.append(found)
                 streams[found.query].append(derived_event(term_answer(found), catalog))
     return sorted(matches, key=by_end)
 
 
 def _answer_epsparql(
-    program: Program,
-    streams: Mapping[str, list[Event]],
-    catalog: Catalog,
-    knowledge: Knowledge,
-    unknown: UnknownEntities,
+    query: Query, streams: Mapping[str, list[Event]], unknown: UnknownEntities
 ) -> Iterator[Match]:
     """All EP-SPARQL queries at once: what one of them constructs, all of them read."""
-    occurrences = list(_occurrences(streams, catalog, knowledge, unknown))
-    for found in run_epsparql(program.ep_plans, occurrences, knowledge).values():
+    occurrences = list(_occurrences(streams, query.catalog, query.knowledge, unknown))
+    for found in run_epsparql(query.program.ep_plans, occurrences, query.knowledge).values():
         yield from found
 
 

@@ -14,16 +14,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kaicep.api import parse_query, prefixes_of
+from kaicep.api import parse_query
 from kaicep.endtoend.checking import catalog_of
 from kaicep.endtoend.config import load_config
 from kaicep.endtoend.registered import Registry, upstream
 from kaicep.errors import Diagnostic, KaicepError, Mistake, Source, Unsupported
+from kaicep.knowledge.annotation import prefixes_of
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.optimize import optimize
 from kaicep.plan.chi import ChiQuery
-from kaicep.plan.program import build_program
 from kaicep.plan.sparql import EpQuery
+from kaicep.query import resolve_queries
 from kaicep.server.patterns import patterns_of, why_slow
 
 __all__: list[str] = []
@@ -62,9 +63,9 @@ class _Worker:
         others = self.others(query.name)
         needed = upstream(query.name, {**others, query.name: query})
         queries = [query, *(others[each] for each in needed if each != query.name)]
-        program, catalog = build_program(queries, self.catalog, 0)
-        for plan in program.chi_plans:
-            optimized, _ = optimize(plan, catalog, self.knowledge)
+        made = resolve_queries(queries, self.catalog, self.knowledge, 0)
+        for plan in made.program.chi_plans:
+            optimized, _ = optimize(plan, made.catalog, self.knowledge)
             if any(each.relation is None for each in optimized.body.all_semantics):
                 message = "a PATH that has to be asked for every event is not let in from outside"
                 hint = "lead from the event to the knowledge by annotated properties alone"

@@ -152,7 +152,7 @@ class _Case:
         }
         made = self.run(arrived)
         if chance is not None:
-            made.batches = in_batches(mark_late(arrived, self.lateness), chance)
+            made = replace(made, batches=in_batches(mark_late(arrived, self.lateness), chance))
         return made.matches(host), labels
 
     def run(self, arrived: Sequence[Event]) -> Run:

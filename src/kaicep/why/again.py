@@ -57,7 +57,7 @@ def explained(source: Source, match: Match, version: int | None = None) -> Why:
         found = next((each for each in matches if each.id == match.id), None)
         if found is not None:
             events = [each for each in events_of(run) if given is not run or not each.late]
-            reason = why(found, program, source.catalog, source.knowledge, events, matches)
+            reason = why(found, run, events, matches)
             if isinstance(reason.plan, ChiPlan):
                 return reason
             return replace(reason, events=tuple(Reading("", each) for each in supporting(given, found)))

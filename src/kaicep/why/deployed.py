@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kaicep.api import prefixes_of
 from kaicep.archive.archive import Archive
 from kaicep.endtoend.config import Config
 from kaicep.endtoend.history import history_of
 from kaicep.endtoend.registered import Registry, absolute, upstream
 from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
+from kaicep.knowledge.annotation import prefixes_of
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.events import Match
 from kaicep.why.again import explained, searched

@@ -12,10 +12,11 @@ from kaicep.plan.convert import Unfit, convert
 from kaicep.plan.events import Event, Match
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous, walk
 from kaicep.plan.literals import native
-from kaicep.plan.nodes import ChiPlan, Pattern, Program, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, Pattern, QueryPlan, Semantic, WindowAggregate
 from kaicep.plan.terms import Term
 from kaicep.plan.text import resolved_text
 from kaicep.plan.types import Type, Value
+from kaicep.query import Query
 from kaicep.reference.chains import in_order, partitions
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.semantics import KnowledgeSemantics
@@ -76,14 +77,13 @@ class Why:
 
 def why(
     match: Match,
-    program: Program,
-    catalog: Catalog,
-    knowledge: Knowledge,
+    query: Query,
     events: Sequence[Event],
     matches: Iterable[Match] = (),
 ) -> Why:
     """What made a match. `events` are those of the run, `matches` all that it gave."""
-    plan = next(each for each in program.queries if each.name == match.query)
+    catalog, knowledge = query.catalog, query.knowledge
+    plan = next(each for each in query.program.queries if each.name == match.query)
     others = {(each.query, each.id): each for each in matches}
     known: dict[tuple[str, int, int], Event] = {
         (each.stream, each.part, each.seq): each for each in events if each.id is None

@@ -91,7 +91,7 @@ class Streams:
 
     def part(self, program: Program, within: Interval) -> Run:
         """Some of the queries over the events inside the bounds."""
-        return _run(self, program, self.run.streams, [e for e in events_of(self.run) if e.ts in within])
+        return _run(self, program, self.run.data, [e for e in events_of(self.run) if e.ts in within])
 
     def dead(self) -> list[DeadLetter]:
         """The records that could not be read."""
@@ -156,7 +156,7 @@ class Archived:
 
 
 def _run(source: Source, program: Program, data: Sequence[StreamData], events: Sequence[Event]) -> Run:
-    return Run(program, source.catalog, source.knowledge, tuple(data), (events,))
+    return Run(program, source.catalog, source.knowledge, (events,), tuple(data))
 
 
 def events_of(run: Run) -> list[Event]:

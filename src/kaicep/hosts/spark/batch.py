@@ -8,10 +8,10 @@ engine. Each match belongs to the slice of its end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +29,9 @@ from kaicep.hosts.spark.session import own_session, told
 from kaicep.hosts.spark.wire import Layout, rows_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Event, Match, by_end
+from kaicep.plan.events import Match, by_end
 from kaicep.plan.nodes import Program
+from kaicep.query import FiniteQuery, Query
 
 __all__ = ["BUCKETS", "bucket", "gathered", "match_batch", "run_batch", "run_batches", "thinned"]
 
@@ -41,20 +42,16 @@ Frames = Callable[[Layout], Mapping[str, DataFrame]]
 """The events of each stream, as the rows of a layout."""
 
 
-def match_batch(
-    frames: Frames, program: Program, catalog: Catalog, knowledge: Knowledge, buckets: int = BUCKETS
-) -> DataFrame:
+def match_batch(frames: Frames, query: Query, buckets: int = BUCKETS) -> DataFrame:
     """The matches of queries over finite streams."""
-    found = [
-        _matches(part, frames, catalog, knowledge, buckets) for part in physical(program, catalog, knowledge)
-    ]
-    return presented(reduce(DataFrame.union, found), program)
+    found = [_matches(part, frames, query, buckets) for part in physical(query)]
+    return presented(reduce(DataFrame.union, found), query.program)
 
 
-def _matches(part: Part, frames: Frames, catalog: Catalog, knowledge: Knowledge, buckets: int) -> DataFrame:
-    _, layout = layouts_of([part], catalog)
-    job = job_of(Program(part.queries), catalog, knowledge, layout)
-    rows = thinned(part, frames(layout), layout, catalog, knowledge, buckets)
+def _matches(part: Part, frames: Frames, query: Query, buckets: int) -> DataFrame:
+    _, layout = layouts_of([part], query.catalog)
+    job = job_of(replace(query, program=Program(part.queries)), layout)
+    rows = thinned(part, frames(layout), layout, query.catalog, query.knowledge, buckets)
     if part.way == "rows":
         return rows.mapInArrow(_each_row(job), MATCHES)
     work = _each_slice(job) if part.way == "slices" else _each_bucket(job)
@@ -175,29 +172,18 @@ FEW = 2
 """How many buckets there are where the events fit into this process."""
 
 
-class Run(Protocol):
-    """What this host needs of a run."""
-
-    program: Program
-    catalog: Catalog
-    knowledge: Knowledge
-    batches: Sequence[Sequence[Event]]
-
-
-def run_batch(run: Run) -> list[Match]:
+def run_batch(run: FiniteQuery) -> list[Match]:
     """All matches of a run, in the order of their end, then of their id."""
     return run_batches([run])[0]
 
 
-def run_batches(runs: Sequence[Run]) -> list[list[Match]]:
+def run_batches(runs: Sequence[FiniteQuery]) -> list[list[Match]]:
     """All matches of several runs, by one job of Spark's."""
     spark = own_session()
     matches: list[list[Match]] = [[] for _ in runs]
     with told():
         found = [
-            match_batch(_frames(spark, run), run.program, run.catalog, run.knowledge, FEW).select(
-                sf.lit(owner).alias("owner"), "match"
-            )
+            match_batch(_frames(spark, run), run, FEW).select(sf.lit(owner).alias("owner"), "match")
             for owner, run in enumerate(runs)
         ]
         for row in reduce(DataFrame.union, found).collect():
@@ -205,7 +191,7 @@ def run_batches(runs: Sequence[Run]) -> list[list[Match]]:
     return [sorted(some, key=by_end) for some in matches]
 
 
-def _frames(spark: SparkSession, run: Run) -> Frames:
+def _frames(spark: SparkSession, run: FiniteQuery) -> Frames:
     events = [each for batch in run.batches for each in batch if not each.late]
 
     def frames(layout: Layout) -> dict[str, DataFrame]:

@@ -84,7 +84,7 @@ def _begun(query: Streamed) -> Published | None:
 
 def _together(query: Streamed, knowledge: Knowledge) -> Part:
     """All queries as one part, as the knowledge is now."""
-    parts = physical(query.program, query.catalog, knowledge)
+    parts = physical(replace(query, knowledge=knowledge))
     optimised = {each.name: each for part in parts for each in part.optimised}
     return Part(
         query.program.queries,
@@ -105,7 +105,7 @@ class _Held:
         part = _together(query, query.knowledge)
         (own,), self.layout = layouts_of([part], query.catalog)
         self.target = target_of(query, part, own, 1)
-        self.opened = Opened(query.program, query.catalog, query.knowledge, own)
+        self.opened = Opened(query, own)
         self.next: int | None = None
         self.bucket: Bucket | None = None
         self.columns: list[Column] = []
@@ -118,12 +118,12 @@ class _Held:
             if (
                 self.bucket is None
                 or self.next != number
-                or self.bucket.opened.knowledge is not own.knowledge
+                or self.bucket.opened.query.knowledge is not own.query.knowledge
             ):
                 self.bucket = Bucket(self.target, self.states.read(number - 1), own)
             bucket, self.bucket = self.bucket, None  # what fails half-way is not gone on with
             now = self.states.begun(number) if self.query.idle is not None else 0
-            found = bucket.take(self._seen(rows, own.knowledge).toArrow().to_batches(), now)
+            found = bucket.take(self._seen(rows, own.query.knowledge).toArrow().to_batches(), now)
         self.sink(number, found)
         self.states.save(number, bucket.saved())
         self.bucket, self.next = bucket, number + 1
@@ -140,7 +140,7 @@ class _Held:
         chosen = self.published.chosen(number)
         if chosen == self.published.own:
             return self.opened
-        return replace(self.opened, knowledge=self.published.read(chosen))
+        return replace(self.opened, query=replace(self.query, knowledge=self.published.read(chosen)))
 
     def _seen(self, rows: DataFrame, knowledge: Knowledge) -> DataFrame:
         """A micro-batch as the engine takes it: every event's place and time, and the values of those used.

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from kaicep.hosts.spark.batch import FEW, Run
+from kaicep.hosts.spark.batch import FEW
 from kaicep.hosts.spark.clock import END, EVENT_ROW
 from kaicep.hosts.spark.deliver import deliver
 from kaicep.hosts.spark.output import match_of
@@ -23,15 +23,16 @@ from kaicep.hosts.spark.session import own_session, told
 from kaicep.hosts.spark.stream import Frames, Streamed, match_stream
 from kaicep.hosts.spark.wire import Layout, rows_of
 from kaicep.plan.events import Event, Match, by_end
+from kaicep.query import FiniteQuery
 
-__all__ = ["Run", "run_stream", "run_streams"]
+__all__ = ["run_stream", "run_streams"]
 
 
 _SECONDS = 10
 """One core is enough for a finite input if it is through with it by then."""
 
 
-def run_stream(run: Run) -> list[Match]:
+def run_stream(run: FiniteQuery) -> list[Match]:
     """All matches of a run, in the order of their end, then of their id.
 
     The engine is in the driver unless there are so many events that workers earn what they cost.
@@ -40,7 +41,7 @@ def run_stream(run: Run) -> list[Match]:
     found: dict[int, list[Match]] = {}
     with tempfile.TemporaryDirectory(prefix="kaicep-") as name, told():
         streamed, frames = _query(spark, run, Path(name) / "events")
-        parts = physical(run.program, run.catalog, run.knowledge)
+        parts = physical(run)
         engine = chosen_engine(parts, sum(map(len, run.batches)) / _SECONDS)
         trigger = {"availableNow": True}
         query = deliver(streamed, frames, found.__setitem__, Path(name) / "checkpoint", trigger, engine, FEW)
@@ -52,7 +53,7 @@ def run_stream(run: Run) -> list[Match]:
     return sorted(matches, key=by_end)
 
 
-def run_streams(runs: Sequence[Run]) -> list[list[Match]]:
+def run_streams(runs: Sequence[FiniteQuery]) -> list[list[Match]]:
     """All matches of several runs, in one stream of Spark's, with engines on the workers."""
     spark = own_session()
     with tempfile.TemporaryDirectory(prefix="kaicep-") as name, told():
@@ -77,7 +78,7 @@ def run_streams(runs: Sequence[Run]) -> list[list[Match]]:
     return [sorted(some, key=by_end) for some in matches]
 
 
-def _query(spark: SparkSession, run: Run, folder: Path) -> tuple[Streamed, Frames]:
+def _query(spark: SparkSession, run: FiniteQuery, folder: Path) -> tuple[Streamed, Frames]:
     batches = [[each for each in batch if not each.late] for batch in run.batches]
     if len(batches) == 1:
         # A stream is no stream if it is all there at once.

@@ -15,8 +15,7 @@ from kaicep.hosts.spark.output import Found
 from kaicep.hosts.spark.sent import Sent, sent
 from kaicep.hosts.spark.wire import Layout, push
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.catalog import Catalog
-from kaicep.plan.nodes import Program
+from kaicep.query import Query
 
 __all__ = ["Job", "Opened", "in_order", "job_of", "opened", "row_by_row"]
 
@@ -27,30 +26,28 @@ _LARGE = 1 << 16
 class Opened:
     """The queries on a worker."""
 
-    program: Program
-    catalog: Catalog
-    knowledge: Knowledge
+    query: Query
     layout: Layout
 
     def engine(self, on_matches: Found | None = None) -> Engine:
         """An engine that has seen nothing."""
-        return Engine(self.program, self.catalog, self.knowledge, on_matches=on_matches)
+        return Engine(self.query, on_matches=on_matches)
 
 
 Job = Sent[Opened]
 """The same on the way."""
 
 
-def job_of(program: Program, catalog: Catalog, knowledge: Knowledge, layout: Layout) -> Job:
+def job_of(query: Query, layout: Layout) -> Job:
     """Packs queries for the way."""
-    return sent(Opened(program, catalog, knowledge, layout))
+    return sent(Opened(query, layout))
 
 
 def opened(job: Job, knowledge: Knowledge | None = None) -> Opened:
     """The queries of a job in a worker process; with `knowledge` they have that in place of their own."""
     unpack()
     found = job.opened()
-    return found if knowledge is None else replace(found, knowledge=knowledge)
+    return found if knowledge is None else replace(found, query=replace(found.query, knowledge=knowledge))
 
 
 def in_order(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

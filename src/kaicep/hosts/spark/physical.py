@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, Rule, optimize
 from kaicep.plan.algebra import looks_inside
-from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Absent, Element, Loop, Place, Together
 from kaicep.plan.durations import longest
 from kaicep.plan.expressions import Expr, Field
-from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, Program, QueryPlan, WindowAggregate
+from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, QueryPlan, WindowAggregate
 from kaicep.plan.text import resolved_text
 from kaicep.plan.time import format_duration
+from kaicep.query import Query
 
 __all__ = ["ENGINES", "ONE_CORE", "Part", "chosen_engine", "explained", "physical", "streamed"]
 
@@ -54,11 +53,9 @@ class Part:
         return tuple(dict.fromkeys(name for each in self.queries for name in each.reads))
 
 
-def physical(
-    program: Program, catalog: Catalog, knowledge: Knowledge, rules: Sequence[Rule] = RULES
-) -> tuple[Part, ...]:
+def physical(query: Query, rules: Sequence[Rule] = RULES) -> tuple[Part, ...]:
     """The parts of a program, whose plans are optimised by these rules."""
-    return tuple(_part(some, catalog, knowledge, rules) for some in _together(program.queries))
+    return tuple(_part(some, query, rules) for some in _together(query.program.queries))
 
 
 def explained(part: Part) -> str:
@@ -108,10 +105,8 @@ def _together(queries: tuple[QueryPlan, ...]) -> Iterator[tuple[QueryPlan, ...]]
         yield tuple(each for each in queries if each in some)
 
 
-def _part(
-    queries: tuple[QueryPlan, ...], catalog: Catalog, knowledge: Knowledge, rules: Sequence[Rule]
-) -> Part:
-    optimised = tuple(optimize(each, catalog, knowledge, rules)[0] for each in queries)
+def _part(queries: tuple[QueryPlan, ...], query: Query, rules: Sequence[Rule]) -> Part:
+    optimised = tuple(optimize(each, query.catalog, query.knowledge, rules)[0] for each in queries)
     triples = tuple(each for each in optimised if isinstance(each, EpPlan))
     if len(triples) == len(queries):
         return Part(queries, optimised, *_way_of_triples(triples))

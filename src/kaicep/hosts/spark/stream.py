@@ -44,10 +44,10 @@ from kaicep.hosts.spark.published import Published
 from kaicep.hosts.spark.wire import ARROW_TYPES, EVENT, Layout, push
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, STEADY
-from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.nodes import Program
 from kaicep.plan.types import Type
+from kaicep.query import Query
 
 __all__ = [
     "BUCKETS",
@@ -68,7 +68,7 @@ _MOST_LIVE = 256
 
 
 @dataclass(frozen=True)
-class Streamed:
+class Streamed(Query):
     """Queries over streams, and how their time goes: the lateness, and the parts of sources to wait for.
 
     `idle` is how many milliseconds a part may be silent before it holds nobody back; None: any. `published`
@@ -76,9 +76,6 @@ class Streamed:
     is.
     """
 
-    program: Program
-    catalog: Catalog
-    knowledge: Knowledge
     lateness: int
     parts: Mapping[str, Sequence[int]]
     idle: int | None = None
@@ -88,7 +85,7 @@ class Streamed:
     def divided(self) -> tuple[Part, ...]:
         """The parts of the queries; where the knowledge may change, as they are whatever becomes known."""
         rules = RULES if self.published is None else STEADY
-        return physical(self.program, self.catalog, self.knowledge, rules)
+        return physical(self, rules)
 
 
 @dataclass(frozen=True)
@@ -187,7 +184,7 @@ def target_of(query: Streamed, part: Part, layout: Layout, buckets: int) -> Targ
     named = ", ".join(each.name for each in part.queries)
     # What is published need not travel.
     knowledge = query.knowledge if query.published is None else Knowledge.empty()
-    job = job_of(program, query.catalog, knowledge, layout)
+    job = job_of(Query(program, query.catalog, knowledge), layout)
     clock = query.lateness, waits, frozenset(read)
     return Target(job, count, *clock, named, mark, query.idle, query.published)
 
@@ -321,7 +318,7 @@ class Bucket:
         heard = {(a, b): at for a, b, at in document.get("heard", ())}
         self.clock = Clock(self.target.lateness, self.target.waits, latest, self.target.idle, heard)
         live = _LIVE.pop(document["live"], None)
-        if live is not None and live.knowledge is self.opened.knowledge:
+        if live is not None and live.knowledge is self.opened.query.knowledge:
             self.engine = live
         else:
             self.engine = self.opened.engine()

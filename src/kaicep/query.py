@@ -1,0 +1,76 @@
+"""A compiled query: what `kaicep.compile` returns, and what everything takes that runs queries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kaicep.plan.catalog import Catalog
+from kaicep.plan.chi import ChiQuery
+from kaicep.plan.events import Event
+from kaicep.plan.nodes import Program
+from kaicep.plan.program import build_program
+from kaicep.plan.sparql import EpQuery
+
+if TYPE_CHECKING:
+    from kaicep.knowledge.store import Knowledge
+
+__all__ = ["FiniteQuery", "Query", "resolve_queries"]
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query or several, resolved against streams and knowledge: what hosts run.
+
+    It is made by `kaicep.compile`.
+    """
+
+    program: Program
+    catalog: Catalog
+    knowledge: Knowledge
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the queries."""
+        return tuple(each.name for each in self.program.queries)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What gives reason to say something, and stops nothing."""
+        return tuple(each.render() for query in self.program.queries for each in query.warnings)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that events are needed of."""
+        if self.program.ep_plans:
+            return tuple(each.name for each in self.catalog.streams.values() if not each.derived)
+        read = (name for each in self.program.queries for name in each.reads)
+        return tuple(dict.fromkeys(name for name in read if not self.catalog.streams[name].derived))
+
+    def explain(self) -> str:
+        """What the queries mean, and what the optimiser makes of them."""
+        from kaicep.api import explanations
+        from kaicep.plan.explain import explain_text
+
+        return explain_text(explanations(self))
+
+
+@dataclass(frozen=True)
+class FiniteQuery(Query):
+    """Queries and all events there are, in the batches in which they came."""
+
+    batches: Sequence[Sequence[Event]] = ()
+
+
+def resolve_queries(
+    queries: Sequence[ChiQuery | EpQuery], catalog: Catalog, knowledge: Knowledge, now: int | None = None
+) -> Query:
+    """Parsed queries, resolved against a catalogue; `now` is an instant in microseconds, by default this one.
+
+    What is wrong with any of them is told at once, in one `Mistake`.
+    """
+    moment = time.time_ns() // 1_000 if now is None else now
+    program, complete = build_program(queries, catalog, moment)
+    return Query(program, complete, knowledge)
