@@ -139,3 +139,71 @@ def test_a_mistake_is_told_with_the_way_out(words: list[str], message: str) -> N
     done = CliRunner().invoke(app, ["why", *words, *OPTIONS])
     assert done.exit_code == 2
     assert message in done.stderr
+
+
+# --- what a PATH met, and what had to be absent -----------------------------------------------------------
+
+START = 1336381200  # 2012-05-07T09:00:00Z
+TRUCKS = """
+@prefix x: <urn:x:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+x:F3 x:holds x:polio . x:F4 x:holds x:iceCream .
+x:polio a x:PolioVaccine . x:PolioVaccine rdfs:subClassOf x:Vaccine .
+"""
+TOLD = (
+    '{"stream": "s", "prefixes": {"x": "urn:x:"}, '
+    '"entities": {"f": {"property": "x:of", "iri": "x:{value}"}}}'
+)
+
+
+def trucks(folder: Path, text: str, *records: tuple[int, str, int]) -> list[str]:
+    """The words after `why`, for a query over records of a time, a fridge and a temperature."""
+    lines = [json.dumps({"ts": START + ts, "f": f, "x": x}) + "\n" for ts, f, x in records]
+    files = {"s.jsonl": "".join(lines), "k.ttl": TRUCKS, "s.json": TOLD, "q.chi": text}
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    stream = f"s={folder / 's.jsonl'}"
+    more = ["--knowledge", str(folder / "k.ttl"), "--annotation", str(folder / "s.json")]
+    return [str(folder / "q.chi"), "--stream", stream, *more]
+
+
+def test_the_triple_pattern_that_fails_is_named_with_what_it_met(tmp_path: Path) -> None:
+    path = "PATH {?e x:of ?f . ?f x:holds ?c . ?c a x:Vaccine}"
+    words = trucks(tmp_path, f"SELECT ?e.x FROM (?e, s) {path}", (0, "F4", 1), (1, "F5", 1))
+    told = call("why", "--not", *words, "--near", "2012-05-07T09:00")
+    assert "and x:F4 x:holds x:iceCream, but not x:iceCream rdf:type x:Vaccine" in told
+    assert "and not ?e x:of ?f" in told  # an entity that the knowledge does not have
+    assert "there are" not in told
+
+
+def test_the_event_that_broke_an_absence_is_named(tmp_path: Path) -> None:
+    text = (
+        "SELECT ?a.x, ?b.x FROM (?a, s), (?n, s), (?b, s)"
+        " FILTER (?a.x = 1) FILTER (?n.x = 2) FILTER (?b.x = 3) SEQ (?a, !?n, ?b) WINDOW (?a, ?b, 1min)"
+    )
+    words = trucks(tmp_path, text, (0, "F3", 1), (5, "F3", 2), (9, "F3", 3))
+    told = call("why", "--not", *words, "--near", "2012-05-07T09:00")
+    assert "it needs no ?n after 2012-05-07T09:00:00.000000Z" in told
+    assert "and there is one at 2012-05-07T09:00:05.000000Z" in told
+    assert "there are" not in told
+
+
+def test_why_an_absence_says_what_was_waited_for_and_until_when(tmp_path: Path) -> None:
+    text = (
+        "SELECT ?a.x FROM (?a, s), (?n, s) FILTER (?a.x = 1) FILTER (?n.x = 2)"
+        " SEQ (?a, !?n) WINDOW (?a, ?n, 1min)"
+    )
+    words = trucks(tmp_path, text, (0, "F3", 1), (90, "F3", 2))
+    match = json.loads(call("match", *words))
+    told = call("why", match["id"], *words)
+    assert "there is no ?n after 2012-05-07T09:00:00.000000Z and until 2012-05-07T09:01:00.000000Z" in told
+    assert "1 match" not in call("why", "--not", *words, "--near", "2012-05-07T11:00")
+    assert "there are 1 matches here" in call("why", "--not", *words, "--near", "2012-05-07T09:01")
+
+
+def test_prev_is_shown_round_by_round(tmp_path: Path) -> None:
+    text = "SELECT COUNT(?a) AS n FROM (?a, s) JOIN (?a.x > PREV(?a.x)) SEQ (?a{3}) WINDOW (?a, ?a, 1min)"
+    words = trucks(tmp_path, text, (0, "F3", 1), (1, "F3", 2), (2, "F3", 4))
+    match = json.loads(call("match", *words))
+    told = call("why", match["id"], *words)
+    assert "?a.x > PREV(?a.x), round 2\n      2 > 1" in told
+    assert "?a.x > PREV(?a.x), round 3\n      4 > 2" in told

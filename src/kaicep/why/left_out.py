@@ -38,12 +38,22 @@ def why_not_near(source: Source, name: str, near: int, key: str | None = None) -
     late = [each for each in events_of(run) if each.late and has_value(each, key)]
     dead = list(_near(run, source, low, high, key))
     whole = [each.event for each in dead if each.event is not None]
+    near_by = [each for each in seen if each.query == name and low <= each.end <= high]
     return replace(
         reason,
+        complete=sum(key is None or _takes_part(each, run, key) for each in near_by),
         with_late=_gained(unmarked(run, late), seen, name) if late else (),
         dead=tuple(dead),
         with_dead=_gained(replace(run, batches=(*run.batches, whole)), seen, name) if whole else (),
     )
+
+
+def _takes_part(match: Match, run: Run, key: str) -> bool:
+    """Whether a match has an event with a value."""
+    shown = [
+        one for each in (match.events or {}).values() for one in (each if isinstance(each, list) else [each])
+    ]
+    return any(each.identity in shown and has_value(each, key) for each in events_of(run))
 
 
 def _gained(run: Run, seen: Sequence[Match], name: str) -> tuple[Match, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
+from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, Together
 from kaicep.plan.convert import Unfit, convert
 from kaicep.plan.events import Event, Match
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous, walk
@@ -23,7 +24,7 @@ from kaicep.reference.semantics import KnowledgeSemantics
 from kaicep.reference.windows import window_answers
 from kaicep.why.proof import Proof, prove
 
-__all__ = ["Checked", "Reading", "Span", "Why", "derived", "filled", "why"]
+__all__ = ["Checked", "Reading", "Span", "Wait", "Why", "derived", "filled", "waits_of", "why"]
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class Checked:
-    """A condition: as it is written, and with the values of the match in it."""
+    """A condition: as it is written, with the values of the match in it, and of which round of a loop."""
 
     text: str
     filled: str
+    round: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,22 @@ class Shown:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """An absence: of which variable, after which event, before which, or (trailing) until when."""
+
+    variable: str
+    after: Event
+    before: Event | None = None
+    until: int | None = None
+
+    def covers(self, event: Event) -> bool:
+        """Whether an event lies where there may be none."""
+        if self.before is not None and _place(event) >= _place(self.before):
+            return False
+        return _place(event) > _place(self.after) and (self.until is None or event.ts <= self.until)
+
+
+@dataclass(frozen=True)
 class Why:
     """All that made a match."""
 
@@ -73,6 +91,34 @@ class Why:
     conditions: tuple[Checked, ...] = ()
     windows: tuple[Span, ...] = ()
     paths: tuple[Shown, ...] = ()
+    absences: tuple[Wait, ...] = ()
+
+
+def _place(event: Event) -> tuple[object, ...]:
+    return event.ts, event.stream, event.id or "", event.part, event.seq
+
+
+def waits_of(pattern: Pattern, rounds: Mapping[str, Sequence[Event]]) -> Iterator[Wait]:
+    """What had to be absent from a match of these events, and where."""
+    for index, element in enumerate(pattern.sequence):
+        if not isinstance(element, Absent):
+            continue
+        before = [one for each in pattern.sequence[:index] for one in _events_of(each, rounds)]
+        after = [one for each in pattern.sequence[index + 1 :] for one in _events_of(each, rounds)]
+        if before and after:
+            yield Wait(element.variable, max(before, key=_place), min(after, key=_place))
+        elif before:
+            first = min(each.ts for each in before)
+            until = first + pattern.deadline if pattern.deadline is not None else None
+            yield Wait(element.variable, max(before, key=_place), until=until)
+
+
+def _events_of(element: Element, rounds: Mapping[str, Sequence[Event]]) -> Iterator[Event]:
+    if isinstance(element, Place | Loop):
+        yield from rounds.get(element.variable, ())
+    elif isinstance(element, Choice | Together):
+        for each in element.members:
+            yield from _events_of(each, rounds)
 
 
 def why(
@@ -139,7 +185,8 @@ def _of_pattern(match, plan, pattern, catalog, knowledge, event_of) -> Why:  # t
     checked = [made for each in (*conditions, *pattern.conditions) for made in _checked(each, rounds)]
     windows = tuple(_span(each.variables, each.width, rounds) for each in pattern.windows)
     shown_paths = tuple(_proofs((*paths, *pattern.semantics), rounds, match, catalog, knowledge))
-    return Why(match, plan, tuple(readings), tuple(checked), windows, shown_paths)
+    absences = tuple(waits_of(pattern, rounds))
+    return Why(match, plan, tuple(readings), tuple(checked), windows, shown_paths, absences)
 
 
 def _span(variables: Sequence[str], width: int, rounds: Mapping[str, Sequence[Event]]) -> Span:
@@ -161,7 +208,8 @@ def _checked(condition: Expr, rounds: Mapping[str, Sequence[Event]]) -> Iterator
         if not index and any(isinstance(each, Previous) for each in walk(condition)):
             continue
         so_far = {**rounds, loop: rounds[loop][: index + 1]}
-        yield _filled_in(condition, Environment({**events, loop: event}, before, so_far))
+        made = _filled_in(condition, Environment({**events, loop: event}, before, so_far))
+        yield replace(made, round=index + 1)
 
 
 def _filled_in(condition: Expr, env: Environment) -> Checked:

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, product
 
 from kaicep.connectors.files import DeadLetter
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.store import Knowledge
+from kaicep.plan.algebra import pattern_variables, substitute
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Absent
 from kaicep.plan.events import Event, Match
 from kaicep.plan.expressions import Call, Expr, variables_of
 from kaicep.plan.nodes import Chain, EpPlan, Pattern, QueryPlan, Semantic, WindowAggregate
-from kaicep.plan.text import group_text, resolved_text
-from kaicep.plan.time import format_duration
+from kaicep.plan.sparql import Group, TriplePattern, Triples
+from kaicep.plan.terms import Term
+from kaicep.plan.text import group_text, resolved_text, triple_text
+from kaicep.plan.time import format_duration, format_time
 from kaicep.reference.chains import in_order, key_of, may_take, partitions, sees
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.semantics import KnowledgeSemantics
 from kaicep.reference.windows import window_answers
-from kaicep.why.match import filled
+from kaicep.why.match import filled, waits_of
 
 __all__ = ["Mended", "Miss", "Step", "WhyNot", "around", "has_value", "path_text", "why_not"]
 
 _MINUTES = 5 * 60 * 1_000_000
 _COMBINATIONS = 200_000
 _SHOWN = 3
+_LOOKED_INTO = 100
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class WhyNot:
     misses: tuple[Miss, ...]
     late: tuple[Event, ...] = ()
     complete: int = 0
-    """How many combinations are matches after all."""
+    """How many matches there are after all."""
     with_late: tuple[Match, ...] = ()
     """What would match besides if the late events had come in time."""
     dead: tuple[Mended, ...] = ()
@@ -104,16 +108,14 @@ def why_not(
     misses: list[Miss] = []
     for chain in chains:
         passed[chain.variable] = _through(chain, seen, semantics, prefixes, steps, misses)
-    complete = 0
     if isinstance(source, WindowAggregate):
         misses += _windows(source, seen, semantics)
     elif len(chains) > 1:
-        found, complete = _combinations(source, passed, semantics, prefixes)
-        misses = [*found, *misses]
+        misses = [*_combinations(source, passed, semantics, prefixes), *misses]
     late = tuple(
         each for each in close if each.late and any(may_take(one, each, semantics) for one in chains)
     )
-    return WhyNot(plan.name, low, high, tuple(steps), tuple(_nearest(misses)), late, complete)
+    return WhyNot(plan.name, low, high, tuple(steps), tuple(_nearest(misses)), late)
 
 
 def around(plan: QueryPlan, near: int) -> tuple[int, int]:
@@ -153,6 +155,9 @@ def _through(
     for path in chain.semantics:
         before, left = left, [each for each in left if semantics.solutions(path, {name: each})]
         steps.append(Step(name, path_text(path, prefixes), len(before), len(left)))
+        kept = set(left)
+        lost = [each for each in before if each not in kept]
+        misses += [_unmet(path, {name: each}, semantics, prefixes) for each in lost[:_LOOKED_INTO]]
     for condition in chain.conditions:
         before, left = left, [each for each in left if evaluate(condition, Environment({name: each})) is True]
         steps.append(Step(name, resolved_text(condition), len(before), len(left)))
@@ -165,6 +170,59 @@ def path_text(path: Semantic, prefixes: Mapping[str, str]) -> str:
     """A PATH on one line."""
     texts = (" ".join(group_text(each, 0, prefixes).split()) for each in path.alternatives)
     return "PATH " + " OR ".join(texts)
+
+
+def _unmet(
+    path: Semantic, events: Mapping[str, Event], semantics: KnowledgeSemantics, prefixes: Mapping[str, str]
+) -> Miss:
+    """A PATH that does not hold: up to which triple pattern it does, and what that one met."""
+    reasons = dict.fromkeys(_broken(path, group, events, semantics, prefixes) for group in path.alternatives)
+    return Miss(events, path_text(path, prefixes), "; ".join(reasons), None)
+
+
+def _broken(
+    path: Semantic,
+    group: Group,
+    events: Mapping[str, Event],
+    semantics: KnowledgeSemantics,
+    prefixes: Mapping[str, str],
+) -> str:
+    """The first triple pattern of a group that has no solution together with those before it."""
+    met: list[TriplePattern] = []
+    solution: dict[str, Term] = {}
+    for pattern in _in_turn(
+        [one for each in group.elements if isinstance(each, Triples) for one in each.patterns], path.variables
+    ):
+        names = {name for each in (*met, pattern) for name in pattern_variables(each)}.difference(events)
+        selected = tuple(sorted(names))
+        rows = semantics.solutions(
+            Semantic((Group((Triples((*met, pattern)),)),), path.variables, selected), events
+        )
+        if not rows:
+            shared = names.intersection(pattern_variables(pattern))
+            held = [each for each in met if shared.intersection(pattern_variables(each))]
+            known = [f"{_filled_triple(each, solution, prefixes)}, but not " for each in held[-1:]]
+            return f"{''.join(known) or 'not '}{_filled_triple(pattern, solution, prefixes)}"
+        row = min(rows, key=str)
+        solution = {name: term for name, term in zip(selected, row, strict=True) if term is not None}
+        met.append(pattern)
+    return "its triple patterns hold, and what else stands in it does not"
+
+
+def _in_turn(patterns: Iterable[TriplePattern], bound: Iterable[str]) -> Iterator[TriplePattern]:
+    """Triple patterns from the events on, each after one that it has a variable in common with."""
+    left, known = list(patterns), set(bound)
+    while left:
+        found = next((each for each in left if known.intersection(pattern_variables(each))), left[0])
+        left.remove(found)
+        known.update(pattern_variables(found))
+        yield found
+
+
+def _filled_triple(pattern: TriplePattern, solution: Mapping[str, Term], prefixes: Mapping[str, str]) -> str:
+    (filled,) = substitute(Group((Triples((pattern,)),)), solution).elements
+    assert isinstance(filled, Triples)
+    return triple_text(filled.patterns[0], prefixes).removesuffix(" .")
 
 
 def _miss(condition: Expr, events: Mapping[str, Event], env: Environment | None = None) -> Miss:
@@ -200,13 +258,12 @@ def _combinations(
     passed: Mapping[str, Sequence[Event]],
     semantics: KnowledgeSemantics,
     prefixes: Mapping[str, str],
-) -> tuple[list[Miss], int]:
+) -> list[Miss]:
     """Combinations of events that exactly one thing keeps from being a match."""
     absent = {each.variable for each in pattern.sequence if isinstance(each, Absent)}
     names = [name for name in passed if name not in absent]
     conditions = [each for each in pattern.conditions if absent.isdisjoint(variables_of(each))]
     misses: list[Miss] = []
-    complete = 0
     for some in islice(product(*(passed[name] for name in names)), _COMBINATIONS):
         events = dict(zip(names, some, strict=True))
         if any(first.ts >= second.ts for first, second in pairwise(some)):
@@ -214,10 +271,34 @@ def _combinations(
         if len({key_of(pattern.partition, each) for each in some}) > 1:
             continue
         stopping = list(islice(_stopping(pattern, conditions, events, semantics, prefixes), 2))
+        stopping = stopping or list(islice(_intruders(pattern, events, passed, semantics), 1))
         if len(stopping) == 1:
             misses.append(stopping[0])
-        complete += not stopping
-    return misses, complete
+    return misses
+
+
+def _intruders(
+    pattern: Pattern,
+    events: Mapping[str, Event],
+    passed: Mapping[str, Sequence[Event]],
+    semantics: KnowledgeSemantics,
+) -> Iterator[Miss]:
+    """Events that had to be absent, and are there."""
+    for wait in waits_of(pattern, {name: (each,) for name, each in events.items()}):
+        for each in passed[wait.variable]:
+            here = {**events, wait.variable: each}
+            env = Environment(here, rounds={name: (one,) for name, one in here.items()})
+            about = [one for one in pattern.conditions if wait.variable in variables_of(one)]
+            paths = [one for one in pattern.semantics if wait.variable in one.variables]
+            if (
+                wait.covers(each)
+                and len({key_of(pattern.partition, one) for one in here.values()}) == 1
+                and all(evaluate(one, env) is True for one in about)
+                and all(semantics.solutions(one, here) for one in paths if set(one.variables) <= set(here))
+            ):
+                until = "" if wait.until is None else f" until {format_time(wait.until)}"
+                text = f"no ?{wait.variable} after {format_time(wait.after.ts)}{until}"
+                yield Miss(here, text, f"one at {format_time(each.ts)}", None)
 
 
 def _stopping(
@@ -239,7 +320,7 @@ def _stopping(
             yield Miss(events, text, f"they lie within {format_duration(spans)}", spans / window.width - 1)
     for path in pattern.semantics:
         if set(path.variables) <= set(events) and not semantics.solutions(path, events):
-            yield Miss(events, path_text(path, prefixes), "no solution", None)
+            yield _unmet(path, events, semantics, prefixes)
 
 
 def _windows(node: WindowAggregate, events: Sequence[Event], semantics: KnowledgeSemantics) -> list[Miss]:

@@ -40,16 +40,23 @@ def _lines(reason: Why, prefixes: Mapping[str, str]) -> Iterator[str]:
         yield f"      {_values(each.event)}"
     if len(reason.events) > _MOST_EVENTS:
         yield f"  and {len(reason.events) - _MOST_EVENTS} before them"
-    if reason.conditions or reason.windows:
+    if reason.conditions or reason.windows or reason.absences:
         yield ""
         yield "for which it holds that"
     for checked in reason.conditions:
-        yield f"  {checked.text}"
+        yield f"  {checked.text}" + (f", round {checked.round}" if checked.round else "")
         yield f"      {checked.filled}"
     for window in reason.windows:
         names = ", ".join(f"?{name}" for name in window.variables)
         yield f"  {names} lie within {format_duration(window.width)}"
         yield f"      they lie within {format_duration(window.spans)}"
+    for wait in reason.absences:
+        end = (
+            f"before {format_time(wait.before.ts)}"
+            if wait.before
+            else f"until {format_time(wait.until or 0)}"
+        )
+        yield f"  there is no ?{wait.variable} after {format_time(wait.after.ts)} and {end}"
     for shown in reason.paths:
         yield ""
         yield from _path_lines(shown, prefixes)
@@ -117,14 +124,15 @@ def _miss_lines(reason: WhyNot) -> Iterator[str]:
             before = step.variable
         yield f"      {step.passed:,} of {step.came:,} events: {step.text}"
     if reason.complete:
-        yield f"  {reason.complete:,} combinations of events fulfil everything: there are matches"
+        yield f"  there are {reason.complete:,} matches here"
     if reason.misses:
         yield ""
         yield "the nearest misses"
     for miss in reason.misses:
         short = "" if miss.short is None else f" (short by {miss.short:.0%})"
         yield f"  it needs {miss.condition}"
-        yield f"      and there is {miss.filled}{short}"
+        there = "" if miss.condition.startswith("PATH") else "there is "
+        yield f"      and {there}{miss.filled}{short}"
         for name, event in miss.events.items():
             yield f"      ?{name}  {format_time(event.ts)}  {_place(event)}  {_values(event)}"
     if reason.late or reason.with_late:
@@ -173,10 +181,26 @@ def why_json(reason: Why) -> dict[str, Any]:
             }
             for each in reason.events
         ],
-        "conditions": [{"text": each.text, "filled": each.filled} for each in reason.conditions],
+        "conditions": [
+            {
+                "text": each.text,
+                "filled": each.filled,
+                **({"round": each.round} if each.round is not None else {}),
+            }
+            for each in reason.conditions
+        ],
         "windows": [
             {"variables": list(each.variables), "width_us": each.width, "spans_us": each.spans}
             for each in reason.windows
+        ],
+        "absences": [
+            {
+                "variable": each.variable,
+                "after": each.after.identity,
+                **({"before": each.before.identity} if each.before else {}),
+                **({"until": format_time(each.until)} if each.until is not None else {}),
+            }
+            for each in reason.absences
         ],
         "paths": [
             {
