@@ -38,7 +38,7 @@ def why_not_near(source: Source, name: str, near: int, key: str | None = None) -
     late = [each for each in events_of(run) if each.late and has_value(each, key)]
     dead = list(_near(run, source, low, high, key))
     whole = [each.event for each in dead if each.event is not None]
-    near_by = [each for each in seen if each.query == name and low <= each.end <= high]
+    near_by = [each for each in seen if each.query == name and low <= each.end_us <= high]
     return replace(
         reason,
         complete=sum(key is None or _takes_part(each, run, key) for each in near_by),
