@@ -137,9 +137,12 @@ def test_unknown_entities_are_counted_and_logged_once(caplog: pytest.LogCaptureF
     assert not any(row[1] in (iri("hasTag"), iri("hasSource")) for row in graphs[1].triples)
 
 
-def test_an_ambiguous_lookup_names_the_entities() -> None:
+def test_an_ambiguous_lookup_names_the_entities_to_who_asks_for_it() -> None:
+    graph = event_triples(Event("air", 0, 1, 0, {"tag": "B"}), STREAM, KNOWLEDGE)
+    asked = [block(TriplePattern(Variable("e"), iri(each), Variable("x"))) for each in ("hasTag", "other")]
     with pytest.raises(Mistake, match="= B names several entities: <urn:t:s2>, <urn:t:s3>"):
-        triples(tag="B")
+        graph.answers(asked[0], "e", KNOWLEDGE)
+    assert graph.answers(asked[1], "e", KNOWLEDGE)
 
 
 E, X, Y = Variable("e"), Variable("x"), Variable("y")

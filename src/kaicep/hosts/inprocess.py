@@ -295,6 +295,8 @@ class Engine(Replacing):
                 yield from ((triple, start, event.ts) for triple in event.triples)
             else:
                 graph = event_triples(event, stream, self.knowledge, self._unknown)
+                for mistake in filter(None, graph.unknown.values()):
+                    raise mistake
                 yield from ((triple, event.ts, event.ts) for triple in graph.triples)
 
 

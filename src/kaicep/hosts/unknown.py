@@ -10,6 +10,7 @@ from collections import Counter
 
 import numpy as np
 
+from kaicep.errors import Mistake
 from kaicep.kernel.batches import Batch
 from kaicep.knowledge.event_graph import UnknownEntities, entity_in, literal_in
 from kaicep.knowledge.store import Knowledge
@@ -58,6 +59,9 @@ class UnknownValues:
         if key not in self._known:
             event, known = Event(stream, 0, 0, 0, {attribute: value}), catalog.streams[stream]
             literal = literal_in(event, known, attribute)
-            found = literal and entity_in(event, known, attribute, self._knowledge.in_epoch(epoch))
-            self._known[key] = literal.lexical if literal is not None and found is None else None
+            try:
+                found = literal and entity_in(event, known, attribute, self._knowledge.in_epoch(epoch))
+                self._known[key] = literal.lexical if literal is not None and found is None else None
+            except Mistake:  # several: whoever asks for it says so
+                self._known[key] = None
         return self._known[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -51,11 +51,23 @@ _NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|\\^`]')
 
 @dataclass(frozen=True)
 class EventGraph:
-    """The triples of an event. `unknown` are the properties whose entity nobody knows."""
+    """The triples of an event.
+
+    `unknown` are the properties whose entity nobody knows, and those whose value names several, with what
+    is to be said then to a PATH that asks for them.
+    """
 
     node: Iri
     triples: tuple[Triple, ...]
-    unknown: frozenset[Iri] = frozenset()
+    unknown: Mapping[Iri, Mistake | None] = field(default_factory=dict)
+
+    def answers(self, group: Group, variable: str, vocabulary: Vocabulary) -> bool:
+        """Whether a PATH that asks this of the event asks for no entity that nobody knows."""
+        asked = [each for each in self.unknown if evaluates(group, variable, each, vocabulary)]
+        for each in asked:
+            if (mistake := self.unknown[each]) is not None:
+                raise mistake
+        return not asked
 
 
 @dataclass
@@ -96,7 +108,7 @@ def event_triples(
     """
     node = event_node(event)
     triples = dict.fromkeys(own_classes(node, stream, knowledge))
-    missing: set[Iri] = set()
+    missing: dict[Iri, Mistake | None] = {}
     for attribute, concept in stream.concepts:
         literal = literal_in(event, stream, attribute)
         if literal is not None:
@@ -105,15 +117,19 @@ def event_triples(
         literal = literal_in(event, stream, attribute)
         if literal is None:
             continue
-        found = entity_in(event, stream, attribute, knowledge)
+        try:
+            found = entity_in(event, stream, attribute, knowledge)
+        except Mistake as mistake:
+            missing[entity.property] = mistake
+            continue
         if found is not None:
             triples |= {(node, each, found): None for each in knowledge.properties_above(entity.property)}
             continue
-        missing.add(entity.property)
+        missing.setdefault(entity.property, None)
         if unknown is not None:
             unknown.add(stream.name, attribute, literal.lexical)
     triples[node, HAS_TIME, literal_of(event.ts, Type.TIMESTAMP)] = None
-    return EventGraph(node, tuple(triples), frozenset(missing))
+    return EventGraph(node, tuple(triples), missing)
 
 
 def own_classes(node: Term, stream: Stream, knowledge: Knowledge) -> Iterator[Triple]:

@@ -8,22 +8,27 @@ over triple by triple.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from kaicep.knowledge.joins import plain, solve
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.algebra import substitute
+from kaicep.plan.algebra import element_variables, substitute
+from kaicep.plan.expressions import Call, Exists, Expr, walk
+from kaicep.plan.functions import Scope, evaluate_expression, holds
 from kaicep.plan.literals import normalise
-from kaicep.plan.sparql import Group
+from kaicep.plan.sparql import Bind, Filter, Group
 from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term, Triple, Variable
 from kaicep.plan.text import group_text
+from kaicep.plan.values import ExpressionError
 
 if TYPE_CHECKING:
     import pyoxigraph
 
 __all__ = ["ClosedStore", "Row", "closed_store", "from_oxigraph", "select", "to_oxigraph"]
+
+_ON_VALUES = frozenset("= != < <= > >= in notin + - * / neg abs round ceil floor".split())  # noqa: SIM905
 
 Row = tuple[Term | None, ...]
 """One answer: a term, or nothing, for each variable."""
@@ -97,11 +102,55 @@ class ClosedStore:
         if nameless:
             group = substitute(group, nameless)  # type: ignore[arg-type]  # one variable for another
         called = [nameless[name].name if name in nameless else name for name in names]
-        if not names:
+        if not names and not _apart(group)[1]:
             return [()] if self._store.query(f"ASK {group_text(group)}") else []
+        base, judged = _apart(group)
+        if judged:
+            return self._judged(base, judged, called)
         wanted = " ".join(f"?{name}" for name in called)
         found: Any = self._store.query(f"SELECT DISTINCT {wanted} WHERE {group_text(group)}")
         return [tuple(None if each is None else from_oxigraph(each) for each in row) for row in found]
+
+    def _judged(self, base: Group, judged: Sequence[Filter | Bind], names: Sequence[str]) -> list[Row]:
+        """The answers where values are compared: exactly, which a store with numbers of 18 digits cannot."""
+        bound = {each.variable for each in judged if isinstance(each, Bind)}
+        mentioned = frozenset[str]().union(*map(element_variables, judged))
+        asked = sorted((mentioned | set(names)) - bound)
+        found: dict[Row, None] = {}
+        for row in self.select(base, asked):
+            solution = {name: term for name, term in zip(asked, row, strict=True) if term is not None}
+            for each in judged:
+                if isinstance(each, Bind):
+                    with suppress(ExpressionError):
+                        solution[each.variable] = evaluate_expression(each.expr, Scope(solution))
+            if all(holds(each.condition, Scope(solution)) for each in judged if isinstance(each, Filter)):
+                found[tuple([solution.get(name) for name in names])] = None
+        return list(found)
+
+
+def _apart(group: Group) -> tuple[Group, list[Filter | Bind]]:
+    """A group without the comparisons and sums at its top, and these.
+
+    A FILTER judges the whole group, wherever it stands; a BIND can wait where nothing else has its variable.
+    """
+    elements = group.elements
+    judged: list[Filter | Bind] = [
+        each for each in elements if isinstance(each, Filter) and _compares(each.condition)
+    ]
+    judged += [each for each in elements if isinstance(each, Bind) and _compares(each.expr)]
+    left = [each for each in group.elements if each not in judged]
+    waiting = {each.variable for each in judged if isinstance(each, Bind)}
+    if any(waiting & element_variables(each) for each in left):
+        return group, []
+    return (Group(tuple(left)), judged) if judged else (group, [])
+
+
+def _compares(expr: Expr) -> bool:
+    """Whether an expression is about values, and not about what is there or what a text has in it."""
+    parts = list(walk(expr))
+    if any(isinstance(each, Exists) for each in parts):
+        return False
+    return any(isinstance(each, Call) and each.op in _ON_VALUES for each in parts)
 
 
 def _quads(knowledge: Knowledge) -> Iterator[pyoxigraph.Quad]:

@@ -432,6 +432,4 @@ def _is_spoken_of(knowledge: Knowledge) -> bool:
 
 def _is_known(group: Group, graphs: Mapping[str, EventGraph], knowledge: Knowledge) -> bool:
     """Whether the PATH is true or false at all: it asks for no entity that nobody knows."""
-    return not any(
-        evaluates(group, name, each, knowledge) for name, graph in graphs.items() for each in graph.unknown
-    )
+    return all(graph.answers(group, name, knowledge) for name, graph in graphs.items())

@@ -46,7 +46,7 @@ DURATION, DAY_TIME = XSD + "duration", XSD + "dayTimeDuration"
 INTEGER, DECIMAL, FLOAT, DOUBLE = range(4)
 _KINDS = (XSD + "integer", XSD + "decimal", XSD + "float", XSD + "double")
 
-# Decimals keep 18 digits after the point, the least that XML Schema asks for in all.
+# A quotient keeps 18 digits after the point, the least that XML Schema asks for; the rest is exact.
 _EXACT = Context(prec=200, rounding=ROUND_DOWN)
 _FINEST = Decimal(1).scaleb(-18)
 _WIDEST = 2**4096
@@ -57,7 +57,23 @@ _SPACES = {
     DATE_TIME: "time",
     DURATION: "duration",
     DAY_TIME: "duration",
+    XSD + "yearMonthDuration": "months",
+    XSD + "dateTimeStamp": "time",
+    XSD + "time": "clock",
+    **{XSD + name: name for name in ("date", "gYear", "gYearMonth", "gMonth", "gMonthDay", "gDay")},
 }
+# How each of these is a part of a time, what is left out standing for the first.
+_PARTS = {
+    "date": "{}T00:00:00{}",
+    "clock": "2000-01-01T{}{}",
+    "gYear": "{}-01-01T00:00:00{}",
+    "gYearMonth": "{}-01T00:00:00{}",
+    "gMonth": "2000{}-01T00:00:00{}",
+    "gMonthDay": "2000{}T00:00:00{}",
+    "gDay": "2000-01{}T00:00:00{}",
+}
+_ZONED = re.compile(r"(.*?)(Z|[+-]\d\d:\d\d)?", re.ASCII)
+_MONTHS = re.compile(r"(-?)P(?:(\d+)Y)?(?:(\d+)M)?", re.ASCII)
 
 _INTEGER_TEXT = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DECIMAL_TEXT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", re.ASCII)
@@ -125,7 +141,11 @@ def numeral(value: Number) -> Literal:
 
 def date_time(term: Term) -> int:
     """The instant of an xsd:dateTime in microseconds; without a zone it is UTC."""
-    if isinstance(term, Literal) and term.datatype == DATE_TIME and _DATE_TIME.fullmatch(term.lexical):
+    if (
+        isinstance(term, Literal)
+        and _SPACES.get(term.datatype) == "time"
+        and _DATE_TIME.fullmatch(term.lexical)
+    ):
         micros = parse_time(term.lexical)
         if micros is not None:
             return micros
@@ -159,11 +179,35 @@ def _comparable(term: Literal) -> int | float | Decimal | str | tuple[str, str]:
         return date_time(term)
     if space == "duration":
         return _duration(term)
+    if space == "months":
+        return _months(term)
+    if space in _PARTS:
+        return _part(term, space)
     if space == "language":
         return (term.lexical, term.language or "")
     if space == "string":
         return term.lexical
     raise ExpressionError(f"values of {term.datatype} cannot be compared")
+
+
+def _part(term: Literal, space: str) -> int:
+    """The instant at which a day, a month, ... begins; without a zone in UTC."""
+    found = _ZONED.fullmatch(term.lexical.strip())
+    text, zone = found.groups() if found else ("", None)
+    # --05 is May, --05-07 a day in it, ---07 a day of any month
+    text = text.removeprefix("--" if space == "gDay" else "-" if space in ("gMonth", "gMonthDay") else "")
+    micros = parse_time(_PARTS[space].format(text, zone or "Z"))
+    if micros is None:
+        raise ExpressionError(f"{term} is no {space}")
+    return micros
+
+
+def _months(term: Literal) -> int:
+    found = _MONTHS.fullmatch(term.lexical.strip())
+    if found is None or not any(found.groups()[1:]):
+        raise ExpressionError(f"{term} is no duration of years and months")
+    sign, years, months = found.groups()
+    return (-1 if sign else 1) * (12 * int(years or 0) + int(months or 0))
 
 
 def _boolean(term: Literal) -> bool:
@@ -279,7 +323,7 @@ def calculate(op: str, left: Number, right: Number) -> Number:
     work = {"+": _EXACT.add, "-": _EXACT.subtract, "*": _EXACT.multiply, "/": _EXACT.divide}[op]
     try:
         exact = work(Decimal(left.value), Decimal(right.value))
-        return Number(kind, exact.quantize(_FINEST, context=_EXACT))
+        return Number(kind, exact.quantize(_FINEST, context=_EXACT) if op == "/" else exact)
     except DecimalException as error:
         raise ExpressionError(f"no decimal {op} of these numbers") from error
 

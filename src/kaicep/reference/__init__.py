@@ -83,4 +83,6 @@ def _occurrences(
                 yield from ((triple, start, event.ts) for triple in event.triples)
             elif stream.annotated:
                 graph = event_triples(event, stream, knowledge, unknown)
+                for mistake in filter(None, graph.unknown.values()):
+                    raise mistake
                 yield from ((triple, event.ts, event.ts) for triple in graph.triples)

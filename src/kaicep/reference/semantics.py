@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kaicep.knowledge.event_graph import EventGraph, UnknownEntities, evaluates, event_triples
+from kaicep.knowledge.event_graph import EventGraph, UnknownEntities, event_triples
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.algebra import element_variables, substitute
 from kaicep.plan.catalog import Catalog, Stream
@@ -94,11 +94,7 @@ class KnowledgeSemantics:
 
     def _is_known(self, group: Group, graphs: Mapping[str, EventGraph]) -> bool:
         """Whether the PATH is true or false at all: it asks for no entity that nobody knows."""
-        return not any(
-            evaluates(group, name, each, self.knowledge)
-            for name, graph in graphs.items()
-            for each in graph.unknown
-        )
+        return all(graph.answers(group, name, self.knowledge) for name, graph in graphs.items())
 
     def _graph(self, event: Event, epoch: int) -> EventGraph:
         if (event, epoch) not in self._graphs:
