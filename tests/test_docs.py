@@ -31,7 +31,7 @@ from kaicep.server.metrics import as_prometheus
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"])
 # The commands of these pages make files: they are typed one after the other in a folder of their own.
-AS_TYPED = ("docs/start.md", "docs/operations.md")
+AS_TYPED = ("docs/start-control-room.md", "docs/operations.md")
 CAMPUS = {
     "bd": "http://cei.usc.edu/Building.owl#",
     "ee": "http://cei.usc.edu/Equipment.owl#",
@@ -64,7 +64,7 @@ def named(page: Path) -> str:
 
 BLOCKS = [each for page in PAGES for each in blocks_of(named(page), page.read_text("utf-8"))]
 # Beside what is run: other languages' side of a comparison, what somebody else prints, files of knowledge.
-SHOWN = {"", "text", "pycon", "py", "sh", "sql", "java", "sparql", "turtle"}
+SHOWN = {"", "csv", "text", "pycon", "py", "sh", "sql", "java", "sparql", "turtle"}
 RUN = {"chi", "console", "epsparql", "json", "python", "toml"}
 
 
@@ -82,7 +82,8 @@ def in_page(page: str, language: str) -> list[object]:
 
 @pytest.mark.parametrize("block", in_language("chi"))
 def test_chi_cep_parses(block: Block) -> None:
-    parse_chi(Source(block.place, block.text), prefixes=CAMPUS)
+    """With the prefixes of the campus, and `b:` of the building in the recipes."""
+    parse_chi(Source(block.place, block.text), prefixes={**CAMPUS, "b": "http://example.org/building#"})
 
 
 @pytest.mark.parametrize("block", in_language("epsparql"))

@@ -1,4 +1,4 @@
-"""The scripts of README.md, docs/spark.md and docs/start.md, as a reader would run them."""
+"""The scripts of README.md, docs/spark.md and docs/start-spark.md, as a reader would run them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/spark.md", "docs/start.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/spark.md", "docs/start-spark.md"])
 def test_the_script_prints_matches(
     name: str, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
