@@ -20,13 +20,13 @@ from kaicep.connectors.sources.kafka import KafkaOptions
 from kaicep.endtoend import ingest, spark_ingest
 from kaicep.endtoend.spark_following import follow
 from kaicep.errors import Failure
-from kaicep.hosts.spark.session import SETTINGS
+from kaicep.hosts.spark.session import LOCAL, SESSION
 
 
 def main(jars: Path, servers: str, topic: str, folder: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
-    for name, value in SETTINGS.items():
+    for name, value in {**SESSION, **LOCAL}.items():
         builder = builder.config(name, value)
     spark = builder.config("spark.jars", ",".join(map(str, jars.glob("*.jar")))).getOrCreate()
     options = KafkaOptions(servers, topic)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import kaicep as kai
-from kaicep.hosts.spark.session import SETTINGS
+from kaicep.hosts.spark.session import LOCAL, SESSION
 
 RISE = """SELECT ?a.k, ?b.x - ?a.x AS rise FROM (?a, s), (?b, s)
     WHERE JOIN (?b.k = ?a.k) JOIN (?b.x > ?a.x) SEQ (?a, ?b) WINDOW (?a, ?b, 10s)"""
@@ -67,7 +67,7 @@ def main(url: str, folder: Path) -> None:
     builder = (
         SparkSession.builder.remote("local[2]") if url == "connect" else SparkSession.builder.master(url)
     )
-    for name, value in SETTINGS.items():
+    for name, value in {**SESSION, **LOCAL}.items():
         builder = builder.config(name, value)
     builder = builder.config("spark.cores.max", "2").config("spark.executor.memory", "512m")
     # The workers have a cache of their own: a cluster sets it for them, a Connect server hands on its own.

@@ -14,12 +14,16 @@ from kaicep.plan.time import DURATION_UNITS, parse_duration, parse_time, time_fr
 __all__ = [
     "REASONING",
     "Annotations",
+    "Conf",
     "KnowledgeFiles",
+    "Master",
     "Now",
     "Queries",
     "Reasoning",
+    "Remote",
     "Streams",
     "choose",
+    "choose_cluster",
     "duration",
     "files",
     "moment",
@@ -68,6 +72,21 @@ Now = Annotated[
     str | None, typer.Option("--now", metavar="TIME", help="The time that `now` stands for in the queries.")
 ]
 """The option `--now`."""
+Master = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="The Spark cluster, such as spark://head:7077 or local[4]."),
+]
+"""The option `--master`."""
+Remote = Annotated[
+    str | None,
+    typer.Option("--remote", metavar="URL", help="A Spark Connect server, such as sc://head:15002."),
+]
+"""The option `--remote`."""
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's. May be given several times."),
+]
+"""The option `--conf`."""
 
 
 def query_files(paths: Sequence[Path], streams: Sequence[tuple[str, Path]] = ()) -> list[Path]:
@@ -178,6 +197,30 @@ def duration(option: str, text: str | None) -> int | None:
             )
         )
     return micros
+
+
+def choose_cluster(
+    master: str | None, remote: str | None, conf: Sequence[str] | None, spark: bool = True, hint: str = ""
+) -> None:
+    """Says where Spark is to run, of the options for it; they are for what runs on `spark`."""
+    given = {"--master": master, "--remote": remote, "--conf": conf}
+    if not any(given.values()):
+        return
+    if not spark:
+        option = next(name for name, value in given.items() if value)
+        raise Mistake(Diagnostic(f"{option} is for what runs on Spark", hint=hint))
+    from kaicep.hosts.spark.session import Cluster, configured, use_cluster
+
+    settings: dict[str, str] = {}
+    for each in conf or ():
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            hint = "such as --conf spark.executor.memory=2g"
+            raise Mistake(Diagnostic(f"--conf {each}: a name and a value are needed", hint=hint))
+        settings[name] = value
+    cluster = Cluster(master, remote, settings)
+    configured(cluster)
+    use_cluster(cluster)
 
 
 def moment(option: str, text: str | None) -> int | None:

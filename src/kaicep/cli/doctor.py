@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import typer
@@ -92,6 +93,7 @@ def examine() -> Iterator[Finding]:
         yield _package(package, purpose, f"pip install {package}", vital=True)
     yield _java()
     yield _spark()
+    yield from _cluster()
     for package, purpose, extra in _OPTIONAL:
         yield _package(package, purpose, f"pip install 'kaicep[{extra}]'")
     for program, purpose, package, winget in _PROGRAMS:
@@ -143,6 +145,16 @@ def _spark() -> Finding:
     if found.mark == "ok" and _numbers(found.seen) < _SPARK:
         return Finding("old", "pyspark", f"{found.seen}, kaicep needs 4.3", "pip install 'kaicep[spark]'")
     return found
+
+
+def _cluster() -> Iterator[Finding]:
+    """The cluster that a command for Spark would run on, where Spark is there at all."""
+    if find_spec("pyspark") is None:
+        return
+    from kaicep.hosts.spark.session import configured
+
+    url, said_by = configured()
+    yield Finding("ok", "cluster", f"{url} ({said_by})")
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -15,10 +15,14 @@ import typer
 from kaicep.cli.arguments import (
     REASONING,
     Annotations,
+    Conf,
     KnowledgeFiles,
+    Master,
     Reasoning,
+    Remote,
     Streams,
     choose,
+    choose_cluster,
     duration,
     files,
     named_streams,
@@ -81,6 +85,9 @@ def ingest(
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on with what comes, until interrupted.")
     ] = False,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
 ) -> None:
     """Append files or a Kafka topic to an archive, each record once.
 
@@ -94,6 +101,7 @@ def ingest(
     streams = _origins(stream or ())
     if host not in _HOSTS:
         raise Mistake(Diagnostic(f"--host {host}: there is no such host", hint=did_you_mean(host, _HOSTS)))
+    choose_cluster(master, remote, conf, host == "spark", "such as --host spark")
     if not streams:
         raise Mistake(Diagnostic("no stream is given", hint="such as --stream NAME=FILE.jsonl"))
     if archive is None:

@@ -14,12 +14,16 @@ import typer
 from kaicep.cli.arguments import (
     REASONING,
     Annotations,
+    Conf,
     KnowledgeFiles,
+    Master,
     Now,
     Queries,
     Reasoning,
+    Remote,
     Streams,
     choose,
+    choose_cluster,
     duration,
     files,
     moment,
@@ -99,6 +103,9 @@ def match(
             help="Print the matches of this query alone; the others work for it. May be given several times.",
         ),
     ] = None,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
 ) -> None:
     """Run queries over streams and print their matches.
 
@@ -120,6 +127,7 @@ def match(
     allowed, instant = duration("--lateness", lateness), moment("--now", now)
     future, wanted = duration("--ahead", ahead), _wanted(only, paths)
     _check_host(host)
+    choose_cluster(master, remote, conf, host.startswith("spark"), "such as --host spark-batch")
     places = {"--output": output, "--dead-letters": dead_letters, "--late": late}
     inputs = [*paths, *known, *annotations, *(path for _, path in streams)]
     given = {option: path for option, path in places.items() if path is not None}

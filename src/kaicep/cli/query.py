@@ -14,11 +14,15 @@ import typer
 from kaicep.cli.arguments import (
     REASONING,
     Annotations,
+    Conf,
     KnowledgeFiles,
+    Master,
     Now,
     Queries,
     Reasoning,
+    Remote,
     choose,
+    choose_cluster,
     duration,
     files,
     moment,
@@ -85,6 +89,9 @@ def query(
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Where the matches go, instead of stdout.")
     ] = None,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
 ) -> None:
     """Run queries over an archive and print their matches.
 
@@ -99,6 +106,7 @@ def query(
     choose("--reasoning", reasoning, REASONING)
     choose("--out", out, _FORMS)
     choose("--strategy", strategy, _STRATEGIES)
+    choose_cluster(master, remote, conf)
     instant, allowed = moment("--now", now), duration("--lateness", lateness) or 0
     silence = (duration("--idle", idle) or 0) / 1_000_000
     if follow and (out != "jsonl" or output is not None):

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from kaicep.hosts.spark.expressions import NotNative, key_column
 from kaicep.hosts.spark.job import Job, in_order, job_of, row_by_row
@@ -197,7 +198,8 @@ def _frames(spark: SparkSession, run: FiniteQuery) -> Frames:
     def frames(layout: Layout) -> dict[str, DataFrame]:
         return {
             stream: spark.createDataFrame(
-                pa.Table.from_batches([rows_of((e for e in events if e.stream == stream), layout)])
+                pa.Table.from_batches([rows_of((e for e in events if e.stream == stream), layout)]),
+                from_arrow_schema(layout.schema()),  # Connect infers none from an empty table
             )
             for stream in layout.streams
         }

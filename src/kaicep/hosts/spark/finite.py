@@ -13,13 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from kaicep.hosts.spark.batch import FEW
 from kaicep.hosts.spark.clock import END, EVENT_ROW
 from kaicep.hosts.spark.deliver import deliver
 from kaicep.hosts.spark.output import match_of
 from kaicep.hosts.spark.physical import chosen_engine, physical
-from kaicep.hosts.spark.session import own_session, told
+from kaicep.hosts.spark.session import is_connect, own_session, told
 from kaicep.hosts.spark.stream import Frames, Streamed, match_stream
 from kaicep.hosts.spark.wire import Layout, rows_of
 from kaicep.plan.events import Event, Match, by_end
@@ -35,9 +36,12 @@ _SECONDS = 10
 def run_stream(run: FiniteQuery) -> list[Match]:
     """All matches of a run, in the order of their end, then of their id.
 
-    The engine is in the driver unless there are so many events that workers earn what they cost.
+    The engine is in the driver unless there are so many events that workers earn what they cost, or the
+    driver is a Spark Connect server, from which nothing comes back but tables.
     """
     spark = own_session()
+    if is_connect(spark):
+        return run_streams([run])[0]
     found: dict[int, list[Match]] = {}
     with tempfile.TemporaryDirectory(prefix="kaicep-") as name, told():
         streamed, frames = _query(spark, run, Path(name) / "events")
@@ -127,5 +131,8 @@ def _source(
         file = folder / f"{number:08}.parquet"
         pq.write_table(table, file)
         os.utime(file, (number, number))  # files are taken in the order of their age
-    empty = spark.createDataFrame(pa.Table.from_pylist([], schema))
-    return spark.readStream.schema(empty.schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    return (
+        spark.readStream.schema(from_arrow_schema(schema))
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(folder))
+    )
