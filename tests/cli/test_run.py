@@ -189,6 +189,7 @@ def test_what_keeps_a_deployment_from_starting_is_told(
 def test_it_runs_is_shown_and_followed_and_stops_when_asked_to(folder: Path) -> None:
     with running(folder, "--log", "json") as process:
         wait_for(lambda: matches(folder / "out.jsonl"), folder, process)
+        wait_for(lambda: "1 matches written" in call("status").stdout, folder, process)
         shown = call("status")
         assert "stream s: 2 events, 0 late, 0 dead" in shown.stdout
         assert "query high: live, 1 matches, the last at 2012-05-07T09:00:01.000000Z" in shown.stdout

@@ -90,7 +90,7 @@ def test_events_without_a_partner_are_not_compared():
         knowledge=KNOWLEDGE,
         annotations=[ANNOTATION],
     )
-    (query,) = Engine(run.program, run.catalog, run.knowledge, lateness=0)._steps
+    (query,) = Engine(run, lateness=0)._steps
     shape = query.operator.shape
     assert all(row >= 0 for row in shape.tables.front[:, 6])
     assert sum(isinstance(each, Roots) for each in shape.columns) == 2
