@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from email.message import Message
 from email.parser import Parser
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,11 +35,8 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel, built without a network."""
-    for needed in ("hatchling", "pip"):
-        if find_spec(needed) is None:
-            pytest.skip(f"{needed} is not installed, which builds the wheel")
     folder = tmp_path_factory.mktemp("wheel")
-    build = ["pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "-q", "-w", str(folder)]
+    build = ["hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run([sys.executable, "-m", *build], cwd=ROOT, check=True, timeout=300)
     [made] = folder.glob("*.whl")
     return made
@@ -74,7 +70,7 @@ def test_nothing_else_is_in_the_wheel(wheel: Path) -> None:
     tops = {each.split("/")[0] for each in names(wheel)}
     assert tops == {"kaicep", f"kaicep-{kaicep.__version__}.dist-info"}
     assert any(each.endswith("/licenses/LICENSE") for each in names(wheel))
-    assert wheel.stat().st_size < 1_000_000
+    assert wheel.stat().st_size < 2_000_000, "the core installs small"
 
 
 @pytest.mark.slow
@@ -99,8 +95,8 @@ def test_it_works_where_the_repository_is_not(wheel: Path, tmp_path: Path) -> No
     """In an environment of its own, with the packages of this one and without its kaicep."""
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
-    install = ["install", "-q", "--no-deps", "--no-index", "--target", str(tmp_path / "site"), str(wheel)]
-    subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=300)
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(tmp_path / "site")
     here = [str(tmp_path / "site"), *(each for each in sys.path if each.endswith("site-packages"))]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
 
