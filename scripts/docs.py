@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +41,27 @@ def support() -> str:
     for title, tests in _suite().items():
         lines += ["", f"## {title}", "", _head("a test says")]
         lines += [_row(text, [_answer(host, refused) for host in HOSTS]) for text, refused in tests.items()]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, _w3c(), ""])
+
+
+W3C = """
+## SPARQL, as the W3C tests it
+
+The tests of SPARQL 1.0 and 1.1 run on the reference and in process (`tests/w3c/`), all data of a test at one
+instant. *Different* are those that differ on purpose: query forms that have no place in a stream, data sets
+of several graphs, answers without a time. Each of them stands with its reason in `tests/w3c/score.py`. A test
+that is neither exact nor in that list fails.
+
+| tests of SPARQL | exact | different |
+|---|:-:|:-:|
+"""
+
+
+def _w3c() -> str:
+    scores = json.loads((ROOT / "tests" / "w3c" / "score.json").read_text("utf-8"))
+    whole = {kind: sum(each[kind] for each in scores.values()) for kind in ("exact", "different")}
+    rows = [_row(name, [each["exact"], each["different"]]) for name, each in {**scores, "all": whole}.items()]
+    return W3C + "\n".join(rows)
 
 
 def _summary() -> Iterator[str]:
@@ -93,7 +114,7 @@ def _head(first: str) -> str:
 
 
 def _row(first: str, cells: Any) -> str:
-    return "| " + " | ".join([first, *cells]) + " |"
+    return "| " + " | ".join([first, *map(str, cells)]) + " |"
 
 
 # --- the Python API ----------------------------------------------------------------------------------------

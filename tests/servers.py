@@ -67,14 +67,15 @@ def _own(server: _Any) -> Iterator[_Any]:
     try:
         server.prepare()
     except Missing as missing:
-        _without(missing)
+        without(missing)
     try:
         yield server
     finally:
         server.stop()
 
 
-def _without(missing: Missing) -> None:
+def without(missing: Missing) -> None:
+    """The test goes without: skipped, or failed where everything must be there."""
     if os.environ.get("KAICEP_REQUIRE_SERVERS"):
         pytest.fail(str(missing), pytrace=False)
     pytest.skip(str(missing))
@@ -102,7 +103,7 @@ def _shared(kind: type[Server], factory: pytest.TempPathFactory) -> str:
             try:
                 server.start()
             except Missing as missing:
-                _without(missing)
+                without(missing)
             address.write_text(server.address)
         return address.read_text()
 
@@ -301,24 +302,30 @@ def _java() -> str:
 def kafka_jars() -> Path:
     """The folder with the broker's jars; the first time, Maven brings them."""
     _java()
+    return jars_of(POM, "a Kafka broker")
+
+
+def jars_of(pom: Path, what: str) -> Path:
+    """The folder with the jars that a pom names; the first time, Maven brings them."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kaicep"
-    jars = cache / f"kafka-{hash_of(POM)}"
+    name = pom.stem.removesuffix("-pom")
+    jars = cache / f"{name}-{hash_of(pom)}"
     if jars.exists():
         return jars
-    with locked(cache / "kafka.lock"):
+    with locked(cache / f"{name}.lock"):
         if jars.exists():
             return jars
         if not (mvn := shutil.which("mvn")):
-            raise Missing("a Kafka broker comes by Maven, which is not installed (apt-get install maven)")
+            raise Missing(f"{what} comes by Maven, which is not installed (apt-get install maven)")
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
             done = subprocess.run(
-                [mvn, "-B", "-q", "-f", str(POM), *goal, f"-DoutputDirectory={folder}/jars"],
+                [mvn, "-B", "-q", "-f", str(pom), *goal, f"-DoutputDirectory={folder}/jars"],
                 capture_output=True,
                 text=True,
             )
             if done.returncode:
-                raise Missing(f"Maven could not bring the Kafka broker: {done.stdout[-500:]}")
+                raise Missing(f"Maven could not bring {what}: {done.stdout[-500:]}")
             (Path(folder) / "jars").rename(jars)
     return jars
 

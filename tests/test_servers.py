@@ -18,10 +18,10 @@ def test_a_missing_server_skips_with_the_reason_unless_it_is_required(
     missing = servers.Missing("no such program")
     monkeypatch.delenv("KAICEP_REQUIRE_SERVERS", raising=False)
     with pytest.raises(pytest.skip.Exception, match="no such program"):
-        servers._without(missing)
+        servers.without(missing)
     monkeypatch.setenv("KAICEP_REQUIRE_SERVERS", "1")
     with pytest.raises(pytest.fail.Exception, match="no such program"):
-        servers._without(missing)
+        servers.without(missing)
 
 
 @pytest.mark.servers

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.reference.epsparql_support import answers
+from tests.reference.epsparql_support import answers, run
+
+from kaicep.plan.terms import XSD, Iri, Literal
 
 OAKS = ":Oak rdfs:subClassOf :Plant . :touches rdfs:subPropertyOf :near . :near rdfs:range :Thing ."
 
@@ -88,6 +90,16 @@ def test_what_is_derived_is_read_under_the_hierarchies_too() -> None:
     assert answers("3 o1 sprouts y", rule, "SELECT ?x { ?x a Plant }", knowledge=OAKS) == ["x=o1 [3]"]
 
 
-def test_equal_values_are_equal_terms() -> None:
-    assert answers("1 a v 007\n2 b v 7", "SELECT ?x ?y { { ?x v ?n } SEQ { ?y v ?n } }") == ["x=a y=b [1-2]"]
-    assert answers("1 a v 07", "SELECT ?x { ?x v 7 }", knowledge=":k :v 7 .") == ["x=a [1]"]
+def test_a_join_compares_terms_and_a_filter_values() -> None:
+    rows = "1 a v 007\n2 b v 7"
+    assert answers(rows, "SELECT ?x ?y { { ?x v ?n } SEQ { ?y v ?n } }") == []
+    assert answers(rows, "SELECT ?x ?n { { ?x v ?n } SEQ { ?y v ?m } FILTER (?n = ?m) }") == [
+        "x=a n=007 [1-2]"
+    ]
+    assert answers("1 a v 07", "SELECT ?x { ?x v 7 }", knowledge=":k :v 7 .") == []
+
+
+def test_a_term_comes_out_as_it_came_in() -> None:
+    row = ((Iri("urn:a"), Iri("urn:v"), Literal("2026-01-01T01:00:00+02:00", XSD + "dateTime")), 1, 1)
+    [match] = run([row], "SELECT ?t (HOURS(?t) AS ?h) (TZ(?t) AS ?z) { ?x ?p ?t }")["q0"]
+    assert [each["value"] for each in match.select.values()] == ["2026-01-01T01:00:00+02:00", "1", "+02:00"]

@@ -274,7 +274,7 @@ def test_choices() -> None:
         (XSD + "duration", (Literal("soon"),), None),
         ("ceil", (typed("9" * 30 + ".5", "decimal"),), typed("1" + "0" * 30 + ".0", "decimal")),
         ("iri", (Literal("no iri"),), None),
-        ("strdt", (Literal("007"), Iri(XSD + "integer")), typed("7", "integer")),
+        ("strdt", (Literal("007"), Iri(XSD + "integer")), typed("007", "integer")),
         ("strlang", (Literal("a"), Literal("EN")), Literal("a", language="en")),
         ("replace", (Literal("a.b"), Literal("."), Literal("\\$"), Literal("q")), Literal("a$b")),
         ("replace", (Literal("abc"), Literal("x*"), Literal("-")), None),

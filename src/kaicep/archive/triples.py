@@ -1,4 +1,4 @@
-"""Triples as the archive keeps them: a line of N-Triples each, in the one spelling of its terms."""
+"""Triples as the archive keeps them: a line of N-Triples each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from kaicep.errors import Failure
-from kaicep.plan.literals import normalise
-from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple
+from kaicep.plan.terms import Blank, Iri, Term, Triple, literal
 
 __all__ = ["read_triple"]
 
@@ -35,4 +34,4 @@ def _term(node: Any) -> Term:
         return Iri(node.value)
     if isinstance(node, pyoxigraph.BlankNode):
         return Blank(node.value)
-    return normalise(Literal(node.value, node.datatype.value, node.language))
+    return literal(node.value, node.datatype.value, node.language)

@@ -19,8 +19,7 @@ from kaicep.connectors.records import Record
 from kaicep.errors import Mistake
 from kaicep.plan.convert import USUAL, Notation, Unfit, convert, guess, guess_text, json_text, widen
 from kaicep.plan.events import Event
-from kaicep.plan.literals import normalise
-from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple
+from kaicep.plan.terms import Blank, Iri, Term, Triple, literal
 from kaicep.plan.time import format_time
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
 
@@ -96,7 +95,8 @@ class Form:
         """A stream as its annotation describes it, if it has one; `types` are declared besides."""
         if said is None:
             return cls(stream, types=types or {})
-        return cls(stream, said.time, {**dict(said.types), **(types or {})}, True, notation=said.notation)
+        records = said.notation.blank_nodes == "record"
+        return cls(stream, said.time, {**dict(said.types), **(types or {})}, records, notation=said.notation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +343,8 @@ def _triple_event(form: Form) -> _Build:
         end = end if isinstance(end, int) else start
         if end < start:
             raise Unfit(f"it ends at {format_time(end)}, before it starts at {format_time(start)}")
-        triples = tuple(each for text in _triple_texts(fields) for each in _triples(stream, text))
+        scope = stream if notation.blank_nodes == "stream" else f"{stream} {record.part} {record.seq}"
+        triples = tuple(each for text in _triple_texts(fields) for each in _triples(scope, text))
         if not triples:
             raise Unfit("it has no triple")
         return Event(stream, record.part, record.seq, end, start=start, triples=triples)
@@ -360,7 +361,7 @@ def _triple_texts(fields: Mapping[str, object]) -> Iterator[str]:
             yield text
 
 
-def _triples(stream: str, text: str) -> Iterator[Triple]:
+def _triples(scope: str, text: str) -> Iterator[Triple]:
     """The triples of a text of N-Triples."""
     import pyoxigraph
 
@@ -368,9 +369,9 @@ def _triples(stream: str, text: str) -> Iterator[Triple]:
         if isinstance(node, pyoxigraph.NamedNode):
             return Iri(node.value)
         if isinstance(node, pyoxigraph.BlankNode):
-            return Blank(_blank_label(stream, node.value))
+            return Blank(_blank_label(scope, node.value))
         if isinstance(node, pyoxigraph.Literal):
-            return normalise(Literal(node.value, node.datatype.value, node.language))
+            return literal(node.value, node.datatype.value, node.language)
         raise Unfit(f"triple: a triple inside a triple is not known here: {text.strip()}")
 
     try:
@@ -380,11 +381,11 @@ def _triples(stream: str, text: str) -> Iterator[Triple]:
         raise Unfit(f"triple: {error.msg}") from None
 
 
-def _blank_label(stream: str, label: str) -> str:
-    """A blank node is one node within its stream; the stream's name keeps it apart from all others.
+def _blank_label(scope: str, label: str) -> str:
+    """A blank node is one node within its record, or its stream; that name keeps it apart from all others.
 
     >>> _blank_label("trucks 1", "b0")
     'trucks_20_1.b0'
     """
-    safe = re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", stream)
+    safe = re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", scope)
     return f"{safe}.{label}"

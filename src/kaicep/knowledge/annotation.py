@@ -18,7 +18,7 @@ from kaicep.plan.types import Type
 
 __all__ = ["Annotation", "build_catalog", "load_annotations", "parse_annotations", "prefixes_of", "stream_of"]
 
-_KEYS = ("stream", "prefixes", "class", "time", "attributes", "entities", "types", "time_unit")
+_KEYS = ("stream", "prefixes", "class", "time", "attributes", "entities", "types", "time_unit", "blank_nodes")
 _ENTITY_KEYS = ("property", "iri", "lookup")
 _ABSOLUTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|urn:)\S+")
 _NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|\\^`]')
@@ -160,7 +160,10 @@ class _Reader:
                 (name, self.entity(path, one, words)) for path, name, one in self.members(value, "entities")
             ),
             tuple((name, self.type(path, one)) for path, name, one in self.members(value, "types")),
-            Notation(self.choice(("time_unit",), value.get("time_unit", "s"), tuple(TIME_UNITS))),
+            Notation(
+                self.choice(("time_unit",), value.get("time_unit", "s"), tuple(TIME_UNITS)),
+                self.choice(("blank_nodes",), value.get("blank_nodes", "record"), ("record", "stream")),
+            ),
         )
 
     def choice(self, path: tuple[str, ...], value: object, choices: Sequence[str]) -> str:

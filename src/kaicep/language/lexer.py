@@ -105,14 +105,18 @@ _CHI = {
     "SIGN": r"\|\||&&|!=|<=|>=|<>|==|[=<>+\-*/%!?()\[\]{},.|&;:^]",
 }
 
-_LOCAL_PIECE = r"(?:[\w\-:]|%[0-9A-Fa-f]{2}|\\[_~.\-!$&'()*+,;=/?#@%])"
+# By its code, as SPARQL lets one write any character: `\u00e9`.
+_CODE = r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}"
+_LOCAL_PIECE = (
+    r"(?:[\w\-:\u00b7\u0300-\u036f\u203f\u2040]|%[0-9A-Fa-f]{2}|\\[_~.\-!$&'()*+,;=/?#@%]|" + _CODE + ")"
+)
 
 _SPARQL = {
     "SPACE": _SPACE,
     "FLOAT": r"(?:(?>[0-9]+)(?:\.[0-9]*)?|\.[0-9]+)[eE][+-]?[0-9]+",
     "DECIMAL": r"[0-9]*\.[0-9]+",
     "INTEGER": r"[0-9]+",
-    "VARIABLE": r"[?$]\w+",
+    "VARIABLE": rf"[?$](?:[\w\u00b7\u0300-\u036f\u203f\u2040]|{_CODE})+",
     "BLANK": r"_:\w[\w\-]*(?:\.+[\w\-]+)*",
     "NAME": _PREFIX + rf"(?:(?!-){_LOCAL_PIECE}+(?:\.+{_LOCAL_PIECE}+)*)?",
     "WORD": _WORD,
@@ -132,6 +136,7 @@ _CHI_TOKEN = _compile(_CHI)
 _SPARQL_TOKEN = _compile(_SPARQL)
 _CHI_SIGN = re.compile(_CHI["SIGN"])
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_CODES = re.compile(_CODE)
 _REST_OF_LINE = re.compile(r"[^\n\r]*")
 
 
@@ -164,6 +169,8 @@ def _tokens(source: Source, report: Report, table: re.Pattern[str]) -> Iterator[
             assert match is not None
             name, at = "SIGN", match.end()
         found_text = match.group()
+        if name in ("VARIABLE", "NAME") and "\\" in found_text:
+            found_text = _decoded(found_text, match.start(), report)
         if name == "SIGN" and found_text in ")]}":
             depth = max(0, depth - 1)
             if path_depth == depth:
@@ -228,6 +235,11 @@ def string_value(token: Token, report: Report) -> str:
     """What a string token says, without its quotes and escapes."""
     quotes = 3 if token.text[:3] in ('"""', "'''") else 1
     return unescape(token.text[quotes:-quotes], token.start + quotes, report, _PLAIN)
+
+
+def _decoded(text: str, start: int, report: Report) -> str:
+    """A name whose characters may be written by their codes."""
+    return _CODES.sub(lambda found: unescape(found[0], start + found.start(), report), text)
 
 
 def unescape(text: str, start: int, report: Report, plain: dict[str, str] | None = None) -> str:

@@ -12,6 +12,7 @@ from kaicep.language.report import Stuck
 from kaicep.language.sparql_expressions import SparqlExpressions
 from kaicep.language.terms import Terms
 from kaicep.language.triples import TripleBlocks
+from kaicep.plan.algebra import pattern_variables
 from kaicep.plan.expressions import Call, Expr, VariableRef
 from kaicep.plan.sparql import (
     TEMPORAL_OPERATORS,
@@ -59,6 +60,7 @@ class Groups:
         self.terms = Terms(cursor, names, bare=temporal)
         self.triples = TripleBlocks(cursor, self.terms)
         self.expressions = SparqlExpressions(cursor, names, self.terms, self.group, temporal)
+        self._blanks: dict[str, object] = {}
         self._elements: dict[str, Callable[[Token], Element]] = {
             "FILTER": self._filter,
             "OPTIONAL": self._optional,
@@ -95,14 +97,19 @@ class Groups:
     def _body(self, depth: int) -> tuple[Element, ...]:
         """The parts of a group, up to what closes it. After an error it goes on with the next part."""
         elements: list[Element] = []
+        pattern = object()
         while not (self.cursor.at_end or self.cursor.at("}") or self.cursor.at_word(*_AFTER_WHERE)):
             begun = self.cursor.index
             try:
                 if elements and isinstance(elements[-1], Triples):
                     self._need_dot()
                 elements.append(self._element())
-                if not isinstance(elements[-1], Triples):
-                    self.cursor.accept(".")
+                if isinstance(elements[-1], Triples):
+                    self._keep_blanks_in(pattern, elements[-1])
+                    continue
+                if not isinstance(elements[-1], Filter):
+                    pattern = object()
+                self.cursor.accept(".")
             except Stuck as stuck:
                 self.cursor.report.add(stuck.diagnostic)
                 self._skip_to_element(begun, depth)
@@ -115,6 +122,15 @@ class Groups:
         """After triples: either a dot ended them, or no other triple follows."""
         if self.cursor.last.text != "." and self.triples.at_subject() and not self._at_unknown_keyword():
             raise self.cursor.expected(". between two triples")
+
+    def _keep_blanks_in(self, pattern: object, triples: Triples) -> None:
+        """A blank node of the text is one node inside of one basic graph pattern, and of no other."""
+        for each in triples.patterns:
+            for name in pattern_variables(each):
+                if name.startswith("_:") and self._blanks.setdefault(name, pattern) is not pattern:
+                    hint = "use a variable for a node that several groups speak of"
+                    message = f"{name} stands in another group of patterns already"
+                    self.cursor.report.error(message, each.span or self.cursor.token.span, hint)
 
     def _skip_to_element(self, begun: int, depth: int) -> None:
         """Goes on to the next word that begins a part of the group at this depth, or to its end."""

@@ -27,7 +27,11 @@ _LONGEST_NUMBER = 400
 
 
 class Terms:
-    """A parser of terms. With `bare`, a word stands for the name that it is under the empty prefix."""
+    """A parser of terms.
+
+    With `bare`, as in EP-SPARQL, a word stands for the name that it is under the empty prefix, and a literal
+    stays as it is written. In a PATH it is spelt like those of the knowledge base.
+    """
 
     def __init__(self, cursor: Cursor, names: Names, bare: bool) -> None:
         self.cursor = cursor
@@ -90,12 +94,15 @@ class Terms:
         if len(token.text) > _LONGEST_NUMBER:
             self.cursor.report.error("this number has too many digits", token.span)
             return Literal("0", XSD + "integer")
-        return normalise(Literal(sign + token.text, _DATATYPES[token.kind]))
+        return self._spelt(Literal(sign + token.text, _DATATYPES[token.kind]))
 
     def _string(self, token: Token) -> Literal:
         text = string_value(token, self.cursor.report)
         if language := self.cursor.accept_kind(Kind.LANGUAGE):
-            return normalise(Literal(text, language=language.text[1:]))
+            return Literal(text, language=language.text[1:].lower())
         if self.cursor.accept("^^"):
-            return normalise(Literal(text, self.iri("a datatype after ^^, as in xsd:integer").value))
+            return self._spelt(Literal(text, self.iri("a datatype after ^^, as in xsd:integer").value))
         return Literal(text)
+
+    def _spelt(self, literal: Literal) -> Literal:
+        return literal if self.bare else normalise(literal)

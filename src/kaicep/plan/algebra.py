@@ -7,14 +7,15 @@ the group with some of its variables replaced by terms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.plan import nodes
 from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, TermConst, VariableRef, rewrite, walk
+from kaicep.plan.functions import BEFORE
 from kaicep.plan.nodes import Bgp, Extend, FilterSolutions, Grouping, Join, LeftJoin, Node, Solutions, Table
 from kaicep.plan.sparql import (
     Bind,
@@ -82,6 +83,8 @@ def _parts(group: Group, consumption: str) -> tuple[Node, list[Expr]]:
     """What a group joins, and its filters, which judge the whole of it wherever they stand."""
     node: Node = _UNIT
     filters: list[Expr] = []
+    before: str | None = None
+    known: set[str] = set()
     for element in _merged(group):
         match element:
             case Filter(condition):
@@ -91,11 +94,34 @@ def _parts(group: Group, consumption: str) -> tuple[Node, list[Expr]]:
             case Minus(inner):
                 node = nodes.Minus(node, translate(inner, consumption))
             case Bind(expr, name):
-                node = Extend(node, name, _expression(expr, consumption))
+                _refuse_bound(element, known)
+                value = _expression(expr, consumption)
+                node, before = _marked(node, name, before, [value])
+                node = Extend(node, name, _with_mark(value, before))
             case _:
                 found = _element(element, consumption)
                 node = found if node == _UNIT else Join(node, found)
+        known.update(_visible(element))
     return node, filters
+
+
+def _refuse_bound(bind: Bind, known: Container[str]) -> None:
+    """BIND gives a value to a name that has none."""
+    if bind.variable in known:
+        hint = "bind another name, and compare both with FILTER"
+        message = f"?{bind.variable} has a value already where BIND stands"
+        raise Mistake(Diagnostic(message, bind.span, hint=hint))
+
+
+def _refuse_doubled(select: Select, grouped: bool) -> None:
+    """A name that SELECT gives to an expression is a new one."""
+    known = {each.name for each in select.group_by} if grouped else set(_visible(select.where))
+    for each in select.columns or ():
+        if each.expr is not None and each.name in known:
+            message = f"?{each.name} stands for something else already"
+            raise Mistake(Diagnostic(message, each.span, hint="take another name"))
+        if each.expr is not None:
+            known.add(each.name)
 
 
 def _merged(group: Group) -> list[Element]:
@@ -171,6 +197,29 @@ def _expression(expr: Expr, consumption: str) -> Expr:
     return rewrite(expr, change)
 
 
+def _marked(node: Node, name: str, mark: str | None, values: list[Expr]) -> tuple[Node, str | None]:
+    """With a variable for the solution as it is now, where BNODE asks which one it is."""
+    if mark is not None or not any(_makes_node(part) for each in values for part in walk(each)):
+        return node, mark
+    return Extend(node, BEFORE + name, Call("solution", ())), BEFORE + name
+
+
+def _with_mark(expr: Expr, mark: str | None) -> Expr:
+    """The expression with the solution that every BNODE in it speaks of."""
+    if mark is None:
+        return expr
+    known = VariableRef(mark)
+
+    def change(node: Expr) -> Expr:
+        return replace(node, args=(*node.args, known)) if _makes_node(node) else node
+
+    return rewrite(expr, change)
+
+
+def _makes_node(expr: Expr) -> TypeGuard[Call]:
+    return isinstance(expr, Call) and expr.op == "bnode"
+
+
 _UNREPEATABLE = "the same events must give the same matches"
 _REFUSED = {
     "now": "time is event time: write getENDTIME()",
@@ -213,14 +262,19 @@ def translate_select(select: Select, consumption: str = "unrestricted") -> Solut
         for each in columns
         if each.expr is not None
     ]
-    if select.group_by or collected or having:
+    grouped = bool(select.group_by or collected or having)
+    _refuse_doubled(select, grouped)
+    if grouped:
         _refuse_ungrouped(columns, select, computed, collected)
         keys = tuple((k.name, k.expr and _expression(k.expr, consumption)) for k in select.group_by)
         node = Grouping(node, keys, tuple((name, each) for each, name in collected.items()))
     for condition in having:
         node = FilterSolutions(node, condition)
+    before: str | None = None
+    if computed:
+        node, before = _marked(node, computed[0][0], None, [expr for _, expr in computed])
     for name, expr in computed:
-        node = Extend(node, name, expr)
+        node = Extend(node, name, _with_mark(expr, before))
     return Solutions(node, tuple(each.name for each in columns), select.distinct)
 
 

@@ -64,9 +64,13 @@ class Instant(int):
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How the values of a stream are written, as its annotation says: the unit of times that are numbers."""
+    """How the values of a stream are written, as its annotation says: the unit of times that are numbers.
+
+    The label of a blank node means one node inside of one record, or (`blank_nodes`) in the whole stream.
+    """
 
     time_unit: str = "s"
+    blank_nodes: str = "record"
 
 
 USUAL = Notation()

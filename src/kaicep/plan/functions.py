@@ -36,7 +36,10 @@ from kaicep.plan.values import (
     truth,
 )
 
-__all__ = ["Interval", "Scope", "evaluate_expression", "holds", "solution_text"]
+__all__ = ["BEFORE", "Interval", "Scope", "evaluate_expression", "holds", "solution_text"]
+
+BEFORE = "_:before "
+"""How the name of the variable begins that has the text of a solution before anything is computed of it."""
 
 Interval = tuple[int, int]
 """When a solution holds: its start and its end in microseconds."""
@@ -150,11 +153,18 @@ def _in(call: Call, scope: Scope) -> Term:
 
 
 def _bnode(call: Call, scope: Scope) -> Term:
-    """A node for each solution: a function of the solution, so that every run makes the same one."""
-    key = str(call.span)
-    if call.args:
-        key = _simple(evaluate_expression(call.args[0], scope))
-    return Blank("n" + match_id("bnode", key, [solution_text(scope.bindings, scope.interval)]))
+    """A node for each solution: a function of the solution, so that every run makes the same one.
+
+    The solution is what it was before SELECT or BIND gave it anything more: its text is the last argument
+    then (see `plan.algebra`).
+    """
+    key, args = str(call.span), list(call.args)
+    text = solution_text(scope.bindings, scope.interval)
+    if args and isinstance(args[-1], VariableRef) and args[-1].name.startswith(BEFORE):
+        text = _simple(evaluate_expression(args.pop(), scope))
+    if args:
+        key = _simple(evaluate_expression(args[0], scope))
+    return Blank("n" + match_id("bnode", key, [text]))
 
 
 def _interval(scope: Scope) -> Interval:
@@ -177,6 +187,7 @@ _FORMS: dict[str, Callable[[Call, Scope], Term]] = {
     "in": _in,
     "notin": lambda call, scope: boolean(not truth(_in(call, scope))),
     "bnode": _bnode,
+    "solution": lambda _, scope: Literal(solution_text(scope.bindings, scope.interval)),
     "getduration": _get_duration,
     "getstarttime": lambda call, scope: Literal(format_time(_interval(scope)[0]), DATE_TIME),
     "getendtime": lambda call, scope: Literal(format_time(_interval(scope)[1]), DATE_TIME),
@@ -262,11 +273,11 @@ def _is_numeric(term: Term) -> Literal:
 def _strdt(text: Term, datatype: Term) -> Literal:
     if not isinstance(datatype, Iri):
         raise ExpressionError(f"{datatype} is no datatype")
-    return normalise(Literal(_simple(text), datatype.value))
+    return Literal(_simple(text), datatype.value)
 
 
 def _strlang(text: Term, tag: Term) -> Literal:
-    return normalise(Literal(_simple(text), language=_simple(tag)))
+    return Literal(_simple(text), language=_simple(tag).lower())
 
 
 # --- numbers ---------------------------------------------------------------------------------------
@@ -410,7 +421,9 @@ def _timezone(term: Term) -> Literal:
     if not zone:
         raise ExpressionError(f"{term} has no time zone")
     minutes = 0 if zone == "Z" else int(zone[0] + "1") * (int(zone[1:3]) * 60 + int(zone[4:]))
-    return Literal(format_xsd_duration(minutes * 60_000_000), DAY_TIME)
+    hours, rest = divmod(abs(minutes), 60)
+    text = (f"{hours}H" if hours else "") + (f"{rest}M" if rest else "") or "0S"
+    return Literal(f"{'-' if minutes < 0 else ''}PT{text}", DAY_TIME)
 
 
 # --- casts -----------------------------------------------------------------------------------------

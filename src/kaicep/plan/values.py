@@ -247,7 +247,8 @@ def equal(left: Term, right: Term) -> bool:
     if left == right:
         return left.lexical != "NaN" or _space(left) != "number"
     if left.language or right.language:
-        return False
+        tags = (left.language or "").lower(), (right.language or "").lower()
+        return left.lexical == right.lexical and tags[0] == tags[1]
     first, second = _comparable(left), _comparable(right)
     return _space(left) == _space(right) and first == second
 

@@ -16,11 +16,10 @@ from kaicep.plan.algebra import only_grows
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.functions import solution_text
 from kaicep.plan.identity import match_id
-from kaicep.plan.literals import normalise
 from kaicep.plan.nodes import EpPlan, Node, Solutions, Triples
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.sparql import TriplePattern
-from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable, n_triples, sparql_json
+from kaicep.plan.terms import Blank, Iri, Term, Triple, Variable, n_triples, sparql_json
 from kaicep.plan.time import format_time
 from kaicep.reference.graph import Graph, Interval, Occurrence
 from kaicep.reference.sparql import Bindings, Solution, evaluate, new_solutions
@@ -52,19 +51,13 @@ def run_epsparql(
 
     `limit` is how many triples the rules may derive with one end before that counts as runaway.
     """
-    stream = {(_normal(triple), (start, end)) for triple, start, end in occurrences}
+    stream = {(triple, (start, end)) for triple, start, end in occurrences}
     rules = [plan for plan in plans if isinstance(plan.root, Triples)]
     graph = _closure(rules, stream, _Reader(knowledge), limit)
     return {plan.name: _matches(plan, graph) for plan in plans}
 
 
 # --- the stream under the hierarchies ----------------------------------------------------------------
-
-
-def _normal(triple: Triple) -> Triple:
-    """Stream triples are spelt like those of the knowledge base, so that equal values are equal terms."""
-    s, p, o = triple
-    return s, p, normalise(o) if isinstance(o, Literal) else o
 
 
 class _Reader:

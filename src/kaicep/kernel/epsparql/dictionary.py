@@ -11,7 +11,7 @@ import numpy as np
 
 from kaicep.kernel.epsparql.kernels import ILL, NODE, NUMBER, OTHER, STRING
 from kaicep.kernel.epsparql.terms import term_of
-from kaicep.plan.literals import NUMERIC_TYPES, normalise
+from kaicep.plan.literals import NUMERIC_TYPES
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Triple
 from kaicep.plan.values import ExpressionError, number
 
@@ -94,7 +94,7 @@ class Dictionary:
         return len(self.texts)
 
     def code(self, text: str) -> int:
-        """The code of a text in its normal spelling."""
+        """The code of the text of a term."""
         found = self._codes.get(text)
         if found is None:
             found = self._codes[text] = len(self.texts)
@@ -132,7 +132,7 @@ class Dictionary:
             return found
         if not isinstance(term, Literal):
             return self.code(str(term))
-        found = self.code(str(normalise(term)))
+        found = self.code(str(term))
         if term.language is None:
             self._literals.setdefault(term.datatype, {})[term.lexical] = found
         return found
@@ -143,22 +143,12 @@ class Dictionary:
         if triples.terms is not terms:
             mapped = np.empty(0, np.int32)
         if len(mapped) < len(triples.terms):
-            new = [self._spelt(each) for each in triples.terms[len(mapped) :]]
+            new = [self.code(each) for each in triples.terms[len(mapped) :]]
             mapped = np.concatenate((mapped, np.array(new, np.int32)))
             self._mapped = (triples.terms, mapped)
         s, p, o = (mapped[each] for each in (triples.s, triples.p, triples.o))
         times = (np.ascontiguousarray(each, np.int64) for each in (triples.start, triples.end))
         return Columns(s, p, o, *times)
-
-    def _spelt(self, text: str) -> int:
-        found = self._codes.get(text)
-        if found is not None:
-            return found
-        if text[0] == '"':
-            term = term_of(text)
-            assert isinstance(term, Literal)
-            text = str(normalise(term))
-        return self.code(text)
 
     # --- what the kernels see ----------------------------------------------------------------------
 

@@ -52,6 +52,10 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
+# What these give depends on all that a solution binds.
+_WHOLE = ("bnode", "solution")
+
+
 def existences(expr: Expr | None) -> list[Exists]:
     """Every EXISTS in an expression."""
     return [] if expr is None else [each for each in walk(expr) if isinstance(each, Exists)]
@@ -66,7 +70,7 @@ class _Scopes:
     """What an expression sees of a solution: the variables that it names, or all where that matters."""
 
     def __init__(self, expr: Expr, names: Sequence[str], probes: Probes, given: Given) -> None:
-        whole = any(isinstance(e, Exists) or (isinstance(e, Call) and e.op == "bnode") for e in walk(expr))
+        whole = any(isinstance(e, Exists) or (isinstance(e, Call) and e.op in _WHOLE) for e in walk(expr))
         wanted = None if whole else expression_variables(expr)
         self._places = [(name, i) for i, name in enumerate(names) if wanted is None or name in wanted]
         self._probes = probes

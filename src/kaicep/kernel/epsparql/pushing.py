@@ -17,7 +17,7 @@ __all__ = ["pushed"]
 
 # What these give depends on the interval, on the solution as a whole, or on chance.
 _BOUND_TO_PLACE = frozenset(
-    ("getduration", "getstarttime", "getendtime", "bnode", "rand", "uuid", "struuid", "now")
+    ("getduration", "getstarttime", "getendtime", "bnode", "solution", "rand", "uuid", "struuid", "now")
 )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from kaicep.kernel.epsparql.terms import Fact, Facts, Statements, term_of, with_room
-from kaicep.plan.literals import normalise
 from kaicep.plan.terms import RDF, RDFS, Blank, Literal, Triple
 
 __all__ = ["SUBCLASS", "TYPE", "Reader", "Reasoning"]
@@ -53,12 +52,12 @@ class Reader:
         self._asked: dict[Fact, tuple[Fact, ...]] = {}
 
     def read(self, triple: Triple) -> Iterable[Fact]:
-        """A triple of the input, in its normal spelling, and all that it entails."""
+        """A triple of the input, and all that it entails."""
         s, p, o = triple
         return self.read_derived((str(s), str(p), self._text(o) if isinstance(o, Literal) else str(o)))
 
     def read_derived(self, fact: Fact) -> Iterable[Fact]:
-        """The same of a triple whose terms are in their normal spelling already."""
+        """The same of a triple whose terms are texts already."""
         template = self.template(fact)
         if template is None:
             return self._ask(fact)
@@ -104,5 +103,5 @@ class Reader:
         found = self._texts.get(literal)
         if found is None:
             self._texts = with_room(self._texts)
-            found = self._texts[literal] = str(normalise(literal))
+            found = self._texts[literal] = str(literal)
         return found
