@@ -11,6 +11,7 @@ import pytest
 from kaicep.connectors.files import SAMPLE, StreamData, mark_late, read_stream
 from kaicep.connectors.records import watching
 from kaicep.errors import Mistake
+from kaicep.plan.convert import Notation
 from kaicep.plan.events import Event
 from kaicep.plan.terms import XSD, Blank, Iri, Literal
 from kaicep.plan.types import Type
@@ -367,12 +368,20 @@ def test_an_rdf_stream(tmp_path: Path) -> None:
         (1, 3_000_000, 3_000_000),
         (2, 4_000_000, 4_000_000),
     ]
-    assert stream.events[0].triples == ((Iri("urn:a"), Iri("urn:p"), Literal("5", XSD + "integer")),)
+    assert stream.events[0].triples == ((Iri("urn:a"), Iri("urn:p"), Literal("05", XSD + "integer")),)
     [blank, english] = [triple[2] for triple in stream.events[1].triples]
-    assert blank == Blank("my_2d_s.b0")
+    assert blank == Blank("my_2d_s_20_0_20_1.b0")
     assert isinstance(english, Literal)
     assert (english.lexical, english.language) == ("x", "en")
     assert [triple[2] for triple in stream.events[2].triples] == [Iri("urn:b"), Iri("urn:c")]
+
+
+def test_a_label_is_one_node_in_one_record_or_in_the_stream(tmp_path: Path) -> None:
+    rows = [f'{{"triple": "_:b0 <urn:p> <urn:b> .", "start": {at}}}' for at in (1, 2)]
+    file = write(tmp_path / "s.jsonl", *rows)
+    for notation, nodes in ((Notation(), 2), (Notation(blank_nodes="stream"), 1)):
+        stream = read_stream("s", file, notation=notation)
+        assert len({subject for each in stream.events for subject, _, _ in each.triples}) == nodes
 
 
 @pytest.mark.parametrize(
