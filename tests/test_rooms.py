@@ -31,7 +31,9 @@ MAY_IMPORT = {
 TOP = {
     "__main__",
     "api",
+    "assist",
     "cli",
+    "console",
     "demo",
     "endtoend",
     "engine",

@@ -6,7 +6,9 @@ import shlex
 import shutil
 import sys
 import time
+import webbrowser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,12 +35,24 @@ def demo(
     ] = "campus",
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Another seed, another campus.")] = 7,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="N", help="How long it goes on live; Ctrl-C ends it too.")
-    ] = 20.0,
+        float | None,
+        typer.Option(
+            "--seconds",
+            metavar="N",
+            help="How long it goes on live, by default 20; Ctrl-C ends it too.",
+            show_default=False,
+        ),
+    ] = None,
     keep: Annotated[
         Path | None,
         typer.Option("--keep", metavar="DIR", help="Leave everything in this folder, new or empty."),
     ] = None,
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console", help="Keep the campus alive, and open its console in a browser.", show_default=False
+        ),
+    ] = False,
 ) -> None:
     """Show what kaicep does, on a campus made from a seed.
 
@@ -46,17 +60,38 @@ def demo(
     on live; each match tells its room, its department, and why it is one.
 
     Example: kaicep demo --scale small --keep my-campus
+
+    Example: kaicep demo --console
     """
     began = time.perf_counter()
     choose("--scale", scale, _SCALES)
-    if not seconds > 0:
+    if seconds is not None and not seconds > 0:
         raise Mistake(Diagnostic(f"--seconds: {seconds:g} is no time to look at anything", hint="such as 20"))
 
     from kaicep.cli.progress import compile_kernel
     from kaicep.demo.run import Options, run
 
     compile_kernel()
-    run(Options(scale, seed, seconds, keep, _called()), _view(), began)
+    if console:
+        _keep_alive(keep, scale, seed, seconds)
+    else:
+        run(Options(scale, seed, seconds or 20.0, keep, _called()), _view(), began)
+
+
+def _keep_alive(keep: Path | None, scale: str, seed: int, seconds: float | None) -> None:
+    from kaicep.cli.run import need_server, stopped_by_signals
+    from kaicep.demo.alive import keep_alive
+
+    need_server()
+
+    def say(text: str) -> None:
+        typer.echo(text)
+        if "http" in text and sys.stdout.isatty():
+            webbrowser.open(text[text.index("http") :])
+
+    with TemporaryDirectory(prefix="kaicep-demo-") as made:
+        folder = keep if keep is not None else Path(made)
+        keep_alive(folder, scale, seed, seconds, say, stopped_by_signals)
 
 
 def _view() -> View:

@@ -10,6 +10,7 @@ from kaicep import __version__
 from kaicep.cli.archive import archive
 from kaicep.cli.bench import bench
 from kaicep.cli.check import check
+from kaicep.cli.console import console
 from kaicep.cli.demo import demo
 from kaicep.cli.doctor import doctor
 from kaicep.cli.explain import explain
@@ -19,6 +20,7 @@ from kaicep.cli.ingest import ingest
 from kaicep.cli.init import init
 from kaicep.cli.knowledge import knowledge
 from kaicep.cli.live import live
+from kaicep.cli.lsp import lsp
 from kaicep.cli.match import match
 from kaicep.cli.query import query
 from kaicep.cli.run import run
@@ -62,7 +64,12 @@ def greet(
         typer.echo(GREETING)
 
 
-for command in (match, check, explain, ingest, query, demo, init, run, status, follow, doctor, bench, why):
+COMMANDS = (
+    *(match, check, explain, ingest, query, demo, init, run, status, follow, console),
+    *(doctor, bench, why, lsp),
+)
+
+for command in COMMANDS:
     app.command()(guarded(command))
 
 app.add_typer(knowledge)

@@ -23,7 +23,7 @@ from kaicep.errors import Diagnostic, Mistake
 if TYPE_CHECKING:
     from kaicep.endtoend.deployment import Deployment
 
-__all__ = ["DeploymentFile", "need_server", "run"]
+__all__ = ["DeploymentFile", "need_server", "run", "stopped_by_signals"]
 
 _LOGS = ("text", "json")
 
@@ -74,7 +74,7 @@ def run(
     _log_to_stderr(log)
     compile_kernel()
     running = Deployment(config, instant)
-    with Service(running), _stopped_by_signals(running):
+    with Service(running), stopped_by_signals(running):
         running.run(seconds)
 
 
@@ -89,7 +89,7 @@ def need_server() -> None:
 
 
 @contextmanager
-def _stopped_by_signals(running: Deployment) -> Iterator[None]:
+def stopped_by_signals(running: Deployment) -> Iterator[None]:
     """The first signal lets it come to an end, the second ends it here and now."""
     signals = (signal.SIGINT, signal.SIGTERM)
     asked = 0

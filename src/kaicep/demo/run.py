@@ -268,7 +268,7 @@ def summary(figures: Figures) -> Iterator[str]:
 
 
 def commands(options: Options, told: Match | None) -> Iterator[str]:
-    """Three commands to try; they work as they stand, one after the other."""
+    """Commands to try; they work as they stand, one after the other. The last one is a page to look at."""
     kaicep, folder = options.command, options.keep or Path("kaicep-demo")
     at = shlex.quote(str(folder))
     about = f"--annotation {at}/annotations/airflowReport.json --knowledge {at}/knowledge"
@@ -281,5 +281,4 @@ def commands(options: Options, told: Match | None) -> Iterator[str]:
         yield f"  {kaicep} why {told.id[:12]} {at}/queries/query7.chi {events} {about}"
     else:
         yield f"  {kaicep} explain {at}/queries/query7.chi {about}"
-    if options.keep is not None:
-        yield f"  {kaicep} run {at}/kaicep.toml --seconds 20"
+    yield f"  {kaicep} demo --console"

@@ -160,6 +160,16 @@ class Config:
         return self.asked.get(name, QueryConfig())
 
     @property
+    def changes(self) -> Path:
+        """The folder of what was changed in the knowledge from outside, as SPARQL UPDATE files."""
+        return self.state / "knowledge"
+
+    @property
+    def known(self) -> tuple[Path, ...]:
+        """Where the knowledge is: its files, and what was changed from outside."""
+        return (*self.knowledge, self.changes) if self.changes.is_dir() else self.knowledge
+
+    @property
     def lateness(self) -> dict[str, int | None]:
         """How late events of each stream may come."""
         return {name: each.lateness for name, each in self.streams.items()}

@@ -70,9 +70,9 @@ class Deployment:
         self._stopping = False
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._lock = _locked(config.state)
-        for folder in ("marks", "states"):
-            (config.state / folder).mkdir(exist_ok=True)
-        self.knowledge = KnowledgeFiles(config.knowledge, config.reasoning)
+        for folder in (config.state / "marks", config.state / "states", config.changes):
+            folder.mkdir(exist_ok=True)
+        self.knowledge = KnowledgeFiles(config.known, config.reasoning)
         self.feeds = {name: Feed(each, self.archive) for name, each in config.streams.items()}
         wanted = config.sinks or {"none": SinkConfig("none", {})}
         self.outlets = {

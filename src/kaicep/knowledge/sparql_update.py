@@ -3,19 +3,23 @@
 `INSERT DATA`, `DELETE DATA`, `DELETE WHERE` and `DELETE .. INSERT .. WHERE` are read, one after the
 other. Each is a template to remove, a template to add and a WHERE, which is answered from the closed
 knowledge, so that it finds what a query finds. Nothing that loads, clears, or names graphs or services.
+
+A first line `# valid from 2012-05-07T10:00:00Z` says from when on all of it counts: what is added holds from
+then on, and what is removed held until then.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake, Source, Span
 from kaicep.knowledge.queries import from_oxigraph, to_oxigraph
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.terms import Triple
+from kaicep.plan.time import parse_time
 
 __all__ = ["Operation", "changes_of", "operations"]
 
@@ -38,18 +42,23 @@ _FORMS = {
 }
 # SPARQL reads these before anything else, so that one could stand for a brace or a quote.
 _CODE_POINT = re.compile(r"\\u00[0-7][0-9A-Fa-f]|\\U000000[0-7][0-9A-Fa-f]")
+_VALID_FROM = re.compile(r"#[ \t]*valid[ \t]+from\b[ \t]*([^\r\n]*)")
 _REFUSED_INSIDE = ("GRAPH", "SERVICE")
 _WAY_OUT = "possible are INSERT DATA, DELETE DATA, DELETE WHERE and DELETE .. INSERT .. WHERE, without graphs"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: bodies of the templates to remove and to add, and of the WHERE, without braces."""
+    """One operation: bodies of the templates to remove and to add, and of the WHERE, without braces.
+
+    `valid_from` is the instant from which on it counts; None: always.
+    """
 
     prologue: str
     remove: str = ""
     add: str = ""
     where: str = ""
+    valid_from: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,13 +81,27 @@ def operations(text: str, name: str) -> tuple[Operation, ...]:
     escaped = _CODE_POINT.search(text)
     if escaped:
         raise _refused(_Token("", escaped.group(), *escaped.span()), source)
-    found = tuple(_operations(source))
+    when = _valid_from(source)
+    found = tuple(replace(each, valid_from=when) for each in _operations(source))
     try:
         # Nothing in it reaches further than this store: that has been seen to.
         pyoxigraph.Store().update(text)
     except SyntaxError as error:
         raise Mistake(_diagnostic(str(error), source)) from None
     return found
+
+
+def _valid_from(source: Source) -> int | None:
+    said = _VALID_FROM.match(source.text)
+    if said is None:
+        return None
+    when = parse_time(said[1].strip())
+    if when is None:
+        hint = "such as # valid from 2012-05-07T10:00:00Z"
+        raise Mistake(
+            Diagnostic(f"{said[1].strip() or 'nothing'} is no time", Span(*said.span(1)), source, hint)
+        )
+    return when
 
 
 def changes_of(operation: Operation, knowledge: Knowledge) -> tuple[list[Triple], list[Triple]]:

@@ -17,7 +17,7 @@ from kaicep.knowledge.graph import Ids, Terms
 from kaicep.knowledge.loading import FORMATS, Reader, Said, expanded, read_bytes, suffix_of
 from kaicep.knowledge.sparql_update import Operation, changes_of, operations
 from kaicep.knowledge.store import Edit, Knowledge, check_level
-from kaicep.knowledge.validity import NEVER, Validity, with_validity
+from kaicep.knowledge.validity import ALWAYS, NEVER, Validity, since, with_validity
 from kaicep.plan.terms import Blank, Term, Triple
 
 __all__ = ["KnowledgeFiles"]
@@ -159,9 +159,9 @@ class KnowledgeFiles:
             for operation in updates[path]:
                 add, remove = changes_of(operation, self.knowledge)
                 blanks: dict[Term, int] = {}
-                edit.state(
-                    [self._ids(row, blanks) for row in add], [self._ids(row, blanks) for row in remove]
-                )
+                when = ALWAYS if operation.valid_from is None else since(operation.valid_from)
+                added, removed = ([self._ids(row, blanks) for row in some] for some in (add, remove))
+                edit.state(added, removed, when)
 
     def _ids(self, triple: Triple, blanks: dict[Term, int]) -> Ids:
         """The numbers of a triple that an update made: a blank node that was not there is a new one."""

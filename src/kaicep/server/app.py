@@ -24,9 +24,11 @@ from starlette.routing import Route
 
 from kaicep import __version__
 from kaicep.connectors.listening import Reply
+from kaicep.console.pages import OPEN, PAGES, Pages
 from kaicep.endtoend.config import read_token
 from kaicep.endtoend.registered import SUFFIXES, check_name
 from kaicep.errors import Failure, Mistake, Unsupported
+from kaicep.server.audit import Audit
 from kaicep.server.board import Board
 from kaicep.server.desk import Desk
 from kaicep.server.metrics import as_prometheus
@@ -47,6 +49,7 @@ _QUERIES = 200
 _PATIENCE = 5.0
 _WORKING = 8
 _STARTING = 30.0
+_SLOW = frozenset(("trial", "misses", "story", "written", "events", "preview"))
 _SSE = "text/event-stream"
 
 Handler = Callable[["Application", Request], Awaitable[Response]]
@@ -74,14 +77,18 @@ class Application:
         self.deployment = deployment
         self.board = Board(deployment)
         self.desk = Desk(deployment.config.path)
+        self.long_desk = Desk(deployment.config.path)
+        self.audit = Audit(deployment.config.state / "audit.jsonl")
+        self.pages = Pages(self)
         self._token = read_token(listen)
         self._read_token = read_token(listen, "read_token")
         self._cookies = {cookie_of(each): each for each in (self._token, self._read_token) if each}
         self._working = CapacityLimiter(_WORKING)
         self._changing = {(each.method, each.path.split("{")[0]) for each in OPERATIONS if each.changes}
+        self._changing |= {(each.method, each.path) for each in PAGES if each.changes}
         routes = [Route(each.path, self._bound(each), methods=[each.method]) for each in OPERATIONS]
         self.asgi = Starlette(
-            routes=[*routes, Route("/openapi.json", self._openapi)],
+            routes=[*routes, *self.pages.routes, Route("/openapi.json", self._openapi)],
             exception_handlers={
                 HTTPException: _http_error,
                 Mistake: _refusal(400),
@@ -94,8 +101,24 @@ class Application:
         """Lets followers come to their end, and ends what is being worked on."""
         self.board.close()
         self.desk.close()
+        self.long_desk.close()
 
     # --- who may come in ---
+
+    cookie = COOKIE
+    """The name of the cookie that stands for a token."""
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a token is needed."""
+        return self._token is not None
+
+    def cookie_for(self, token: str) -> str | None:
+        """What a browser is to show instead of a token; None where it is none of ours."""
+        for known in (self._token, self._read_token):
+            if known is not None and hmac.compare_digest(token.encode(), known.encode()):
+                return cookie_of(known)
+        return None
 
     def role(self, headers: Mapping[str, str]) -> str | None:
         """What somebody may do: everything (`full`), look (`read`), or nothing."""
@@ -113,9 +136,11 @@ class Application:
 
     def admit(self, method: str, path: str, headers: Mapping[str, str]) -> Reply | None:
         """Refuses who may not come in, before anything is read."""
-        if path == "/health":
+        if path == "/health" or path.startswith(OPEN):
             return None
         role = self.role(headers)
+        if role is None and method == "GET" and (path == "/" or path.startswith("/console")):
+            return Reply(303, {"error": "the token is missing"}, {"Location": f"/console/login?next={path}"})
         if role is None:
             return Reply(401, {"error": "the token is missing or wrong"}, {"WWW-Authenticate": "Bearer"})
         if role == "read" and any(method == each and path.startswith(way) for each, way in self._changing):
@@ -125,10 +150,26 @@ class Application:
     # --- how things are done ---
 
     async def ask(self, what: str, seconds: float = _PATIENCE, **arguments: Any) -> Any:
-        """Has something worked out in a process of its own."""
-        return await to_thread.run_sync(
-            lambda: self.desk.ask(what, seconds, **arguments), limiter=self._working
-        )
+        """Has something worked out in a process of its own; what may take long in another one."""
+        desk = self.long_desk if what in _SLOW else self.desk
+        return await to_thread.run_sync(lambda: desk.ask(what, seconds, **arguments), limiter=self._working)
+
+    async def register(self, name: str, language: str, text: str) -> None:
+        """Registers a query from outside, after it was tried out."""
+        if language not in SUFFIXES:
+            raise HTTPException(
+                400, f"there is no language {language[:40]}: it is one of {', '.join(SUFFIXES)}"
+            )
+        check_name(name, self.deployment.config.streams)
+        known = self.board.queries
+        if name not in known and sum(each["outside"] for each in known.values()) >= _QUERIES:
+            raise HTTPException(429, f"there are {_QUERIES} queries from outside already: remove one first")
+        await self.ask("admit", name=name, suffix=SUFFIXES[language], text=text)
+        await run_in_threadpool(self.deployment.ask, lambda: self.deployment.register(name, language, text))
+
+    async def remove(self, name: str) -> None:
+        """Removes a query that came from outside."""
+        await run_in_threadpool(self.deployment.ask, lambda: self.deployment.unregister(name))
 
     def _bound(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -193,32 +234,25 @@ def _one_query(app: Application, name: str) -> dict[str, Any]:
     found = app.board.queries.get(name)
     if found is None:
         raise HTTPException(404, f"no query is called {name[:80]}")
-    known = app.deployment.catalogue.text(name)
+    known = app.board.registered(name)
     return {**found, "text": known.text if known else None}
 
 
 async def _register(app: Application, request: Request) -> Response:
     name = request.path_params["name"]
-    language = request.query_params.get("language", "chi-cep")
-    if language not in SUFFIXES:
-        raise HTTPException(400, f"there is no language {language[:40]}: it is one of {', '.join(SUFFIXES)}")
-    check_name(name, app.deployment.config.streams)
     try:
         text = (await request.body()).decode()
     except UnicodeDecodeError:
         raise HTTPException(400, "the query is no UTF-8 text") from None
-    known = app.board.queries
-    if name not in known and sum(each["outside"] for each in known.values()) >= _QUERIES:
-        raise HTTPException(429, f"there are {_QUERIES} queries from outside already: remove one first")
-    await app.ask("admit", name=name, suffix=SUFFIXES[language], text=text)
-    deployment = app.deployment
-    await run_in_threadpool(deployment.ask, lambda: deployment.register(name, language, text))
+    await app.register(name, request.query_params.get("language", "chi-cep"), text)
+    app.pages.note(request, "registered", name, text)
     return JSONResponse(_one_query(app, name), 201)
 
 
 async def _remove(app: Application, request: Request) -> Response:
-    deployment, name = app.deployment, request.path_params["name"]
-    await run_in_threadpool(deployment.ask, lambda: deployment.unregister(name))
+    name = request.path_params["name"]
+    await app.remove(name)
+    app.pages.note(request, "removed", name)
     return JSONResponse({"removed": name})
 
 

@@ -7,21 +7,51 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kaicep.plan.events import Match
 
 if TYPE_CHECKING:
+    from kaicep.endtoend.config import Config
     from kaicep.endtoend.deployment import Deployment
+    from kaicep.endtoend.registered import Registered
 
-__all__ = ["Board", "event"]
+__all__ = ["Board", "Sample", "event"]
 
 _RECENT = 1_000
 _WAITING = 10_000
 _AT_ONCE = 200
 _HEARTBEAT = 10.0
 _STALLED = 60.0
+_EVERY = 1.0
+_SAMPLES = 300
+_SMOOTHED = 6
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The figures of one second: when it was over, events and matches a second, and the latency.
+
+    The latency of a match is the time in seconds from the look at the sources that brought its last event
+    to the moment at which it was out.
+    """
+
+    at: float
+    events: float
+    matches: float
+    median: float | None = None
+    worst: float | None = None
+    """The 99th percentile."""
+
+
+@dataclass(frozen=True)
+class _News:
+    """A match, and its frame of an event stream, which is made once for all who follow."""
+
+    match: Match
+    frame: bytes
 
 
 class Board:
@@ -32,12 +62,24 @@ class Board:
         self._lock = threading.RLock()
         self._recent: dict[str, tuple[str, deque[Match]]] = {}
         self._followers: list[_Follower] = []
+        self._latencies: list[tuple[float, int]] = []
+        self._counts: deque[tuple[float, Mapping[tuple[str, str], int]]] = deque(maxlen=_SMOOTHED)
+        self.samples: deque[Sample] = deque(maxlen=_SAMPLES)
+        self.versions: deque[tuple[int, float]] = deque(maxlen=_SAMPLES)
+        """The versions of the knowledge, and since when each of them counts."""
+        self._closed = threading.Event()
+        self._sampler = threading.Thread(target=self._sample_on, daemon=True)
         self.closing = False
         deployment.listeners.append(self._take)
+
+    def start(self) -> None:
+        """Begins to take samples."""
+        self._sampler.start()
 
     def _take(self, told: Sequence[tuple[str, Match]]) -> None:
         """In the deployment's thread: new matches, each with its session."""
         with self._lock:
+            self._latencies.append((time.monotonic() - self._deployment.ticked, len(told)))
             for session, match in told:
                 known = self._recent.get(match.query)
                 if known is None or known[0] != session:
@@ -45,9 +87,40 @@ class Board:
                 known[1].append(match)
             if not self._followers:
                 return
-            frames = [(each.query, _frame(each)) for _, each in told]
+            news = [_News(each, _frame(each)) for _, each in told]
             for follower in self._followers:
-                follower.give(frames)
+                follower.give(news)
+
+    # --- samples ---
+
+    def _sample_on(self) -> None:
+        while not self._closed.wait(_EVERY):
+            self._sample()
+
+    def _sample(self) -> None:
+        """Adds what happened since the last time."""
+        status, now = self.status, time.time()
+        if not status:
+            return
+        counts = {("streams", name): each["events"] for name, each in status["streams"].items()}
+        counts |= {("queries", name): each.get("matches", 0) for name, each in status["queries"].items()}
+        version = status["knowledge"]["version"]
+        if not self.versions or self.versions[-1][0] != version:
+            self.versions.append((version, now))
+        with self._lock:
+            latencies, self._latencies = self._latencies, []
+        before = self._counts[-1] if self._counts else None
+        self._counts.append((now, counts))
+        if before is not None:
+            rates = _rates(before, (now, counts))
+            events, matches = (sum(rates[key] for key in rates if key[0] == each) for each in _COUNTED)
+            median, worst = (_share(latencies, each) for each in (0.5, 0.99))
+            self.samples.append(Sample(now, events, matches, median, worst))
+
+    @property
+    def rates(self) -> Mapping[tuple[str, str], float]:
+        """Events a second of each of the `streams`, matches a second of each of the `queries`, of late."""
+        return _rates(self._counts[0], self._counts[-1]) if len(self._counts) > 1 else {}
 
     # --- what there is to read ---
 
@@ -55,6 +128,15 @@ class Board:
     def status(self) -> dict[str, Any]:
         """How everything was going a moment ago."""
         return self._deployment.published
+
+    @property
+    def config(self) -> Config:
+        """The deployment as its file describes it."""
+        return self._deployment.config
+
+    def registered(self, name: str) -> Registered | None:
+        """A registered query, with its text."""
+        return self._deployment.catalogue.text(name)
 
     @property
     def queries(self) -> dict[str, dict[str, Any]]:
@@ -75,6 +157,11 @@ class Board:
             found = [each for _, some in self._recent.values() for each in some]
         return sorted(found, key=lambda each: (each.end, each.id))
 
+    @property
+    def at_work(self) -> bool:
+        """Whether the deployment has something to show."""
+        return bool(self.status)
+
     # --- who follows ---
 
     @property
@@ -87,29 +174,49 @@ class Board:
 
         Whoever is too slow misses some, and is told so. All are told when the deployment stops.
         """
-        follower = _Follower(query, asyncio.get_running_loop())
         with self._lock:
-            recent = self.recent(query)
-            self._followers.append(follower)
+            follower, recent = self._follower(query)
         try:
             yield b": welcome\n\n" + b"".join(map(_frame, recent[len(recent) - min(last, len(recent)) :]))
             while not (self.closing and not follower.waiting):
-                frames = await follower.next()
-                if frames or follower.lost:
-                    yield b"".join(frames)
+                news = await follower.next(_HEARTBEAT)
+                if news:
+                    yield b"".join(each.frame for each in news)
                 if follower.lost:
-                    follower.lost = False
+                    follower.lost = 0
                     yield event("gap", "too slow: some matches were left out")
-                if not frames:
+                if not news:
                     yield b": still here\n\n"
             yield event("end", "the deployment stops")
         finally:
-            with self._lock:
-                self._followers.remove(follower)
+            self._leave(follower)
+
+    async def watch(self, query: str | None, seconds: float) -> AsyncIterator[tuple[list[Match], int]]:
+        """The matches that come, as often as that, and how many were left out; ends with the deployment."""
+        with self._lock:
+            follower, _ = self._follower(query)
+        try:
+            while not (self.closing and not follower.waiting):
+                await asyncio.sleep(seconds)
+                news = await follower.next(_HEARTBEAT, _WAITING)
+                lost, follower.lost = follower.lost, 0
+                yield [each.match for each in news], lost
+        finally:
+            self._leave(follower)
+
+    def _follower(self, query: str | None) -> tuple[_Follower, list[Match]]:
+        follower = _Follower(query, asyncio.get_running_loop())
+        self._followers.append(follower)
+        return follower, self.recent(query)
+
+    def _leave(self, follower: _Follower) -> None:
+        with self._lock:
+            self._followers.remove(follower)
 
     def close(self) -> None:
         """Lets all who follow come to their end."""
         self.closing = True
+        self._closed.set()
         with self._lock:
             for each in self._followers:
                 each.wake()
@@ -118,35 +225,58 @@ class Board:
 class _Follower:
     def __init__(self, query: str | None, loop: asyncio.AbstractEventLoop) -> None:
         self.query = query
-        self.waiting: deque[bytes] = deque()
-        self.lost = False
+        self.waiting: deque[_News] = deque()
+        self.lost = 0
         self._loop = loop
         self._news = asyncio.Event()
 
-    def give(self, frames: Sequence[tuple[str, bytes]]) -> None:
-        for query, frame in frames:
-            if self.query in (None, query):
+    def give(self, news: Sequence[_News]) -> None:
+        for each in news:
+            if self.query in (None, each.match.query):
                 if len(self.waiting) < _WAITING:
-                    self.waiting.append(frame)
+                    self.waiting.append(each)
                 else:
-                    self.lost = True
+                    self.lost += 1
         if self.waiting:
             self.wake()
 
     def wake(self) -> None:
         self._loop.call_soon_threadsafe(self._news.set)
 
-    async def next(self) -> list[bytes]:
+    async def next(self, patience: float, most: int = _AT_ONCE) -> list[_News]:
         """What came, as soon as something has; nothing after a while without."""
         if not self.waiting:
             self._news.clear()
             if not self.waiting:
                 try:
-                    async with asyncio.timeout(_HEARTBEAT):
+                    async with asyncio.timeout(patience):
                         await self._news.wait()
                 except TimeoutError:
                     pass
-        return [self.waiting.popleft() for _ in range(min(_AT_ONCE, len(self.waiting)))]
+        return [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
+
+
+_COUNTED = ("streams", "queries")
+_Counts = tuple[float, Mapping[tuple[str, str], int]]
+
+
+def _rates(before: _Counts, after: _Counts) -> dict[tuple[str, str], float]:
+    seconds = max(after[0] - before[0], 1e-3)
+    return {key: max(0, count - before[1].get(key, count)) / seconds for key, count in after[1].items()}
+
+
+def _share(latencies: Sequence[tuple[float, int]], share: float) -> float | None:
+    """The latency that this share of the matches did not exceed.
+
+    >>> _share([(0.2, 1), (0.1, 3)], 0.5), _share([(0.2, 1), (0.1, 3)], 0.99), _share([], 0.5)
+    (0.1, 0.2, None)
+    """
+    left = share * sum(count for _, count in latencies)
+    for latency, count in sorted(latencies):
+        left -= count
+        if left <= 0:
+            return latency
+    return None
 
 
 def _frame(match: Match) -> bytes:

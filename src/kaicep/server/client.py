@@ -34,6 +34,12 @@ class Client:
     def _absent(self) -> Failure:
         return Failure(f"{self._config.name} is not running: start it with kaicep run {self._config.path}")
 
+    @property
+    def url(self) -> str:
+        """Where the deployment listens; a `Failure` where nobody answers there."""
+        self._ask("/health").read()
+        return self._url.geturl()
+
     def status(self) -> dict[str, Any]:
         """How everything is going."""
         with_body = self._ask("/status")

@@ -16,7 +16,8 @@ class Plain(logging.Formatter):
         """A line."""
         moment = time.strftime("%H:%M:%S", time.localtime(record.created))
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        return f"{moment} {level}{record.getMessage()}"
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"{moment} {level}{record.getMessage()}{trace}"
 
 
 class JsonLines(logging.Formatter):
@@ -36,6 +37,7 @@ class JsonLines(logging.Formatter):
                 "level": record.levelname.lower(),
                 "logger": record.name,
                 "message": record.getMessage(),
+                **({"traceback": self.formatException(record.exc_info)} if record.exc_info else {}),
             },
             ensure_ascii=False,
         )

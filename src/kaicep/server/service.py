@@ -43,6 +43,7 @@ class Service:
 
     def __enter__(self) -> Self:
         self._server.start()
+        self.application.board.start()
         replace_file(self._file, json.dumps({"url": self.url}).encode())
         return self
 

@@ -15,15 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.api import parse_query
-from kaicep.endtoend.checking import catalog_of
-from kaicep.endtoend.config import load_config
-from kaicep.endtoend.registered import Registry, upstream
+from kaicep.assist.situation import Situation
+from kaicep.console.questions import QUESTIONS
+from kaicep.endtoend.registered import upstream
 from kaicep.errors import Diagnostic, KaicepError, Mistake, Source, Unsupported
-from kaicep.knowledge.annotation import prefixes_of
-from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.optimize import optimize
-from kaicep.plan.chi import ChiQuery
-from kaicep.plan.sparql import EpQuery
 from kaicep.query import resolve_queries
 from kaicep.server.patterns import patterns_of, why_slow
 
@@ -32,52 +28,31 @@ __all__: list[str] = []
 _MEMORY = 4 << 30
 
 
-class _Worker:
-    """What is known of the deployment, as it is at the moment."""
-
-    def __init__(self, path: Path) -> None:
-        self.config = load_config(path)
-        self.prefixes = prefixes_of(self.config.annotations)
-        self._files = KnowledgeFiles(self.config.knowledge, self.config.reasoning)
-        self.knowledge = self._files.knowledge
-
-    def refresh(self) -> None:
-        """Keeps up with the knowledge and the streams."""
-        self._files.poll()
-        self.catalog = catalog_of(self.config, self.knowledge)
-
-    def others(self, name: str) -> dict[str, ChiQuery | EpQuery]:
-        """The registered queries besides one."""
-        registered = Registry(self.config.state / "registered.json").queries
-        return {each.name: each.parse(self.prefixes) for each in registered.values() if each.name != name}
-
-    # --- what may be asked ---
-
-    def admit(self, name: str, suffix: str, text: str) -> None:
-        """Raises what is wrong with a query that somebody wants to register."""
-        query = parse_query(Source(f"{name}{suffix}", text), self.prefixes)
-        for pattern in patterns_of(query):
-            reason = why_slow(pattern) if pattern is not None else "it is not written down in the query"
-            if reason is not None:
-                raise Mistake(Diagnostic(f"a regular expression is not let in from outside: {reason}"))
-        others = self.others(query.name)
-        needed = upstream(query.name, {**others, query.name: query})
-        queries = [query, *(others[each] for each in needed if each != query.name)]
-        made = resolve_queries(queries, self.catalog, self.knowledge, 0)
-        for plan in made.program.chi_plans:
-            optimized, _ = optimize(plan, made.catalog, self.knowledge)
-            if any(each.relation is None for each in optimized.body.all_semantics):
-                message = "a PATH that has to be asked for every event is not let in from outside"
-                hint = "lead from the event to the knowledge by annotated properties alone"
-                raise Mistake(Diagnostic(message, hint=hint))
+def _admit(situation: Situation, name: str, suffix: str, text: str) -> None:
+    """Raises what is wrong with a query that somebody wants to register."""
+    query = parse_query(Source(f"{name}{suffix}", text), situation.prefixes)
+    for pattern in patterns_of(query):
+        reason = why_slow(pattern) if pattern is not None else "it is not written down in the query"
+        if reason is not None:
+            raise Mistake(Diagnostic(f"a regular expression is not let in from outside: {reason}"))
+    others = situation.others(query.name)
+    needed = upstream(query.name, {**others, query.name: query})
+    queries = [query, *(others[each] for each in needed if each != query.name)]
+    made = resolve_queries(queries, situation.catalog, situation.knowledge, 0)
+    for plan in made.program.chi_plans:
+        optimized, _ = optimize(plan, made.catalog, situation.knowledge)
+        if any(each.relation is None for each in optimized.body.all_semantics):
+            message = "a PATH that has to be asked for every event is not let in from outside"
+            hint = "lead from the event to the knowledge by annotated properties alone"
+            raise Mistake(Diagnostic(message, hint=hint))
 
 
-_QUESTIONS: dict[str, Callable[..., Any]] = {"admit": _Worker.admit}
+_QUESTIONS: dict[str, Callable[..., Any]] = {"admit": _admit, **QUESTIONS}
 
 
-def _answer(worker: _Worker, question: dict[str, Any]) -> dict[str, Any]:
+def _answer(situation: Situation, question: dict[str, Any]) -> dict[str, Any]:
     try:
-        return {"answer": _QUESTIONS[question.pop("what")](worker, **question)}
+        return {"answer": _QUESTIONS[question.pop("what")](situation, **question)}
     except Mistake as mistake:
         return {"wrong": [each.render().removeprefix("error: ") for each in mistake.diagnostics]}
     except (Unsupported, KaicepError) as error:
@@ -90,12 +65,12 @@ def _main(deployment: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what anybody prints is no answer
-    worker = _Worker(Path(deployment))
+    situation = Situation(Path(deployment))
     for line in sys.stdin:
         with contextlib.suppress(Mistake):  # the streams may be unreadable for a moment
-            worker.refresh()
+            situation.refresh()
         print("{}", file=answers, flush=True)
-        print(json.dumps(_answer(worker, json.loads(line)), ensure_ascii=False), file=answers, flush=True)
+        print(json.dumps(_answer(situation, json.loads(line)), ensure_ascii=False), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -37,8 +37,11 @@ class Deployed:
     knowledge: Knowledge
 
     @classmethod
-    def of(cls, config: Config) -> Deployed:
-        """What is there of a deployment; a mistake where it never ran. Nothing is written or locked."""
+    def of(cls, config: Config, knowledge: Knowledge | None = None) -> Deployed:
+        """What is there of a deployment; a mistake where it never ran. Nothing is written or locked.
+
+        Its knowledge is read from its files where it is not given.
+        """
         registered = Registry(config.state / "registered.json").queries
         if not registered:
             hint = f"start it with kaicep run {config.path}"
@@ -48,7 +51,7 @@ class Deployed:
         queries = {
             name: absolute(each.parse(prefixes), each.now, finite) for name, each in registered.items()
         }
-        return cls(config, queries, KnowledgeFiles(config.knowledge, config.reasoning).knowledge)
+        return cls(config, queries, knowledge or KnowledgeFiles(config.known, config.reasoning).knowledge)
 
     def source(self, name: str) -> Archived:
         """A query, those whose output it reads, and the archive."""
@@ -66,7 +69,7 @@ class Deployed:
     def why(self, id: str) -> Why:
         """What made a match: it is looked for in the sinks, in the running deployment, in the archive."""
         client = self._client()
-        match = only_one(seen_in(self._written(), id), id)
+        match = self.written(id)
         if match is None and client is not None:
             remembered = [match_of(each, self.config.name) for each in client.remembered(id)]
             match = only_one(remembered, id)
@@ -74,6 +77,10 @@ class Deployed:
             match = self._searched(id)
         version = client.status()["knowledge"]["version"] if client is not None else None
         return explained(self.source(match.query), match, version)
+
+    def written(self, id: str) -> Match | None:
+        """The match of that id, or of one that begins so, in the files and tables of the sinks."""
+        return only_one(seen_in(self._written(), id), id)
 
     def _written(self) -> list[Path]:
         """The files and tables that its sinks have written."""

@@ -16,25 +16,28 @@ from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.plan.catalog import Stream
 from kaicep.plan.convert import Unfit, convert
 from kaicep.plan.events import Event, Match
+from kaicep.plan.nodes import QueryPlan
 from kaicep.plan.types import Value
 from kaicep.why.match import derived
 from kaicep.why.misses import Mended, WhyNot, around, has_value, why_not
 from kaicep.why.sources import Source, events_of, stretch_of, unmarked, upstream_of
 
-__all__ = ["mended", "why_not_near"]
+__all__ = ["mended", "why_not_between", "why_not_near"]
 
 
 def why_not_near(source: Source, name: str, near: int, key: str | None = None) -> WhyNot:
     """Why there is no match of a query near a time, and whether what was left out would have been one."""
-    plans = {each.name: each for each in source.program.queries}
-    if name not in plans:
-        raise Mistake(Diagnostic(f"no query is called {name}", hint=did_you_mean(name, plans)))
-    low, high = around(plans[name], near)
+    return why_not_between(source, name, *around(_plan(source, name), near), key)
+
+
+def why_not_between(source: Source, name: str, low: int, high: int, key: str | None = None) -> WhyNot:
+    """Why there is no match of a query in a range of time, and whether what was left out would be one."""
+    plan = _plan(source, name)
     program = upstream_of(source.program, name)
     run = source.part(program, stretch_of(program, name, low, high))
     seen = run.matches()
     made = [derived(each, source.catalog) for each in seen if each.query != name]
-    reason = why_not(plans[name], source.catalog, source.knowledge, [*events_of(run), *made], near, key)
+    reason = why_not(plan, source.catalog, source.knowledge, [*events_of(run), *made], low, high, key)
     late = [each for each in events_of(run) if each.late and has_value(each, key)]
     dead = list(_near(run, source, low, high, key))
     whole = [each.event for each in dead if each.event is not None]
@@ -46,6 +49,13 @@ def why_not_near(source: Source, name: str, near: int, key: str | None = None) -
         dead=tuple(dead),
         with_dead=_gained(replace(run, batches=(*run.batches, whole)), seen, name) if whole else (),
     )
+
+
+def _plan(source: Source, name: str) -> QueryPlan:
+    plans = {each.name: each for each in source.program.queries}
+    if name not in plans:
+        raise Mistake(Diagnostic(f"no query is called {name}", hint=did_you_mean(name, plans)))
+    return plans[name]
 
 
 def _takes_part(match: Match, run: Run, key: str) -> bool:

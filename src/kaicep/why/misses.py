@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise, product
 
 from kaicep.connectors.files import DeadLetter
@@ -73,6 +73,10 @@ class WhyNot:
     late: tuple[Event, ...] = ()
     complete: int = 0
     """How many matches there are after all."""
+    partial: int = 0
+    """How many combinations of events were in order, of those that were looked at."""
+    broken: int = 0
+    """How many of them an event broke that had to be absent."""
     with_late: tuple[Match, ...] = ()
     """What would match besides if the late events had come in time."""
     dead: tuple[Mended, ...] = ()
@@ -85,15 +89,15 @@ def why_not(
     catalog: Catalog,
     knowledge: Knowledge,
     events: Sequence[Event],
-    near: int,
+    low: int,
+    high: int,
     key: str | None = None,
 ) -> WhyNot:
-    """Why there is no match of a query near a time; `key` keeps to the events that have this value.
+    """Why there is no match of a query in a range of time; `key` keeps to the events that have this value.
 
     Loops and choices are looked at as if each variable stood for one event.
     """
     source = _body(plan)
-    low, high = around(plan, near)
     close = [
         each
         for each in events
@@ -108,14 +112,25 @@ def why_not(
     misses: list[Miss] = []
     for chain in chains:
         passed[chain.variable] = _through(chain, seen, semantics, prefixes, steps, misses)
+    combined = _Combined()
     if isinstance(source, WindowAggregate):
         misses += _windows(source, seen, semantics)
     elif len(chains) > 1:
-        misses = [*_combinations(source, passed, semantics, prefixes), *misses]
+        combined = _combinations(source, passed, semantics, prefixes)
+        misses = [*combined.misses, *misses]
     late = tuple(
         each for each in close if each.late and any(may_take(one, each, semantics) for one in chains)
     )
-    return WhyNot(plan.name, low, high, tuple(steps), tuple(_nearest(misses)), late)
+    return WhyNot(
+        plan.name,
+        low,
+        high,
+        tuple(steps),
+        tuple(_nearest(misses)),
+        late,
+        partial=combined.partial,
+        broken=combined.broken,
+    )
 
 
 def around(plan: QueryPlan, near: int) -> tuple[int, int]:
@@ -253,28 +268,40 @@ def _nearest(misses: Sequence[Miss]) -> list[Miss]:
 # --- several events ----------------------------------------------------------------------------------------
 
 
+@dataclass
+class _Combined:
+    """Combinations of events: those that one thing kept from being a match, and how many there were."""
+
+    misses: list[Miss] = field(default_factory=list)
+    partial: int = 0
+    broken: int = 0
+
+
 def _combinations(
     pattern: Pattern,
     passed: Mapping[str, Sequence[Event]],
     semantics: KnowledgeSemantics,
     prefixes: Mapping[str, str],
-) -> list[Miss]:
+) -> _Combined:
     """Combinations of events that exactly one thing keeps from being a match."""
     absent = {each.variable for each in pattern.sequence if isinstance(each, Absent)}
     names = [name for name in passed if name not in absent]
     conditions = [each for each in pattern.conditions if absent.isdisjoint(variables_of(each))]
-    misses: list[Miss] = []
+    found = _Combined()
     for some in islice(product(*(passed[name] for name in names)), _COMBINATIONS):
         events = dict(zip(names, some, strict=True))
         if any(first.ts >= second.ts for first, second in pairwise(some)):
             continue
         if len({key_of(pattern.partition, each) for each in some}) > 1:
             continue
+        found.partial += 1
         stopping = list(islice(_stopping(pattern, conditions, events, semantics, prefixes), 2))
-        stopping = stopping or list(islice(_intruders(pattern, events, passed, semantics), 1))
+        if not stopping:
+            stopping = list(islice(_intruders(pattern, events, passed, semantics), 1))
+            found.broken += len(stopping)
         if len(stopping) == 1:
-            misses.append(stopping[0])
-    return misses
+            found.misses.append(stopping[0])
+    return found
 
 
 def _intruders(
