@@ -110,7 +110,7 @@ def done(command: list[str]) -> str:
 def test_without_a_folder_the_first_command_makes_one() -> None:
     from kaicep.demo.run import Options, commands
 
-    first, second, _ = list(commands(Options(seed=9), None))[1:]
+    first, second, *_ = list(commands(Options(seed=9), None))[1:]
     assert first.strip() == "kaicep demo --scale campus --seed 9 --seconds 5 --keep kaicep-demo"
     assert "--archive kaicep-demo/archive" in second
 

@@ -19,7 +19,7 @@ def lsp(
         typer.Option(
             "--deployment",
             metavar="TOML",
-            help="The deployment that the queries belong to; else the nearest kaicep.toml above each of them.",
+            help="The deployment that the queries belong to; else the nearest kaicep.toml above them.",
         ),
     ] = None,
 ) -> None:

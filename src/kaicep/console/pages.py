@@ -100,6 +100,7 @@ class Pages:
             "local": _local,
             "pretty": _pretty,
             "rule": _rule,
+            "size": _size,
             "tidy": _tidy,
         }
 
@@ -293,7 +294,21 @@ def _span(seconds: float | None) -> str:
     for size, unit in _UNITS:
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.2g} ms"
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1000:.{0 if seconds >= 0.01 else 1}f} ms"
+
+
+def _size(number: int) -> str:
+    """A number of bytes.
+
+    >>> _size(71_204), _size(2_500_000_000)
+    ('71.2 kB', '2.5 GB')
+    """
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number} bytes"
 
 
 def _local(text: str) -> str:
@@ -415,6 +430,7 @@ def _newest_version(versions: Any) -> str | None:
 
 
 async def _overview_page(pages: Pages, request: Request) -> Response:
+    pages.app.prepare()
     return pages.render(request, "overview.html", title="Overview", parts=pages.overview_parts())
 
 

@@ -154,6 +154,11 @@ class Application:
         desk = self.long_desk if what in _SLOW else self.desk
         return await to_thread.run_sync(lambda: desk.ask(what, seconds, **arguments), limiter=self._working)
 
+    def prepare(self) -> None:
+        """Begins the processes in which answers are worked out, for whoever is about to ask."""
+        self.desk.prepare()
+        self.long_desk.prepare()
+
     async def register(self, name: str, language: str, text: str) -> None:
         """Registers a query from outside, after it was tried out."""
         if language not in SUFFIXES:

@@ -49,6 +49,14 @@ class Desk:
         finally:
             self._waiting.release()
 
+    def prepare(self) -> None:
+        """Begins the process, if it is not there yet and nobody is using it; waits for nothing."""
+        if self._process is None and not self._closed and self._turn.acquire(blocking=False):
+            try:
+                self._process = self._start()
+            finally:
+                self._turn.release()
+
     def _ask(self, what: str, seconds: float, arguments: dict[str, Any]) -> Any:
         process = self._process
         if process is None or process.poll() is not None:
