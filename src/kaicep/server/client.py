@@ -38,7 +38,7 @@ class Client:
     def url(self) -> str:
         """Where the deployment listens; a `Failure` where nobody answers there."""
         self._ask("/health").read()
-        return str(self._url.geturl())
+        return f"http://{self._url.netloc}"
 
     def status(self) -> dict[str, Any]:
         """How everything is going."""

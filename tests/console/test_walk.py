@@ -1,0 +1,220 @@
+"""A control-room engineer's walk through the console, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from tests.console.browser import browser
+from tests.console.campus import FULL, READ, Alive, alive
+
+__all__ = ["browser"]
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+PATIENCE = 90_000
+MINE = """SELECT ?e.sensorID, ?e.hvc:airflow AS flow
+FROM (?e, airflowReport)
+FILTER (?e.hvc:airflow > 500)
+PATH {?e evt:hasSource ?s . ?s bd:hasLocation ?room . ?room rdf:type """
+
+
+@pytest.fixture(scope="module")
+def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alive]:
+    with alive(tmp_path_factory.mktemp("campus")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def context(browser: Browser, campus: Alive) -> Iterator[BrowserContext]:
+    made = browser.new_context(base_url=campus.url, viewport={"width": 1280, "height": 900})
+    made.set_default_timeout(PATIENCE)
+    made.set_default_navigation_timeout(PATIENCE)
+    expect.set_options(timeout=PATIENCE)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def page(context: BrowserContext, campus: Alive) -> Page:
+    """Somebody who came in with the full token; whatever a page asks for is noted."""
+    made = context.new_page()
+    made.asked = []  # type: ignore[attr-defined]
+    made.wrong = []  # type: ignore[attr-defined]
+    made.on("request", lambda request: made.asked.append(request.url))  # type: ignore[attr-defined]
+    made.on("pageerror", lambda error: made.wrong.append(str(error)))  # type: ignore[attr-defined]
+    made.goto("/")
+    made.get_by_label("Token").fill("not this one")
+    made.get_by_role("button", name="Come in").click()
+    expect(made.get_by_role("alert")).to_contain_text("not the token")
+    made.get_by_label("Token").fill(FULL)
+    made.get_by_role("button", name="Come in").click()
+    expect(made.get_by_role("heading", name="Overview")).to_be_visible()
+    return made
+
+
+def story_of_the_newest(page: Page, query: str) -> None:
+    page.goto(f"/console/matches?query={query}")
+    page.locator("#rows a").first.click()
+
+
+def test_the_overview_is_live(page: Page, campus: Alive) -> None:
+    cookies = {each["name"]: each for each in page.context.cookies()}
+    assert cookies["kaicep"]["httpOnly"]
+    assert cookies["kaicep"]["sameSite"] == "Strict"
+    expect(page.locator("[data-connection].connection")).to_have_text("live")
+    expect(page.locator("#queries")).to_contain_text("query7")
+    expect(page.locator("#queries .badge.live")).to_have_count(3)
+
+
+def test_a_match_appears_without_reloading_and_tells_its_story(page: Page, campus: Alive) -> None:
+    page.goto("/console/matches?query=query7")
+    page.evaluate("window.here = true")
+    expect(page.locator(".connection")).to_have_text("live")
+    campus.surge("EEB110VOL")
+    row = page.locator("#rows tr", has_text="EEB110VOL").first
+    expect(row).to_be_visible()
+    assert page.evaluate("window.here") is True
+    row.get_by_role("link").click()
+    things = page.locator(".where")
+    expect(things).to_contain_text("EEB110")
+    expect(things).to_contain_text("department")
+    expect(page.locator(".timeline .dot")).to_have_count(2)
+    expect(page.locator("main")).to_contain_text("600.0 - 520.0 = 80.0 > 50.0")
+    expect(page.locator("main")).to_contain_text("EEB110 is a meeting room")
+
+
+def test_a_query_is_written_tried_and_registered(page: Page, campus: Alive) -> None:
+    page.goto("/console/workbench")
+    editor = page.locator(".cm-content")
+    editor.click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text("SELECT ?e.flowrat FROM (?e, airflowReport)")
+    expect(page.locator(".cm-lintRange-error")).to_have_text("?e.flowrat")
+    expect(page.locator("#problems")).to_contain_text("did you mean flowrate?")
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(MINE)
+    page.keyboard.type("meeting")
+    expect(page.locator(".cm-tooltip-autocomplete li").first).to_contain_text("bd:MeetingRoom")
+    page.wait_for_timeout(150)  # the editor takes no Enter at first, lest it was meant for a new line
+    page.keyboard.press("Enter")
+    expect(editor).to_contain_text("rdf:type bd:MeetingRoom")
+    page.keyboard.insert_text("}")
+    expect(page.locator("#problems li.error")).to_have_count(0)
+    page.get_by_label("From (UTC)").fill("2012-05-07T08:00Z")
+    page.get_by_label("To (UTC)").fill("2012-05-07T08:30Z")
+    page.get_by_role("button", name="Try", exact=True).click()
+    expect(page.locator("#outcome")).to_contain_text("EEB110VOL")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.locator("#outcome svg").first).to_be_visible()
+    expect(page.locator("#outcome")).to_contain_text("relate paths")
+    page.get_by_label("Name").fill("mine")
+    page.get_by_role("button", name="Register", exact=True).click()
+    expect(page.locator("#registered")).to_contain_text("mine is registered")
+    page.get_by_role("link", name="Its matches").click()
+    campus.report("RTH110VOL", 610.0)
+    expect(page.locator("#rows")).to_contain_text("RTH110VOL")
+    page.goto("/console/log")
+    expect(page.locator("main")).to_contain_text("registered mine")
+
+
+def test_why_nothing_matched_is_a_number(page: Page, campus: Alive) -> None:
+    campus.report("OHE110VOL", 520.0)
+    campus.report("OHE110VOL", 560.0)
+    page.goto("/console/data?stream=airflowReport&key=OHE110VOL&condition=%3Fe.flowrate+%3E+540")
+    while "560" not in page.locator("main").inner_text():
+        page.reload()
+    page.goto("/console/why?query=query7&low=2012-05-07T08:20Z&high=2012-05-07T08:40Z&key=OHE110VOL")
+    expect(page.locator("main")).to_contain_text("560.0 - 520.0 = 40.0 > 50.0")
+    expect(page.locator("main")).to_contain_text("short by 20%")
+
+
+def test_a_moved_sensor_changes_the_next_match(page: Page, campus: Alive) -> None:
+    page.goto("/console/knowledge?text=faculty office")
+    expect(page.locator("main")).to_contain_text("bd:FacultyOffice")
+    page.get_by_label("Remove (Turtle)").fill("ee:RTH105VOL bd:hasLocation bd:RTH105 .")
+    page.get_by_label("Add (Turtle)").fill("ee:RTH105VOL bd:hasLocation bd:OHE110 .")
+    page.get_by_role("button", name="See what it would change").click()
+    expect(page.locator("#proposed")).to_contain_text("It would add: 1")
+    expect(page.locator("#proposed")).to_contain_text("query7")
+    page.get_by_role("button", name="Apply it").click()
+    expect(page.locator("#proposed")).to_contain_text("Written down")
+    page.goto("/console/knowledge")
+    while "version 1" not in page.locator("main").inner_text():
+        page.reload()
+    page.goto("/console/matches?query=mine")
+    campus.report("RTH105VOL", 640.0)
+    expect(page.locator("#rows")).to_contain_text("RTH105VOL")
+    story_of_the_newest(page, "mine")
+    expect(page.locator(".where")).to_contain_text("OHE110")
+
+
+def test_a_hostile_label_is_shown_and_does_not_run(page: Page, campus: Alive) -> None:
+    for path in (
+        "/console/knowledge/entity?iri=http%3A%2F%2Fcei.usc.edu%2FBuilding.owl%23RTH110",
+        "/console/knowledge?text=onerror",
+        "/console/matches?text=%3Cscript%3Ewindow.hacked%3D1%3C%2Fscript%3E",
+    ):
+        page.goto(path)
+        assert page.evaluate("window.hacked") is None
+        expect(page.locator("main img, main script")).to_have_count(0)
+    page.goto("/console/knowledge?text=onerror")
+    expect(page.locator("main")).to_contain_text("<img src=x")
+
+
+def test_whoever_may_only_look_cannot_register(browser: Browser, campus: Alive) -> None:
+    context = browser.new_context(base_url=campus.url)
+    page = context.new_page()
+    page.goto("/console/login")
+    page.get_by_label("Token").fill(READ)
+    page.get_by_role("button", name="Come in").click()
+    page.goto("/console/workbench", timeout=PATIENCE)
+    expect(page.locator("main")).to_contain_text("change nothing")
+    expect(page.get_by_role("button", name="Register", exact=True)).to_have_count(0)
+    for path in ("/console/workbench/register", "/console/workbench/remove", "/console/knowledge/apply"):
+        said = context.request.post(path, form={"name": "sly", "language": "chi-cep", "text": "SELECT ?e.x"})
+        assert said.status == 403
+    assert context.request.post("/queries/sly", data="SELECT ?e.x").status == 403
+    assert "sly" not in context.request.get("/queries").json()
+    context.close()
+
+
+def test_overview_and_matches_are_readable_without_scripts(browser: Browser, campus: Alive) -> None:
+    context = browser.new_context(base_url=campus.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/console/login")
+    page.get_by_label("Token").fill(READ)
+    page.get_by_role("button", name="Come in").click()
+    expect(page.locator("#queries")).to_contain_text("query7")
+    expect(page.locator("#streams")).to_contain_text("airflowReport")
+    page.goto("/console/matches?query=query7")
+    expect(page.locator("#rows")).to_contain_text("EEB110VOL")
+    context.close()
+
+
+def test_it_is_worked_by_keyboard(page: Page, campus: Alive) -> None:
+    page.goto("/console")
+    page.keyboard.press("g")
+    page.keyboard.press("k")
+    expect(page.get_by_role("heading", name="Knowledge", exact=True)).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("meeting")
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_contain_text("bd:MeetingRoom")
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+
+
+def test_nothing_came_from_elsewhere_and_nothing_broke(page: Page, campus: Alive) -> None:
+    own = (campus.url, "data:")
+    assert all(each.startswith(own) for each in page.asked)  # type: ignore[attr-defined]
+    assert page.wrong == []  # type: ignore[attr-defined]
+
+
+def test_no_page_is_wider_than_the_window(page: Page, campus: Alive, tmp_path: Path) -> None:
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        for path in ("", "/matches", "/why", "/workbench", "/knowledge", "/data", "/plan", "/log"):
+            page.goto(f"/console{path}")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
