@@ -90,20 +90,30 @@ def test_the_core_needs_little(wheel: Path) -> None:
     assert {re.split(r"[<>=!~\[ ]", each)[0] for each in needed} == {"numba", "pyoxigraph", "typer"}
 
 
-@pytest.mark.slow
-def test_it_works_where_the_repository_is_not(wheel: Path, tmp_path: Path) -> None:
-    """In an environment of its own, with the packages of this one and without its kaicep."""
-    venv.create(tmp_path / "venv", with_pip=False)
-    python = tmp_path / "venv" / "bin" / "python"
-    with zipfile.ZipFile(wheel) as file:
-        file.extractall(tmp_path / "site")
-    here = [str(tmp_path / "site"), *(each for each in sys.path if each.endswith("site-packages"))]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
+@dataclass(frozen=True)
+class Fresh:
+    """An environment of its own: the packages of this one, the wheel's kaicep, and not the repository's."""
 
+    python: Path
+    env: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def fresh(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Fresh:
+    folder = tmp_path_factory.mktemp("fresh")
+    venv.create(folder / "venv", with_pip=False)
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(folder / "site")
+    here = [str(folder / "site"), *(each for each in sys.path if each.endswith("site-packages"))]
+    return Fresh(folder / "venv" / "bin" / "python", {**os.environ, "PYTHONPATH": os.pathsep.join(here)})
+
+
+@pytest.mark.slow
+def test_it_works_where_the_repository_is_not(fresh: Fresh, tmp_path: Path) -> None:
     def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(python), "-m", "kaicep", *arguments],
-            cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False,
+            [str(fresh.python), "-m", "kaicep", *arguments],
+            cwd=cwd, env=fresh.env, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
 
     def kaicep_says(*arguments: str, cwd: Path = tmp_path) -> str:
@@ -118,6 +128,25 @@ def test_it_works_where_the_repository_is_not(wheel: Path, tmp_path: Path) -> No
     assert (missing.returncode, missing.stdout) == (2, "")
     assert "error: the benchmarks are not installed" in missing.stderr
     assert "clone the repository" in missing.stderr
+
+
+@pytest.mark.slow
+def test_quick_starts_and_recipes_run_from_the_wheel(fresh: Fresh, tmp_path: Path) -> None:
+    """The tests of these pages once more, where the pages are and the package's source is not."""
+    for name in ("docs", "examples", "benchmarks", "README.md"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "tests").mkdir()
+    for name in ("test_docs.py", "test_recipes.py"):
+        (tmp_path / "tests" / name).write_text((ROOT / "tests" / name).read_text("utf-8"), "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
+    site = fresh.env["PYTHONPATH"].split(os.pathsep)[0]
+    (tmp_path / "conftest.py").write_text(f"import kaicep\nassert kaicep.__file__.startswith({site!r})\n")
+    done = subprocess.run(
+        [str(fresh.python), "-m", "pytest", "-q", "-k", "docs/start or recipe", "tests"],
+        cwd=tmp_path, env=fresh.env, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > 60, done.stdout
 
 
 # --- the core alone ---------------------------------------------------------------------------------------
