@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sees to the servers that the tests of the connectors talk to: mosquitto, and Maven, which fetches a Kafka
-# broker. As root on Debian and Ubuntu they are installed; elsewhere the command is printed. Without them
+# Sees to what tests talk to: mosquitto, Maven, which fetches a Kafka broker, and Chromium, which looks at the
+# console. As root on Debian and Ubuntu they are installed; elsewhere the command is printed. Without them
 # those tests are skipped. The exit status says whether all of them are there now.
 set -euo pipefail
 
@@ -10,6 +10,8 @@ missing() {
     PATH=$PATH:/usr/sbin:/usr/local/sbin
     command -v mosquitto >/dev/null || printf 'mosquitto '
     command -v mvn >/dev/null || printf 'maven '
+    command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
+        command -v google-chrome-stable >/dev/null || command -v google-chrome >/dev/null || printf 'chromium '
 }
 
 wanted=$(missing)
@@ -23,7 +25,7 @@ if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
     wanted=$(missing)
     [[ -z $wanted ]] && exit 0
 fi
-say "servers: some tests of the connectors are skipped without ${wanted% }. To get it:"
+say "servers: some tests are skipped without ${wanted% }. To get it:"
 if [[ $(uname -s) == Darwin ]]; then
     say "          brew install ${wanted% }"
 else

@@ -1,4 +1,4 @@
-"""The system's Chromium, driven by Playwright: without it the tests are skipped, or fail where it is required."""
+"""The system's Chromium, driven by Playwright; without it tests are skipped, or fail where it is required."""
 
 from __future__ import annotations
 
