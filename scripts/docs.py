@@ -21,16 +21,16 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 SUITE = ROOT / "tests" / "conformance"
 HOSTS = ("reference", "inprocess", "spark-batch", "spark-stream")
-RENEW = "`.venv/bin/python scripts/docs.py` writes this page anew."
+RENEW = "`.venv/bin/python scripts/docs.py` renews this page."
 
 # --- what is supported -------------------------------------------------------------------------------------
 
 SUPPORT = f"""# What runs where
 
-Made from the conformance suite, `tests/conformance/`: one row for each of its tests, which say what must be
-found in a small table of events. Every test runs on every host, and each host must give the same matches with
-the same ids. *Yes* is a test that runs there; *refused*
-is one where that host must say that it cannot, and does.
+This page is generated from the conformance suite, `tests/conformance/`. Each row is a test that says what a
+query must find in a small table of events. Every test runs on every host, and all hosts must give the same
+matches with the same ids. *Yes*: the test runs on that host. *Refused*: the host must say that it cannot run
+it, and it does.
 {RENEW}
 """
 
@@ -121,9 +121,8 @@ def _row(first: str, cells: Any) -> str:
 
 API = f"""# Python API
 
-Every public name of `kaicep`, `kaicep.spark` and `kaicep.testing`, with its own description; the examples are
-run with the tests of the code that they stand in. For an introduction see [Python](python.md) and
-[Spark](spark.md). {RENEW}
+Every public name of `kaicep`, `kaicep.spark` and `kaicep.testing`, generated from the docstrings. The tests
+run the examples. For an introduction see [Python](python.md) and [Spark](spark.md). {RENEW}
 """
 MODULES = ("kaicep", "kaicep.spark", "kaicep.testing")
 

@@ -43,11 +43,11 @@ def compile(
     language: str | None = None,
     now: str | int | None = None,
 ) -> Query:
-    """A query, ready to run.
+    """Compiles a query, so that it is ready to run.
 
-    `query` is its text, a file, several files, or texts by name. `streams` has for each stream its
-    attributes and their types (or an Arrow schema); annotations are files or what JSON makes of them.
-    The language of a text is seen from it; `language` says it where it should not be guessed.
+    `query` is a text, a file, several files, or texts by name. `streams` has the attributes of each stream
+    with their types, or an Arrow schema. `annotations` are files, or dicts with the same content. kaicep
+    recognises the language of a text; with `language` ("chi-CEP" or "EP-SPARQL") you can name it.
 
     >>> made = compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
     >>> made.names, made.streams

@@ -38,19 +38,19 @@ class Query:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What gives reason to say something, and stops nothing."""
+        """Warnings about the queries, which do not keep them from running."""
         return tuple(each.render() for query in self.program.queries for each in query.warnings)
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that events are needed of."""
+        """The streams whose events the queries need."""
         if self.program.ep_plans:
             return tuple(each.name for each in self.catalog.streams.values() if not each.derived)
         read = (name for each in self.program.queries for name in each.reads)
         return tuple(dict.fromkeys(name for name in read if not self.catalog.streams[name].derived))
 
     def explain(self) -> str:
-        """What the queries mean, and what the optimiser makes of them."""
+        """The plans of the queries, as written and as optimised."""
         from kaicep.api import explanations
         from kaicep.plan.explain import explain_text
 

@@ -6,7 +6,7 @@
 query: each event where it is, since no match has more than one event
   a stream: in the driver up to 500,000 events/s, on workers by bucket above that
 
-`match` is the same call for what is there and for what is still to come.
+`match` is the same call for a table and for a stream.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ def match(
     """The matches of a query over events: a DataFrame, which is streaming if the events are.
 
     `events` is one DataFrame, or one for each stream by name. It has the attributes of the stream, its time,
-    `seq` and (unless there is one) `part`. `lateness` is how far behind its part's newest event an event may
-    come (a text such as "5min", or microseconds); a stream needs it. `buckets` is how many ways the events of
-    a query are spread, `parts` the parts of a source to wait for before time goes on (part 0, if not said).
-    Of a stream, a part that sends nothing for `idle` ("30s") of the time on the wall holds the others back no
-    more.
+    `seq` and, if there are several source partitions, `part`. `lateness` is how far an event may be behind
+    the newest one of its source partition (a text such as "5min", or microseconds); a stream needs it.
+    `buckets` is the number of groups over which the events of a query are spread. `parts` are the source
+    partitions to wait for before time moves on (part 0, if you do not say). If a source partition of a stream
+    has been silent for `idle` ("30s") by the clock on the wall, the others no longer wait for it.
 
-    A stream of triples, for EP-SPARQL, has `start` and `end` (without one, they hold for an instant), and
+    A stream of triples, for EP-SPARQL, has `start` and `end` (without an end, they hold for an instant), and
     N-Triples: a line in `triple`, a list of lines in `triples`, or terms in `subject`, `predicate`, `object`.
 
     The columns are `query`, `id`, `start`, `end`, `select` (a struct of the selected columns), `events`
-    (JSON) and `match`: the line that `kaicep match` prints. A stream has `bucket` and `watermark` besides:
-    of one bucket, no match comes later that ends before its watermark.
+    (JSON) and `match`: the line that `kaicep match` prints. A stream also has `bucket` and `watermark`: a
+    bucket has no later match that ends before its watermark.
 
-    A stream keeps the knowledge that it starts with, unless `refresh` names a folder that all workers reach
-    (that of its checkpoint will do, another stream's will not): it then goes on with what `publish` puts
-    there, micro-batch by micro-batch.
+    A stream keeps the knowledge that it starts with, unless `refresh` names a folder that all workers can
+    reach, such as the stream's checkpoint, and that no other stream uses. It then takes up what `publish`
+    puts there, with the next micro-batch.
     """
     from kaicep.hosts.spark.batch import BUCKETS, match_batch
     from kaicep.hosts.spark.output import presented
@@ -97,19 +97,17 @@ def deliver(
 ) -> StreamingQuery:
     """Starts a stream whose matches go to a function, and returns Spark's handle on it.
 
-    Events are read, filtered and joined by Spark, wherever its workers are. What is left of them is matched
-    in this process, on one core, without the detours of a state store, as long as that is enough; else by
-    engines on the workers. `rate` says how many events come in a second, `engine` ("driver", "workers")
-    which of the two to take whatever the rate is.
+    Spark reads, filters and joins the events on its workers. The rest is matched in this process, on one
+    core and without a state store, as long as that is enough; otherwise by engines on the workers. `rate` is
+    the number of events in a second that you expect. With `engine` ("driver", "workers") you choose yourself.
 
     `sink` is called with the number of each micro-batch and its matches (`kaicep.Match`), in the order of
-    their end and id, and must not mind to get the last number twice after a restart: the matches are then the
-    same. `trigger` is as in Spark: `processingTime="1 second"`, `availableNow=True`. The rest is as for
-    `match`.
+    their end and id. After a restart it may get the last number again, with the same matches. `trigger` is as
+    in Spark: `processingTime="1 second"`, `availableNow=True`. The other options are those of `match`.
 
-    An update of the query's knowledge judges from the next micro-batch on, without a restart, and a stream
-    that is started again goes on with it. For this, engines on workers need all events that pass FILTER and
-    WITHIN; without `refresh` they keep the knowledge that they start with, and Spark applies PATHs too.
+    An update of the query's knowledge takes effect with the next micro-batch, without a restart, and a stream
+    that is started again continues with it. For this, engines on workers need all events that pass FILTER and
+    WITHIN. With `refresh=False` they keep the knowledge that they start with, and Spark applies PATHs too.
     """
     from kaicep.hosts.spark.deliver import deliver as started
     from kaicep.hosts.spark.physical import ENGINES, chosen_engine
@@ -126,10 +124,10 @@ def deliver(
 
 
 def publish(query: Query, folder: str | Path) -> None:
-    """Lets the knowledge of a query, as it is now, judge a running stream from its next micro-batch on.
+    """Makes a running stream use the knowledge of a query, as it is now, from its next micro-batch on.
 
-    `folder` is what `match` was given as `refresh`. For streams of `deliver` this is done by itself, except
-    over Spark Connect, where their function is not in this process: there it is their `checkpoint`.
+    `folder` is the folder that you gave to `match` as `refresh`. Streams of `deliver` need no call, except
+    over Spark Connect, where their function is not in this process: there, `folder` is their `checkpoint`.
     """
     from kaicep.hosts.spark.published import Published, folder_of
 
@@ -137,9 +135,9 @@ def publish(query: Query, folder: str | Path) -> None:
 
 
 def late(events: DataFrame, query: Query, stream: str | None = None, *, lateness: str | int) -> DataFrame:
-    """The events of a stream that come too late to be used by `match`, as they are: the late output.
+    """The events of a stream that are too late for `match`, unchanged: the late output.
 
-    It is streaming if the events are. `stream` is the name of the stream, where the query reads several.
+    It is streaming if the events are. `stream` is the name of the stream, if the query reads several.
     """
     from kaicep.hosts.spark.late import late_rows
 
@@ -165,10 +163,10 @@ def kafka(
 ) -> DataFrame:
     """The records of a Kafka topic: `part` (the partition), `seq` (the offset), `key`, `value`.
 
-    It needs no jar; where Spark's own connector is on the class path, that reads instead, and the rows are
-    the same. `starting` and `ending` (not included) are offsets by partition; without them it is everything
-    that there is. With `streaming` it goes on from there, at most `most` records in a micro-batch. `settings`
-    are those of librdkafka. Offsets that have expired stop the job with the range that is lost.
+    It needs no jar. If Spark's own connector is on the class path, that one reads instead, with the same
+    rows. `starting` and `ending` (excluded) are offsets by partition; without them it is everything there is.
+    With `streaming` it continues from there, with at most `most` records in a micro-batch. `settings` are
+    those of librdkafka. If offsets have expired, the job stops and names the lost range.
     """
     from kaicep.connectors.kafka_spark import kafka_frame, kafka_stream
     from kaicep.connectors.sources.kafka import KafkaOptions
@@ -194,12 +192,12 @@ def ingest(
 ) -> StreamingQuery:
     """Starts a job that appends a stream of records to an archive, each once, and returns Spark's handle.
 
-    `records` is a folder of files (or one file), which are taken in as they come and grow; or what
-    `kafka(..., streaming=True)` gives, JSON objects in `value`, and `topic` says of what. Records that cannot
-    be read go to the archive's dead letters, late ones are marked. What the archive holds already does not
-    come in again; a checkpoint that does not go with it is refused. `trigger` is as in Spark.
+    `records` is a folder of files (or one file), which are read as they come and grow; or the DataFrame that
+    `kafka(..., streaming=True)` returns, with JSON objects in `value`, and then `topic` names the topic.
+    Records that cannot be read go to the archive's dead letters, and late ones are marked. What the archive
+    already has does not come in again. A checkpoint of another archive is refused. `trigger` is as in Spark.
 
-    `materialise` has columns to add, by name: each a PATH from the event `?e` to a variable of that name
+    `materialise` has columns to add, by name: each is a PATH from the event `?e` to a variable of that name
     (`{"room": "?e evt:hasSource/bd:hasLocation ?room"}`), which the knowledge answers.
     """
     from kaicep.archive.archive import Archive
@@ -310,7 +308,7 @@ def _triples_event(stream: str, part: int, seq: int, fields: Mapping[str, object
 
 
 def explain(query: Query) -> str:
-    """How the queries would be spread over Spark, a line for each, and where the engine of a stream is."""
+    """How Spark would run the queries: how each is spread, and where the engine of a stream runs."""
     from kaicep.hosts.spark.physical import explained, physical, streamed
 
     parts = physical(query)
@@ -318,9 +316,9 @@ def explain(query: Query) -> str:
 
 
 def numbered(events: DataFrame, time: str = "ts") -> DataFrame:
-    """The events with `part` 0 and `seq`, in the order of their time and then of all their columns.
+    """The events with `part` 0 and `seq`, in the order of their time and then of all other columns.
 
-    That is the same each time. All of them go through one task, so it is for small data.
+    The numbers are the same each time. All events go through one task, so use it for small data.
     """
     from kaicep.hosts.spark.source import numbered as with_numbers
 
@@ -330,11 +328,11 @@ def numbered(events: DataFrame, time: str = "ts") -> DataFrame:
 def ship(spark: SparkSession, folder: str | Path) -> Path:
     """Sends this package to the executors of a session, for clusters that do not have it installed.
 
-    A zip file is written into the folder, and returned. What the package needs (pyoxigraph, pyarrow, numpy,
-    numba, pandas) must be on the executors.
+    It writes a zip file into the folder and returns its path. The packages that kaicep needs (pyoxigraph,
+    pyarrow, numpy, numba, pandas) must be installed on the executors.
 
-    The compiled kernel goes along, in a zip file of its own: it is compiled here once, or taken from the
-    cache of this machine, and executors with the same processor and the same Numba load it.
+    The compiled kernel is sent too, in a zip file of its own. It is compiled here once, or taken from the
+    cache of this machine. Executors with the same processor and the same Numba load it.
     """
     from kaicep.hosts.spark.kernels import pack
     from kaicep.kernel.warm import warm

@@ -1,7 +1,7 @@
 """A kit to test queries with: a table of events in, a table of expected matches out.
 
-`check` runs the query over the events as they stand and then over shuffled arrivals and random
-batches, and says in a readable way what is missing and what is too much:
+`check` runs the query over the events in the given order, and then in other orders of arrival and in
+random batches. If the matches differ, it shows which are missing and which were not expected:
 
 >>> from kaicep.testing import check
 >>> matches = check(
@@ -18,11 +18,11 @@ batches, and says in a readable way what is missing and what is too much:
 ...     ''',
 ... )
 
-In the table of events, `event` is a label of your own; `stream` (where there are several), `part`,
-`ts` (seconds, or ISO 8601), and the attributes follow. An RDF stream has `triple`, `start` and `end`.
+The table of events may have the columns `event` (a label of your own), `stream` (if there are several),
+`part`, `ts` (seconds, or ISO 8601) and the attributes. An RDF stream has `triple`, `start` and `end`.
 In the table of matches every column is optional: `query`, `start`, `end`, a selected column by its
-name, and `?a` for the label of the event bound to a variable (several, for a loop, with a blank
-between). Only the columns that are there are compared; the order of the rows is not.
+name, and `?a` for the label of the event bound to a variable (for a loop, several with blanks between
+them). Only the columns that are there are compared. The order of the rows does not matter.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def check(
     host: str = "reference",
     seed: int = 0,
 ) -> list[Match]:
-    """Checks that the query, over the events, gives the expected matches, whatever the order of arrival.
+    """Checks that the query finds the expected matches in the events, in any order of arrival.
 
     `query` is a text in chi-CEP, or several by name; a name that ends in `.epsparql` marks EP-SPARQL, as
     a file name does. `events` is a table, or one for each stream by name. `knowledge` is Turtle,
-    or TriG where statements hold for a time.
-    Returns the matches of the first run; raises `AssertionError` with the difference.
+    or TriG for statements that hold for a time.
+    Returns the matches of the first run. Raises `AssertionError` with the difference.
     """
     case = _case(query, events, knowledge, reasoning, annotations, lateness, now, end)
     wanted = parse_table(expect)
@@ -99,7 +99,7 @@ def run(
     end: str = "closed",
     host: str = "reference",
 ) -> list[Match]:
-    """The matches of a query over a table of events, as they stand."""
+    """The matches of a query over a table of events, in the given order."""
     return prepare(
         query,
         events,
@@ -123,7 +123,7 @@ def prepare(
     now: str | None = None,
     end: str = "closed",
 ) -> Run:
-    """A query over a table of events, resolved and ready to be run on any host."""
+    """A query over a table of events, resolved and ready to run on any host."""
     case = _case(query, events, knowledge, reasoning, annotations, lateness, now, end)
     return case.run(case.events)
 
