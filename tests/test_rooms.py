@@ -21,7 +21,8 @@ MAY_IMPORT = {
     "knowledge": {"plan"},
     "kernel": {"plan"},
     "connectors": {"plan"},
-    "archive": {"plan"},
+    "archive": {"plan", "storage"},
+    "storage": {"plan"},
     "optimize": {"plan", "knowledge"},
     "reference": {"plan", "knowledge", "query"},
     "hosts": {"plan", "knowledge", "optimize", "kernel", "archive", "reference", "query"},
@@ -42,6 +43,7 @@ TOP = {
     "running",
     "server",
     "spark",
+    "spark_sql",
     "testing",
     "why",
 }

@@ -88,8 +88,18 @@ def test_check_starts_nothing(folder: Path) -> None:
         ("[streams.s]", '[streams.s]\nannotation = "no.json"', ["cannot read the annotation file", "5:1"]),
         (
             "[streams.s]",
-            '[queries.high]\nhost = "spark-steam"\n[streams.s]',
-            ["there is no host spark-steam", "kaicep.toml:5:1", "did you mean spark-stream?"],
+            '[engine]\nkind = "sparc"\n[streams.s]',
+            ["there is no kind sparc", "kaicep.toml:5:1", "did you mean spark?"],
+        ),
+        (
+            "[streams.s]",
+            "[engine]\nbuckets = 4\n[streams.s]",
+            ["buckets is for Spark", "kaicep.toml:5:1", 'kind = "spark"'],
+        ),
+        (
+            "[streams.s]",
+            '[engine]\nkind = "spark"\nmaster = "local"\nremote = "sc://a"\n[streams.s]',
+            ["there is a master and a remote", "kaicep.toml:7:1"],
         ),
         (
             "[streams.s]",

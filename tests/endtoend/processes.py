@@ -27,11 +27,11 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": paths, "PYTHONPYCACHEPREFIX": str(cache)}
 
 
-def spawn(folder: Path, *args: str) -> subprocess.Popen[bytes]:
+def spawn(folder: Path, *args: str, module: str = "kaicep") -> subprocess.Popen[bytes]:
     """`kaicep` as a process of its own, in a folder; what it says goes to log.txt."""
     with (folder / "log.txt").open("ab") as log:
         return subprocess.Popen(
-            bound([sys.executable, "-m", "kaicep", *args]),
+            bound([sys.executable, "-m", module, *args]),
             cwd=folder,
             env=environment(),
             stdout=log,
@@ -41,11 +41,13 @@ def spawn(folder: Path, *args: str) -> subprocess.Popen[bytes]:
 
 
 @contextmanager
-def running(folder: Path, *args: str, state: str = "state") -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    folder: Path, *args: str, state: str = "state", module: str = "kaicep"
+) -> Iterator[subprocess.Popen[bytes]]:
     """A deployment that answers; it is killed at the end if it still runs."""
     address = folder / state / "address.json"
     address.unlink(missing_ok=True)
-    process = spawn(folder, "run", *args)
+    process = spawn(folder, "run", *args, module=module)
     try:
         wait_for(address.exists, folder, process)
         yield process

@@ -13,6 +13,7 @@ from kaicep.archive.snapshot import Snapshot
 from kaicep.archive.stream import StreamTable
 from kaicep.archive.table import Table
 from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
+from kaicep.storage.places import local_path
 
 __all__ = ["Archive"]
 
@@ -20,13 +21,13 @@ __all__ = ["Archive"]
 class Archive:
     """The archive in a folder; the folder is made when the first stream comes in."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = local_path(folder, "the archive")
 
     @classmethod
-    def open(cls, folder: Path) -> Archive:
+    def open(cls, folder: str | Path) -> Archive:
         """An archive that there is."""
-        if not folder.is_dir():
+        if not local_path(folder, "the archive").is_dir():
             raise Mistake(
                 Diagnostic(
                     f"there is no archive in {folder}",

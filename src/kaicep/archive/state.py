@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from kaicep.errors import Diagnostic, Failure, Mistake
 
@@ -19,13 +20,15 @@ row is one that held nothing to keep: a bad record, a blank line."""
 class State:
     """By part: the next position, the largest `ts` so far (late marks hang on it), the name of the source.
 
-    `expired` is the time before which events were removed.
+    `expired` is the time before which events were removed. `progress` is of a table of matches: how far they
+    answer, and what goes on from there.
     """
 
     next: Mapping[str, int] = field(default_factory=dict)
     newest: Mapping[str, int] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     expired: int | None = None
+    progress: Mapping[str, Any] | None = None
 
     def text(self) -> str:
         """The state as a commit carries it."""
@@ -35,6 +38,7 @@ class State:
                 "newest": dict(self.newest),
                 "sources": dict(self.sources),
                 "expired": self.expired,
+                **({} if self.progress is None else {"progress": self.progress}),
             },
             sort_keys=True,
         )
@@ -43,7 +47,7 @@ class State:
     def parse(cls, text: str) -> State:
         """The state that a commit carries."""
         found = json.loads(text)
-        return cls(found["next"], found["newest"], found["sources"], found["expired"])
+        return cls(found["next"], found["newest"], found["sources"], found["expired"], found.get("progress"))
 
 
 def fresh(name: str, state: State, ranges: Ranges) -> dict[str, tuple[int, int]]:

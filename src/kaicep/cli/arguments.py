@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.plan.time import DURATION_UNITS, parse_duration, parse_time, time_from_number
+
+if TYPE_CHECKING:
+    from kaicep.hosts.spark.session import Cluster
 
 __all__ = [
     "REASONING",
@@ -201,11 +204,11 @@ def duration(option: str, text: str | None) -> int | None:
 
 def choose_cluster(
     master: str | None, remote: str | None, conf: Sequence[str] | None, spark: bool = True, hint: str = ""
-) -> None:
+) -> Cluster | None:
     """Says where Spark is to run, of the options for it; they are for what runs on `spark`."""
     given = {"--master": master, "--remote": remote, "--conf": conf}
     if not any(given.values()):
-        return
+        return None
     if not spark:
         option = next(name for name, value in given.items() if value)
         raise Mistake(Diagnostic(f"{option} is for what runs on Spark", hint=hint))
@@ -221,6 +224,7 @@ def choose_cluster(
     cluster = Cluster(master, remote, settings)
     configured(cluster)
     use_cluster(cluster)
+    return cluster
 
 
 def moment(option: str, text: str | None) -> int | None:

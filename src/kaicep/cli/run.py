@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kaicep.cli.arguments import choose, moment
+from kaicep.cli.arguments import Conf, Master, Remote, choose, choose_cluster, moment
 from kaicep.cli.guard import FAILED, say
 from kaicep.cli.progress import compile_kernel
 from kaicep.errors import Diagnostic, Mistake
 
 if TYPE_CHECKING:
     from kaicep.endtoend.deployment import Deployment
+    from kaicep.endtoend.spark_deployment import SparkDeployment
 
 __all__ = ["DeploymentFile", "need_server", "run", "stopped_by_signals"]
 
@@ -46,6 +48,17 @@ def run(
     log: Annotated[
         str, typer.Option("--log", metavar="|".join(_LOGS), help="The form of the messages on stderr.")
     ] = "text",
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine",
+            metavar="inprocess|spark",
+            help="What carries the deployment, in place of what its file says.",
+        ),
+    ] = None,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
 ) -> None:
     """Run a deployment, all that one file describes.
 
@@ -57,9 +70,14 @@ def run(
     choose("--log", log, _LOGS)
     instant = moment("--now", now)
 
-    from kaicep.endtoend.config import load_config
+    from kaicep.endtoend.config import ENGINES, load_config
 
     config = load_config(deployment)
+    kind = choose("--engine", engine, ENGINES) if engine is not None else config.engine.kind
+    cluster = choose_cluster(master, remote, conf, kind == "spark", "such as --engine spark")
+    config = replace(
+        config, engine=replace(config.engine, kind=kind, cluster=cluster or config.engine.cluster)
+    )
     if check:
         from kaicep.endtoend.checking import check_deployment
 
@@ -69,11 +87,12 @@ def run(
 
     need_server()
     from kaicep.endtoend.deployment import Deployment
+    from kaicep.endtoend.spark_deployment import SparkDeployment
     from kaicep.server.service import Service
 
     _log_to_stderr(log)
     compile_kernel()
-    running = Deployment(config, instant)
+    running = SparkDeployment(config, instant) if kind == "spark" else Deployment(config, instant)
     with Service(running), stopped_by_signals(running):
         running.run(seconds)
 
@@ -89,7 +108,7 @@ def need_server() -> None:
 
 
 @contextmanager
-def stopped_by_signals(running: Deployment) -> Iterator[None]:
+def stopped_by_signals(running: Deployment | SparkDeployment) -> Iterator[None]:
     """The first signal lets it come to an end, the second ends it here and now."""
     signals = (signal.SIGINT, signal.SIGTERM)
     asked = 0

@@ -388,7 +388,7 @@ def _overview(pages: Pages) -> dict[str, Any]:
     samples, rates = list(board.samples), board.rates
     config = pages.board.config
     queries = {
-        name: {**each, "rate": rates.get(("queries", name), 0.0), "host": config.of_query(name).host}
+        name: {**each, "rate": rates.get(("queries", name), 0.0), "host": config.engine.kind}
         for name, each in status["queries"].items()
     }
     streams = {
@@ -418,7 +418,7 @@ def _overview(pages: Pages) -> dict[str, Any]:
 
 
 def _host(name: str) -> str:
-    return {"inprocess": "in this process", "spark-stream": "Spark"}.get(name, name)
+    return {"inprocess": "in this process", "spark": "Spark"}.get(name, name)
 
 
 def _milliseconds(seconds: float | None) -> float | None:

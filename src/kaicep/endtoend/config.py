@@ -19,18 +19,21 @@ from kaicep.connectors.listening import is_loopback
 from kaicep.connectors.registry import SINKS, SOURCES, Kind, make_sink, make_source
 from kaicep.connectors.shape import Form
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
+from kaicep.hosts.spark.session import Cluster
 from kaicep.knowledge.annotation import Annotation, load_annotations
 from kaicep.knowledge.loading import expanded
 from kaicep.knowledge.store import check_level
 from kaicep.plan.time import parse_duration
 from kaicep.plan.toml import Keys, key_spans, read_source, read_toml
 from kaicep.plan.types import Type
+from kaicep.storage.places import local_path
 
 __all__ = [
-    "HOSTS",
+    "ENGINES",
     "PLANS",
     "URGENCY",
     "Config",
+    "EngineConfig",
     "Listen",
     "QueryConfig",
     "SinkConfig",
@@ -40,15 +43,16 @@ __all__ = [
 ]
 
 _TOKENS = ("token_env", "token_file", "read_token_env", "read_token_file")
-_TOP = ("name", "state", "tick", "listen", *_TOKENS, "archive", "knowledge", "queries")
+_TOP = ("name", "state", "tick", "listen", *_TOKENS, "archive", "engine", "knowledge", "queries")
 _TABLES = ("streams", "sinks")
 _ARCHIVE = ("folder", "retention")
 _KNOWLEDGE = ("files", "reasoning")
 _STREAM = ("annotation", "types", "lateness", "idle", "ahead", "source")
-_QUERY = ("host", "plan", "urgency", "annotation")
+_ENGINE = ("kind", "master", "remote", "conf", "buckets", "trigger")
+_QUERY = ("plan", "urgency", "annotation")
 
-HOSTS = ("inprocess", "spark-stream")
-"""The hosts that a query of a deployment may name."""
+ENGINES = ("inprocess", "spark")
+"""What may carry a deployment."""
 PLANS = ("auto", "hand-off", "concurrent")
 """The plans that a query of a deployment may name."""
 
@@ -118,13 +122,25 @@ class SinkConfig:
 
 
 @dataclass(frozen=True)
+class EngineConfig:
+    """What carries the deployment: this process, or Spark, on the cluster that is named or configured.
+
+    On Spark, a key has so many `buckets`, and a step begins a `trigger` (microseconds) after the last one.
+    """
+
+    kind: str = "inprocess"
+    cluster: Cluster = Cluster()
+    buckets: int = 8
+    trigger: int = _TICK
+
+
+@dataclass(frozen=True)
 class QueryConfig:
-    """What is said of one query: where it runs, how past and present are joined, what its output means.
+    """What is said of one query: how past and present are joined, what its output means.
 
     `urgency` is how long live matches may wait while the past is gone through, in microseconds.
     """
 
-    host: str = "inprocess"
     plan: str = "auto"
     urgency: int = URGENCY
     annotation: Annotation | None = None
@@ -147,6 +163,7 @@ class Config:
     streams: Mapping[str, StreamConfig]
     sinks: Mapping[str, SinkConfig]
     asked: Mapping[str, QueryConfig] = field(default_factory=dict)
+    engine: EngineConfig = EngineConfig()
 
     @property
     def annotations(self) -> tuple[Annotation, ...]:
@@ -228,6 +245,7 @@ class _Reader:
             streams={name: each for name, each in streams.items() if each},
             sinks={name: each for name, each in sinks.items() if each},
             asked=asked,
+            engine=self.engine(self.table(read, "engine")),
         )
 
     # --- parts of it ---
@@ -263,11 +281,32 @@ class _Reader:
             return QueryConfig()
         self.known(way, read, _QUERY, "a query")
         return QueryConfig(
-            self.choice(way, read, "host", HOSTS),
             self.choice(way, read, "plan", PLANS),
             self.duration(way, read, "urgency", URGENCY) or 0,
             self.annotation(way, name, read),
         )
+
+    def engine(self, read: Mapping[str, Any]) -> EngineConfig:
+        way = ("engine",)
+        self.known(way, read, _ENGINE, "engine")
+        conf = read.get("conf", {})
+        if not isinstance(conf, Mapping):
+            self.say((*way, "conf"), "conf is a table", 'such as conf = {"spark.executor.memory" = "2g"}')
+            conf = {}
+        buckets = read.get("buckets", EngineConfig.buckets)
+        if not isinstance(buckets, int) or not 0 < buckets < 1 << 16:
+            self.say((*way, "buckets"), f"{buckets} is no number of buckets", "1 to 65535")
+            buckets = EngineConfig.buckets
+        master, remote = (self.text(way, read, key, "") or None for key in ("master", "remote"))
+        if master and remote:
+            self.say((*way, "remote"), "there is a master and a remote", "leave one of them out")
+        kind = self.choice(way, read, "kind", ENGINES)
+        given = next((key for key in ("master", "remote", "conf", "buckets", "trigger") if key in read), None)
+        if kind != "spark" and given is not None:
+            self.say((*way, given), f"{given} is for Spark", 'kind = "spark"')
+        settings = {str(name): _conf_text(value) for name, value in conf.items()}
+        trigger = self.duration(way, read, "trigger", _TICK) or 0
+        return EngineConfig(kind, Cluster(master, remote, settings), buckets, trigger)
 
     def annotation(self, way: Keys, name: str, read: Mapping[str, Any]) -> Annotation | None:
         if "annotation" not in read:
@@ -408,7 +447,9 @@ class _Reader:
         return value
 
     def path(self, way: Keys, read: Mapping[str, Any], key: str, default: str) -> Path:
-        return self.folder / self.text(way, read, key, default)
+        text = self.text(way, read, key, default)
+        place = self.tried((*way, key), lambda: local_path(text, key))
+        return self.folder / (place or default)
 
     def duration(self, way: Keys, read: Mapping[str, Any], key: str, default: int | None) -> int | None:
         if key not in read:
@@ -417,6 +458,11 @@ class _Reader:
         if micros is None:
             self.say((*way, key), f"{key} is no duration", 'a number and a unit in quotes, such as "5min"')
         return micros
+
+
+def _conf_text(value: object) -> str:
+    """A setting of Spark's as it is written: true, not True."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _are_texts(value: object) -> bool:

@@ -32,7 +32,7 @@ from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time
 
-__all__ = ["Deployment"]
+__all__ = ["Deployment", "Listener", "locked"]
 
 _log = logging.getLogger("kaicep.run")
 
@@ -69,7 +69,7 @@ class Deployment:
         """The status of a moment ago, for other threads."""
         self._stopping = False
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        self._lock = _locked(config.state)
+        self._lock = locked(config.state)
         for folder in (config.state / "marks", config.state / "states", config.changes):
             folder.mkdir(exist_ok=True)
         self.knowledge = KnowledgeFiles(config.known, config.reasoning)
@@ -156,7 +156,6 @@ class Deployment:
         for session in self.sessions.values():
             if session.live:
                 self._tell_count(session, "stopped")
-            session.close()
         for feed in self.feeds.values():
             feed.close()
         self._lock.close()
@@ -425,7 +424,7 @@ class Deployment:
         feed.table.table.vacuum(_KEPT_HOURS)
 
 
-def _locked(folder: Path) -> Any:
+def locked(folder: Path) -> Any:
     """The state folder, which one process has at a time."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,6 @@ from kaicep.endtoend.outlets import Entry
 from kaicep.endtoend.planning import choose_plan
 from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.seam import Stretch
-from kaicep.endtoend.spark_hosted import SparkHosted
 from kaicep.errors import Failure, KaicepError
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.settings import Settings
@@ -165,18 +164,14 @@ class Session:
     ) -> Joint:
         """By the plan that suits it; one that goes on from where it stood has little past, and hands over."""
         start, history = self.start, self.asked.history
-        if start.mark is None and not start.later and since is None and self.asked.config.host == "inprocess":
+        if start.mark is None and not start.later and since is None:
             config = self.asked.config
             choice = choose_plan(history, snapshot, lateness, config.urgency, config.plan)
             _log.info("%s: %s", ", ".join(self.asked.names), choice)
             self.plan = choice.plan
             if choice.plan == "concurrent":
                 return Concurrent(history, snapshot, lateness, settings)
-        made = HandOff(history, snapshot, lateness, settings, start.mark, state, start.later, since)
-        if self.asked.config.host != "spark-stream":
-            return made
-        self.plan = "hand-off to Spark"
-        return SparkHosted(made, lateness, settings, self._file.with_suffix(".spark"))
+        return HandOff(history, snapshot, lateness, settings, start.mark, state, start.later, since)
 
     @property
     def answers(self) -> bool:
@@ -345,11 +340,6 @@ class Session:
         """Whether it has taken something that is not answered yet."""
         return self.live and self.made.waiting
 
-    def close(self) -> None:
-        """Ends what runs elsewhere of it."""
-        if not self.start.complete and isinstance(self.made, SparkHosted):
-            self.made.close()
-
     @property
     def engine(self) -> Engine | None:
         """The engine that goes on with the present, where it is in this process."""
@@ -359,7 +349,6 @@ class Session:
 
     def forget(self) -> None:
         """Removes what was saved of it."""
-        self.close()
         self._file.unlink(missing_ok=True)
 
     @property

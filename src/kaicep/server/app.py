@@ -35,6 +35,7 @@ from kaicep.server.metrics import as_prometheus
 
 if TYPE_CHECKING:
     from kaicep.endtoend.deployment import Deployment
+    from kaicep.endtoend.spark_deployment import SparkDeployment
 
 __all__ = ["COOKIE", "MOST", "OPERATIONS", "Application", "Operation", "cookie_of"]
 
@@ -72,7 +73,7 @@ class Operation:
 class Application:
     """Answers requests about a deployment. `asgi` is the application, `admit` says who may come in."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment | SparkDeployment) -> None:
         listen = deployment.config.listen
         self.deployment = deployment
         self.board = Board(deployment)

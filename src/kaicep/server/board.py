@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kaicep.endtoend.config import Config
     from kaicep.endtoend.deployment import Deployment
     from kaicep.endtoend.registered import Registered
+    from kaicep.endtoend.spark_deployment import SparkDeployment
 
 __all__ = ["Board", "Sample", "event"]
 
@@ -57,7 +58,7 @@ class _News:
 class Board:
     """The status of a deployment, its matches of late, and those who follow them."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment | SparkDeployment) -> None:
         self._deployment = deployment
         self._lock = threading.RLock()
         self._recent: dict[str, tuple[str, deque[Match]]] = {}

@@ -16,6 +16,7 @@ from kaicep.server.app import MOST, Application
 
 if TYPE_CHECKING:
     from kaicep.endtoend.deployment import Deployment
+    from kaicep.endtoend.spark_deployment import SparkDeployment
 
 __all__ = ["ADDRESS", "Service"]
 
@@ -26,7 +27,7 @@ ADDRESS = "address.json"
 class Service:
     """Listens while it is entered. `url` says where."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment | SparkDeployment) -> None:
         listen = deployment.config.listen
         self._file = deployment.config.state / ADDRESS
         self.application = Application(deployment)

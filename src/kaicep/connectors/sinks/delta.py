@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow
     from deltalake import DeltaTable
 
-__all__ = ["DeltaOptions", "DeltaSink"]
+__all__ = ["DeltaOptions", "DeltaSink", "match_of_row", "match_rows", "match_schema"]
 
 _MARK, _SINK, _TRY = "kaicep.mark", "kaicep.sink", "kaicep.try"
 
@@ -59,10 +60,10 @@ class DeltaSink(Sink):
             if DeltaTable.is_deltatable(str(self._path)):
                 table = DeltaTable(self._path)
             else:
-                table = DeltaTable.create(self._path, _schema(), mode="ignore")
+                table = DeltaTable.create(self._path, match_schema(), mode="ignore")
         except (DeltaError, OSError) as error:
             raise Mistake(f"{self._where}: {self._path} cannot be opened as a Delta table: {error}") from None
-        missing = set(_schema().names) - {each.name for each in table.schema().fields}
+        missing = set(match_schema().names) - {each.name for each in table.schema().fields}
         if missing:
             raise Mistake(f"{self._where}: {self._path} is no table of matches: it lacks {min(missing)}")
         self._table = table
@@ -121,7 +122,7 @@ class DeltaSink(Sink):
         self._unanswered = (name, count)
         write_deltalake(
             table,
-            _rows(self._waiting),
+            match_rows(self._waiting),
             mode="append",
             commit_properties=CommitProperties(
                 custom_metadata={_SINK: self._name, _MARK: json.dumps(dict(mark)), _TRY: name},
@@ -145,7 +146,8 @@ class DeltaSink(Sink):
         self._waiting = []
 
 
-def _schema() -> pyarrow.Schema:
+def match_schema() -> pyarrow.Schema:
+    """The columns of a table of matches."""
     import pyarrow
 
     text, time = pyarrow.string(), pyarrow.timestamp("us", "UTC")
@@ -163,7 +165,8 @@ def _schema() -> pyarrow.Schema:
     )
 
 
-def _rows(matches: Sequence[Match]) -> pyarrow.Table:
+def match_rows(matches: Sequence[Match]) -> pyarrow.Table:
+    """Matches as rows of such a table."""
     import pyarrow
     import pyarrow.json
 
@@ -172,7 +175,7 @@ def _rows(matches: Sequence[Match]) -> pyarrow.Table:
     return pyarrow.json.read_json(
         io.BytesIO(rows),
         pyarrow.json.ReadOptions(block_size=len(rows) + 1),
-        pyarrow.json.ParseOptions(explicit_schema=_schema(), unexpected_field_behavior="error"),
+        pyarrow.json.ParseOptions(explicit_schema=match_schema(), unexpected_field_behavior="error"),
     )
 
 
@@ -187,6 +190,24 @@ def _row(match: Match) -> dict[str, Any]:
         "triples": None if match.triples is None else list(match.triples),
         "knowledge": match.version,
     }
+
+
+def match_of_row(row: Mapping[str, Any]) -> Match:
+    """The match that a row of such a table has."""
+    return Match(
+        row["query"],
+        row["id"],
+        _micros(row["start"]),
+        _micros(row["end"]),
+        {} if row["select"] is None else json.loads(row["select"]),
+        None if row["events"] is None else json.loads(row["events"]),
+        None if row["triples"] is None else tuple(row["triples"]),
+        row["knowledge"],
+    )
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _json(value: object) -> str:

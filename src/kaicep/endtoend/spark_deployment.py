@@ -1,0 +1,712 @@
+"""A deployment on Spark: sources -> archive -> matches table -> sinks, each arrow by a commit.
+
+*Ingest* are jobs whose tasks write the files of the archive. *Match* are jobs over what the archive got since
+the last one, for all queries at once; their commit to the table of matches carries how far they answer, the
+queries, and the files of what their engines keep. So a driver that is lost goes on from that commit, and what
+it had begun beyond it never was. *Sinks* read the table of matches. The driver controls, and commits.
+
+What registers a query is a commit too: its past are the versions of the archive before, its present those
+after it. Sources that send to this process (MQTT, HTTP) are archived by it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kaicep.archive.archive import Archive
+from kaicep.archive.cut import Cut
+from kaicep.archive.parquet import DataFile
+from kaicep.archive.snapshot import Snapshot
+from kaicep.archive.state import State
+from kaicep.archive.table import Table
+from kaicep.connectors.options import read_options
+from kaicep.connectors.sinks.delta import match_of_row, match_schema
+from kaicep.connectors.sources.files import FileOptions
+from kaicep.connectors.sources.kafka import KafkaOptions
+from kaicep.endtoend.config import Config, SinkConfig, StreamConfig
+from kaicep.endtoend.deployment import Listener, locked
+from kaicep.endtoend.feeds import Feed
+from kaicep.endtoend.history import history_of
+from kaicep.endtoend.outlets import BACKLOG, NoSink, Outlet
+from kaicep.endtoend.registered import SUFFIXES, Registered, absolute, check_name, readers_of, upstream
+from kaicep.endtoend.spark_matching import Done, Group, Step, Unit, grouped, match_step
+from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake
+from kaicep.hosts.queries import asks_the_knowledge
+from kaicep.knowledge.annotation import prefixes_of
+from kaicep.knowledge.watching import KnowledgeFiles
+from kaicep.optimize import RULES, STEADY
+from kaicep.plan.events import Match, by_end
+from kaicep.plan.sparql import EpQuery
+from kaicep.plan.time import format_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+__all__ = ["SparkDeployment"]
+
+_log = logging.getLogger("kaicep.run")
+
+_MATCHES, _STATES = "matches", "states"
+_SHOW_EVERY = 0.25
+_DRAIN = 30.0
+
+
+@dataclass
+class _Source:
+    """A stream on its way into the archive, by Spark or, where it comes to this process, by this process."""
+
+    config: StreamConfig
+    origin: Path | KafkaOptions | None
+    follow: bool
+    feed: Feed | None = None
+    ended: bool = False
+    rows: int = 0
+    late: int = 0
+    dead: int = 0
+    trouble: str | None = None
+    heard: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+    def silent(self, part: int, position: int) -> bool:
+        """Whether nothing has come of a part for so long that it holds nobody back."""
+        now = time.monotonic()
+        known = self.heard.get(part)
+        if known is None or known[0] != position:
+            self.heard[part] = (position, now)
+            return False
+        return now - known[1] > self.config.idle / 1_000_000
+
+
+class SparkDeployment:
+    """What `kaicep.toml` describes, on Spark. `run` works until it is stopped, or all sources ended."""
+
+    def __init__(self, config: Config, now: int | None = None) -> None:
+        self.config = config
+        self.started = time.time()
+        self.ticked = time.monotonic()
+        self.archive = Archive(config.archive.absolute())
+        self.listeners: list[Listener] = []
+        self.published: dict[str, Any] = {}
+        """The status of a moment ago, for other threads."""
+        self.problems: dict[str, str] = {}
+        self.told: Counter[str] = Counter()
+        self.last: dict[str, int] = {}
+        self._now = now
+        self._stopping = threading.Event()
+        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._lock = locked(config.state)
+        for folder in (config.state / "marks", config.state / _STATES, config.changes):
+            folder.mkdir(exist_ok=True)
+        self._states = (config.state / _STATES).absolute()
+        self.knowledge = KnowledgeFiles(config.known, config.reasoning)
+        self._prefixes = prefixes_of(config.annotations)
+        self.sources = {name: self._source(each) for name, each in config.streams.items()}
+        wanted = config.sinks or {"none": SinkConfig("none", {})}
+        self.outlets = {
+            name: Outlet(each, config.state / "marks", None if config.sinks else NoSink())
+            for name, each in wanted.items()
+        }
+        matches = (config.state / _MATCHES).absolute()
+        Table.create(matches, _MATCHES, match_schema())
+        self.matches = Table(matches, _MATCHES)
+        progress = self.matches.state.progress or {}
+        self.number: int = progress.get("number", 0)
+        self.queries = {each["name"]: Registered(**each) for each in progress.get("queries", ())}
+        self._outside: dict[str, Registered] = {n: q for n, q in self.queries.items() if q.outside}
+        self._held = Snapshot({}, _cut(progress.get("cut", {})))
+        self._since = {name: _cut(each) for name, each in progress.get("since", {}).items()}
+        self._saved: list[Mapping[str, Any]] = progress.get("groups", [])
+        self.told.update(progress.get("told", {}))
+        self.last.update(progress.get("last", {}))
+        self.groups: list[Group] = []
+        self._sending: dict[str, Any] = {}
+        self._ingest_failed: BaseException | None = None
+        self._ended: frozenset[str] = frozenset()
+        self._closed: set[str] = set()
+        self._shown = 0.0
+        self._moment = 0
+        self.spark: SparkSession | None = None
+
+    def _source(self, config: StreamConfig) -> _Source:
+        options = {name: value for name, value in config.source.items() if name != "kind"}
+        where = f"stream {config.name}"
+        if config.source["kind"] == "files":
+            files = read_options(FileOptions, options, where)
+            return _Source(config, files.path.absolute(), files.follow)
+        if config.source["kind"] == "kafka":
+            topic = read_options(KafkaOptions, options, where)
+            return _Source(config, topic, topic.follow)
+        feed = Feed(config, self.archive)
+        return _Source(config, None, not feed.finite, feed)
+
+    @property
+    def catalogue(self) -> SparkDeployment:
+        """Who has the texts of the queries, for those who ask a deployment for its catalogue."""
+        return self
+
+    def text(self, name: str) -> Registered | None:
+        """A registered query."""
+        return self.queries.get(name)
+
+    # --- beginning and end ---
+
+    def run(self, seconds: float | None = None) -> None:
+        """Runs until all sources have ended and all is answered, `stop` is called, or the time is over."""
+        deadline = time.monotonic() + seconds if seconds is not None else math.inf
+        ingesting = threading.Thread(target=self._ingest, name="kaicep-ingest", daemon=True)
+        try:
+            self.open()
+            ingesting.start()
+            while not self._stopping.is_set() and time.monotonic() < deadline:
+                begun = time.monotonic()
+                busy = self.tick()
+                if self.is_over:
+                    _log.info("all sources have ended")
+                    break
+                if not busy:
+                    self._rest(begun + self.config.engine.trigger / 1_000_000 - time.monotonic())
+        finally:
+            self._stopping.set()
+            if ingesting.ident is not None:
+                ingesting.join()
+            self.close()
+
+    def stop(self) -> None:
+        """Lets `run` come to an end: what is committed by then is what counts. May be called by anybody."""
+        self._stopping.set()
+        self._commands.put((lambda: None, Future()))
+
+    def open(self) -> None:
+        """Starts the session, sends this package to its executors, and goes on where everything stood."""
+        from kaicep.hosts.spark.session import configured, is_connect, own_session, use_cluster
+        from kaicep.spark import ship
+
+        self.published = self.status()
+        use_cluster(self.config.engine.cluster)
+        self.spark = own_session()
+        url, said_by = configured()
+        if is_connect(self.spark) or not url.startswith("local"):
+            (self.config.state / "ship").mkdir(exist_ok=True)
+            ship(self.spark, (self.config.state / "ship").absolute())
+        for outlet in self.outlets.values():
+            outlet.open()
+        for each in self.sources.values():
+            if each.feed is not None:
+                each.feed.open()
+        self._restore()
+        self._look_at_queries()
+        self.published = self.status()
+        counts = len(self.sources), len(self.queries)
+        _log.info(
+            "%s runs on Spark, %s (%s): %d streams, %d queries", self.config.name, url, said_by, *counts
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all sources have ended, and everything is answered and delivered."""
+        answered = all(each.id in self._closed for each in self.groups)
+        return len(self._ended) == len(self.sources) and answered
+
+    def close(self) -> None:
+        """Waits until the sinks have everything, and lets others have the state folder."""
+        for outlet in self.outlets.values():
+            outlet.close(_DRAIN)
+        behind = [name for name, each in self.outlets.items() if each.settled < self._moment]
+        for source in self.sources.values():
+            if source.feed is not None:
+                source.feed.close()
+        for name in self.queries:
+            _log.info("%s: stopped, %d matches", name, self.told[name])
+        self._lock.close()
+        if behind:
+            _log.warning("sink %s did not take everything: it gets the rest next time", behind[0])
+
+    def ask(self, what: Callable[[], Any], seconds: float = 30.0) -> Any:
+        """Has something done by the deployment's own thread, between two steps; for other threads."""
+        answer: Future[Any] = Future()
+        self._commands.put((what, answer))
+        try:
+            return answer.result(seconds)
+        except TimeoutError:
+            raise Failure("the deployment is busy: try again") from None
+
+    def _rest(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._stopping.is_set():
+            try:
+                self._do(*self._commands.get(timeout=max(0.0, until - time.monotonic())))
+            except queue.Empty:
+                return
+
+    def _do(self, what: Callable[[], Any], answer: Future[Any]) -> None:
+        try:
+            answer.set_result(what())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    # --- ingest: a thread of its own ---
+
+    def _ingest(self) -> None:
+        """Takes in what the sources have, by jobs of Spark's, until there is no more or this is stopped."""
+        try:
+            while not self._stopping.is_set():
+                begun = time.monotonic()
+                behind = any(each.backlog > BACKLOG for each in self.outlets.values())
+                for source in () if behind else self.sources.values():
+                    if not (source.ended or self._stopping.is_set()):
+                        self._take(source)
+                left = begun + self.config.engine.trigger / 1_000_000 - time.monotonic()
+                if all(each.ended for each in self.sources.values()) or self._stopping.wait(max(0.0, left)):
+                    return
+        except BaseException as error:  # raised again, in the deployment's own thread
+            self._ingest_failed = error
+
+    def _take(self, source: _Source) -> None:
+        from kaicep.endtoend.spark_ingest import ingest
+
+        if source.feed is not None:
+            source.feed.take(0.0, lambda event: False)
+            source.ended, counts = source.feed.ended, source.feed.counts
+            source.rows, source.late, source.dead = counts.events, counts.late, counts.dead
+            return
+        assert source.origin is not None
+        assert self.spark is not None
+
+        def trouble(said: str) -> None:
+            source.trouble = said
+
+        form, lateness = source.config.form, source.config.lateness
+        done = ingest(
+            self.spark, self.archive, form, source.origin, lateness, waiting=trouble, growing=source.follow
+        )
+        source.rows += done.rows
+        source.late += done.late
+        source.dead += len(done.dead)
+        source.ended = not source.follow
+
+    # --- match ---
+
+    def tick(self) -> bool:
+        """Answers what the archive has got, and hands on what is certain; whether there was anything."""
+        self.ticked = time.monotonic()
+        if self._ingest_failed is not None:
+            raise self._ingest_failed
+        while not self._commands.empty():
+            self._do(*self._commands.get())
+        for outlet in self.outlets.values():
+            outlet.check()
+        self._look_at_knowledge()
+        self._ended = frozenset(
+            name for name, each in self.sources.items() if each.ended
+        )  # before the archive
+        self._look_at_queries()
+        busy = self._match()
+        self._deliver()
+        if time.monotonic() - self._shown > _SHOW_EVERY:
+            self.published, self._shown = self.status(), time.monotonic()
+        return busy
+
+    def _match(self) -> bool:
+        """One step for all groups, where anything is new for one of them."""
+        now = self.archive.snapshot()
+        watermarks = {each.id: self._watermark(each, now) for each in self.groups}
+        ended = frozenset(each.id for each in self.groups if self._ended.issuperset(each.streams))
+        new = now.cut != self._held.cut
+        moved = any(watermarks[each.id] != each.watermark for each in self.groups)
+        if not (new or moved or ended - self._closed):
+            return False
+        live = [each for each in self.groups if each.id not in self._closed]
+        if live:
+            rows = Snapshot(now.tables, None, self._held)
+            self.groups = self._stepped(Step(live, rows, watermarks, ended), now)
+        self._held = Snapshot(now.tables)
+        self._closed |= ended
+        return True
+
+    def _stepped(self, step: Step, now: Snapshot) -> list[Group]:
+        """Does a step and commits it: matches, states and cut in one; the groups as they are after it."""
+        assert self.spark is not None
+        done = match_step(self.spark, step, self.number + 1, self.matches.folder, self._states, self._sending)
+        by_group: dict[str, list[Done]] = {}
+        for each in done:
+            by_group.setdefault(each.group, []).append(each)
+            self.told.update(each.counts)
+            for name, end in each.last.items():
+                self.last[name] = max(end, self.last.get(name, end))
+        before = {name for each in self.groups for name in each.states.values()}
+        stepped = {each.id: each for each in self._after(step, by_group)}
+        groups = [stepped.pop(each.id, each) for each in self.groups] + list(stepped.values())
+        files = [_measured(self.matches.folder, each.path) for each in done if each.path is not None]
+        self._commit(groups, now.cut, files)
+        for name in before - {name for each in groups for name in each.states.values()}:
+            (self._states / name).unlink(missing_ok=True)
+        return groups
+
+    def _after(self, step: Step, done: Mapping[str, Sequence[Done]]) -> Iterator[Group]:
+        for group in step.groups:
+            states = {each.bucket: each.state for each in done.get(group.id, ())}
+            yield replace(group, states=states, watermark=step.watermarks.get(group.id))
+
+    def _commit(self, groups: Sequence[Group], cut: Cut, files: Sequence[DataFile] = ()) -> None:
+        """Makes a version of the table of matches: what is new in it, and from where to go on."""
+        self.number += 1
+        progress = {
+            "number": self.number,
+            "cut": json.loads(cut.text()),
+            "queries": [asdict(each) for each in self.queries.values()],
+            "groups": [self._written(each) for each in groups],
+            "since": {name: json.loads(cut.text()) for name, cut in self._since.items()},
+            "told": dict(self.told),
+            "last": self.last,
+        }
+        self.matches.commit(State(progress=progress), files)
+
+    def _written(self, group: Group) -> dict[str, Any]:
+        queries = {each.name: each for unit in group.units for each in unit.registered}
+        return {
+            "id": group.id,
+            "units": [unit.names for unit in group.units],
+            "queries": [asdict(each) for each in queries.values()],
+            "reported": group.reported,
+            "buckets": group.buckets,
+            "states": group.states,
+            "watermark": group.watermark,
+        }
+
+    def _watermark(self, group: Group, now: Snapshot) -> int | None:
+        """How far time has come for a group: the least of its parts, those left out that are silent."""
+        active: list[float] = []
+        silent: list[float] = []
+        for name in group.streams:
+            source, table = self.sources.get(name), now.tables.get(name)
+            if table is None:
+                return group.watermark
+            lateness = 0 if source is None else source.config.lateness
+            if lateness is None:
+                return group.watermark  # only the end settles anything
+            for part, position in table.positions.items():
+                reached = table.newest.get(part, -math.inf) - lateness
+                over = source is None or source.ended or source.silent(part, position)
+                (silent if over else active).append(reached)
+        found = min(active) if active else max(silent, default=-math.inf)
+        if found == -math.inf:
+            return group.watermark
+        return int(found) if group.watermark is None else max(int(found), group.watermark)
+
+    # --- deliver ---
+
+    def _deliver(self) -> None:
+        """Gives every sink what the table of matches has got since it committed last."""
+        committed = {name: self._delivered(each) for name, each in self.outlets.items()}
+        if all(number >= self.number for number in committed.values()):
+            return
+        least = min(committed.values())
+        files = sorted(each.path for each in self.matches.files() if int(each.path[:12]) > least)
+        self._moment += 1
+        fresh: list[Match] = []
+        found: dict[int, list[Match]] = {}
+        for path in files:
+            found.setdefault(int(path[:12]), []).extend(_read(self.matches.folder / path))
+        for number in sorted(found):
+            some = sorted(found[number], key=by_end)
+            found[number] = some
+            fresh += some
+        for name, outlet in self.outlets.items():
+            wanted = [
+                match
+                for number, some in sorted(found.items())
+                if number > committed[name]
+                for match in some
+                if outlet.config.takes(match.query)
+            ]
+            outlet.send(wanted, {_MATCHES: {"number": self.number}}, self._moment)
+        for listen in self.listeners if fresh else ():
+            listen([(match.query, match) for match in fresh])
+
+    @staticmethod
+    def _delivered(outlet: Outlet) -> int:
+        number: int = outlet.entries.get(_MATCHES, {}).get("number", 0)
+        return number
+
+    # --- queries and knowledge ---
+
+    def register(self, name: str, language: str, text: str) -> None:
+        """Takes a query in from outside: back in time if it says so, then on with what comes."""
+        check_name(name, self.config.streams)
+        known = self.queries.get(name)
+        if known is not None and not known.outside:
+            hint = f"edit its file in {self.config.queries}, or use another name"
+            raise Mistake(Diagnostic(f"{name} is a query of the deployment itself", hint=hint))
+        made = Registered(name, SUFFIXES[language], text, None, outside=True)
+        made.parse(self._prefixes)
+        self._outside[name] = made
+        self._look_at_queries()
+        self.published = self.status()
+
+    def unregister(self, name: str) -> None:
+        """Removes a query that came in from outside."""
+        known = self.queries.get(name)
+        if known is None:
+            raise Mistake(Diagnostic(f"no query is called {name}"))
+        if not known.outside:
+            hint = f"remove its file from {self.config.queries}"
+            raise Mistake(Diagnostic(f"{name} is a query of the deployment itself", hint=hint))
+        parsed = {each.name: each.parse(self._prefixes) for each in self.queries.values()}
+        readers = readers_of(name, parsed, self._classed)
+        if readers:
+            raise Mistake(Diagnostic(f"{name} is read by {', '.join(readers)}", hint="remove those first"))
+        del self._outside[name]
+        self._look_at_queries()
+        self.published = self.status()
+
+    @property
+    def _classed(self) -> list[str]:
+        asked = self.config.asked.items()
+        return [name for name, each in asked if each.annotation and each.annotation.event_class]
+
+    def _look_at_knowledge(self) -> None:
+        change = self.knowledge.poll()
+        if isinstance(change, Mistake):
+            _log.warning("the knowledge stays as it was: %s", change)
+        elif change is not None:
+            files = ", ".join(self.knowledge.news)
+            _log.info("the knowledge has changed: version %d, since %s", change.version, files)
+
+    def _files(self) -> Iterator[Registered]:
+        """The queries of the folder; one that is missing says nothing."""
+        if not self.config.queries.is_dir():
+            yield from (each for each in self.queries.values() if not each.outside)
+            return
+        for path in sorted(self.config.queries.glob("*")):
+            if path.suffix in SUFFIXES.values() and not path.name.startswith("."):
+                yield Registered(path.stem, path.suffix, path.read_text("utf-8"), None)
+
+    def _look_at_queries(self) -> None:
+        """Takes note of what is new, changed or gone; begins what can begin, and ends what is gone."""
+        wanted = {each.name: each for each in (*self._files(), *self._outside.values())}
+        texts = {name: (each.suffix, each.text) for name, each in wanted.items()}
+        known = {name: (each.suffix, each.text) for name, each in self.queries.items()}
+        gone = {name for name in known if known[name] != texts.get(name)}
+        new = {name for name in texts if texts[name] != known.get(name)}
+        if any(
+            name.endswith(".epsparql")
+            for name in _files_of((*wanted.values(), *self.queries.values()), gone | new)
+        ):
+            # What one EP-SPARQL query constructs all of them read: they begin together.
+            triples = {name for name, (suffix, _) in texts.items() if suffix == ".epsparql"}
+            gone, new = gone | (triples & known.keys()), new | triples
+        for name in gone:
+            _log.info("%s: %s", name, "changed, and begins anew" if name in new else "removed")
+            del self.queries[name]
+            self.problems.pop(name, None)
+        for name in sorted(new):
+            self._note(wanted[name])
+        self.groups = [kept for each in self.groups if (kept := _without(each, frozenset(gone)))]
+        begun = self._begin()
+        if (gone or new) and not begun:
+            self._commit(self.groups, self._held.cut)
+
+    def _note(self, query: Registered) -> None:
+        """Registers a query: what `now` is in it, and for EP-SPARQL from which positions on it counts."""
+        tables = self._held.tables or self.archive.snapshot().tables
+        newest = [ts for table in tables.values() for ts in table.newest.values()]
+        moment = self._now if self._now is not None else max(newest, default=None)
+        try:
+            query.parse(self._prefixes)
+            check_name(query.name, self.config.streams)
+        except Mistake as mistake:
+            self._complain((query.name,), mistake)
+        self.queries[query.name] = replace(query, now=moment)
+        if query.suffix == ".epsparql":
+            self._since[query.name] = self._held.cut
+        _log.info("%s: registered", query.name)
+
+    def _begin(self) -> bool:
+        """Lets registered queries without a group work through the past, if their streams are known."""
+        running = {name for each in self.groups for name in each.reported}
+        waiting = [name for name in self.queries if name not in running]
+        if not waiting:
+            return False
+        if not self._held.tables:
+            cut = self._held.cut
+            self._held = self.archive.snapshot(cut=cut) if cut.positions else self.archive.snapshot()
+        triples = tuple(name for name in waiting if self.queries[name].suffix == ".epsparql")
+        units: dict[bool, list[Unit]] = {}
+        for names in (*([triples] if triples else []), *((each,) for each in waiting if each not in triples)):
+            try:
+                unit = self._resolved(names, self.queries)
+            except KaicepError as error:
+                self._complain(names, error)
+            else:
+                units.setdefault(names == triples, []).append(unit)
+        for of_triples, some in units.items():
+            began = grouped(some, self.config.engine.buckets)
+            since = Snapshot({}, self._since[triples[0]]) if of_triples else None
+            rows = Snapshot(self._held.tables, None, since)
+            watermarks = {each.id: self._watermark(each, self._held) for each in began}
+            self.groups = self._stepped(Step(began, rows, watermarks, past=True), self._held)
+            for name in (name for each in began for name in each.reported):
+                self.problems.pop(name, None)
+                _log.info("%s: up to date, %d matches", name, self.told[name])
+        return bool(units)
+
+    def _complain(self, names: Sequence[str], error: KaicepError) -> None:
+        for name in names:
+            if self.problems.get(name) != str(error):
+                waits = str(error).startswith("waiting")
+                _log.log(logging.INFO if waits else logging.WARNING, "%s: %s", name, error)
+                self.problems[name] = str(error)
+
+    def _resolved(self, names: tuple[str, ...], every: Mapping[str, Registered]) -> Unit:
+        """Queries with all whose output they need, resolved, and how they are spread."""
+        from kaicep.hosts.spark.physical import physical
+
+        parsed: dict[str, Any] = {}
+        for name, each in every.items():
+            with suppress(Mistake):
+                parsed[name] = each.parse(self._prefixes)
+        for name in names:
+            every[name].parse(self._prefixes)
+        needed = [each for name in names for each in upstream(name, parsed, self._classed)]
+        finite = not any(each.follow for each in self.sources.values())
+        used = tuple(every[name] for name in dict.fromkeys(needed))
+        own = [absolute(parsed[each.name], each.now, finite) for each in used]
+        missing = [name for name in self.config.streams if name not in self.archive.streams()]
+        if missing and any(isinstance(each, EpQuery) or _mentions(each, missing) for each in own):
+            raise Failure(f"waiting for the first records of {', '.join(missing)}")
+        history = history_of(own, self.archive, self.knowledge.knowledge, self.config.annotations, 0)
+        steady = history.program.ep_plans or any(map(asks_the_knowledge, history.program.chi_plans))
+        parts = physical(history, STEADY if steady else RULES)
+        if len(parts) > 1:
+            raise Failure(f"{', '.join(names)}: its queries do not go together")
+        return Unit(history, parts[0], names, used)
+
+    def _restore(self) -> None:
+        """The groups of the last commit, with their states."""
+        for saved in self._saved:
+            every = {each["name"]: Registered(**each) for each in saved["queries"]}
+            units = [self._resolved(tuple(names), every) for names in saved["units"]]
+            (group,) = grouped(units, saved["buckets"])
+            states = {int(bucket): name for bucket, name in saved["states"].items()}
+            reported = tuple(saved["reported"])
+            rest = {"states": states, "reported": reported, "watermark": saved["watermark"]}
+            self.groups.append(replace(group, id=saved["id"], **rest))
+
+    # --- figures ---
+
+    def status(self) -> dict[str, Any]:
+        """How everything is going."""
+        files = self.matches.files()
+        return {
+            "name": self.config.name,
+            "since": format_time(int(self.started * 1_000_000)),
+            "engine": "spark",
+            "streams": {name: self._of_source(name, each) for name, each in self.sources.items()},
+            "trouble": None,
+            "queries": self._of_queries(),
+            "sinks": {
+                name: {
+                    "written": each.written,
+                    "backlog": each.backlog,
+                    "behind": self._moment - each.settled,
+                    "trouble": each.trouble,
+                }
+                for name, each in self.outlets.items()
+                if self.config.sinks
+            },
+            "archive": {
+                "folder": str(self.config.archive),
+                "events": sum(each.rows for each in self.sources.values()),
+                "files": len(files),
+                "bytes": sum(each.size for each in files),
+            },
+            "knowledge": {
+                "statements": len(self.knowledge.knowledge),
+                "version": self.knowledge.knowledge.version,
+            },
+        }
+
+    def _of_source(self, name: str, source: _Source) -> dict[str, Any]:
+        table = self._held.tables.get(name)
+        newest = max(table.newest.values(), default=None) if table is not None else None
+        return {
+            "positions": {str(part): at for part, at in table.positions.items()} if table is not None else {},
+            "newest": format_time(newest) if newest is not None else None,
+            "watermark": None,
+            "lag": round(time.time() - newest / 1_000_000, 3) if newest is not None else None,
+            "events": source.rows,
+            "late": source.late,
+            "dead": source.dead,
+            "lost": [],
+            "idle": [],
+            "ended": source.ended,
+            "trouble": source.trouble,
+        }
+
+    def _of_queries(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        group_of = {name: each for each in self.groups for name in each.reported}
+        for name in sorted({*self.queries, *self.problems}):
+            known, group = self.queries.get(name), group_of.get(name)
+            row: dict[str, Any] = {"state": "wrong", "outside": known is not None and known.outside}
+            if name in self.problems:
+                waits = self.problems[name].startswith("waiting")
+                row |= {"state": "waiting" if waits else "wrong", "problem": self.problems[name]}
+            if group is not None:
+                time_of = format_time(group.watermark) if group.watermark is not None else None
+                row |= {
+                    "state": "complete" if group.id in self._closed else "live",
+                    "plan": f"{group.buckets} buckets",
+                    "matches": self.told[name],
+                    "last": format_time(self.last[name]) if name in self.last else None,
+                    "held": None,
+                    "watermark": time_of,
+                    "from": None,
+                    "until": None,
+                }
+            found[name] = row
+        return found
+
+
+def _files_of(queries: Sequence[Registered], names: Collection[str]) -> set[str]:
+    return {f"{each.name}{each.suffix}" for each in queries if each.name in names}
+
+
+def _mentions(query: Any, streams: Sequence[str]) -> bool:
+    sources = [source for clause in query.froms for source in clause.sources]
+    return not query.froms or any(not isinstance(each, str) or each in streams for each in sources)
+
+
+def _without(group: Group, names: frozenset[str]) -> Group | None:
+    """A group that reports these queries no more; None where it has no others."""
+    kept = tuple(name for name in group.reported if name not in names)
+    return replace(group, reported=kept) if kept else None
+
+
+def _cut(read: Mapping[str, Any]) -> Cut:
+    return Cut.parse(json.dumps(read))
+
+
+def _measured(folder: Path, path: str) -> DataFile:
+    import pyarrow.parquet
+
+    file = folder / path
+    return DataFile(path, pyarrow.parquet.read_metadata(file).num_rows, file.stat().st_size)
+
+
+def _read(path: Path) -> list[Match]:
+    import pyarrow.parquet
+
+    return [match_of_row(row) for row in pyarrow.parquet.read_table(path).to_pylist()]
