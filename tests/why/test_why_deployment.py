@@ -113,7 +113,7 @@ def test_a_match_in_a_file_sink_is_told_down_to_the_subclass_statement(deploymen
         assert f"airflowReport (part 0, seq {each['seq']})" in told
     assert "?src1 is ee:RTH110VOL" in told
     assert "?loc1 is bd:RTH110" in told
-    assert "ee:VavAirflowSensor rdfs:subClassOf ee:AirflowSensor  (said by the knowledge)" in told
+    assert "ee:VavAirflowSensor rdfs:subClassOf ee:AirflowSensor  (from the knowledge)" in told
 
 
 @pytest.mark.parametrize("query", ["above", "nowhere"])
@@ -168,7 +168,7 @@ def test_knowledge_that_changed_meanwhile_is_told_with_the_versions(folder: Path
     told = refused(folder, match["id"])
     for path, text in before.items():
         path.write_text(text)
-    assert "does not hold for its events any more: it was judged under version 0 of the knowledge" in told
+    assert "no longer holds for its events: the match used version 0 of the knowledge" in told
     assert "and the deployment has version" in told
 
 

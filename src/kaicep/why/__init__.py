@@ -1,7 +1,7 @@
 """Why there is a match, and why there is none: events, numbers and statements of the knowledge base.
 
-A match's id, or a time, comes in; `sources`, `results` and `deployed` know where events and matches are,
-`again` finds the match again. `match` tells what made it one, `misses` and `left_out` tell near a time
-how far events came and what stopped them, `proof` finds the statements that make a PATH true. The judge's
-own pieces decide.
+A match's id, or a time, enters. `sources`, `results` and `deployed` know where events and matches are, and
+`again` finds the match again. `match` explains what made it a match. `misses` and `left_out` say how far
+events near a time came and what stopped them. `proof` finds the statements that make a PATH true. The code
+of the reference decides.
 """

@@ -1,7 +1,7 @@
-"""A match found again: looked for by its id, recomputed from the events around it, and explained.
+"""A match found again: looked up by its id, recomputed from the events around it, and explained.
 
-What is read is the stretch from its start to its end, and what the queries before it need. Where that does
-not give the match, somebody has changed something since; what that is, is told as far as it can be seen.
+It reads the events from the match's start to its end, and what the queries before it need. If they do not
+give the match, something has changed since, and the message says what, as far as that can be found out.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _has_late(source: Source, run: Run) -> bool:
     return source.uses_late and any(each.late for each in events_of(run))
 
 
-# --- a match that is not there any more --------------------------------------------------------------------
+# --- a match that is not found again --------------------------------------------------------------------
 
 
 def _gone(source: Source, match: Match, run: Run, version: int | None) -> Diagnostic:
@@ -85,13 +85,13 @@ def _reasons(
     chains = plan.body.all_chains if isinstance(plan, ChiPlan) else ()
     if chains and not any(match.start_us in each.within for each in chains):
         yield (
-            "it lies outside of what WITHIN bounds",
-            "`now` is the time of this command: give --now TIME as it was",
+            "it lies outside the bounds of WITHIN",
+            "`now` is the time of this command: pass --now TIME with the time of the run",
         )
     for stream, ts in source.expired().items():
         if match.start_us < ts:
             message = f"events of {stream} before {format_time(ts)} have been removed from the archive"
-            yield message, "what is gone cannot be told; `retention` says how long events are kept"
+            yield message, "removed events cannot be explained; `retention` says how long events are kept"
     if any(_alike(each, match) for each in run.matches()):
         yield (
             "the same events match, but under another id: the text of the query has changed since",
@@ -104,18 +104,18 @@ def _reasons(
     if lost:
         stream, part, seq = lost[0]
         yield (
-            f"the event {seq} of part {part} of {stream} is not there",
+            f"the event {seq} of part {part} of {stream} is missing",
             "give the streams, or the archive, in which it was seen",
         )
     rounds = {name: [events[key] for key in found] for name, found in own.items() if found}
     for path in _unproved(plan, rounds, source):
         yield (
-            f"{path} does not hold for its events any more: {_versions(match, version)}",
+            f"{path} no longer holds for its events: {_versions(match, version)}",
             "give the knowledge as it was when the match was seen",
         )
     yield (
-        f"the query, the annotations or the knowledge are not what they were; {_versions(match, version)}",
-        "give all of it as it was when the match was seen",
+        f"the query, the annotations or the knowledge have changed; {_versions(match, version)}",
+        "give them as they were when the match was seen",
     )
 
 
@@ -147,7 +147,7 @@ def _unproved(plan: QueryPlan, rounds: Mapping[str, list[Event]], source: Source
 
 
 def _versions(match: Match, version: int | None) -> str:
-    then = f"it was judged under version {match.version or 0} of the knowledge"
+    then = f"the match used version {match.version or 0} of the knowledge"
     if version is not None:
         return f"{then}, and the deployment has version {version}"
-    return f"{then}, and what is loaded now is what the files say today"
+    return f"{then}, and the files that are loaded now have today's"

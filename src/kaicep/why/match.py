@@ -29,7 +29,7 @@ __all__ = ["Checked", "Reading", "Span", "Wait", "Why", "derived", "filled", "wa
 
 @dataclass(frozen=True)
 class Reading:
-    """An event of a match: the variable that it stands for, the event, the match it was derived from.
+    """An event of a match: its variable, the event, and the match it was derived from.
 
     A solution of EP-SPARQL has no variables of events.
     """

@@ -81,7 +81,7 @@ class WhyNot:
     """What would match besides if the late events had come in time."""
     dead: tuple[Mended, ...] = ()
     with_dead: tuple[Match, ...] = ()
-    """What would match besides with the records that could not be read, as far as they can be mended."""
+    """What would also match with the records that could not be read, without the values that do not fit."""
 
 
 def why_not(
@@ -134,7 +134,7 @@ def why_not(
 
 
 def around(plan: QueryPlan, near: int) -> tuple[int, int]:
-    """The stretch of time that counts as near: as far as a WINDOW reaches, to both sides."""
+    """The range of time that counts as near: the width of the WINDOW on both sides."""
     source = _body(plan)
     if isinstance(source, WindowAggregate):
         reach = source.window.width or _MINUTES
@@ -150,8 +150,10 @@ def has_value(event: Event, key: str | None) -> bool:
 
 def _body(plan: QueryPlan) -> Pattern | WindowAggregate:
     if isinstance(plan, EpPlan):
-        hint = "why MATCH_ID tells of a match of it"
-        raise Mistake(Diagnostic(f"{plan.name} is EP-SPARQL, and its misses cannot be told yet", hint=hint))
+        hint = "`why MATCH_ID` explains its matches"
+        raise Mistake(
+            Diagnostic(f"{plan.name} is EP-SPARQL, and `why --not` cannot explain that yet", hint=hint)
+        )
     return plan.body
 
 
@@ -221,7 +223,7 @@ def _broken(
         row = min(rows, key=str)
         solution = {name: term for name, term in zip(selected, row, strict=True) if term is not None}
         met.append(pattern)
-    return "its triple patterns hold, and what else stands in it does not"
+    return "its triple patterns hold, but something else in it does not"
 
 
 def _in_turn(patterns: Iterable[TriplePattern], bound: Iterable[str]) -> Iterator[TriplePattern]:

@@ -33,7 +33,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Proof:
-    """One solution of a PATH: what its variables stand for, and the statements that it rests on."""
+    """One solution of a PATH: the values of its variables, and the statements that make it true."""
 
     bindings: Bindings
     statements: tuple[Statement, ...]

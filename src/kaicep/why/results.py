@@ -45,7 +45,7 @@ def only_one(matches: Sequence[Match], id: str) -> Match | None:
 
 
 def match_of(row: Mapping[str, Any], path: Path | str) -> Match:
-    """The match that a row of results tells of, but for what it selected.
+    """The match of a row of results, without the selected values.
 
     >>> row = {"query": "hot", "id": "f3", "start": "1970-01-01", "end": "1970-01-01T00:00:01"}
     >>> match_of(row, "matches.jsonl").end_us

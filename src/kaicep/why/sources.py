@@ -191,7 +191,7 @@ def upstream_of(program: Program, name: str) -> Program:
 
 
 def needed(program: Program, match: Match) -> Interval:
-    """The stretch of time whose events decide on a match (those of absences lie before its end, too)."""
+    """The range of time whose events decide about a match (including those of absences, before its end)."""
     own = next(each for each in program.queries if each.name == match.query)
     low = None if _depends_on_all_before(own) else match.start_us
     return stretch_of(program, match.query, low, match.end_us)

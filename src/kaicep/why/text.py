@@ -1,4 +1,4 @@
-"""Reasons as people and machines read them."""
+"""Explanations as text for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_TEXT = 160
 
 
 def why_text(reason: Why, prefixes: Mapping[str, str]) -> str:
-    """All that made a match, in lines."""
+    """Everything that made a match, as text."""
     return "\n".join(_lines(reason, prefixes))
 
 
@@ -42,7 +42,7 @@ def _lines(reason: Why, prefixes: Mapping[str, str]) -> Iterator[str]:
         yield f"  and {len(reason.events) - _MOST_EVENTS} before them"
     if reason.conditions or reason.windows or reason.absences:
         yield ""
-        yield "for which it holds that"
+        yield "these conditions hold"
     for checked in reason.conditions:
         yield f"  {checked.text}" + (f", round {checked.round}" if checked.round else "")
         yield f"      {checked.filled}"
@@ -63,7 +63,7 @@ def _lines(reason: Why, prefixes: Mapping[str, str]) -> Iterator[str]:
 
 
 def _path_lines(shown: Shown, prefixes: Mapping[str, str]) -> Iterator[str]:
-    yield "and of which it is known that"
+    yield "this is known about them"
     for line in group_text(shown.condition.alternatives[0], 0, prefixes).splitlines():
         yield f"  {line}"
     for name, term in sorted(shown.proof.bindings.items()):
@@ -73,11 +73,11 @@ def _path_lines(shown: Shown, prefixes: Mapping[str, str]) -> Iterator[str]:
         yield from _statement_lines(statement, prefixes, 1)
 
 
-_ORIGINS = {"event": "said by the event", "asserted": "said by the knowledge"}
+_ORIGINS = {"event": "from the event", "asserted": "from the knowledge"}
 
 
 def _statement_lines(statement: Statement, prefixes: Mapping[str, str], depth: int) -> Iterator[str]:
-    origin = _ORIGINS.get(statement.rule, f"by the rule {statement.rule}, since")
+    origin = _ORIGINS.get(statement.rule, f"by the rule {statement.rule}, because")
     yield f"{'    ' * depth}- {_triple(statement.triple, prefixes)}  ({origin})"
     for each in statement.premises:
         yield from _statement_lines(each, prefixes, depth + 1)
@@ -85,18 +85,18 @@ def _statement_lines(statement: Statement, prefixes: Mapping[str, str], depth: i
 
 def _place(event: Event) -> str:
     where = f"{event.id}" if event.id is not None else f"part {event.part}, seq {event.seq}"
-    return f"{event.stream} ({where})" + (", which came too late" if event.late else "")
+    return f"{event.stream} ({where})" + (", late" if event.late else "")
 
 
 def _values(event: Event) -> str:
     if event.triples:
         return " ".join(map(n_triples, event.triples))
-    # The time stands beside them, in words.
+    # The line before has the time, as text.
     return ", ".join(f"{name} = {value}" for name, value in _known(event).items() if value != event.ts)
 
 
 def _known(event: Event) -> dict[str, Value]:
-    """The values that are there: an archive has a null where a file has nothing."""
+    """The values that are not null: an archive has a null where a file has nothing."""
     return {name: value for name, value in event.values.items() if value is not None}
 
 
@@ -111,7 +111,7 @@ def _term(term: Term, prefixes: Mapping[str, str]) -> str:
 
 
 def why_not_text(reason: WhyNot) -> str:
-    """How far events came near a time, in lines."""
+    """How far events came near a time, as text."""
     return "\n".join(_miss_lines(reason))
 
 
@@ -137,23 +137,23 @@ def _miss_lines(reason: WhyNot) -> Iterator[str]:
             yield f"      ?{name}  {format_time(event.ts)}  {_place(event)}  {_values(event)}"
     if reason.late or reason.with_late:
         yield ""
-        yield f"{len(reason.late)} events came too late, and would have been looked at:"
+        yield f"{len(reason.late)} events were late, and would have counted:"
         for event in reason.late[:_MOST_EVENTS]:
             yield f"  {format_time(event.ts)}  {_place(event)}  {_values(event)}"
-        yield from _gained_lines("in time, they would have made", reason.with_late)
+        yield from _gained_lines("on time, they would have made", reason.with_late)
     if reason.dead:
         yield ""
-        yield f"{len(reason.dead)} records that belong there could not be read:"
+        yield f"{len(reason.dead)} records from that time could not be read:"
         for each in reason.dead[:_MOST_EVENTS]:
             letter = each.letter
             yield f"  {letter.stream} (part {letter.part}, seq {letter.seq}): {letter.reason}"
             yield f"      {letter.record_text[:_MOST_TEXT]}"
         unknown = sum(each.event is None for each in reason.dead)
         if unknown:
-            yield f"  what {unknown} of them say cannot be told"
+            yield f"  nothing in {unknown} of them can be read"
         if unknown < len(reason.dead):
             yield from _gained_lines(
-                "without what is wrong with them, they would have made", reason.with_dead
+                "without the values that do not fit, they would have made", reason.with_dead
             )
 
 
@@ -163,11 +163,11 @@ def _gained_lines(what: str, matches: Sequence[Match]) -> Iterator[str]:
         yield f"      {each.id}  {format_time(each.start_us)} to {format_time(each.end_us)}"
 
 
-# --- for machines ------------------------------------------------------------------------------------------
+# --- for programs ------------------------------------------------------------------------------------------
 
 
 def why_json(reason: Why) -> dict[str, Any]:
-    """All that made a match, as JSON holds it."""
+    """Everything that made a match, as JSON."""
     return {
         "match": reason.match.to_dict(),
         "events": [
@@ -222,7 +222,7 @@ def _statement_json(statement: Statement) -> dict[str, Any]:
 
 
 def why_not_json(reason: WhyNot) -> dict[str, Any]:
-    """How far events came near a time, as JSON holds it."""
+    """How far events came near a time, as JSON."""
     return {
         "query": reason.query,
         "from": format_time(reason.low),
