@@ -84,6 +84,8 @@ def test_chi(text, message, place, hint):
         ("SELECT ?x { ?x p 1 SEQ ?x p 2 }", "SEQ stands between two groups", "SEQ", "braces"),
         ("SELECT ?x { ?x p 1 FLTER (?x > 1) }", "found FLTER", "FLTER", "did you mean FILTER"),
         ("SELECT ?x { FILTER (bond(?x)) }", "unknown function bond", "bond", "BOUND"),
+        ("SELECT ?x { FILTER (<urn:f>(?x)) }", "unknown function <urn:f>", "<urn:f>", "xsd:integer"),
+        ("SELECT ?x { FILTER (NOW() > ?x) }", "NOW() is refused", "NOW()", "getENDTIME"),
         ("SELECT ?x { FILTER (strlen(?x, 1)) }", "strlen takes 1 argument, not 2", "strlen(?x, 1)", ""),
         ("SELECT ?x { FILTER (?x > 1 AND ?x < 2) }", "expected ) to close FILTER", "AND", "&&"),
         ("SELECT ?x { FILTER (COUNT(?x) > 1) }", "COUNT stands in SELECT or HAVING", "COUNT", "HAVING"),

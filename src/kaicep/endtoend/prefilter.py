@@ -13,6 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from kaicep.archive.columns import moments
+from kaicep.errors import Unsupported
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.store import Knowledge
@@ -38,10 +39,6 @@ _MOST_EPOCHS = 32
 
 ColumnOf = Callable[[str], Any]
 """A column by its name: as an expression that a scan evaluates, or as the values of a batch."""
-
-
-class _NotInArrow(Exception):
-    """A condition that is left to the kernel."""
 
 
 def spans(plans: Iterable[QueryPlan], catalog: Catalog) -> dict[str, Interval]:
@@ -123,7 +120,7 @@ class Prefilter:
             for part in _conjuncts(each):
                 try:
                     self._said(part, _field)
-                except _NotInArrow:
+                except Unsupported:
                     continue
                 yield part
 
@@ -197,35 +194,21 @@ class Prefilter:
 
     def _said(self, expr: Expr, column: ColumnOf) -> Any:
         """A condition over columns that holds wherever the condition does; the kernel asks again."""
-        import pyarrow.compute as pc
-
         match expr:
             case Field():
                 return self._field_value(expr, column)
             case Const(value, type) if value is not None and type is not None:
                 return _constant(value, type)
-            case Call("and" | "or" as op, args):
-                return reduce(
-                    pc.and_kleene if op == "and" else pc.or_kleene,
-                    [self._said(each, column) for each in args],
-                )
-            case Call("in", (first, *choices)):
-                value = self._said(first, column)
-                return reduce(pc.or_kleene, [pc.equal(value, self._said(each, column)) for each in choices])
-            case Call("float", (arg,)):
-                return _widened(self._said(arg, column))
-            case Call("/", args):
-                return pc.divide(*(_widened(self._said(each, column)) for each in args))
-            case Call(op, args) if op in _FUNCTIONS:
-                return getattr(pc, _FUNCTIONS[op])(*(self._said(each, column) for each in args))
-        raise _NotInArrow
+            case Call(op, args) if op in _ARROW:
+                return _ARROW[op](*(self._said(each, column) for each in args))
+        raise Unsupported(f"Arrow cannot say {expr}")
 
     def _field_value(self, field: Field, column: ColumnOf) -> Any:
         import pyarrow.compute as pc
 
         read = dict(field.sources).get(self.stream, ())
         if not read or field.type is None:
-            raise _NotInArrow
+            raise Unsupported(f"the type of {field.name} is not known in Arrow")
         values = [
             _widened(column(name))
             if field.type is Type.FLOAT64 and self._types.get(name) is Type.INT64
@@ -235,17 +218,47 @@ class Prefilter:
         return values[0] if len(values) == 1 else pc.coalesce(*values)
 
 
-_FUNCTIONS: Mapping[str, str] = {
-    "=": "equal",
-    "!=": "not_equal",
-    "<": "less",
-    "<=": "less_equal",
-    ">": "greater",
-    ">=": "greater_equal",
-    "+": "add",
-    "-": "subtract",
-    "*": "multiply",
+def _arrow(function: str) -> Callable[..., Any]:
+    """A function of Arrow over its arguments, two at a time."""
+
+    def apply(*args: Any) -> Any:
+        import pyarrow.compute as pc
+
+        return reduce(getattr(pc, function), args)
+
+    return apply
+
+
+def _among(value: Any, *choices: Any) -> Any:
+    import pyarrow
+    import pyarrow.compute as pc
+
+    constants = [each for each in choices if isinstance(each, pyarrow.Scalar)]
+    tests = [pc.equal(value, each) for each in choices if not isinstance(each, pyarrow.Scalar)]
+    if constants:
+        known = pyarrow.array([each.as_py() for each in constants], constants[0].type)
+        # What is null is among nothing, and no null is among the constants.
+        tests.append(pc.is_in(value, value_set=known))
+    return reduce(pc.or_kleene, tests)
+
+
+_ARROW: Mapping[str, Callable[..., Any]] = {
+    "and": _arrow("and_kleene"),
+    "or": _arrow("or_kleene"),
+    "in": _among,
+    "=": _arrow("equal"),
+    "!=": _arrow("not_equal"),
+    "<": _arrow("less"),
+    "<=": _arrow("less_equal"),
+    ">": _arrow("greater"),
+    ">=": _arrow("greater_equal"),
+    "+": _arrow("add"),
+    "-": _arrow("subtract"),
+    "*": _arrow("multiply"),
+    "/": lambda left, right: _arrow("divide")(_widened(left), _widened(right)),
+    "float": lambda value: _widened(value),
 }
+"""The operators that Arrow works out; a condition with any other is left to the kernel."""
 
 
 def _conjuncts(expr: Expr) -> Iterator[Expr]:

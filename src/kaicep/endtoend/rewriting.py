@@ -12,7 +12,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from kaicep.archive.rewrite.expressions import LARGEST
 from kaicep.archive.rewrite.sparql import Rewritten, rewrite_to_sparql
 from kaicep.archive.rewrite.view import NEXT, own_properties
 from kaicep.archive.rewrite.words import variable_name
@@ -26,6 +25,7 @@ from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.expressions import Field
 from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.operators import LARGEST
 from kaicep.plan.results import (
     Rounds,
     Terms,

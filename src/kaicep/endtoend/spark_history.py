@@ -8,11 +8,11 @@ from shutil import which
 from typing import TYPE_CHECKING
 
 from kaicep.archive.columns import LATE, PART, SEQ
-from kaicep.archive.rewrite.sql_expressions import SQL_TYPES, name_sql
 from kaicep.endtoend.prefilter import spans
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.nodes import QueryPlan
+from kaicep.plan.spark_sql import SQL_TYPES, name_sql
 from kaicep.plan.types import Type
 from kaicep.query import Query
 

@@ -15,7 +15,6 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from kaicep.archive.rewrite.sql import MEMBERS, OWN, PathTable, RewrittenSql, rewrite_to_sql
-from kaicep.archive.rewrite.sql_expressions import SQL_TYPES, name_sql
 from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.prefilter import spans
 from kaicep.endtoend.rewriting import asks_paths, pattern_match, window_match
@@ -29,6 +28,7 @@ from kaicep.optimize import optimize
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.nodes import ChiPlan, Pattern, QueryPlan, WindowAggregate
+from kaicep.plan.spark_sql import SQL_TYPES, name_sql
 from kaicep.plan.terms import Term
 from kaicep.plan.types import Type
 from kaicep.query import Query

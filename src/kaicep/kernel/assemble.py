@@ -7,32 +7,60 @@ that are bound give columns of the rows that wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
 
+from kaicep.errors import Unsupported
 from kaicep.kernel.predicates import COLUMN, OPS, REGISTERS, SCALAR, WORDS
 from kaicep.kernel.tables import NULL
-from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous, rewrite, variables_of, walk
+from kaicep.plan.expressions import (
+    Aggregate,
+    Call,
+    Const,
+    Expr,
+    Field,
+    Previous,
+    rewrite,
+    type_of,
+    variables_of,
+    walk,
+)
+from kaicep.plan.operators import function_of
 from kaicep.plan.types import Type, Value
-from kaicep.plan.typing import type_of
 
 __all__ = ["Assembler", "Question", "Scope", "Constants", "alone", "of_one_event"]
 
 _COMPARED = {"<": ("LT", False), "<=": ("LE", False), ">": ("LT", True), ">=": ("LE", True)}
-_ARITHMETIC = {"+": "ADD", "-": "SUB", "*": "MUL", "%": "MOD"}
-_ROUNDED = {"abs": "ABS", "floor": "FLOOR", "ceil": "CEIL", "round": "ROUND", "neg": "NEG"}
+_MOST_OPERANDS = 4
+_MOST_EQUALITIES = 8  # an `in` of more constants looks them up
 
 
 @dataclass(frozen=True)
 class Question:
-    """What Python answers: an operation on values of these types, or whatever `of` stands for."""
+    """What Python answers: an operation on values of these types, or whatever `of` stands for.
+
+    In an operation a field stands for each value that is given, named by its number.
+    """
 
     of: object
     types: tuple[Type | None, ...]
     type: Type | None
+
+    @cached_property
+    def value(self) -> Callable[[Sequence[Value]], Value]:
+        """The operation as a function of the values."""
+        assert isinstance(self.of, Call)
+        return function_of(self.of, _given)
+
+
+def _given(leaf: Expr) -> Callable[[Sequence[Value]], Value]:
+    assert isinstance(leaf, Field)
+    number = int(leaf.name)
+    return lambda values: values[number]
 
 
 class Constants:
@@ -129,11 +157,6 @@ def alone(expr: Expr) -> Expr:
     return rewrite(expr, lambda each: replace(each, variable="") if isinstance(each, Field) else each)
 
 
-def _is_asked(expr: Call) -> bool:
-    """Whether no operation of the interpreter stands for a test."""
-    return type_of(expr) is Type.BOOL and expr.op not in ("if", "coalesce")
-
-
 class Assembler:
     """Writes the program of some conditions: `scalars` for the event, `vectors` for the rows."""
 
@@ -205,31 +228,44 @@ class Assembler:
     def truth(self, expr: Expr) -> int:
         """An operand that says whether something is true, false or null."""
         if isinstance(expr, Call) and of_one_event(expr) is None:
-            op, args = expr.op, expr.args
-            if op in ("and", "or"):
-                made = self.truth(args[0])
-                for each in args[1:]:
-                    made = self._apply("TAND" if op == "and" else "TOR", made, self.truth(each))
-                return made
-            if op == "not":
-                return self._apply("TNOT", self.truth(args[0]))
-            if op == "!=":
-                return self._apply("TNOT", self.truth(replace(expr, op="=")))
-            if op == "in":
-                made = self.truth(Call("=", (args[0], args[1]), Type.BOOL))
-                for each in args[2:]:
-                    made = self._apply("TOR", made, self.truth(Call("=", (args[0], each), Type.BOOL)))
-                return made
-            if op == "=" or op in _COMPARED:
-                return self._comparison(op, *args)
-            if _is_asked(expr):
+            if expr.op in _TRUTHS:
+                return _TRUTHS[expr.op](self, expr)
+            if type_of(expr) is Type.BOOL and expr.op not in _VALUES:
                 return self._ask_operation(expr)
         return self._apply("TRUTH", self.value(expr))
 
-    def _comparison(self, op: str, left: Expr, right: Expr) -> int:
+    def join(self, expr: Call) -> int:
+        """`and` and `or`."""
+        made = self.truth(expr.args[0])
+        for each in expr.args[1:]:
+            made = self._apply("TAND" if expr.op == "and" else "TOR", made, self.truth(each))
+        return made
+
+    def negate(self, expr: Call) -> int:
+        """`not`, and `!=`, which is the negation of `=`."""
+        positive = replace(expr, op="=") if expr.op == "!=" else expr.args[0]
+        return self._apply("TNOT", self.truth(positive))
+
+    def among(self, expr: Call) -> int:
+        """`in`: many constants are looked up, all else is compared one by one."""
+        value, *choices = expr.args
+        fixed = [each for each in choices if isinstance(each, Const)]
+        made: int | None = None
+        if len(fixed) > _MOST_EQUALITIES:
+            made = self._ask_operation(replace(expr, args=(value, *fixed)))
+            choices = [each for each in choices if not isinstance(each, Const)]
+        for each in choices:
+            equal = self.truth(Call("=", (value, each), Type.BOOL))
+            made = equal if made is None else self._apply("TOR", made, equal)
+        assert made is not None
+        return made
+
+    def compare(self, expr: Call) -> int:
+        """A comparison; strings of different events have no order here."""
+        (left, right), op = expr.args, expr.op
         kind = type_of(left) or type_of(right)
         if kind is Type.STRING and op != "=":
-            return self._ask_operation(Call(op, (left, right), Type.BOOL))
+            return self._ask_operation(expr)
         name, turned = ("EQ", False) if op == "=" else _COMPARED[op]
         a, b = self.value(left, kind), self.value(right, kind)
         if turned:
@@ -257,39 +293,53 @@ class Assembler:
         return self._call(expr)
 
     def _call(self, expr: Call) -> int:
-        op, args, is_float = expr.op, expr.args, type_of(expr) is Type.FLOAT64
-        letter = "F" if is_float else "I"
-        if op in ("and", "or", "not", "in", "=", "!=") or op in _COMPARED:
+        if expr.op in _TRUTHS:
             return self._apply("BOOL", self.truth(expr))
-        if op == "float":
-            return self._apply("ITOF", self.value(args[0]))
-        if op == "/":
-            return self._apply("FDIV", *(self._as_float(each) for each in args))
-        if op in _ARITHMETIC:
-            a, b = (self._as_float(each) if is_float else self.value(each, type_of(expr)) for each in args)
-            if op == "-" and is_float and self._is_scalar(a) and not self._is_scalar(b):
-                made = self._result(self.vectors)
-                self._write(self.vectors, "FRSUB", made, a, b)
-                self._release(a, b)
-                return made
-            return self._timely(expr, self._apply(letter + _ARITHMETIC[op], a, b))
-        if op in _ROUNDED:
-            made = self.value(args[0])
-            if not is_float and op in ("floor", "ceil", "round"):
-                return made
-            return self._apply(letter + _ROUNDED[op], made)
-        if op == "coalesce":
-            made = self.value(args[0], expr.type)
-            for each in args[1:]:
-                made = self._apply(letter + "COALESCE", made, self.value(each, expr.type))
-            return made
-        if op == "if":
-            condition = self.truth(args[0])
-            return self._apply(
-                letter + "IF", self.value(args[1], expr.type), self.value(args[2], expr.type), condition
-            )
+        if expr.op in _VALUES:
+            return _VALUES[expr.op](self, expr)
         made = self._ask_operation(expr)
         return self._apply("BOOL", made) if type_of(expr) is Type.BOOL else made
+
+    def widen(self, expr: Call) -> int:
+        """`float`."""
+        return self._apply("ITOF", self.value(expr.args[0]))
+
+    def divide(self, expr: Call) -> int:
+        """A quotient is float64, whatever its sides are."""
+        return self._apply("FDIV", *(self._as_float(each) for each in expr.args))
+
+    def calculate(self, expr: Call, instruction: str) -> int:
+        """Arithmetic on two numbers, or on times."""
+        is_float = type_of(expr) is Type.FLOAT64
+        a, b = (self._as_float(each) if is_float else self.value(each, type_of(expr)) for each in expr.args)
+        if expr.op == "-" and is_float and self._is_scalar(a) and not self._is_scalar(b):
+            made = self._result(self.vectors)
+            self._write(self.vectors, "FRSUB", made, a, b)
+            self._release(a, b)
+            return made
+        return self._timely(expr, self._apply(_letter(expr) + instruction, a, b))
+
+    def change(self, expr: Call, instruction: str) -> int:
+        """An operation on one number."""
+        return self._apply(_letter(expr) + instruction, self.value(expr.args[0]))
+
+    def round_to(self, expr: Call, instruction: str) -> int:
+        """A rounding, which leaves an int64 as it is."""
+        is_float = type_of(expr) is Type.FLOAT64
+        return self.change(expr, instruction) if is_float else self.value(expr.args[0])
+
+    def first_known(self, expr: Call) -> int:
+        """`coalesce`."""
+        made = self.value(expr.args[0], expr.type)
+        for each in expr.args[1:]:
+            made = self._apply(_letter(expr) + "COALESCE", made, self.value(each, expr.type))
+        return made
+
+    def choose(self, expr: Call) -> int:
+        """`if`."""
+        condition = self.truth(expr.args[0])
+        then, otherwise = (self.value(each, expr.type) for each in expr.args[1:])
+        return self._apply(_letter(expr) + "IF", then, otherwise, condition)
 
     def _as_float(self, expr: Expr) -> int:
         if isinstance(expr, Const):
@@ -341,20 +391,27 @@ class Assembler:
     def _ask_operation(self, expr: Call) -> int:
         """What Python makes of an operation; of one that is true or not, its truth."""
         op = "ASK_T" if type_of(expr) is Type.BOOL else "ASK_I"
-        types = tuple(type_of(each) for each in expr.args)
-        shape = replace(expr, args=tuple(Const(None, each) for each in types))
-        return self._ask(op, Question(shape, types, type_of(expr)), [self.value(each) for each in expr.args])
+        given = list(dict.fromkeys(each for each in expr.args if not isinstance(each, Const)))
+        if len(given) > _MOST_OPERANDS:
+            raise Unsupported(
+                f"{expr.op} takes values of several events, and more than {_MOST_OPERANDS} of them"
+            )
+        types = tuple(type_of(each) for each in given)
+        places = [Field("", str(number), (), type) for number, type in enumerate(types)]
+        args = tuple(each if isinstance(each, Const) else places[given.index(each)] for each in expr.args)
+        question = Question(replace(expr, args=args), types, type_of(expr))
+        return self._ask(op, question, [self.value(each) for each in given])
 
     def _ask(self, op: str, question: Question, operands: Sequence[int]) -> int:
         number = self.constants.question(question)
         given = [self._splat(each) for each in operands]
-        nothing = self._splat(self._constant(0, Type.INT64)) if len(given) < 4 else given[0]
+        nothing = self._splat(self._constant(0, Type.INT64)) if len(given) < _MOST_OPERANDS else given[0]
         self._release(*given)
-        if len(given) < 4:
+        if len(given) < _MOST_OPERANDS:
             self._release(nothing)
         made = self._result(self.vectors)
         # The result may stand where an operand stood: it is read before.
-        self._write(self.vectors, op, made, *given, *[nothing] * (4 - len(given)), number=number)
+        self._write(self.vectors, op, made, *given, *[nothing] * (_MOST_OPERANDS - len(given)), number=number)
         return made
 
     # --- instructions ---
@@ -409,6 +466,38 @@ class Assembler:
                 self._free.append(each)
 
     def _write(self, part: list[int], op: str, result: int, *operands: int, number: int = 0) -> None:
-        padded = [*operands, *[0] * (4 - len(operands))]
+        padded = [*operands, *[0] * (_MOST_OPERANDS - len(operands))]
         part += [OPS[op], result, *padded, number]
         assert len(part) % WORDS == 0
+
+
+def _letter(expr: Call) -> str:
+    """The kind of number that an instruction is about."""
+    return "F" if type_of(expr) is Type.FLOAT64 else "I"
+
+
+_TRUTHS: Mapping[str, Callable[[Assembler, Call], int]] = {
+    "and": Assembler.join,
+    "or": Assembler.join,
+    "not": Assembler.negate,
+    "!=": Assembler.negate,
+    "in": Assembler.among,
+    **dict.fromkeys(("=", *_COMPARED), Assembler.compare),
+}
+"""Operators that are true or not, as programs; others that are, and all that are in no table, are asked."""
+_VALUES: Mapping[str, Callable[[Assembler, Call], int]] = {
+    "+": partial(Assembler.calculate, instruction="ADD"),
+    "-": partial(Assembler.calculate, instruction="SUB"),
+    "*": partial(Assembler.calculate, instruction="MUL"),
+    "%": partial(Assembler.calculate, instruction="MOD"),
+    "/": Assembler.divide,
+    "neg": partial(Assembler.change, instruction="NEG"),
+    "abs": partial(Assembler.change, instruction="ABS"),
+    "floor": partial(Assembler.round_to, instruction="FLOOR"),
+    "ceil": partial(Assembler.round_to, instruction="CEIL"),
+    "round": partial(Assembler.round_to, instruction="ROUND"),
+    "float": Assembler.widen,
+    "coalesce": Assembler.first_known,
+    "if": Assembler.choose,
+}
+"""Operators on values, as programs."""

@@ -15,7 +15,6 @@ from itertools import product
 import numpy as np
 
 from kaicep.kernel.columns import Array, Table
-from kaicep.kernel.expressions import value_function
 from kaicep.kernel.operator import Semantics
 from kaicep.kernel.roots import RootIds
 from kaicep.kernel.window_keys import Keys
@@ -25,6 +24,7 @@ from kaicep.plan.events import Event
 from kaicep.plan.expressions import Expr, VariableRef
 from kaicep.plan.identity import text_word
 from kaicep.plan.nodes import Semantic, WindowAggregate
+from kaicep.plan.operators import event_function
 from kaicep.plan.path_values import with_terms
 from kaicep.plan.paths import path_references
 from kaicep.plan.terms import Blank, Iri, Literal, Term
@@ -256,7 +256,7 @@ class _Asked:
 
 @lru_cache(maxsize=1024)
 def _test(condition: Expr) -> Callable[[Event], Value]:
-    return value_function(condition, ())
+    return event_function(condition)
 
 
 def _names(exprs: Sequence[Expr]) -> tuple[str, ...]:

@@ -17,18 +17,17 @@ from kaicep.kernel import machine
 from kaicep.kernel import tables as t
 from kaicep.kernel.assemble import of_one_event, word_of
 from kaicep.kernel.columns import Array, Column, Lists, Matches, Refs, Strings, Table, concatenated
-from kaicep.kernel.expressions import value_function
 from kaicep.kernel.shape import Shape
 from kaicep.kernel.vectors import vectors_of
 from kaicep.kernel.words import identity_words
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Aggregate, Const, Expr, Field, rewrite
+from kaicep.plan.expressions import Aggregate, Const, Expr, Field, rewrite, type_of
 from kaicep.plan.identity import MatchId
 from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern
+from kaicep.plan.operators import event_function
 from kaicep.plan.paths import has_path_values
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type, Value
-from kaicep.plan.typing import type_of
 
 __all__ = ["Made", "Output", "column_of_words", "joined", "ranges", "taken", "words_of"]
 
@@ -316,7 +315,7 @@ def _of_last(expr: Expr) -> Expr | None:
 def _without_event(expr: Expr) -> Value:
     """The value of an expression of one event where that was left out: whatever it says of it is null."""
     nulls = rewrite(expr, lambda each: Const(None, type_of(each)) if isinstance(each, Field) else each)
-    return value_function(nulls, ())(Event("", 0, 0, 0))
+    return event_function(nulls)(Event("", 0, 0, 0))
 
 
 # --- columns and words -------------------------------------------------------------------------------------

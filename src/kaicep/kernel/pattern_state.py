@@ -21,11 +21,10 @@ from kaicep.kernel.output import column_of_words
 from kaicep.kernel.shape import PARTITION, Roots, Shape
 from kaicep.kernel.solutions import fields_of
 from kaicep.kernel.state import read_state, write_state
-from kaicep.plan.expressions import Expr, Field, walk
+from kaicep.plan.expressions import Expr, Field, type_of, walk
 from kaicep.plan.nodes import Latest
 from kaicep.plan.text import resolved_text
 from kaicep.plan.types import Type
-from kaicep.plan.typing import type_of
 
 if TYPE_CHECKING:
     from kaicep.kernel.patterns import PatternMachine

@@ -38,15 +38,14 @@ from kaicep.kernel.solutions import (
     values_attribute,
 )
 from kaicep.kernel.vectors import vectors_of
-from kaicep.kernel.whole import aggregate_of, applied, evaluated, holds_for_all
+from kaicep.kernel.whole import aggregate_of, evaluated, holds_for_all
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Place
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Aggregate, Call, Expr, Field, walk
+from kaicep.plan.expressions import Aggregate, Call, Expr, Field, type_of, walk
 from kaicep.plan.nodes import Chain, ChiPlan, OutputColumn, Pattern, Semantic
 from kaicep.plan.paths import bare_variables
 from kaicep.plan.types import INT64_MIN, Type, Value
-from kaicep.plan.typing import type_of
 
 __all__ = ["PatternMachine"]
 
@@ -614,7 +613,7 @@ class PatternMachine:
                 value_of(word, type, self.strings.texts.__getitem__)
                 for word, type in zip(words, question.types, strict=False)
             ]
-            value = applied(of, given)
+            value = question.value(given)
         elif isinstance(of, Absence):
             return 2 * (not self._occurs(of, words[0], words[1] - first, batch))
         else:

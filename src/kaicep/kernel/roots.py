@@ -17,7 +17,6 @@ import numpy as np
 
 from kaicep.kernel.codec import read_event, write_event
 from kaicep.kernel.columns import NULLS, Array, Column, Strings, Table, column_of
-from kaicep.kernel.expressions import value_function
 from kaicep.kernel.machine import intern, rehash
 from kaicep.kernel.operator import Row, Semantics
 from kaicep.kernel.vectors import vectors_of
@@ -25,6 +24,7 @@ from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Expr, Field, walk
 from kaicep.plan.nodes import Semantic
+from kaicep.plan.operators import event_function
 from kaicep.plan.path_values import with_terms
 from kaicep.plan.paths import path_references
 from kaicep.plan.types import Type, Value
@@ -386,7 +386,7 @@ def _solutions(
 
 @lru_cache(maxsize=4096)
 def _function(expr: Expr) -> Callable[[Event], Value]:
-    return value_function(expr, ())
+    return event_function(expr)
 
 
 # --- events and tables -------------------------------------------------------------------------------------

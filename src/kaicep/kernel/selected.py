@@ -18,14 +18,13 @@ from kaicep.kernel.output import Made
 from kaicep.kernel.shape import Requirement, Roots, Shape, requirement_of
 from kaicep.kernel.solutions import Given, Scene, Seen, Solutions, Terms, value_in
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import VariableRef
+from kaicep.plan.expressions import VariableRef, type_of
 from kaicep.plan.identity import text_word
 from kaicep.plan.literals import native
 from kaicep.plan.nodes import OutputColumn, Semantic
 from kaicep.plan.paths import has_path_values, path_references
 from kaicep.plan.time import format_time
 from kaicep.plan.types import Type
-from kaicep.plan.typing import type_of
 
 __all__ = ["Selection"]
 

@@ -24,12 +24,11 @@ from kaicep.kernel.automaton import (
 from kaicep.kernel.predicates import BLOCK, COLUMN, REGISTERS, interpret
 from kaicep.kernel.solutions import fields_of
 from kaicep.plan.chi import Absent, Choice, Place, Together
-from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous, variables_of
+from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous, type_of, variables_of
 from kaicep.plan.nodes import Pattern, Semantic
 from kaicep.plan.paths import aggregated_variables, has_path_values, restricted
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
-from kaicep.plan.typing import type_of
 
 __all__ = [
     "PARTITION",

@@ -13,17 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kaicep.kernel.aggregates import FOLDS
-from kaicep.kernel.expressions import value_function
 from kaicep.kernel.operator import Row, Semantics
 from kaicep.plan.algebra import element_variables
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Aggregate, Call, Expr, Field, Previous
+from kaicep.plan.expressions import Aggregate, Expr, Field, Previous
 from kaicep.plan.nodes import Semantic
+from kaicep.plan.operators import function_of
 from kaicep.plan.path_values import with_terms
 from kaicep.plan.paths import bare_variables, path_references
 from kaicep.plan.terms import Term
 from kaicep.plan.types import Value
-from kaicep.plan.typing import type_of
 
 __all__ = [
     "Given",
@@ -96,55 +95,40 @@ def fields_of(expr: Expr) -> Iterator[Field]:
 # --- expressions of many events ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Prepared:
-    """An expression as a function of its leaves: attributes, values of the round before, aggregates."""
-
-    leaves: tuple[Expr, ...]
-    function: Callable[[Event], Value]
-
-
-_PREPARED: dict[int, tuple[Expr, _Prepared]] = {}
-
-
-def _prepare(expr: Expr) -> _Prepared:
-    known = _PREPARED.get(id(expr))
-    if known is None:
-        if len(_PREPARED) >= _MOST_EXPRESSIONS:
-            _PREPARED.clear()
-        leaves: dict[Expr, Field] = {}
-
-        def cut(node: Expr) -> Expr:
-            if isinstance(node, Field | Previous | Aggregate):
-                name = f"v{len(leaves)}"
-                return leaves.setdefault(node, Field("", name, (("", (name,)),), type_of(node)))
-            return replace(node, args=tuple(map(cut, node.args))) if isinstance(node, Call) else node
-
-        made = cut(expr)
-        function = value_function(made, ("",))
-        known = _PREPARED[id(expr)] = expr, _Prepared(tuple(leaves), function)
-    return known[1]
+_PREPARED: dict[int, tuple[Expr, Callable[[Scene], Value]]] = {}
 
 
 def value_in(expr: Expr, scene: Scene) -> Value:
     """The value of an expression of several events, and of the rounds of loops."""
-    prepared = _prepare(expr)
-    values = {f"v{number}": _leaf(each, scene) for number, each in enumerate(prepared.leaves)}
-    return prepared.function(Event("", 0, 0, 0, values))
+    known = _PREPARED.get(id(expr))
+    if known is None:
+        if len(_PREPARED) >= _MOST_EXPRESSIONS:
+            _PREPARED.clear()
+        known = _PREPARED[id(expr)] = expr, function_of(expr, _leaf)
+    return known[1](scene)
 
 
-def _leaf(leaf: Expr, scene: Scene) -> Value:
+def _leaf(leaf: Expr) -> Callable[[Scene], Value]:
+    """How an attribute, a value of the round before, or an aggregate is read."""
     if isinstance(leaf, Field):
-        seen = scene.events.get(leaf.variable)
-        return None if seen is None else seen.value(leaf)
+
+        def attribute(scene: Scene) -> Value:
+            seen = scene.events.get(leaf.variable)
+            return None if seen is None else seen.value(leaf)
+
+        return attribute
     if isinstance(leaf, Previous):
-        return value_in(leaf.of, Scene(scene.before))
-    assert isinstance(leaf, Aggregate)
-    rounds = scene.rounds.get(str(leaf.variable), ())
-    if leaf.of is None:
+        return lambda scene: value_in(leaf.of, Scene(scene.before))
+    if isinstance(leaf, Aggregate):
+        return lambda scene: _aggregate(leaf, scene.rounds.get(str(leaf.variable), ()))
+    raise TypeError(f"{type(leaf).__name__} has no value in chi-CEP")
+
+
+def _aggregate(expr: Aggregate, rounds: Sequence[Seen]) -> Value:
+    if expr.of is None:
         return len(rounds)
-    fold = FOLDS["DISTINCT" if leaf.distinct and leaf.op == "COUNT" else leaf.op]
-    return fold.of([value_in(leaf.of, Scene({str(leaf.variable): each})) for each in rounds])
+    fold = FOLDS["DISTINCT" if expr.distinct and expr.op == "COUNT" else expr.op]
+    return fold.of([value_in(expr.of, Scene({str(expr.variable): each})) for each in rounds])
 
 
 # --- solutions --------------------------------------------------------------------------------------------

@@ -12,20 +12,18 @@ Equal expressions of a table, whichever query they are from, are worked out once
 from __future__ import annotations
 
 import operator
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
 
 from kaicep.kernel.assemble import alone
 from kaicep.kernel.columns import DTYPES, NO_TIME, NULLS, Array, Column, Strings, Table, column_of
-from kaicep.kernel.expressions import value_function
-from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call, Const, Expr, Field
-from kaicep.plan.time import DURATION_UNITS, parse_time
+from kaicep.plan.operators import FIRST_INSTANT, LAST_INSTANT, OPERATORS, Nulls, apply
+from kaicep.plan.time import DURATION_UNITS
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
 from kaicep.plan.zones import zone_offset
 
@@ -33,8 +31,6 @@ __all__ = ["Vectors", "vectors_of"]
 
 _MOST_STEPS = 10_000
 _MOST_LOOKUPS = 256
-_FIRST_INSTANT = parse_time("0001-01-01") or 0
-_LAST_INSTANT = parse_time("9999-12-31T23:59:59.999999") or 0
 
 
 def vectors_of(table: Table) -> Vectors:
@@ -96,32 +92,31 @@ class Vectors:
             raise TypeError(f"{type(expr).__name__} is no value of one event")
         if expr.op in _TESTS and self._is_tested(step):
             return _truths(self._test(step, True), self._test(step, False))
-        if expr.op == "if":
-            return self._chosen(step)
-        if expr.op == "coalesce":
-            return self._first_known(step)
-        if any(each.is_null for each in step.args) and expr.op not in _TESTS:
-            return _nulls(_RESULTS.get(expr.op, expr.type), 1)
-        columns = [self._column(each) for each in step.args]
-        if expr.op in _TEXT and all(each.type is Type.STRING for each in columns):
-            return self._of_texts(step, columns)
-        made = _COLUMNS[expr.op](expr, *columns) if expr.op in _COLUMNS else None
+        made: Column | None = None
+        if expr.op in _CHOICES:
+            made = _CHOICES[expr.op](self, step)
+        elif OPERATORS[expr.op].nulls is Nulls.SPREAD and any(each.is_null for each in step.args):
+            return _nulls(OPERATORS[expr.op].gives or expr.type, 1)
+        elif expr.op in _COLUMNS:
+            made = _COLUMNS[expr.op](expr, *map(self._column, step.args))
+        elif OPERATORS[expr.op].nulls is Nulls.SPREAD:
+            made = self._of_texts(step)
         return self._row_by_row(step) if made is None else made
 
     # --- choices ---
 
-    def _chosen(self, step: _Step) -> Column:
+    def choose(self, step: _Step) -> Column | None:
+        """`if`; None where its branches have several types."""
         condition, *branches = step.args
         if not self._is_boolean(condition):
-            return self._row_by_row(step)
+            return None
         columns = self._of_one_type(branches, step.expr.type)  # type: ignore[attr-defined]
-        if columns is None:
-            return self._row_by_row(step)
-        return _select(self._test(condition, True), *columns)
+        return None if columns is None else _select(self._test(condition, True), *columns)
 
-    def _first_known(self, step: _Step) -> Column:
+    def first_known(self, step: _Step) -> Column | None:
+        """`coalesce`; None where its arguments have several types."""
         columns = self._of_one_type(step.args, step.expr.type)  # type: ignore[attr-defined]
-        return self._row_by_row(step) if columns is None else reduce(_filled, columns)
+        return None if columns is None else reduce(_filled, columns)
 
     def _of_one_type(self, steps: Sequence[_Step], type: Type | None) -> list[Column] | None:
         """The columns, a bare null being of the type of the others; None where they differ."""
@@ -159,7 +154,7 @@ class Vectors:
         return first is not None and all(each is first for each in (*others, *step.choice_types))
 
     def _is_boolean(self, step: _Step) -> bool:
-        if step.is_null or (isinstance(step.expr, Call) and _RESULTS.get(step.expr.op) is Type.BOOL):
+        if step.is_null or (isinstance(step.expr, Call) and OPERATORS[step.expr.op].gives is Type.BOOL):
             return True
         return self._column(step).type is Type.BOOL
 
@@ -169,7 +164,9 @@ class Vectors:
             return np.zeros(1, np.bool_)
         left, right = (self._column(each) for each in step.args)
         if left.type is Type.STRING and step.expr.op not in ("=", "!="):
-            found: Array = self._of_texts(step, [left, right]).data == wanted
+            ordered = self._of_texts(step)
+            assert ordered is not None
+            found: Array = ordered.data == wanted
             return found
         return _compare(step.expr.op if wanted else _OPPOSITES[step.expr.op], left, right)
 
@@ -199,27 +196,47 @@ class Vectors:
 
     # --- strings ---
 
-    def _of_texts(self, step: _Step, columns: Sequence[Column]) -> Column:
-        """An operation on strings, done once for each different one."""
-        call, strings = step.expr, self.table.strings
+    def _of_texts(self, step: _Step) -> Column | None:
+        """An operation on strings, done once for each different one; None where not all are strings."""
+        call = step.expr
         assert isinstance(call, Call)
-        type = _RESULTS[call.op]
+        type = OPERATORS[call.op].gives or call.type
+        places = [place for place, each in enumerate(step.args) if not isinstance(each.expr, Const)]
+        columns = [self._column(step.args[place]) for place in places or (0,)]
+        if type is None or any(each.type is not Type.STRING for each in columns):
+            return None
+        if len(columns) == 1:
+            return self._of_one_text(step, call, type, places[0] if places else 0, columns[0].data)
+        if len(step.args) == 2 and type is Type.BOOL:
+            return self._of_two_texts(call, *columns)
+        return None
+
+    def _of_one_text(self, step: _Step, call: Call, type: Type, place: int, codes: Array) -> Column:
+        """An operation of which all arguments but one are constants."""
+        strings = self.table.strings
         fixed = tuple(each.expr.value if isinstance(each.expr, Const) else None for each in step.args)
-        open_places = [place for place, each in enumerate(step.args) if not isinstance(each.expr, Const)]
-        if len(open_places) < 2:
-            place = open_places[0] if open_places else 0
-            function = _text_function(call.op, fixed, place)
-            lookup = _lookup(strings, (call.op, fixed), function, type)
-            return Column(type, lookup.of(columns[place].data))
+        before, after = fixed[:place], fixed[place + 1 :]
+
+        def of(text: str) -> Value:
+            return apply(call, (*before, text, *after))
+
+        if type in (Type.BOOL, Type.STRING):
+            return Column(type, _lookup(strings, (call.op, fixed, place), of, type).of(codes))
+        different, rows = np.unique(codes, return_inverse=True)
+        answers = [None if each < 0 else of(strings.texts[each]) for each in different.tolist()]
+        return column_of(type, answers, strings).take(rows)
+
+    def _of_two_texts(self, call: Call, *columns: Column) -> Column:
+        """A test of two strings, done once for each different pair."""
         left, right = np.broadcast_arrays(*(each.data for each in columns))
         known = (left >= 0) & (right >= 0)
         pairs = left[known].astype(np.int64) << 32 | right[known]
         different, places = np.unique(pairs, return_inverse=True)
-        texts, of = strings.texts, _TEXT[call.op]
+        texts, of = self.table.strings.texts, OPERATORS[call.op].value
         answers = [of(texts[each >> 32], texts[each & 0xFFFFFFFF]) for each in different.tolist()]
         data = np.full(len(left), -1, np.int8)
         data[known] = np.array(answers, np.int8)[places]
-        return Column(type, data)
+        return Column(Type.BOOL, data)
 
     # --- row by row ---
 
@@ -230,9 +247,8 @@ class Vectors:
         args += (_made(Const(None, None)),) if step.has_null else ()
         columns = [self._column(each) for each in args]
         count = 0 if any(not len(each) for each in columns) else max(map(len, columns))
-        of = _row_function(call.op, call.type if call.type is Type.TIMESTAMP else None, len(args))
         rows = zip(*(_spread(each, count).values(strings) for each in columns), strict=True)
-        return column_of(_RESULTS.get(call.op), [of(row) for row in rows], strings)
+        return column_of(OPERATORS[call.op].gives, [apply(call, row) for row in rows], strings)
 
 
 # --- expressions made ready --------------------------------------------------------------------------------
@@ -305,15 +321,6 @@ def _numbers(types: frozenset[Type | None], values: list[Value]) -> Array | None
         return None
     (type,) = types
     return None if type is None or type is Type.STRING else np.unique(np.array(values, DTYPES[type]))
-
-
-@lru_cache(maxsize=1024)
-def _row_function(op: str, type: Type | None, count: int) -> Callable[[Iterable[Value]], Value]:
-    """An operation on the values of one row."""
-    names = [f"a{number}" for number in range(count)]
-    args = tuple(Field("", name, (("", (name,)),), None) for name in names)
-    of = value_function(Call(op, args, type), ("",))
-    return lambda row: of(Event("", 0, 0, 0, dict(zip(names, row, strict=True))))
 
 
 # --- columns -----------------------------------------------------------------------------------------------
@@ -389,7 +396,7 @@ def _as_float(column: Column) -> Array:
 def _integers(type: Type, data: Array, known: Array | None) -> Column:
     """An int64 or a timestamp, null where it is not known."""
     if type is Type.TIMESTAMP:
-        fits = (data >= _FIRST_INSTANT) & (data <= _LAST_INSTANT)
+        fits = (data >= FIRST_INSTANT) & (data <= LAST_INSTANT)
         return Column(type, np.where(fits if known is None else fits & known, data, NO_TIME))
     if known is None or known.all():
         return Column(type, data)
@@ -503,27 +510,6 @@ def _equals_no_null(left: Column, right: Column) -> bool:
 
 
 # --- strings -----------------------------------------------------------------------------------------------
-
-_TEXT: dict[str, Callable[..., Any]] = {
-    "lower": str.lower,
-    "upper": str.upper,
-    "contains": lambda text, part: part in text,
-    "startsWith": str.startswith,
-    "regex": lambda text, pattern: re.search(pattern, text) is not None,
-    **{op: _SIGNS[op] for op in ("<", "<=", ">", ">=")},
-}
-
-
-def _text_function(op: str, fixed: Sequence[Value], place: int) -> Callable[[str], Any]:
-    """An operation on strings as a function of the one that is no constant."""
-    of = _TEXT[op]
-    if len(fixed) == 1:
-        return of
-    constant: Any = fixed[1 - place]
-    if op == "regex" and place == 0:
-        search = re.compile(constant).search
-        return lambda text: search(text) is not None
-    return (lambda text: of(text, constant)) if place == 0 else partial(of, constant)
 
 
 class _Lookup:
@@ -683,7 +669,7 @@ def _offsets(ts: Array, zone: str) -> Array | int:
 def _offset_of_hour(hour: int, zone: str) -> int | None:
     """What a zone adds to UTC in an hour; None where it changes in it."""
     first = hour * DURATION_UNITS["h"]
-    if not _FIRST_INSTANT <= first <= _LAST_INSTANT:
+    if not FIRST_INSTANT <= first <= LAST_INSTANT:
         return 0  # of no instant but null
     offset = zone_offset(first, zone)
     return offset if zone_offset(first + DURATION_UNITS["h"] - 1, zone) == offset else None
@@ -705,11 +691,9 @@ _COLUMNS: dict[str, Callable[..., Column | None]] = {
     # 1970 began on a Thursday.
     "dayOfWeek": _time_part(lambda local: (local // DURATION_UNITS["d"] + 3) % 7 + 1),
 }
+"""Operations on numbers and times by arrays; those on strings need none, what has neither is gone through."""
 
-_RESULTS: dict[str, Type] = {
-    **dict.fromkeys((*_TESTS, "contains", "startsWith", "regex"), Type.BOOL),
-    **dict.fromkeys(("lower", "upper"), Type.STRING),
-    **dict.fromkeys(("/", "float"), Type.FLOAT64),
-    **dict.fromkeys(("hour", "dayOfWeek"), Type.INT64),
+_CHOICES: dict[str, Callable[[Vectors, _Step], Column | None]] = {
+    "if": Vectors.choose,
+    "coalesce": Vectors.first_known,
 }
-"""The types of operations whose arguments do not decide it."""

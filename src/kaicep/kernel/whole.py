@@ -7,22 +7,19 @@ has grown, a PATH over its rounds, a sum of all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import product
 from typing import Any
 
 from kaicep.kernel.aggregates import FOLDS
 from kaicep.kernel.assemble import of_one_event
-from kaicep.kernel.expressions import value_function
 from kaicep.kernel.shape import Requirement
 from kaicep.kernel.solutions import Seen
-from kaicep.plan.events import Event
-from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous
+from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Previous
 from kaicep.plan.nodes import Semantic
-from kaicep.plan.types import Type, Value
-from kaicep.plan.typing import type_of
+from kaicep.plan.operators import apply
+from kaicep.plan.types import Value
 
-__all__ = ["aggregate_of", "applied", "evaluated", "holds_for_all"]
+__all__ = ["aggregate_of", "evaluated", "holds_for_all"]
 
 
 def aggregate_of(expr: Aggregate, rounds: Sequence[Seen]) -> Value:
@@ -90,19 +87,4 @@ def evaluated(
     if isinstance(expr, Aggregate):
         return aggregate_of(expr, covered[str(expr.variable)])
     assert isinstance(expr, Call)
-    return applied(expr, [evaluated(each, events, before, covered) for each in expr.args])
-
-
-def applied(expr: Call, values: Sequence[Value]) -> Value:
-    """An operation on values."""
-    types = tuple(type_of(each) for each in expr.args)
-    return _operation(expr.op, types, expr.type)(Event("", 0, 0, 0, dict(zip(_NAMES, values, strict=False))))
-
-
-_NAMES = tuple(f"a{number}" for number in range(64))
-
-
-@lru_cache(maxsize=256)
-def _operation(op: str, types: tuple[Type | None, ...], type: Type | None) -> Callable[[Event], Value]:
-    args = [Field("", name, (("", (name,)),), each) for name, each in zip(_NAMES, types, strict=False)]
-    return value_function(Call(op, tuple(args), type), ("",))
+    return apply(expr, [evaluated(each, events, before, covered) for each in expr.args])

@@ -9,10 +9,9 @@ import numpy as np
 
 from kaicep.errors import Unsupported
 from kaicep.kernel import window_machine as w
-from kaicep.plan.expressions import Aggregate, Call, Expr, Field
+from kaicep.plan.expressions import Aggregate, Call, Expr, Field, type_of
 from kaicep.plan.nodes import WindowAggregate
 from kaicep.plan.types import Type
-from kaicep.plan.typing import type_of
 
 __all__ = ["Layout", "Valid"]
 

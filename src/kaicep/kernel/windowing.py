@@ -28,7 +28,7 @@ from kaicep.kernel.window_keys import Keys, key_width, key_words
 from kaicep.kernel.window_layout import Layout, Valid
 from kaicep.kernel.words import identity_words
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.expressions import Call, Expr, Field, VariableRef, walk
+from kaicep.plan.expressions import Call, Expr, Field, VariableRef, type_of, walk
 from kaicep.plan.identity import MatchId
 from kaicep.plan.literals import native
 from kaicep.plan.nodes import ChiPlan, OutputColumn, WindowAggregate
@@ -36,7 +36,6 @@ from kaicep.plan.path_values import with_terms
 from kaicep.plan.paths import has_path_values, path_references
 from kaicep.plan.time import format_time
 from kaicep.plan.types import INT64_MIN, Type
-from kaicep.plan.typing import type_of
 
 __all__ = ["WindowMachine"]
 

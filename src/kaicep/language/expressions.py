@@ -21,6 +21,8 @@ from kaicep.plan.expressions import (
     Previous,
     VariableRef,
 )
+from kaicep.plan.functions import Function
+from kaicep.plan.operators import FUNCTIONS, Operator
 from kaicep.plan.text import COMPARISON, LOOSEST, NEGATION, PRECEDENCE, TIGHTEST
 from kaicep.plan.time import parse_duration
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type
@@ -151,9 +153,9 @@ class Expressions(ABC):
         return self.primary()
 
 
-def check_arity(cursor: Cursor, name: str, arity: tuple[int, int | None], given: int, span: Span) -> None:
+def check_arity(cursor: Cursor, name: str, own: Operator | Function, given: int, span: Span) -> None:
     """Notes an error where a function gets too few arguments, or too many (None: any number)."""
-    least, most = arity
+    least, most = own.least, own.most
     if given >= least and (most is None or given <= most):
         return
     wanted = str(least) if least == most else f"{least} to {most}"
@@ -163,22 +165,7 @@ def check_arity(cursor: Cursor, name: str, arity: tuple[int, int | None], given:
     cursor.report.error(f"{name} takes {wanted} {noun}, not {given}", span)
 
 
-_FUNCTIONS: dict[str, tuple[int, int | None]] = {
-    "abs": (1, 1),
-    "floor": (1, 1),
-    "ceil": (1, 1),
-    "round": (1, 1),
-    "lower": (1, 1),
-    "upper": (1, 1),
-    "contains": (2, 2),
-    "startsWith": (2, 2),
-    "regex": (2, 2),
-    "coalesce": (1, None),
-    "if": (3, 3),
-    "hour": (1, 2),
-    "dayOfWeek": (1, 2),
-}
-_CANONICAL = {name.lower(): name for name in _FUNCTIONS}
+_CANONICAL = {name.lower(): name for name in FUNCTIONS}
 _AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "STDDEV", "FIRST", "LAST")
 _CONSTANTS = {"TRUE": Const(True, Type.BOOL), "FALSE": Const(False, Type.BOOL), "NULL": Const(None, None)}
 
@@ -302,12 +289,12 @@ class ChiExpressions(Expressions):
     def _function(self, token: Token) -> Expr:
         name = _CANONICAL.get(token.text.lower())
         if name is None:
-            hint = near(token.text, [*_FUNCTIONS, *_AGGREGATES, "PREV"])
+            hint = near(token.text, [*FUNCTIONS, *_AGGREGATES, "PREV"])
             self.cursor.report.error(f"unknown function {describe(token)}", token.span, hint)
         args = self.arguments()
         span = self.cursor.since(token)
         if name is not None:
-            check_arity(self.cursor, name, _FUNCTIONS[name], len(args), span)
+            check_arity(self.cursor, name, FUNCTIONS[name], len(args), span)
         return Call(name or token.text, args, span=span)
 
     def _aggregate(self, token: Token) -> Expr:

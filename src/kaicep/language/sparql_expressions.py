@@ -12,32 +12,12 @@ from kaicep.language.lexer import Kind, Token, describe, string_value
 from kaicep.language.names import Names
 from kaicep.language.terms import Terms
 from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, TermConst, VariableRef
+from kaicep.plan.functions import SPARQL_FUNCTIONS, Function
 from kaicep.plan.sparql import Group
 from kaicep.plan.terms import XSD
 
-__all__ = ["FUNCTIONS", "SparqlExpressions", "TEMPORAL_FUNCTIONS"]
+__all__ = ["SparqlExpressions"]
 
-_NONE, _ONE, _TWO, _THREE = (0, 0), (1, 1), (2, 2), (3, 3)
-
-FUNCTIONS: dict[str, tuple[int, int | None]] = {
-    **dict.fromkeys(("rand", "now", "uuid", "struuid"), _NONE),
-    **dict.fromkeys(("str", "lang", "datatype", "bound", "iri", "abs", "ceil", "floor", "round"), _ONE),
-    **dict.fromkeys(("strlen", "ucase", "lcase", "encode_for_uri", "md5", "sha1", "sha256", "sha384"), _ONE),
-    **dict.fromkeys(("year", "month", "day", "hours", "minutes", "seconds", "timezone", "tz"), _ONE),
-    **dict.fromkeys(("sha512", "isiri", "isblank", "isliteral", "isnumeric"), _ONE),
-    **dict.fromkeys(("langmatches", "contains", "strstarts", "strends", "strbefore", "strafter"), _TWO),
-    **dict.fromkeys(("strlang", "strdt", "sameterm"), _TWO),
-    "bnode": (0, 1),
-    "concat": (0, None),
-    "coalesce": (1, None),
-    "if": _THREE,
-    "regex": (2, 3),
-    "substr": (2, 3),
-    "replace": (3, 4),
-}
-"""The functions of SPARQL 1.1, and how many arguments each takes."""
-TEMPORAL_FUNCTIONS = {"getduration": _NONE, "getstarttime": _NONE, "getendtime": _NONE}
-"""The functions that speak of an interval."""
 _SYNONYMS = {"uri": "iri", "isuri": "isiri"}
 _SPELLINGS = {
     "getduration": "getDURATION",
@@ -60,7 +40,7 @@ class SparqlExpressions(Expressions):
         self.terms = terms
         self.aggregates = False
         self._group = group
-        self._functions = {**FUNCTIONS, **TEMPORAL_FUNCTIONS} if temporal else FUNCTIONS
+        self._temporal = temporal
 
     def constraint(self, where: str) -> Expr:
         """What stands after FILTER or HAVING: `(expr)`, a call, or EXISTS."""
@@ -118,30 +98,39 @@ class SparqlExpressions(Expressions):
             return TermConst(iri, span=start.span)
         args = self.arguments()
         span = self.cursor.since(start)
-        if iri.value.startswith(XSD):
-            check_arity(self.cursor, f"the cast {describe(start)}", _ONE, len(args), span)
+        own = SPARQL_FUNCTIONS.get(iri.value)
+        if own is None:
+            casts = [f"xsd:{each.removeprefix(XSD)}" for each in SPARQL_FUNCTIONS if each.startswith(XSD)]
+            hint = f"known: {', '.join(sorted(casts))}"
+            self.cursor.report.error(f"unknown function {describe(start)}", start.span, hint)
+        else:
+            check_arity(self.cursor, f"the cast {describe(start)}", own, len(args), span)
         return Call(iri.value, args, span=span)
 
     def _function(self) -> Expr:
         token = self.cursor.advance()
         name = token.text.lower()
         name = _SYNONYMS.get(name, name)
-        if name not in self._functions:
-            self._unknown(token, name)
+        own = SPARQL_FUNCTIONS.get(name)
+        if own is None or (own.temporal and not self._temporal):
+            self._unknown(token, own)
         args = self.arguments()
         span = self.cursor.since(token)
-        check_arity(self.cursor, describe(token), self._functions[name], len(args), span)
+        if own.refused is not None:
+            self.cursor.report.error(f"{token.text.upper()}() is refused", span, own.refused)
+        check_arity(self.cursor, describe(token), own, len(args), span)
         if name == "bound" and args and not isinstance(args[0], VariableRef):
             self.cursor.report.error("BOUND takes a variable", span)
         return Call(name, args, span=span)
 
-    def _unknown(self, token: Token, name: str) -> NoReturn:
-        if name in TEMPORAL_FUNCTIONS:
+    def _unknown(self, token: Token, own: Function | None) -> NoReturn:
+        if own is not None:
             hint = "the time of an event is ?e.ts, in a FILTER outside of the PATH"
             raise self.cursor.stuck(
                 f"{token.text} belongs to EP-SPARQL; knowledge has no time", token.span, hint
             )
-        known = [_SPELLINGS.get(each, each.upper()) for each in (*self._functions, *_AGGREGATES)]
+        names = [name for name, each in SPARQL_FUNCTIONS.items() if self._temporal or not each.temporal]
+        known = [_SPELLINGS.get(each, each.upper()) for each in (*names, *_AGGREGATES) if ":" not in each]
         raise self.cursor.stuck(f"unknown function {describe(token)}", token.span, near(token.text, known))
 
     def _aggregate(self) -> Expr:

@@ -190,8 +190,6 @@ def _expression(expr: Expr, consumption: str) -> Expr:
     def change(node: Expr) -> Expr:
         if isinstance(node, Exists) and isinstance(node.group, Group):
             return replace(node, group=translate(node.group, consumption))
-        if isinstance(node, Call):
-            _refuse_function(node)
         return node
 
     return rewrite(expr, change)
@@ -218,31 +216,6 @@ def _with_mark(expr: Expr, mark: str | None) -> Expr:
 
 def _makes_node(expr: Expr) -> TypeGuard[Call]:
     return isinstance(expr, Call) and expr.op == "bnode"
-
-
-_UNREPEATABLE = "the same events must give the same matches"
-_REFUSED = {
-    "now": "time is event time: write getENDTIME()",
-    "rand": _UNREPEATABLE,
-    "uuid": _UNREPEATABLE,
-    "struuid": _UNREPEATABLE,
-}
-_CASTS = frozenset(
-    XSD + name
-    for name in (
-        *("string", "boolean", "integer", "decimal", "float", "double"),
-        *("dateTime", "duration", "dayTimeDuration"),
-    )
-)
-
-
-def _refuse_function(call: Call) -> None:
-    """Functions that a second run could not repeat, and those that nobody knows."""
-    if call.op in _REFUSED:
-        raise Mistake(Diagnostic(f"{call.op.upper()}() is refused", call.span, hint=_REFUSED[call.op]))
-    if ":" in call.op and call.op not in _CASTS:
-        known = ", ".join(sorted(f"xsd:{each.removeprefix(XSD)}" for each in _CASTS))
-        raise Mistake(Diagnostic(f"unknown function <{call.op}>", call.span, hint=f"known: {known}"))
 
 
 # --- SELECT ----------------------------------------------------------------------------------------

@@ -5,11 +5,10 @@ Resolving a query (`plan.resolve`) turns both into a `Field`, which knows the at
 each stream, and gives every chi-CEP expression its type. SPARQL expressions (in a PATH, in EP-SPARQL)
 keep variables and RDF terms and are typed by their values, as SPARQL says.
 
-`Call.op` is the operator or the function in its canonical spelling. chi-CEP:
-`+ - * / % neg = != < <= > >= and or not in float abs floor ceil round lower upper contains
-startsWith regex coalesce if hour dayOfWeek` (`in` has the value first and then the choices; `float`
-is the widening of int64 that resolving puts in). SPARQL: the same signs, `notin`, and the functions of
-SPARQL 1.1 in lower case (`bound`, `str`, `getduration`, ...); the call of an IRI has the IRI as op.
+`Call.op` is the operator or the function in its canonical spelling. chi-CEP: the names of the table in
+`plan.operators` (`in` has the value first and then the choices). SPARQL: the same signs, `notin`, and the
+functions of the table in `plan.functions` (`bound`, `str`, `getduration`, ...); the call of an IRI has that
+as op.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ __all__ = [
     "TermConst",
     "VariableRef",
     "rewrite",
+    "type_of",
     "variables_of",
     "walk",
 ]
@@ -151,6 +151,13 @@ class Exists(Expr):
 
     group: object
     negated: bool = False
+
+
+def type_of(expr: Expr) -> Type | None:
+    """The type of a resolved expression; None for null and for what is not known."""
+    if isinstance(expr, Const | Field | Call | Aggregate):
+        return expr.type
+    return type_of(expr.of) if isinstance(expr, Previous) else None
 
 
 def walk(expr: Expr) -> Iterator[Expr]:

@@ -1,4 +1,7 @@
-"""SPARQL expressions over a solution: operators, functions and casts (SPARQL 1.1, section 17)."""
+"""SPARQL expressions over a solution: operators, functions and casts (SPARQL 1.1, section 17).
+
+`SPARQL_FUNCTIONS` is the table of what is called by a name or an IRI; parser and evaluation go by it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import lru_cache
-from typing import Any
 from urllib.parse import quote
 
 from kaicep.errors import Failure
@@ -36,7 +38,16 @@ from kaicep.plan.values import (
     truth,
 )
 
-__all__ = ["BEFORE", "Interval", "Scope", "evaluate_expression", "holds", "solution_text"]
+__all__ = [
+    "BEFORE",
+    "SPARQL_FUNCTIONS",
+    "Function",
+    "Interval",
+    "Scope",
+    "evaluate_expression",
+    "holds",
+    "solution_text",
+]
 
 BEFORE = "_:before "
 """How the name of the variable begins that has the text of a solution before anything is computed of it."""
@@ -90,11 +101,12 @@ def evaluate_expression(expr: Expr, scope: Scope) -> Term:
             if scope.exists is None:
                 raise Failure("EXISTS stands where there is no graph to look into")
             return boolean(scope.exists(expr))
-        case Call(op, args) if op in _FORMS:
-            return _FORMS[op](expr, scope)
         case Call(op, args):
-            found: Term = _FUNCTIONS[op](*(evaluate_expression(each, scope) for each in args))
-            return found
+            own = SPARQL_FUNCTIONS.get(op)
+            if op in _FORMS or (own is not None and own.form):
+                return (_FORMS[op] if own is None else own.of)(expr, scope)
+            of = _OPERATORS[op] if own is None else own.of
+            return of(*(evaluate_expression(each, scope) for each in args))
         case _:
             raise Failure(f"no SPARQL expression: {type(expr).__name__}")
 
@@ -178,20 +190,12 @@ def _get_duration(call: Call, scope: Scope) -> Term:
     return Literal(format_xsd_duration(end - start), DURATION)
 
 
-_FORMS: dict[str, Callable[[Call, Scope], Term]] = {
-    "bound": _bound,
-    "if": _if,
-    "coalesce": _coalesce,
-    "and": lambda call, scope: _decided(_truths(call.args, scope), False),
-    "or": lambda call, scope: _decided(_truths(call.args, scope), True),
-    "in": _in,
-    "notin": lambda call, scope: boolean(not truth(_in(call, scope))),
-    "bnode": _bnode,
-    "solution": lambda _, scope: Literal(solution_text(scope.bindings, scope.interval)),
-    "getduration": _get_duration,
-    "getstarttime": lambda call, scope: Literal(format_time(_interval(scope)[0]), DATE_TIME),
-    "getendtime": lambda call, scope: Literal(format_time(_interval(scope)[1]), DATE_TIME),
-}
+def _get_start(call: Call, scope: Scope) -> Term:
+    return Literal(format_time(_interval(scope)[0]), DATE_TIME)
+
+
+def _get_end(call: Call, scope: Scope) -> Term:
+    return Literal(format_time(_interval(scope)[1]), DATE_TIME)
 
 
 # --- terms -----------------------------------------------------------------------------------------
@@ -489,7 +493,14 @@ def _to_duration(datatype: str) -> Callable[[Term], Literal]:
     return cast
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FORMS: dict[str, Callable[[Call, Scope], Term]] = {
+    "and": lambda call, scope: _decided(_truths(call.args, scope), False),
+    "or": lambda call, scope: _decided(_truths(call.args, scope), True),
+    "in": _in,
+    "notin": lambda call, scope: boolean(not truth(_in(call, scope))),
+    "solution": lambda _, scope: Literal(solution_text(scope.bindings, scope.interval)),
+}
+_OPERATORS: dict[str, Callable[..., Term]] = {
     "=": lambda left, right: boolean(equal(left, right)),
     "!=": lambda left, right: boolean(not equal(left, right)),
     "<": lambda left, right: boolean(less(left, right)),
@@ -502,58 +513,94 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "/": lambda left, right: arithmetic("/", left, right),
     "not": lambda term: boolean(not truth(term)),
     "neg": _negated,
-    "abs": _absolute,
-    "ceil": lambda term: _rounded(term, ROUND_CEILING),
-    "floor": lambda term: _rounded(term, ROUND_FLOOR),
-    # XPath rounds halves towards positive infinity.
-    "round": lambda term: _rounded(term, ROUND_FLOOR, Decimal("0.5")),
-    "str": _str,
-    "lang": lambda term: Literal(_literal(term).language or ""),
-    "langmatches": _lang_matches,
-    "datatype": _datatype,
-    "iri": _iri,
-    "uri": _iri,
-    "strdt": _strdt,
-    "strlang": _strlang,
-    "sameterm": lambda left, right: boolean(left == right),
-    "isiri": lambda term: boolean(isinstance(term, Iri)),
-    "isuri": lambda term: boolean(isinstance(term, Iri)),
-    "isblank": lambda term: boolean(isinstance(term, Blank)),
-    "isliteral": lambda term: boolean(isinstance(term, Literal)),
-    "isnumeric": _is_numeric,
-    "strlen": lambda term: numeral(Number(0, len(_string(term).lexical))),
-    "substr": _substr,
-    "ucase": lambda term: _like(_string(term), _string(term).lexical.upper()),
-    "lcase": lambda term: _like(_string(term), _string(term).lexical.lower()),
-    "encode_for_uri": lambda term: Literal(quote(_string(term).lexical, safe="-_.~")),
-    "contains": _contains,
-    "strstarts": _strstarts,
-    "strends": _strends,
-    "strbefore": _strbefore,
-    "strafter": _strafter,
-    "concat": _concat,
-    "regex": _regex,
-    "replace": _replace,
-    "md5": _hash("md5"),
-    "sha1": _hash("sha1"),
-    "sha256": _hash("sha256"),
-    "sha384": _hash("sha384"),
-    "sha512": _hash("sha512"),
-    "year": _part(1),
-    "month": _part(2),
-    "day": _part(3),
-    "hours": _part(4),
-    "minutes": _part(5),
-    "seconds": _part(6),
-    "timezone": _timezone,
-    "tz": lambda term: Literal(_time_part(term, 7)),
-    XSD + "string": _str,
-    XSD + "boolean": _to_boolean,
-    XSD + "integer": _to_number("integer"),
-    XSD + "decimal": _to_number("decimal"),
-    XSD + "float": _to_number("float"),
-    XSD + "double": _to_number("double"),
-    XSD + "dateTime": lambda term: _read(_plain(term), "dateTime"),
-    XSD + "duration": _to_duration(DURATION),
-    XSD + "dayTimeDuration": _to_duration(DAY_TIME),
 }
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function: what it makes of the terms of its arguments, and how many it takes (None: any number).
+
+    A form is given the call and its scope instead: it does not evaluate all its arguments, or looks at the
+    solution. A `temporal` one speaks of an interval, which knowledge has not. One that is `refused` says why.
+    """
+
+    of: Callable[..., Term]
+    least: int
+    most: int | None
+    form: bool = False
+    temporal: bool = False
+    refused: str | None = None
+
+
+def _refuse(reason: str) -> Function:
+    return Function(_bound, 0, 0, form=True, refused=reason)
+
+
+_UNREPEATABLE = "the same events must give the same matches"
+
+SPARQL_FUNCTIONS: Mapping[str, Function] = {
+    "bound": Function(_bound, 1, 1, form=True),
+    "if": Function(_if, 3, 3, form=True),
+    "coalesce": Function(_coalesce, 1, None, form=True),
+    "bnode": Function(_bnode, 0, 1, form=True),
+    "getduration": Function(_get_duration, 0, 0, form=True, temporal=True),
+    "getstarttime": Function(_get_start, 0, 0, form=True, temporal=True),
+    "getendtime": Function(_get_end, 0, 0, form=True, temporal=True),
+    "now": _refuse("time is event time: write getENDTIME()"),
+    "rand": _refuse(_UNREPEATABLE),
+    "uuid": _refuse(_UNREPEATABLE),
+    "struuid": _refuse(_UNREPEATABLE),
+    "abs": Function(_absolute, 1, 1),
+    "ceil": Function(lambda term: _rounded(term, ROUND_CEILING), 1, 1),
+    "floor": Function(lambda term: _rounded(term, ROUND_FLOOR), 1, 1),
+    # XPath rounds halves towards positive infinity.
+    "round": Function(lambda term: _rounded(term, ROUND_FLOOR, Decimal("0.5")), 1, 1),
+    "str": Function(_str, 1, 1),
+    "lang": Function(lambda term: Literal(_literal(term).language or ""), 1, 1),
+    "langmatches": Function(_lang_matches, 2, 2),
+    "datatype": Function(_datatype, 1, 1),
+    "iri": Function(_iri, 1, 1),
+    "strdt": Function(_strdt, 2, 2),
+    "strlang": Function(_strlang, 2, 2),
+    "sameterm": Function(lambda left, right: boolean(left == right), 2, 2),
+    "isiri": Function(lambda term: boolean(isinstance(term, Iri)), 1, 1),
+    "isblank": Function(lambda term: boolean(isinstance(term, Blank)), 1, 1),
+    "isliteral": Function(lambda term: boolean(isinstance(term, Literal)), 1, 1),
+    "isnumeric": Function(_is_numeric, 1, 1),
+    "strlen": Function(lambda term: numeral(Number(0, len(_string(term).lexical))), 1, 1),
+    "substr": Function(_substr, 2, 3),
+    "ucase": Function(lambda term: _like(_string(term), _string(term).lexical.upper()), 1, 1),
+    "lcase": Function(lambda term: _like(_string(term), _string(term).lexical.lower()), 1, 1),
+    "encode_for_uri": Function(lambda term: Literal(quote(_string(term).lexical, safe="-_.~")), 1, 1),
+    "contains": Function(_contains, 2, 2),
+    "strstarts": Function(_strstarts, 2, 2),
+    "strends": Function(_strends, 2, 2),
+    "strbefore": Function(_strbefore, 2, 2),
+    "strafter": Function(_strafter, 2, 2),
+    "concat": Function(_concat, 0, None),
+    "regex": Function(_regex, 2, 3),
+    "replace": Function(_replace, 3, 4),
+    "md5": Function(_hash("md5"), 1, 1),
+    "sha1": Function(_hash("sha1"), 1, 1),
+    "sha256": Function(_hash("sha256"), 1, 1),
+    "sha384": Function(_hash("sha384"), 1, 1),
+    "sha512": Function(_hash("sha512"), 1, 1),
+    "year": Function(_part(1), 1, 1),
+    "month": Function(_part(2), 1, 1),
+    "day": Function(_part(3), 1, 1),
+    "hours": Function(_part(4), 1, 1),
+    "minutes": Function(_part(5), 1, 1),
+    "seconds": Function(_part(6), 1, 1),
+    "timezone": Function(_timezone, 1, 1),
+    "tz": Function(lambda term: Literal(_time_part(term, 7)), 1, 1),
+    XSD + "string": Function(_str, 1, 1),
+    XSD + "boolean": Function(_to_boolean, 1, 1),
+    XSD + "integer": Function(_to_number("integer"), 1, 1),
+    XSD + "decimal": Function(_to_number("decimal"), 1, 1),
+    XSD + "float": Function(_to_number("float"), 1, 1),
+    XSD + "double": Function(_to_number("double"), 1, 1),
+    XSD + "dateTime": Function(lambda term: _read(_plain(term), "dateTime"), 1, 1),
+    XSD + "duration": Function(_to_duration(DURATION), 1, 1),
+    XSD + "dayTimeDuration": Function(_to_duration(DAY_TIME), 1, 1),
+}
+"""What is called by a name in small letters, or by an IRI."""

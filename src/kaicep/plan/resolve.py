@@ -36,6 +36,7 @@ from kaicep.plan.expressions import (
     Field,
     Previous,
     VariableRef,
+    type_of,
     variables_of,
     walk,
 )
@@ -63,7 +64,7 @@ from kaicep.plan.sparql import Bind
 from kaicep.plan.terms import Iri
 from kaicep.plan.text import iri_text
 from kaicep.plan.types import Type, unify
-from kaicep.plan.typing import Scope, Typer, resolve_field, type_of
+from kaicep.plan.typing import Scope, Typer, resolve_field
 from kaicep.plan.words import warn_of_unknown_words
 
 __all__ = ["output_stream", "resolve_chi", "streams_of_class"]

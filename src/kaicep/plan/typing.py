@@ -6,7 +6,6 @@ float64 where the two meet, so that all hosts compute the same thing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -22,22 +21,17 @@ from kaicep.plan.expressions import (
     Field,
     Previous,
     VariableRef,
+    type_of,
     variables_of,
     walk,
 )
+from kaicep.plan.operators import OPERATORS, Argument, Rule
 from kaicep.plan.problems import Problems
 from kaicep.plan.text import expression_text, iri_text
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type, unify
-from kaicep.plan.zones import is_zone, zone_names
 
-__all__ = ["Scope", "Typer", "resolve_field", "retyped", "type_of"]
-
-_COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
-_SAME_TYPE = ("abs", "floor", "ceil", "round")
-_TEXT_TO_TEXT = ("lower", "upper")
-_TEXT_TESTS = ("contains", "startsWith")
-_TIME_PARTS = ("hour", "dayOfWeek")
+__all__ = ["Scope", "Typer", "resolve_field", "retyped"]
 
 
 @dataclass(frozen=True)
@@ -52,13 +46,6 @@ class Scope:
     prefixes: Mapping[str, str] = field(default_factory=dict)
     undeclared_hint: str = "declare it in FROM"
     either: bool = False  # PATH blocks are joined by OR, so that no solution has a say in an expression
-
-
-def type_of(expr: Expr) -> Type | None:
-    """The type of a resolved expression; None for null and for what is not known."""
-    if isinstance(expr, Const | Field | Call | Aggregate):
-        return expr.type
-    return type_of(expr.of) if isinstance(expr, Previous) else None
 
 
 def resolve_field(
@@ -259,41 +246,47 @@ class Typer:
 
     def _call(self, expr: Call) -> Expr:
         made = self.call(expr, tuple(self.value(each) for each in expr.args))
-        if not isinstance(made, Call) or made.type is not Type.INT64 or made.op in _TIME_PARTS:
+        if (
+            not isinstance(made, Call)
+            or made.type is not Type.INT64
+            or OPERATORS[made.op].gives is Type.INT64
+        ):
             return made
         # With a variable of the PATH in it, it may turn out to be a float64.
         return replace(made, type=None) if any(isinstance(each, VariableRef) for each in walk(made)) else made
 
     def call(self, expr: Call, args: tuple[Expr, ...]) -> Expr:
-        """An operator or a function over arguments that are resolved."""
-        op = expr.op
-        if op in ("+", "-", "*", "/", "%"):
+        """An operator or a function over arguments that are resolved, typed as its row of the table says."""
+        takes = OPERATORS[expr.op].takes
+        if takes is Rule.ARITHMETIC:
             return self._arithmetic(expr, args)
-        if op in _COMPARISONS or op == "in":
+        if takes is Rule.COMPARISON:
             return self._comparison(expr, args)
-        if op in ("and", "or", "not"):
-            return self._expecting(expr, args, (Type.BOOL,), Type.BOOL)
-        if op == "neg" or op in _SAME_TYPE:
-            return self._expecting(expr, args, (Type.INT64, Type.FLOAT64), type_of(args[0]))
-        if op in _TEXT_TO_TEXT:
-            return self._expecting(expr, args, (Type.STRING,), Type.STRING)
-        if op in _TEXT_TESTS:
-            return self._expecting(expr, args, (Type.STRING,), Type.BOOL)
-        if op in _TIME_PARTS:
-            return self._time_part(expr, args)
-        if op == "regex":
-            return self._regex(expr, args)
-        return self._choosing(expr, args)
+        if takes is Rule.CHOICE:
+            return self._choosing(expr, args)
+        return self._taking(expr, args, takes)
 
-    def _expecting(
-        self, expr: Call, args: tuple[Expr, ...], wanted: tuple[Type, ...], result: Type | None
-    ) -> Expr:
-        for given, original in zip(args, expr.args, strict=True):
+    def _taking(self, expr: Call, args: tuple[Expr, ...], takes: tuple[Argument, ...]) -> Expr:
+        """An operator whose arguments have types of their own; the last one stands for all that follow."""
+        wanted = takes + takes[-1:] * (len(args) - len(takes))
+        for given, original, argument in zip(args, expr.args, wanted, strict=False):
+            if argument.check is not None:
+                self._check_literal(expr, given, original, argument)
+                continue
             found = type_of(given)
-            if found is not None and found not in wanted:
-                names = " or ".join(str(each) for each in wanted)
+            if found is not None and found not in argument.types:
+                names = " or ".join(str(each) for each in argument.types)
                 self.problems.error(f"{_shown(expr.op)} takes {names}, this is {found}", original.span)
-        return replace(expr, args=args, type=result)
+        gives = OPERATORS[expr.op].gives
+        return replace(expr, args=args, type=type_of(args[0]) if gives is None else gives)
+
+    def _check_literal(self, expr: Call, given: Expr, original: Expr, argument: Argument) -> None:
+        assert argument.check is not None
+        if not (isinstance(given, Const) and isinstance(given.value, str)):
+            hint = argument.example and f"for example {argument.example.format(expr.op)}"
+            self.problems.error(f"{argument.name} of {expr.op} must be a string literal", original.span, hint)
+        elif (wrong := argument.check(given.value)) is not None:
+            self.problems.error(wrong[0], original.span, wrong[1])
 
     def _arithmetic(self, expr: Call, args: tuple[Expr, ...]) -> Expr:
         left, right = (type_of(each) for each in args)
@@ -380,33 +373,6 @@ class Typer:
             joined = both
         return joined
 
-    def _time_part(self, expr: Call, args: tuple[Expr, ...]) -> Expr:
-        """`hour(?e.ts)`, of UTC, or `hour(?e.ts, "Europe/Berlin")`, of a zone (semantics 1)."""
-        for zone, original in zip(args[1:], expr.args[1:], strict=True):
-            if not (isinstance(zone, Const) and isinstance(zone.value, str)):
-                self.problems.error(
-                    f"the time zone of {expr.op} must be a string literal",
-                    original.span,
-                    f'for example {expr.op}(?e.ts, "America/Los_Angeles")',
-                )
-            elif not is_zone(zone.value):
-                self.problems.error(
-                    f"unknown time zone {zone.value!r}", original.span, _zone_hint(zone.value)
-                )
-        checked = self._expecting(replace(expr, args=expr.args[:1]), args[:1], (Type.TIMESTAMP,), Type.INT64)
-        return replace(checked, args=args) if isinstance(checked, Call) else checked
-
-    def _regex(self, expr: Call, args: tuple[Expr, ...]) -> Expr:
-        pattern = args[1]
-        if not (isinstance(pattern, Const) and isinstance(pattern.value, str)):
-            self.problems.error("the pattern of regex must be a string literal", expr.args[1].span)
-        else:
-            try:
-                re.compile(pattern.value)
-            except (re.error, OverflowError, RecursionError) as found:
-                self.problems.error(f"this is no regular expression: {found}", expr.args[1].span)
-        return self._expecting(expr, args, (Type.STRING,), Type.BOOL)
-
 
 def retyped(expr: Expr) -> Expr:
     """A resolved expression of which some parts have other types by now; what has no type any more is null.
@@ -419,12 +385,6 @@ def retyped(expr: Expr) -> Expr:
     problems = Problems(None)
     made = Typer(Scope({}, NoVocabulary()), problems).call(expr, tuple(retyped(each) for each in expr.args))
     return Const(None, None, span=expr.span) if problems.errors else made
-
-
-def _zone_hint(name: str) -> str:
-    hint = did_you_mean(name, zone_names())
-    near = hint is not None and hint.startswith("did you mean")
-    return hint if hint and near else 'a zone has a name such as "Europe/Berlin"'
 
 
 def _widened(expr: Expr, wanted: Type | None) -> Expr:

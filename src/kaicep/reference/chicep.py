@@ -10,7 +10,7 @@ from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Field
+from kaicep.plan.expressions import Field, type_of
 from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern, WindowAggregate
 from kaicep.plan.path_values import with_terms
 from kaicep.plan.paths import has_path_values
@@ -26,7 +26,6 @@ from kaicep.plan.results import (
 )
 from kaicep.plan.time import format_time
 from kaicep.plan.types import Type
-from kaicep.plan.typing import type_of
 from kaicep.reference.chains import Partition, Semantics, in_order, parted, sees, solution_terms
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.pattern import pattern_matches

@@ -14,12 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from kaicep.archive.rewrite.expressions import (
-    constant_text,
-    expression_sparql,
-    fields_in,
-    must_be_there,
-)
 from kaicep.archive.rewrite.logical import (
     Absence,
     Applied,
@@ -32,6 +26,12 @@ from kaicep.archive.rewrite.logical import (
 )
 from kaicep.archive.rewrite.paths import check_group, path_variables
 from kaicep.archive.rewrite.sayable import refuse_unsayable
+from kaicep.archive.rewrite.sparql_expressions import (
+    constant_text,
+    expression_sparql,
+    fields_in,
+    must_be_there,
+)
 from kaicep.archive.rewrite.view import (
     ARCHIVE,
     HAS_TIME,

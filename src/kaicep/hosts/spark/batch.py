@@ -20,7 +20,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kaicep.hosts.spark.expressions import NotNative, key_column
+from kaicep.errors import Unsupported
+from kaicep.hosts.spark.expressions import key_column
 from kaicep.hosts.spark.job import Job, in_order, job_of, row_by_row
 from kaicep.hosts.spark.layout import layouts_of
 from kaicep.hosts.spark.output import MATCHES, match_of, presented
@@ -94,7 +95,7 @@ def bucket(part: Part, stream: str, layout: Layout, buckets: int) -> Column:
         return sf.lit(0)
     try:
         key = [key_column(each, stream, layout) for each in part.key]
-    except NotNative:
+    except Unsupported:
         return sf.lit(0)
     return sf.pmod(sf.xxhash64(*key), sf.lit(buckets)).cast("int")
 

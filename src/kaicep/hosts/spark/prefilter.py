@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from kaicep.hosts.spark.expressions import NotNative, native
+from kaicep.errors import Unsupported
+from kaicep.hosts.spark.expressions import native
 from kaicep.hosts.spark.physical import Part
 from kaicep.hosts.spark.wire import Layout
 from kaicep.knowledge.relations import kept_table
@@ -127,7 +128,7 @@ class _Tests:
             for each in chain.conditions:
                 try:
                     tests.append(native(each, self.stream, self.layout))
-                except NotNative:
+                except Unsupported:
                     continue
         return reduce(lambda left, right: left & right, tests, sf.lit(True))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kaicep.kernel.expressions import value_function
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call, Const, Expr, Field
+from kaicep.plan.operators import event_function
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type
 from kaicep.reference.expressions import Environment, evaluate
 
@@ -94,8 +94,8 @@ EVENTS = st.builds(
 @given(st.one_of(WHOLE, REAL, STRINGS, LOGIC), EVENTS)
 def test_the_value_is_that_of_the_reference(expr, event):
     wanted = evaluate(expr, Environment({"e": event}))
-    assert repr(value_function(expr, ["s", "r"])(event)) == repr(wanted)
-    assert repr(value_function(_untyped(expr), ["s", "r"])(event)) == repr(
+    assert repr(event_function(expr)(event)) == repr(wanted)
+    assert repr(event_function(_untyped(expr))(event)) == repr(
         evaluate(_untyped(expr), Environment({"e": event}))
     )
 
