@@ -1,8 +1,9 @@
-"""The pages of the documentation that are made, not written: what is supported, and the Python API.
+"""What is made in the documentation, not written: what is supported, the Python API, the table of operators.
 
     .venv/bin/python scripts/docs.py
 
-writes docs/support.md and docs/api.md. A test (tests/test_generated_docs.py) says when they are out of date.
+writes docs/support.md, docs/api.md, and the table in docs/chi-cep.md. A test (tests/test_generated_docs.py)
+says when they are out of date.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from kaicep.plan.operators import OPERATORS, Argument, Operator, Rule
 
 ROOT = Path(__file__).parent.parent
 SUITE = ROOT / "tests" / "conformance"
@@ -218,7 +221,36 @@ def _described(text: str | None) -> Iterator[str]:
     yield ""
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"support.md": support, "api.md": api}
+# --- the operators of chi-CEP ------------------------------------------------------------------------------
+
+TABLE = re.compile(r"(<!-- operators: .* -->\n).*(?=<!-- end of operators -->)", re.DOTALL)
+
+
+def chi_cep() -> str:
+    """The page of the language, with its table of operators and functions."""
+    page = (ROOT / "docs" / "chi-cep.md").read_text("utf-8")
+    rows = "\n".join(map(_operator, (each for each in OPERATORS.values() if each.usage)))
+    head = "| | takes | gives | a null makes | is | rewritten to |\n|---|---|---|---|---|---|"
+    made, count = TABLE.subn(lambda found: f"{found[1]}{head}\n{rows}\n", page)
+    assert count == 1, "docs/chi-cep.md has lost the marks of its table"
+    return made
+
+
+def _operator(own: Operator) -> str:
+    takes = own.takes.value if isinstance(own.takes, Rule) else ", ".join(map(_argument, own.takes))
+    gives = str(own.gives) if own.gives else "the same"
+    null = own.null_rule.removeprefix("null, where an argument is") or "null"
+    languages = {"Spark SQL": own.sql, "SPARQL": own.sparql}
+    said = ", ".join(name for name, say in languages.items() if say is not None) or "-"
+    cells = [f"`{own.usage}`", takes, gives, null, own.doc, said]
+    return "| " + " | ".join(each.replace("|", "\\|") for each in cells) + " |"
+
+
+def _argument(argument: Argument) -> str:
+    return " or ".join(map(str, argument.types)) + (" literal" if argument.check else "")
+
+
+PAGES: Mapping[str, Callable[[], str]] = {"support.md": support, "api.md": api, "chi-cep.md": chi_cep}
 
 if __name__ == "__main__":
     for page, made in PAGES.items():

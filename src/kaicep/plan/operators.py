@@ -56,11 +56,11 @@ Context = TypeVar("Context")
 
 
 class Rule(Enum):
-    """How an operator is typed whose types depend on each other."""
+    """What an operator takes whose types depend on each other; int64 is widened where it meets float64."""
 
-    ARITHMETIC = "numbers, int64 widened to float64 where both meet; times and durations"
+    ARITHMETIC = "numbers"
     COMPARISON = "values of one type"
-    CHOICE = "values of one type, which it gives"
+    CHOICE = "values, of one type"
 
 
 class Nulls(Enum):
@@ -463,14 +463,14 @@ _TABLE = (
     ),
     _arithmetic(
         "+",
-        "the sum; a timestamp, later by a duration",
+        "the sum; of a timestamp and a duration a timestamp",
         operator.add,
         _sql_number("try_add({0}, {1})"),
         _sparql_number("({0} + {1})"),
     ),
     _arithmetic(
         "-",
-        "the difference, of two timestamps a duration; a timestamp, earlier by a duration",
+        "the difference; of two timestamps a duration, of a timestamp and a duration a timestamp",
         operator.sub,
         _sql_number("try_subtract({0}, {1})"),
         _sparql_number("({0} - {1})"),
