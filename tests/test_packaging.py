@@ -87,7 +87,12 @@ def test_the_metadata(wheel: Path) -> None:
 @pytest.mark.slow
 def test_the_core_needs_little(wheel: Path) -> None:
     needed = [each for each in metadata(wheel).get_all("Requires-Dist", []) if "extra ==" not in each]
-    assert {re.split(r"[<>=!~\[ ]", each)[0] for each in needed} == {"numba", "pyoxigraph", "typer"}
+    assert {re.split(r"[<>=!~\[ ]", each)[0] for each in needed} == {
+        "google-re2",
+        "numba",
+        "pyoxigraph",
+        "typer",
+    }
 
 
 @dataclass(frozen=True)

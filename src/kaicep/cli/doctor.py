@@ -27,6 +27,7 @@ _SPARK = (4, 3)
 
 # Package, what it is for.
 _CORE = (
+    ("google-re2", "regular expressions of queries"),
     ("numba", "the kernel, which is compiled"),
     ("pyoxigraph", "knowledge, RDF streams"),
     ("typer", "the command line"),

@@ -7,8 +7,9 @@ over triple by triple.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,7 @@ from kaicep.knowledge.joins import plain, solve
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.algebra import element_variables, substitute
 from kaicep.plan.expressions import Call, Exists, Expr, walk
-from kaicep.plan.functions import Scope, evaluate_expression, holds
+from kaicep.plan.functions import OWN_FUNCTIONS, SPARQL_FUNCTIONS, Scope, evaluate_expression, holds
 from kaicep.plan.literals import normalise
 from kaicep.plan.sparql import Bind, Filter, Group
 from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term, Triple, Variable
@@ -103,13 +104,16 @@ class ClosedStore:
             group = substitute(group, nameless)  # type: ignore[arg-type]  # one variable for another
         called = [nameless[name].name if name in nameless else name for name in names]
         if not names and not _apart(group)[1]:
-            return [()] if self._store.query(f"ASK {group_text(group)}") else []
+            return [()] if self._answer(f"ASK {_text(group)}") else []
         base, judged = _apart(group)
         if judged:
             return self._judged(base, judged, called)
         wanted = " ".join(f"?{name}" for name in called)
-        found: Any = self._store.query(f"SELECT DISTINCT {wanted} WHERE {group_text(group)}")
+        found = self._answer(f"SELECT DISTINCT {wanted} WHERE {_text(group)}")
         return [tuple(None if each is None else from_oxigraph(each) for each in row) for row in found]
+
+    def _answer(self, query: str) -> Any:
+        return self._store.query(query, custom_functions=_own_functions())
 
     def _judged(self, base: Group, judged: Sequence[Filter | Bind], names: Sequence[str]) -> list[Row]:
         """The answers where values are compared: exactly, which a store with numbers of 18 digits cannot."""
@@ -126,6 +130,27 @@ class ClosedStore:
             if all(holds(each.condition, Scope(solution)) for each in judged if isinstance(each, Filter)):
                 found[tuple([solution.get(name) for name in names])] = None
         return list(found)
+
+
+def _text(group: Group) -> str:
+    return group_text(group, functions=OWN_FUNCTIONS)
+
+
+@cache
+def _own_functions() -> dict[pyoxigraph.NamedNode, Callable[..., Any]]:
+    """The functions that the store is to take from us: its regular expressions are not RE2's."""
+    import pyoxigraph
+
+    def own(name: str) -> Callable[..., Any]:
+        def answer(*given: Any) -> Any:
+            try:
+                return to_oxigraph(SPARQL_FUNCTIONS[name].of(*map(from_oxigraph, given)))
+            except ExpressionError:
+                return None
+
+        return answer
+
+    return {pyoxigraph.NamedNode(iri.value): own(name) for name, iri in OWN_FUNCTIONS.items()}
 
 
 def _apart(group: Group) -> tuple[Group, list[Filter | Bind]]:

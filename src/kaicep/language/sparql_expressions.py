@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from kaicep.errors import Span
@@ -13,8 +13,9 @@ from kaicep.language.names import Names
 from kaicep.language.terms import Terms
 from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, TermConst, VariableRef
 from kaicep.plan.functions import SPARQL_FUNCTIONS, Function
+from kaicep.plan.regex import PATTERN_HINT, BadPattern, matcher
 from kaicep.plan.sparql import Group
-from kaicep.plan.terms import XSD
+from kaicep.plan.terms import XSD, Literal
 
 __all__ = ["SparqlExpressions"]
 
@@ -119,9 +120,23 @@ class SparqlExpressions(Expressions):
         if own.refused is not None:
             self.cursor.report.error(f"{token.text.upper()}() is refused", span, own.refused)
         check_arity(self.cursor, describe(token), own, len(args), span)
+        if name in ("regex", "replace"):
+            self._check_pattern(args[1:2], args[own.most - 1 : own.most] if own.most else ())
         if name == "bound" and args and not isinstance(args[0], VariableRef):
             self.cursor.report.error("BOUND takes a variable", span)
         return Call(name, args, span=span)
+
+    def _check_pattern(self, pattern: Sequence[Expr], flags: Sequence[Expr]) -> None:
+        """What is wrong with a pattern is said now, where it and its flags are literals."""
+        given = [each.term for each in (*pattern, *flags) if isinstance(each, TermConst)]
+        texts = [each.lexical for each in given if isinstance(each, Literal)]
+        if not pattern or len(texts) < 1 + len(flags):
+            return
+        try:
+            matcher(*texts)
+        except BadPattern as found:
+            span = pattern[0].span or self.cursor.last.span
+            self.cursor.report.error(f"this is no regular expression: {found}", span, PATTERN_HINT)
 
     def _unknown(self, token: Token, own: Function | None) -> NoReturn:
         if own is not None:

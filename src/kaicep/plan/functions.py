@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from functools import lru_cache
+from typing import Any
 from urllib.parse import quote
 
 from kaicep.errors import Failure
 from kaicep.plan.expressions import Call, Exists, Expr, TermConst, VariableRef
 from kaicep.plan.identity import match_id
 from kaicep.plan.literals import NUMERIC_TYPES, format_xsd_duration, normalise, parse_xsd_duration
+from kaicep.plan.regex import BadPattern, matcher, pattern
 from kaicep.plan.terms import RDF, XSD, Blank, Iri, Literal, Term
 from kaicep.plan.time import format_time
 from kaicep.plan.values import (
@@ -40,6 +41,7 @@ from kaicep.plan.values import (
 
 __all__ = [
     "BEFORE",
+    "OWN_FUNCTIONS",
     "SPARQL_FUNCTIONS",
     "Function",
     "Interval",
@@ -358,32 +360,25 @@ def _strends(text: Term, part: Term) -> Literal:
 _EMPTY = Literal("")
 
 
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str, flags: str) -> re.Pattern[str]:
-    known = {"i": re.IGNORECASE, "s": re.DOTALL, "m": re.MULTILINE, "x": re.VERBOSE, "q": re.NOFLAG}
-    combined = re.NOFLAG
-    for each in flags:
-        if each not in known:
-            raise ExpressionError(f"unknown flag {each} of a regular expression")
-        combined |= known[each]
+def _regex(text: Term, expression: Term, flags: Term = _EMPTY) -> Literal:
     try:
-        return re.compile(re.escape(pattern) if "q" in flags else pattern, combined)
-    except re.error as error:
-        raise ExpressionError(f"no regular expression: {pattern}") from error
+        matches = matcher(_simple(expression), _simple(flags))
+    except BadPattern as error:
+        raise ExpressionError(f"no regular expression: {expression}") from error
+    return boolean(matches(_string(text).lexical))
 
 
-def _regex(text: Term, pattern: Term, flags: Term = _EMPTY) -> Literal:
-    compiled = _compiled(_simple(pattern), _simple(flags))
-    return boolean(compiled.search(_string(text).lexical) is not None)
-
-
-def _replace(text: Term, pattern: Term, replacement: Term, flags: Term = _EMPTY) -> Literal:
+def _replace(text: Term, expression: Term, replacement: Term, flags: Term = _EMPTY) -> Literal:
     """`$1` in the replacement is the first group, `\\$` a dollar sign."""
-    source, compiled, by = _string(text), _compiled(_simple(pattern), _simple(flags)), _simple(replacement)
+    source, by = _string(text), _simple(replacement)
+    try:
+        compiled = pattern(_simple(expression), _simple(flags))
+    except BadPattern as error:
+        raise ExpressionError(f"no regular expression: {expression}") from error
     if compiled.fullmatch(""):
         raise ExpressionError("a regular expression that matches the empty string replaces nothing")
 
-    def filled(found: re.Match[str]) -> str:
+    def filled(found: Any) -> str:
         def part(escape: re.Match[str]) -> str:
             if escape[1] is None:
                 return escape[0][-1]
@@ -604,3 +599,5 @@ SPARQL_FUNCTIONS: Mapping[str, Function] = {
     XSD + "dayTimeDuration": Function(_to_duration(DAY_TIME), 1, 1),
 }
 """What is called by a name in small letters, or by an IRI."""
+OWN_FUNCTIONS: Mapping[str, Iri] = {name: Iri(f"urn:kaicep:function:{name}") for name in ("regex", "replace")}
+"""Functions that a store answers in a way of its own: it has to be given ours, by these names."""

@@ -14,12 +14,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from kaicep.errors import Unsupported, did_you_mean
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call, Const, Expr, Field, Previous, type_of
+from kaicep.plan.regex import PATTERN_HINT, BadPattern, matcher
 from kaicep.plan.time import DURATION_UNITS, parse_time
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
 from kaicep.plan.zones import is_zone, zone_names, zone_offset
@@ -286,13 +286,8 @@ def _day_of_week(ts: int, zone: str = "UTC") -> Value:
     return ((ts + zone_offset(ts, zone)) // DURATION_UNITS["d"] + 3) % 7 + 1
 
 
-@lru_cache(maxsize=1024)
-def _pattern(text: str) -> Callable[[str], object]:
-    return re.compile(text).search
-
-
 def _regex(text: str, pattern: str) -> Value:
-    return _pattern(pattern)(text) is not None
+    return matcher(pattern)(text)
 
 
 # --- literals that are checked -----------------------------------------------------------------------------
@@ -300,9 +295,9 @@ def _regex(text: str, pattern: str) -> Value:
 
 def _wrong_pattern(text: str) -> tuple[str, str | None] | None:
     try:
-        _pattern(text)
-    except (re.error, OverflowError, RecursionError) as found:
-        return f"this is no regular expression: {found}", None
+        matcher(text)
+    except BadPattern as found:
+        return f"this is no regular expression: {found}", PATTERN_HINT
     return None
 
 

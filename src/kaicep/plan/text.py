@@ -107,6 +107,7 @@ EP_PREFIXES: Mapping[str, str] = {**WELL_KNOWN_PREFIXES, "": "urn:kaicep:"}
 """Prefixes that EP-SPARQL knows without being told."""
 
 _NO_PREFIXES: Mapping[str, str] = MappingProxyType({})
+_NO_FUNCTIONS: Mapping[str, Iri] = MappingProxyType({})
 _SIGNS = {"or": "||", "and": "&&"}
 _LOCAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -159,15 +160,22 @@ def resolved_text(expr: Expr) -> str:
     )
 
 
-def group_text(group: Group, indent: int = 0, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
+def group_text(
+    group: Group,
+    indent: int = 0,
+    prefixes: Mapping[str, str] = _NO_PREFIXES,
+    functions: Mapping[str, Iri] = _NO_FUNCTIONS,
+) -> str:
     """A SPARQL group with its braces; all lines but the first begin with `indent` steps.
+
+    `functions` are called by an IRI in the place of their names.
 
     >>> print(group_text(Group((Triples((TriplePattern(Variable("x"), Iri("urn:p"), Variable("y")),)),))))
     {
       ?x <urn:p> ?y .
     }
     """
-    return _Printer(prefixes).group(group, indent)
+    return _Printer(prefixes, functions).group(group, indent)
 
 
 def triple_text(pattern: TriplePattern, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
@@ -205,8 +213,9 @@ def _declarations(prefixes: Iterable[tuple[str, str]]) -> list[str]:
 class _Printer:
     """Expressions, groups and what they are made of, with the prefixes to shorten IRIs by."""
 
-    def __init__(self, prefixes: Mapping[str, str]) -> None:
+    def __init__(self, prefixes: Mapping[str, str], functions: Mapping[str, Iri] = _NO_FUNCTIONS) -> None:
         self.prefixes = prefixes
+        self.functions = functions
 
     # Terms and triples.
 
@@ -330,6 +339,7 @@ class _Printer:
             left_least = power + 1 if power == COMPARISON else power
             left, right = self._operand(args[0], left_least), self._operand(args[1], power + 1)
             return f"{left} {_SIGNS.get(op, op)} {right}"
+        op = self.functions[op].value if op in self.functions else op
         name = self.iri(Iri(op)) if ":" in op else op
         return f"{name}({', '.join(self.expression(each) for each in args)})"
 

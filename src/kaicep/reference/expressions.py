@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous
+from kaicep.plan.regex import matcher
 from kaicep.plan.time import DURATION_UNITS, parse_time
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
 from kaicep.plan.zones import zone_offset
@@ -174,7 +174,7 @@ def _day_of_week(ts: int, zone: str = "UTC") -> Value:
 
 
 def _regex(text: str, pattern: str) -> Value:
-    return re.search(pattern, text) is not None
+    return matcher(pattern)(text)
 
 
 _WITHOUT_NULLS: dict[str, Callable[..., Any]] = {

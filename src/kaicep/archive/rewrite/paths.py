@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from kaicep.archive.rewrite.logical import refusal
 from kaicep.archive.rewrite.words import variable_name
 from kaicep.plan.algebra import element_variables
-from kaicep.plan.expressions import Exists, walk
+from kaicep.plan.expressions import Call, Exists, walk
+from kaicep.plan.functions import OWN_FUNCTIONS
 from kaicep.plan.nodes import ChiPlan, Semantic
 from kaicep.plan.sparql import (
     Alternative,
@@ -39,6 +40,10 @@ def check_group(plan: ChiPlan, group: Group, semantic: Semantic) -> None:
             isinstance(element, Filter) and any(isinstance(each, Exists) for each in walk(element.condition))
         ):
             raise refusal(plan, f"a PATH with {type(element).__name__.upper()} beside all events at once")
+        elif isinstance(element, Filter) and any(
+            isinstance(each, Call) and each.op in OWN_FUNCTIONS for each in walk(element.condition)
+        ):
+            raise refusal(plan, "a regular expression in a PATH, for which a store has a language of its own")
         elif events & element_variables(element):
             raise refusal(plan, "a PATH that compares the event itself")
     if any(isinstance(each.predicate, Variable) or _odd(each.predicate) for each in patterns):
