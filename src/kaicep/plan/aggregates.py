@@ -9,9 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from decimal import Decimal
+from fractions import Fraction
+from functools import reduce
 
 from kaicep.plan.terms import Blank, Iri, Literal, Term
-from kaicep.plan.values import ExpressionError, Number, calculate, number, numeral, order_key
+from kaicep.plan.values import (
+    ExpressionError,
+    Number,
+    add_exactly,
+    as_double,
+    calculate,
+    number,
+    numeral,
+    order_key,
+)
 
 __all__ = ["aggregate"]
 
@@ -50,13 +61,11 @@ def _some(values: Sequence[Term]) -> Sequence[Term]:
 def _sum(numbers: Sequence[Number]) -> Number:
     kind = max((each.kind for each in numbers), default=0)
     if kind < 2:
-        return Number(kind, sum((each.value for each in numbers), start=Decimal(0) if kind else 0))
-    try:
-        return Number(kind, math.fsum(each.value for each in numbers))
-    except OverflowError:
-        return Number(kind, math.copysign(math.inf, sum(each.value > 0 for each in numbers) - 0.5))
-    except ValueError:  # infinities of both signs
-        return Number(kind, math.nan)
+        start = Decimal(0) if kind else 0
+        return Number(kind, reduce(add_exactly, (each.value for each in numbers), start))
+    values = [as_double(each.value) for each in numbers]
+    special = [each for each in values if not math.isfinite(each)]
+    return Number(kind, sum(special) if special else as_double(sum(map(Fraction, values))))
 
 
 def _average(numbers: Sequence[Number]) -> Number:

@@ -29,10 +29,12 @@ from kaicep.plan.values import (
     ExpressionError,
     Number,
     arithmetic,
+    as_double,
     boolean,
     calculate,
     date_time,
     equal,
+    is_finite,
     less,
     number,
     numeral,
@@ -301,9 +303,12 @@ def _absolute(term: Term) -> Literal:
 def _rounded(term: Term, rounding: str, shift: Decimal = Decimal(0)) -> Literal:
     """The number without a fraction, of its own kind; what has no fraction stays as it is."""
     found = number(term)
-    if not math.isfinite(found.value) or found.value == int(found.value):
+    if isinstance(found.value, int) or not is_finite(found.value) or found.value == int(found.value):
         return numeral(found)
-    whole = Context(prec=200).add(Decimal(found.value), shift).to_integral_value(rounding)
+    exact = Decimal(found.value)
+    _, digits, exponent = exact.as_tuple()
+    work = Context(prec=len(digits) + abs(int(exponent)) + 2)
+    whole = work.add(exact, shift).to_integral_value(rounding)
     return numeral(Number(found.kind, float(whole) if isinstance(found.value, float) else whole))
 
 
@@ -319,7 +324,7 @@ def _substr(text: Term, start: Term, length: Term | None = None) -> Literal:
 
 
 def _position(term: Term) -> float:
-    value = float(number(term).value)
+    value = as_double(number(term).value)
     return math.floor(value + 0.5) if math.isfinite(value) else value
 
 
@@ -451,13 +456,13 @@ def _to_number(kind: str) -> Callable[[Term], Literal]:
         if literal.datatype not in NUMERIC_TYPES:
             return _read(literal, kind)
         value = number(literal).value
-        if kind in ("integer", "decimal") and not math.isfinite(value):
+        if kind in ("integer", "decimal") and not is_finite(value):
             raise ExpressionError(f"{term} is no {kind}")
         if kind == "integer":
             return numeral(Number(0, int(value)))
         if kind == "decimal":
             return numeral(Number(1, Decimal(value)))
-        return numeral(Number(2 if kind == "float" else 3, float(value)))
+        return numeral(Number(2 if kind == "float" else 3, as_double(value)))
 
     return cast
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 
 from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term
 from kaicep.plan.time import DURATION_UNITS, format_time, parse_time
@@ -17,6 +17,7 @@ from kaicep.plan.types import Type, Value
 
 __all__ = [
     "INTEGER_TYPES",
+    "MOST_DIGITS",
     "NUMERIC_TYPES",
     "format_xsd_duration",
     "literal_of",
@@ -56,7 +57,8 @@ _DURATION = re.compile(
     r"(?:T(?=[0-9])(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+(?:\.[0-9]+)?)S)?)?",
     re.ASCII,
 )
-_MOST_DIGITS = 4000  # Python refuses to read or write longer integers
+MOST_DIGITS = 4000
+"""Python refuses to read or write integers that are much longer."""
 _BOOLEANS = {"true": "true", "1": "true", "false": "false", "0": "false"}
 _SPECIAL_DOUBLES = {"INF": "INF", "+INF": "INF", "-INF": "-INF", "NaN": "NaN"}
 
@@ -194,7 +196,7 @@ def native(term: Term) -> Value:
     if text is None:
         return term.lexical
     if term.datatype in INTEGER_TYPES:
-        return int(text) if len(text) < _MOST_DIGITS else text
+        return int(text) if len(text) < MOST_DIGITS else text
     if term.datatype in NUMERIC_TYPES:
         number = float(text)
         return number if math.isfinite(number) else None
@@ -213,13 +215,13 @@ def parse_xsd_duration(text: str) -> int | None:
     True
     """
     found = _DURATION.fullmatch(text.strip(" \t\r\n"))
-    if found is None:
+    if found is None or len(text) > MOST_DIGITS:
         return None
     sign, years, months, days, hours, minutes, seconds = found.groups()
     if int(years or 0) or int(months or 0):
         return None
     whole = (int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)
-    fine = Decimal(seconds or 0) * DURATION_UNITS["s"]
+    fine = Context(prec=MOST_DIGITS + 6).multiply(Decimal(seconds or 0), DURATION_UNITS["s"])
     micros = whole * DURATION_UNITS["min"] + int(fine.to_integral_value(ROUND_HALF_EVEN))
     return -micros if sign else micros
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import operator
 import re
-from decimal import ROUND_DOWN, Context, Decimal, DecimalException
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_DOWN, Context, Decimal, DecimalException
+from fractions import Fraction
 from typing import NamedTuple
 
 from kaicep.plan.literals import (
     INTEGER_TYPES,
+    MOST_DIGITS,
     NUMERIC_TYPES,
     format_xsd_duration,
     normalise,
@@ -28,11 +30,14 @@ __all__ = [
     "STRING",
     "ExpressionError",
     "Number",
+    "add_exactly",
     "arithmetic",
+    "as_double",
     "boolean",
     "calculate",
     "date_time",
     "equal",
+    "is_finite",
     "less",
     "number",
     "numeral",
@@ -48,6 +53,7 @@ _KINDS = (XSD + "integer", XSD + "decimal", XSD + "float", XSD + "double")
 
 # A quotient keeps 18 digits after the point, the least that XML Schema asks for; the rest is exact.
 _EXACT = Context(prec=200, rounding=ROUND_DOWN)
+_UNROUNDED = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _FINEST = Decimal(1).scaleb(-18)
 _WIDEST = 2**4096
 
@@ -131,6 +137,8 @@ def numeral(value: Number) -> Literal:
     ('1.5', 'INF')
     """
     plain = value.value
+    if isinstance(plain, int) and plain.bit_length() > 3 * MOST_DIGITS:
+        raise ExpressionError("an integer that is too large")
     if isinstance(plain, float):
         text = "NaN" if math.isnan(plain) else "INF" if plain == math.inf else repr(plain)
         text = "-INF" if plain == -math.inf else text
@@ -204,7 +212,7 @@ def _part(term: Literal, space: str) -> int:
 
 def _months(term: Literal) -> int:
     found = _MONTHS.fullmatch(term.lexical.strip())
-    if found is None or not any(found.groups()[1:]):
+    if found is None or not any(found.groups()[1:]) or len(term.lexical) > MOST_DIGITS:
         raise ExpressionError(f"{term} is no duration of years and months")
     sign, years, months = found.groups()
     return (-1 if sign else 1) * (12 * int(years or 0) + int(months or 0))
@@ -315,7 +323,7 @@ def calculate(op: str, left: Number, right: Number) -> Number:
     """`+ - * /` on numbers, in the wider of both kinds; integers divide to a decimal."""
     kind = max(left.kind, right.kind, DECIMAL if op == "/" else INTEGER)
     if kind >= FLOAT:
-        return Number(kind, _floating(op, _double(left.value), _double(right.value)))
+        return Number(kind, _floating(op, as_double(left.value), as_double(right.value)))
     if kind == INTEGER:
         whole = {"+": operator.add, "-": operator.sub, "*": operator.mul}[op](left.value, right.value)
         if abs(whole) >= _WIDEST:
@@ -329,11 +337,24 @@ def calculate(op: str, left: Number, right: Number) -> Number:
         raise ExpressionError(f"no decimal {op} of these numbers") from error
 
 
-def _double(value: int | Decimal | float) -> float:
+def add_exactly(left: int | Decimal | float, right: int | Decimal | float) -> int | Decimal:
+    """The sum of integers or decimals, with all its digits."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    return _UNROUNDED.add(Decimal(left), Decimal(right))
+
+
+def as_double(value: int | Decimal | Fraction | float) -> float:
+    """The nearest double; an infinity beyond all of them."""
     try:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def is_finite(value: int | Decimal | float) -> bool:
+    """Whether it is a number, neither infinite nor NaN."""
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _floating(op: str, left: float, right: float) -> float:

@@ -16,7 +16,16 @@ from kaicep.kernel.epsparql.terms import term_of
 from kaicep.plan.aggregates import aggregate
 from kaicep.plan.expressions import Aggregate
 from kaicep.plan.terms import XSD, Literal, Term
-from kaicep.plan.values import ExpressionError, Number, calculate, number, numeral, order_key
+from kaicep.plan.values import (
+    ExpressionError,
+    Number,
+    add_exactly,
+    as_double,
+    calculate,
+    number,
+    numeral,
+    order_key,
+)
 
 __all__ = ["Grouped", "Running"]
 
@@ -43,7 +52,6 @@ class Running:
         self.whole: int | Decimal = 0
         self.floating = Fraction(0)
         self.special: list[float] = []
-        self.positive = False
         self.texts: list[str] = []
 
     def add(self, value: str | None) -> None:
@@ -80,12 +88,11 @@ class Running:
             self.wrong = True
             return
         if kind >= 1 and self.kind < 1:
-            self.whole = Decimal(0) + self.whole
+            self.whole = Decimal(self.whole)
         self.kind = max(self.kind, kind)
-        self.positive = self.positive or value > 0
         if not isinstance(value, float):
-            self.whole = self.whole + value
-        as_float = _double(value)
+            self.whole = add_exactly(self.whole, value)
+        as_float = as_double(value)
         if math.isfinite(as_float):
             self.floating += Fraction(as_float)
         else:  # infinities and what is no number swallow each other: one stands for all
@@ -113,36 +120,27 @@ class Running:
         return self._total()
 
     def _total(self) -> str | None:
-        if self.op == "SUM" and self.kind == 0:
-            return _whole(self.whole)
         total = Number(self.kind, self.whole if self.kind < 2 else self._rounded())
-        if self.op == "SUM":
-            return str(numeral(total))
-        if not self.count:
-            return str(numeral(Number(0, 0)))
         try:
+            if self.op == "SUM" or not self.count:
+                return str(numeral(total))
             return str(numeral(calculate("/", total, Number(0, self.count))))
         except ExpressionError:
             return None
 
     def _rounded(self) -> float:
-        if self.special:
-            return sum(self.special)
-        try:
-            return float(self.floating)
-        except OverflowError:
-            return math.inf if self.positive else -math.inf
+        return sum(self.special) if self.special else as_double(self.floating)
 
     def dump(self) -> Any:
         """Its state in the types of JSON."""
         seen = None if self.seen is None else list(self.seen)
         exact = [str(self.whole), *(str(each) for each in self.floating.as_integer_ratio())]
         special = [repr(each) for each in self.special]
-        return [seen, self.count, self.wrong, self.best, self.kind, exact, special, self.positive, self.texts]
+        return [seen, self.count, self.wrong, self.best, self.kind, exact, special, self.texts]
 
     def load(self, state: Any) -> None:
         """Takes over a state that was dumped."""
-        seen, self.count, self.wrong, self.best, self.kind, exact, special, self.positive, self.texts = state
+        seen, self.count, self.wrong, self.best, self.kind, exact, special, self.texts = state
         self.seen = None if seen is None else dict.fromkeys(seen)
         self.whole = int(exact[0]) if self.kind < 1 else Decimal(exact[0])
         self.floating = Fraction(int(exact[1]), int(exact[2]))
@@ -152,13 +150,6 @@ class Running:
 def _whole(number: int | Decimal) -> str:
     """An integer as a term's text."""
     return f'"{number}"^^<{XSD}integer>'
-
-
-def _double(value: int | Decimal | float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
 
 
 class _Group:
