@@ -165,7 +165,7 @@ TRIPLES = """
 @pytest.mark.parametrize("block", in_page("docs/ep-sparql.md", "epsparql"))
 def test_every_construct_of_ep_sparql_runs(block: Block) -> None:
     found, judged = (
-        testing.run({"shown.epsparql": block.text}, events=TRIPLES, host=host)
+        testing.run({"shown.epsparql": block.text}, events={"ticks": TRIPLES}, host=host)
         for host in ("inprocess", "reference")
     )
     assert found == judged
@@ -190,7 +190,7 @@ CONSTRUCTS = {
         STARTS  FINISHES  PAR  NOT\ \{  getDURATION  getSTARTTIME  getENDTIME  FILTER  OPTIONAL  UNION
         MINUS  BIND  VALUES  EXISTS  NOT\ EXISTS  \{\ SELECT  GROUP\ BY  HAVING  COUNT  SUM  AVG  MIN
         MAX  SAMPLE  GROUP_CONCAT  CONSTRUCT  _:  CONSUMPTION\ recent  CONSUMPTION\ chronological
-        CONSUMPTION\ unrestricted  \^
+        CONSUMPTION\ unrestricted  \^  FROM\ NAMED\ WINDOW  RANGE  STEP  ROWS  ISTREAM
     """,
 }
 

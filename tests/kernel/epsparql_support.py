@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
-from tests.reference.epsparql_support import knowledge_of, plan, stream
+from tests.reference.epsparql_support import knowledge_of, plan, rows_of
 
 from kaicep.kernel.epsparql import EpOperator
 from kaicep.knowledge.store import Knowledge
@@ -25,7 +26,7 @@ def operator(
 
 def run_kernel(
     plans: Sequence[EpPlan],
-    occurrences: Rows,
+    occurrences: Sequence[Any],
     knowledge: Knowledge,
     limit: int = 10_000,
     seed: int | None = None,
@@ -37,6 +38,8 @@ def run_kernel(
     """
     rows = sorted(occurrences, key=lambda row: row[2])
     running = operator(plans, knowledge, limit, compiled)
+    if not running.streams:
+        rows = [row[:3] for row in rows]
     found: list[Match] = []
     random = Random(seed)
     while rows:
@@ -62,7 +65,7 @@ def sorted_matches(matches: object) -> list[Match]:
 
 
 def both(
-    occurrences: Rows | str,
+    occurrences: Sequence[Any] | str,
     *queries: str,
     knowledge: str = "",
     limit: int = 10_000,
@@ -71,6 +74,6 @@ def both(
 ) -> tuple[dict[str, list[Match]], dict[str, list[Match]]]:
     """The matches by the reference and by the kernel."""
     plans = [plan(text, f"q{index}") for index, text in enumerate(queries)]
-    rows = stream(occurrences) if isinstance(occurrences, str) else occurrences
+    rows = rows_of(occurrences, queries) if isinstance(occurrences, str) else occurrences
     known = knowledge_of(knowledge)
     return run_epsparql(plans, rows, known, limit), run_kernel(plans, rows, known, limit, seed, compiled)

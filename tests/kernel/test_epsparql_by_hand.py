@@ -17,6 +17,7 @@ from tests.reference.test_epsparql_knowledge import *
 from tests.reference.test_epsparql_operators import *
 from tests.reference.test_epsparql_paper import *
 from tests.reference.test_epsparql_rules import *
+from tests.reference.test_epsparql_windows import *
 
 from kaicep import reference, testing
 

@@ -1,10 +1,13 @@
 """A tiny harness for EP-SPARQL: queries and a stream as text in, answers as text out.
 
 A line of a stream is `1-3 a p b`: the triple `a p b` from second 1 to second 3 (`2 a p 5` is one instant).
+Where a query has windows, the stream is called `s`, unless a line begins with another name: `t 1-3 a p b`.
 An answer is written `x=a y=5 [1-3]`. Bare names are read with the empty prefix, as in queries.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 from kaicep.errors import Source
 from kaicep.knowledge.store import Knowledge
@@ -15,6 +18,7 @@ from kaicep.plan.nodes import EpPlan
 from kaicep.plan.terms import RDF, XSD, Iri, Literal, Term, Triple
 from kaicep.reference.epsparql import run_epsparql
 
+Rows = Sequence[tuple[Triple, int, int] | tuple[Triple, int, int, str]]
 BASE = "urn:kaicep:"
 SECOND = 1_000_000
 
@@ -35,6 +39,19 @@ def stream(text: str) -> list[tuple[Triple, int, int]]:
     return found
 
 
+def named_stream(text: str) -> list[tuple[Triple, int, int, str]]:
+    found: list[tuple[Triple, int, int, str]] = []
+    for line in text.strip().splitlines():
+        *name, when, s, p, o = line.split()
+        [row] = stream(f"{when} {s} {p} {o}")
+        found.append((*row, name[0] if name else "s"))
+    return found
+
+
+def rows_of(text: str, queries: Iterable[str]) -> Rows:
+    return named_stream(text) if any("WINDOW" in each for each in queries) else stream(text)
+
+
 def plan(text: str, name: str = "q") -> EpPlan:
     return EpPlan(name, text, ep_plan(parse_ep(Source(name, text), name)))
 
@@ -46,14 +63,14 @@ def knowledge_of(text: str) -> Knowledge:
 
 
 def run(
-    occurrences: list[tuple[Triple, int, int]] | str,
+    occurrences: Rows | str,
     *queries: str,
     knowledge: str = "",
     limit: int = 10_000,
 ) -> dict[str, list[Match]]:
     """The matches of the queries, which are called q0, q1, ..."""
     plans = [plan(text, f"q{index}") for index, text in enumerate(queries)]
-    rows = stream(occurrences) if isinstance(occurrences, str) else occurrences
+    rows = rows_of(occurrences, queries) if isinstance(occurrences, str) else occurrences
     return run_epsparql(plans, rows, knowledge_of(knowledge), limit)
 
 

@@ -15,6 +15,7 @@ from kaicep.hosts.settings import Settings
 from kaicep.hosts.unknown import UnknownValues
 from kaicep.kernel.batches import Batch, ColumnSorter, batch_of_matches, late_in
 from kaicep.kernel.columns import Matches, Table
+from kaicep.kernel.epsparql import Sent
 from kaicep.kernel.sort import Lateness, Sorter, read_place, written_place
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.plan.events import Event, Match, by_end
@@ -268,7 +269,10 @@ class Engine(Replacing):
             self._deliver(matches, found)
 
     def _work_triples(self, query: TripleQueries, events: list[Event], found: list[Match]) -> None:
-        answers = query.answers(self._occurrences(events))
+        rows: Iterable[Sent] = self._occurrences(events)
+        if query.operator.streams:
+            rows = ((*row, event.stream) for event in events for row in self._occurrences((event,)))
+        answers = query.answers(rows)
         for name in query.names:
             own = [each for each in answers if each.match.query == name]
             if own:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kaicep.hosts.settings import Settings
 from kaicep.kernel.batches import ColumnSorter
 from kaicep.kernel.columns import Matches, Strings, Table
-from kaicep.kernel.epsparql import EpOperator
+from kaicep.kernel.epsparql import EpOperator, Sent
 from kaicep.kernel.operator import Limits, Operator, Semantics
 from kaicep.kernel.patterns import PatternMachine
 from kaicep.kernel.sort import Sorter
@@ -20,7 +20,6 @@ from kaicep.plan.events import Match
 from kaicep.plan.expressions import Field
 from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, QueryPlan, walk_objects
 from kaicep.plan.results import Answer, term_answer
-from kaicep.plan.terms import Triple
 from kaicep.plan.types import Type
 
 __all__ = [
@@ -88,7 +87,7 @@ class TripleQueries:
     def _made(self, knowledge: Knowledge) -> EpOperator:
         return EpOperator(self.plans, knowledge, held=self.settings.limits.held)
 
-    def answers(self, occurrences: Iterable[tuple[Triple, int, int]]) -> list[Answer]:
+    def answers(self, occurrences: Iterable[Sent]) -> list[Answer]:
         """The matches that these occurrences and the watermark settle; their columns are texts."""
         found = [*self.operator.feed(occurrences), *self.operator.advance(self.sorter.watermark)]
         return [term_answer(each) for each in found]

@@ -48,6 +48,11 @@ class Cursor:
         return self.tokens[min(self.index + 1, len(self.tokens) - 1)]
 
     @property
+    def after_next(self) -> Token:
+        """The token after that."""
+        return self.tokens[min(self.index + 2, len(self.tokens) - 1)]
+
+    @property
     def last(self) -> Token:
         """The token before it."""
         return self.tokens[max(0, self.index - 1)]

@@ -114,7 +114,8 @@ class _EpParser:
             template = self.template.block().patterns
         if braces:
             self.cursor.expect("}", "to close the template")
-        return Construct(template, self._where())
+        windows = self.groups.windows()
+        return Construct(template, self._where(), windows)
 
     def _where(self) -> Group:
         where = self.groups.where()

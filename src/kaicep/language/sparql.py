@@ -14,12 +14,14 @@ from kaicep.language.terms import Terms
 from kaicep.language.triples import TripleBlocks
 from kaicep.plan.algebra import pattern_variables
 from kaicep.plan.expressions import Call, Expr, VariableRef
+from kaicep.plan.literals import parse_xsd_duration
 from kaicep.plan.sparql import (
     TEMPORAL_OPERATORS,
     Bind,
     Element,
     Filter,
     Group,
+    InWindow,
     Minus,
     Operation,
     Optional,
@@ -28,8 +30,9 @@ from kaicep.plan.sparql import (
     SubSelect,
     Triples,
     Values,
+    WindowClause,
 )
-from kaicep.plan.terms import Term
+from kaicep.plan.terms import Iri, Term
 
 __all__ = ["Groups"]
 
@@ -61,6 +64,7 @@ class Groups:
         self.triples = TripleBlocks(cursor, self.terms)
         self.expressions = SparqlExpressions(cursor, names, self.terms, self.group, temporal)
         self._blanks: dict[str, object] = {}
+        self._windows: dict[Iri, WindowClause] = {}
         self._elements: dict[str, Callable[[Token], Element]] = {
             "FILTER": self._filter,
             "OPTIONAL": self._optional,
@@ -152,6 +156,8 @@ class Groups:
         token = self.cursor.token
         if token.word in self._elements:
             return self._elements[token.word](self.cursor.advance())
+        if self.temporal and token.word == "WINDOW" and self.cursor.after_next.text == "{":
+            return self._in_window(self.cursor.advance())
         if self.cursor.at("{"):
             return self._chain()
         if token.word in _REFUSED:
@@ -214,6 +220,60 @@ class Groups:
     def _variable(self, what: str, hint: str | None = None) -> str:
         return self.cursor.expect_kind(Kind.VARIABLE, what, hint).text[1:]
 
+    def _in_window(self, keyword: Token) -> Element:
+        """`WINDOW :name { ... }`"""
+        token = self.cursor.token
+        name = self.terms.iri("the name of a window after WINDOW")
+        group = self.group("after the name of a window")
+        window = self._windows.get(name)
+        if window is None:
+            known = ", ".join(f"<{each.value}>" for each in self._windows)
+            hint = f"declared are {known}" if known else "declare it: FROM NAMED WINDOW :w ON :s [..]"
+            raise self.cursor.stuck(f"no window is called <{name.value}>", token.span, hint)
+        return InWindow(window, group, span=self.cursor.since(keyword))
+
+    def windows(self) -> tuple[WindowClause, ...]:
+        """Every `FROM NAMED WINDOW :name ON stream [RANGE PT10S STEP PT5S]` or `[ROWS 100 STEP 10]`."""
+        found: list[WindowClause] = []
+        while self.temporal and self.cursor.at_word("FROM") and self.cursor.next.word == "NAMED":
+            self.cursor.advance()
+            self.cursor.advance()
+            self.cursor.expect_word("WINDOW", "after FROM NAMED")
+            name = self.terms.iri("the name of the window, as in :w")
+            self.cursor.expect_word("ON", "after the name of the window")
+            at = self.cursor.token.span
+            stream = self.terms.iri("a stream after ON: its name, or an IRI that ends in it").local
+            self.cursor.expect("[", "before RANGE or ROWS", "as in [RANGE PT10S STEP PT5S]")
+            if self.cursor.accept_word("ROWS"):
+                rows, step = self._count(), self._count() if self.cursor.accept_word("STEP") else None
+                window = WindowClause(name, stream, rows=rows, step=step, span=at)
+            else:
+                self.cursor.expect_word("RANGE", "or ROWS in a window")
+                width, step = self._length(), self._length() if self.cursor.accept_word("STEP") else None
+                window = WindowClause(name, stream, width=width, step=step, span=at)
+            self.cursor.expect("]", "to close the window")
+            self._windows[name] = window
+            found.append(window)
+        return tuple(found)
+
+    def _count(self) -> int:
+        token = self.cursor.expect_kind(Kind.INTEGER, "a number of triples")
+        if int(token.text) < 1:
+            raise self.cursor.stuck("a window has at least one triple", token.span)
+        return int(token.text)
+
+    def _length(self) -> int:
+        """A duration as XML Schema writes it; it may be more than one token of ours."""
+        start = self.cursor.token
+        while not (self.cursor.at("]") or self.cursor.at_word("STEP") or self.cursor.at_end):
+            self.cursor.advance()
+        span = self.cursor.since(start)
+        micros = parse_xsd_duration(self.cursor.report.source.text[span.start : span.end])
+        if micros is None or micros <= 0:
+            hint = "as in PT10S, PT5M, PT1H or P1D"
+            raise self.cursor.stuck("a window needs a duration of days and time", span, hint)
+        return micros
+
     def _values(self, keyword: Token) -> Element:
         """`VALUES ?x { 1 2 }` and `VALUES (?x ?y) { (1 2) (UNDEF 3) }`."""
         cursor = self.cursor
@@ -255,6 +315,7 @@ class Groups:
 
     def select(self) -> Select:
         """What follows the word SELECT, up to HAVING."""
+        report = self._report()
         distinct = self.cursor.accept_word("DISTINCT") is not None
         if not distinct:
             self.cursor.accept_word("REDUCED")
@@ -262,6 +323,7 @@ class Groups:
         star = self.cursor.accept("*")
         columns = None if star else self._columns()
         self.expressions.aggregates = False
+        windows = self.windows()
         if self.cursor.at_word("FROM"):
             hint = "the streams and the knowledge are given where the query is run"
             raise self.cursor.stuck("FROM is not supported in EP-SPARQL", self.cursor.token.span, hint)
@@ -273,7 +335,14 @@ class Groups:
         self.expressions.aggregates = outer
         if self.cursor.token.word in _REFUSED:
             self._refuse()
-        return Select(columns, where, group_by, having, distinct)
+        return Select(columns, where, group_by, having, distinct, report, windows)
+
+    def _report(self) -> str:
+        """Which solutions of its windows a SELECT gives."""
+        for word in ("RSTREAM", "ISTREAM", "DSTREAM"):
+            if self.temporal and self.cursor.accept_word(word):
+                return word
+        return "RSTREAM"
 
     def _columns(self) -> tuple[Projection, ...]:
         columns: list[Projection] = []

@@ -16,7 +16,18 @@ from kaicep.errors import Diagnostic, Mistake
 from kaicep.plan import nodes
 from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, TermConst, VariableRef, rewrite, walk
 from kaicep.plan.functions import BEFORE
-from kaicep.plan.nodes import Bgp, Extend, FilterSolutions, Grouping, Join, LeftJoin, Node, Solutions, Table
+from kaicep.plan.nodes import (
+    Bgp,
+    Extend,
+    FilterSolutions,
+    Grouping,
+    Join,
+    LeftJoin,
+    Node,
+    Solutions,
+    Table,
+    walk_objects,
+)
 from kaicep.plan.sparql import (
     Bind,
     Construct,
@@ -24,6 +35,7 @@ from kaicep.plan.sparql import (
     EpQuery,
     Filter,
     Group,
+    InWindow,
     Minus,
     Operation,
     Optional,
@@ -34,6 +46,7 @@ from kaicep.plan.sparql import (
     TriplePattern,
     Triples,
     Values,
+    WindowClause,
     may_be_empty,
 )
 from kaicep.plan.sparql import Node as Place
@@ -66,27 +79,29 @@ def ep_plan(query: EpQuery) -> Solutions | nodes.Triples:
 
 
 @lru_cache(maxsize=4096)
-def translate(group: Group, consumption: str = "unrestricted") -> Node:
-    """The operators of a group.
+def translate(group: Group, consumption: str = "unrestricted", inside: bool = False) -> Node:
+    """The operators of a group, which may be that of an evaluation of windows (`inside`).
 
     >>> pattern = TriplePattern(Variable("x"), Variable("p"), Variable("y"))
     >>> translate(Group((Triples((pattern,)),))) == Bgp((pattern,))
     True
     """
-    node, filters = _parts(group, consumption)
+    node, filters = _parts(group, consumption, inside)
     for condition in filters:
         node = FilterSolutions(node, condition)
     return node
 
 
-def _parts(group: Group, consumption: str) -> tuple[Node, list[Expr]]:
+def _parts(group: Group, consumption: str, inside: bool = False) -> tuple[Node, list[Expr]]:
     """What a group joins, and its filters, which judge the whole of it wherever they stand."""
-    node: Node = _UNIT
+    node: Node = _windows(group, inside)
     filters: list[Expr] = []
     before: str | None = None
-    known: set[str] = set()
+    known = {name for each in _blocks(group) for name in _visible(each)}
     for element in _merged(group):
         match element:
+            case InWindow():
+                continue
             case Filter(condition):
                 filters.append(_expression(condition, consumption))
             case Optional(inner):
@@ -103,6 +118,47 @@ def _parts(group: Group, consumption: str) -> tuple[Node, list[Expr]]:
                 node = found if node == _UNIT else Join(node, found)
         known.update(_visible(element))
     return node, filters
+
+
+def _blocks(group: Group) -> list[InWindow]:
+    return [each for each in group.elements if isinstance(each, InWindow)]
+
+
+def _windows(group: Group, inside: bool) -> Node:
+    """The WINDOW blocks of a group, which are evaluated together."""
+    blocks = _blocks(group)
+    if not blocks:
+        return _UNIT
+    node: Node = _UNIT
+    for each in blocks:
+        _refuse_time(each.group)
+        found = nodes.InsideWindow(translate(each.group), each.window)
+        node = found if node == _UNIT else Join(node, found)
+    return node if inside else nodes.Evaluations(node, _together(blocks))
+
+
+def _together(blocks: list[InWindow]) -> tuple[WindowClause, ...]:
+    """The windows of blocks that are evaluated at the same instants."""
+    windows = tuple(dict.fromkeys(each.window for each in blocks))
+    if len(windows) > 1 and any(each.rows is not None for each in windows):
+        hint = "give both a RANGE, or put one of them into a group of its own"
+        raise Mistake(Diagnostic("a window of ROWS is evaluated by itself", blocks[-1].span, hint=hint))
+    return windows
+
+
+def _refuse_time(group: Group) -> None:
+    """Inside of a window nothing has a time."""
+    for each in _elements(group):
+        if isinstance(each, InWindow) or (isinstance(each, Operation) and each.op != "UNION"):
+            hint = "put the operator between WINDOW blocks, or leave the window out"
+            raise Mistake(Diagnostic("what is in a window has no time of its own", each.span, hint=hint))
+
+
+def _elements(group: Group) -> Iterator[Element]:
+    """All elements of a group, at any depth."""
+    for each in walk_objects(group):
+        if isinstance(each, Element):
+            yield each
 
 
 def _refuse_bound(bind: Bind, known: Container[str]) -> None:
@@ -223,7 +279,8 @@ def _makes_node(expr: Expr) -> TypeGuard[Call]:
 
 def translate_select(select: Select, consumption: str = "unrestricted") -> Solutions:
     """The plan of a SELECT, by itself or inside a group."""
-    node = translate(select.where, consumption)
+    only = _is_all_windows(select)
+    node = translate(select.where, consumption, only)
     columns = select.columns
     if columns is None:
         names = tuple(each for each in visible_variables(select.where) if not each.startswith("_:"))
@@ -248,7 +305,28 @@ def translate_select(select: Select, consumption: str = "unrestricted") -> Solut
         node, before = _marked(node, computed[0][0], None, [expr for _, expr in computed])
     for name, expr in computed:
         node = Extend(node, name, _with_mark(expr, before))
-    return Solutions(node, tuple(each.name for each in columns), select.distinct)
+    names = tuple(each.name for each in columns)
+    made = Solutions(node, names, select.distinct)
+    if not only:
+        return made
+    return Solutions(nodes.Evaluations(made, _together(_blocks(select.where)), select.report), names)
+
+
+def _is_all_windows(select: Select) -> bool:
+    """Whether a SELECT is evaluated whole whenever its windows are: its pattern is WINDOW blocks alone."""
+    rest = [each for each in select.where.elements if not isinstance(each, InWindow | Filter | Bind)]
+    only = not rest and bool(_blocks(select.where))
+    if select.report != "RSTREAM" and not only:
+        span = (rest[0] if rest else select.where).span
+        hint = "put everything into WINDOW blocks, with FILTER and BIND beside them"
+        raise Mistake(Diagnostic(f"{select.report} compares evaluations of windows", span, hint=hint))
+    if only:
+        conditions = [each for each in select.where.elements if not isinstance(each, InWindow)]
+        for part in walk_objects((select.columns, select.group_by, select.having, tuple(conditions))):
+            if isinstance(part, Call) and part.op in ("getduration", "getstarttime", "getendtime"):
+                hint = "every match has the interval of its windows as start and end"
+                raise Mistake(Diagnostic("inside of a window nothing has a time", part.span, hint=hint))
+    return only
 
 
 def _without_aggregates(expr: Expr, collected: dict[Aggregate, str]) -> Expr:
@@ -293,7 +371,7 @@ def triple_patterns(element: Element) -> Iterator[TriplePattern]:
         case Group(elements):
             for each in elements:
                 yield from triple_patterns(each)
-        case Optional(group) | Minus(group):
+        case Optional(group) | Minus(group) | InWindow(_, group):
             yield from triple_patterns(group)
         case Operation(_, left, right):
             yield from triple_patterns(left)
@@ -379,7 +457,7 @@ def _visible(element: Element) -> Iterator[str]:
         case Triples(patterns):
             for pattern in patterns:
                 yield from pattern_variables(pattern)
-        case Optional(group):
+        case Optional(group) | InWindow(_, group):
             yield from _visible(group)
         case Bind(_, name):
             yield name
@@ -415,7 +493,7 @@ def _mentioned(element: Element) -> Iterator[str]:
             yield from _mentioned_in(condition)
         case Bind(expr, _):
             yield from _mentioned_in(expr)
-        case Optional(group) | Minus(group):
+        case Optional(group) | Minus(group) | InWindow(_, group):
             yield from _mentioned(group)
         case Operation(_, left, right):
             yield from _mentioned(left)
@@ -479,7 +557,7 @@ class _Values(NamedTuple):
                 return replace(element, patterns=tuple(self.pattern(each) for each in patterns))
             case Filter(condition):
                 return replace(element, condition=self.expr(condition))
-            case Optional(group) | Minus(group):
+            case Optional(group) | Minus(group) | InWindow(_, group):
                 return replace(element, group=self.group(group))
             case Operation(_, left, right):
                 return replace(element, left=self.element(left), right=self.element(right))

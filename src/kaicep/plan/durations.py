@@ -6,7 +6,18 @@ from collections.abc import Callable
 
 from kaicep.plan.expressions import Call, Expr, TermConst
 from kaicep.plan.literals import parse_xsd_duration
-from kaicep.plan.nodes import Extend, FilterSolutions, Join, Node, Solutions, Table, Temporal, Triples, Union
+from kaicep.plan.nodes import (
+    Evaluations,
+    Extend,
+    FilterSolutions,
+    Join,
+    Node,
+    Solutions,
+    Table,
+    Temporal,
+    Triples,
+    Union,
+)
 from kaicep.plan.terms import XSD, Literal, Term
 
 __all__ = ["conjuncts", "duration_bound", "duration_comparison", "duration_of", "longest", "tighter"]
@@ -71,6 +82,9 @@ def longest(node: Node) -> int | None:
             return longest(below)
         case Table():
             return 0
+        case Evaluations(_, windows, "RSTREAM"):
+            widths = [each.width for each in windows]
+            return None if None in widths else max(each for each in widths if each is not None)
         case Union(left, right):
             return _both(max, left, right)
         case Join(left, right) if isinstance(left, Table) or isinstance(right, Table):

@@ -27,6 +27,7 @@ from kaicep.plan.text import (
     iri_text,
     resolved_text,
     triple_text,
+    window_text,
 )
 from kaicep.plan.time import format_duration, format_time
 
@@ -280,6 +281,11 @@ def _sparql_card(node: Node, prefixes: Prefixes) -> _Card:
             return _Card("Extend", f"?{node.name} = {_sparql_text(node.expr, prefixes)}")
         case nodes.Grouping():
             return _grouping(node, prefixes)
+        case nodes.Evaluations():
+            windows = (("window", window_text(each, prefixes)) for each in node.windows)
+            return _Card("Evaluations", node.report, tuple(windows))
+        case nodes.InsideWindow():
+            return _Card("InsideWindow", window_text(node.window, prefixes))
         case nodes.Table():
             names = " ".join(f"?{each}" for each in node.variables)
             return _Card("Table", f"{len(node.rows)} rows of {names}")

@@ -14,7 +14,7 @@ from typing import ClassVar
 from kaicep.errors import Diagnostic, Source
 from kaicep.plan.chi import AggregateWindow, Element, SpanWindow
 from kaicep.plan.expressions import Aggregate, Expr
-from kaicep.plan.sparql import Group, TriplePattern
+from kaicep.plan.sparql import Group, TriplePattern, WindowClause
 from kaicep.plan.terms import Iri, Term
 from kaicep.plan.types import Type
 
@@ -23,9 +23,11 @@ __all__ = [
     "Chain",
     "ChiPlan",
     "EpPlan",
+    "Evaluations",
     "Extend",
     "FilterSolutions",
     "Grouping",
+    "InsideWindow",
     "Interval",
     "Join",
     "Latest",
@@ -371,6 +373,26 @@ class Grouping(Node):
     input: Node
     keys: tuple[tuple[str, Expr | None], ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
+
+
+@dataclass(frozen=True)
+class InsideWindow(Node):
+    """A WINDOW block: plain SPARQL over the knowledge and the triples in a window, which lose their time."""
+
+    input: Node
+    window: WindowClause
+
+
+@dataclass(frozen=True)
+class Evaluations(Node):
+    """What is evaluated whenever its windows are, with the interval of the longest of them.
+
+    `report` says which solutions count (RSTREAM, ISTREAM, DSTREAM).
+    """
+
+    input: Node
+    windows: tuple[WindowClause, ...]
+    report: str = "RSTREAM"
 
 
 @dataclass(frozen=True)

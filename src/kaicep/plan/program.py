@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from kaicep.errors import Diagnostic, Mistake, Span
+from kaicep.errors import Diagnostic, Mistake, Span, did_you_mean
 from kaicep.plan.algebra import ep_plan
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import ChiQuery
@@ -17,6 +17,7 @@ from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef, walk
 from kaicep.plan.nodes import (
     Bgp,
     EpPlan,
+    Evaluations,
     Extend,
     FilterSolutions,
     Grouping,
@@ -166,6 +167,7 @@ def resolve_ep(query: EpQuery, catalog: Catalog) -> EpPlan:
     """The plan of an EP-SPARQL query. RDF is typed by its values, so there is little to check."""
     problems = Problems(query.source)
     root = ep_plan(query)
+    _refuse_unknown_streams(query, catalog, problems)
     _warn_of_unbound(root, query, problems)
     _warn_if_endless(root, problems)
     _warn_of_wrong_durations(root, problems)
@@ -181,6 +183,14 @@ def resolve_ep(query: EpQuery, catalog: Catalog) -> EpPlan:
     )
 
 
+def _refuse_unknown_streams(query: EpQuery, catalog: Catalog, problems: Problems) -> None:
+    """A window is on a stream of the run."""
+    for window in query.form.windows:
+        if catalog.streams and window.stream not in catalog.streams:
+            hint = did_you_mean(window.stream, tuple(catalog.streams))
+            problems.error(f"no stream is called {window.stream}", window.span, hint)
+
+
 def _warn_of_unbound(root: Solutions | Triples, query: EpQuery, problems: Problems) -> None:
     bound = bindable(root.input)
     wanted = root.names if isinstance(root, Solutions) else _template_variables(root)
@@ -190,8 +200,9 @@ def _warn_of_unbound(root: Solutions | Triples, query: EpQuery, problems: Proble
             problems.warn(f"?{name} is {doing} but nothing binds it", _find(query, f"?{name}"))
     for node in root.walk():
         if isinstance(node, Extend):
+            inside = bindable(node.input)
             for each in walk(node.expr):
-                if isinstance(each, VariableRef) and each.name not in bound:
+                if isinstance(each, VariableRef) and each.name not in inside:
                     problems.warn(f"?{each.name} is used but nothing binds it", each.span)
 
 
@@ -270,6 +281,8 @@ def _is_duration(expr: Expr) -> bool:
 
 
 def _unbounded(node: Node) -> Iterator[Node]:
+    if isinstance(node, Evaluations):
+        return
     if isinstance(node, FilterSolutions) and duration_bound(node.condition) is not None:
         return
     keeps = (

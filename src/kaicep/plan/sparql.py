@@ -20,6 +20,7 @@ __all__ = [
     "EpQuery",
     "Filter",
     "Group",
+    "InWindow",
     "Inverse",
     "Minus",
     "Negated",
@@ -37,6 +38,7 @@ __all__ = [
     "TriplePattern",
     "Triples",
     "Values",
+    "WindowClause",
     "may_be_empty",
 ]
 
@@ -205,6 +207,29 @@ class Operation(Element):
 
 
 @dataclass(frozen=True)
+class WindowClause:
+    """`FROM NAMED WINDOW :name ON stream [RANGE .. STEP ..]`, in microseconds, or `[ROWS .. STEP ..]`.
+
+    Without a step it is evaluated at every instant at which a triple of the stream ends, or after every one.
+    """
+
+    name: Iri
+    stream: str
+    width: int | None = None
+    rows: int | None = None
+    step: int | None = None
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class InWindow(Element):
+    """`WINDOW :name { ... }`: plain SPARQL over what is in the window."""
+
+    window: WindowClause
+    group: Group
+
+
+@dataclass(frozen=True)
 class Projection:
     """One column of a SELECT: a variable, or an expression and its name."""
 
@@ -218,7 +243,8 @@ class Select:
     """`SELECT ... WHERE ... GROUP BY ... HAVING ...`; `columns` is None for `*`.
 
     A group key is a variable (no expression), or an expression with a name (`_:` and a number where
-    the text gives none).
+    the text gives none). `report` says which solutions of its windows it gives: all (RSTREAM), those that the
+    evaluation before did not have (ISTREAM), or those that only that one had (DSTREAM).
     """
 
     columns: tuple[Projection, ...] | None
@@ -226,6 +252,8 @@ class Select:
     group_by: tuple[Projection, ...] = ()
     having: tuple[Expr, ...] = ()
     distinct: bool = False
+    report: str = "RSTREAM"
+    windows: tuple[WindowClause, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -241,6 +269,7 @@ class Construct:
 
     template: tuple[TriplePattern, ...]
     where: Group
+    windows: tuple[WindowClause, ...] = ()
 
 
 @dataclass(frozen=True)

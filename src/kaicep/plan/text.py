@@ -42,6 +42,7 @@ from kaicep.plan.expressions import (
     VariableRef,
     rewrite,
 )
+from kaicep.plan.literals import format_xsd_duration
 from kaicep.plan.sparql import (
     Alternative,
     Bind,
@@ -51,6 +52,7 @@ from kaicep.plan.sparql import (
     Filter,
     Group,
     Inverse,
+    InWindow,
     Minus,
     Negated,
     Operation,
@@ -65,6 +67,7 @@ from kaicep.plan.sparql import (
     TriplePattern,
     Triples,
     Values,
+    WindowClause,
 )
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Variable
 from kaicep.plan.time import format_duration, format_time
@@ -86,6 +89,7 @@ __all__ = [
     "name_text",
     "resolved_text",
     "triple_text",
+    "window_text",
 ]
 
 LOOSEST, _AND, NEGATION, COMPARISON, _SUM, _PRODUCT, TIGHTEST = range(1, 8)
@@ -181,6 +185,11 @@ def group_text(
 def triple_text(pattern: TriplePattern, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
     """A triple pattern with its full stop."""
     return _Printer(prefixes).triple(pattern)
+
+
+def window_text(window: WindowClause, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
+    """A window as its declaration names it: `:w ON s [RANGE PT10S]`."""
+    return _Printer(prefixes).window(window).removeprefix("FROM NAMED WINDOW ")
 
 
 def element_text(element: PatternElement) -> str:
@@ -377,6 +386,8 @@ class _Printer:
                 return [self._values(element)]
             case SubSelect(select=select):
                 return self.select(select, indent)
+            case InWindow(window=window, group=group):
+                return [f"WINDOW {self.iri(window.name)} {self.group(group, indent)}"]
             case Group():
                 return [self.group(element, indent)]
             case Operation(op=op, left=left, right=right):
@@ -391,13 +402,22 @@ class _Printer:
     def select(self, select: Select, indent: int) -> list[str]:
         """The lines of a SELECT."""
         columns = "*" if select.columns is None else " ".join(self._column(each) for each in select.columns)
-        lines = [f"SELECT {'DISTINCT ' if select.distinct else ''}{columns}"]
+        report = "" if select.report == "RSTREAM" else f"{select.report} "
+        lines = [f"SELECT {report}{'DISTINCT ' if select.distinct else ''}{columns}"]
+        lines += map(self.window, select.windows)
         lines.append(f"WHERE {self.group(select.where, indent)}")
         if select.group_by:
             lines.append(f"GROUP BY {' '.join(self._column(each) for each in select.group_by)}")
         if select.having:
             lines.append(f"HAVING {' '.join(f'({self.expression(each)})' for each in select.having)}")
         return lines
+
+    def window(self, window: WindowClause) -> str:
+        size = f"ROWS {window.rows}" if window.width is None else f"RANGE {format_xsd_duration(window.width)}"
+        if window.step is not None:
+            size += f" STEP {window.step if window.width is None else format_xsd_duration(window.step)}"
+        stream = Iri(f"urn:kaicep:{window.stream}")
+        return f"FROM NAMED WINDOW {self.iri(window.name)} ON {self.iri(stream)} [{size}]"
 
     def _column(self, column: Projection) -> str:
         if column.expr is None:
@@ -422,7 +442,8 @@ class _EpPrinter(_Printer):
 
     def _construct(self, construct: Construct) -> list[str]:
         template = [_INDENT + self.triple(each) for each in construct.template]
-        return ["CONSTRUCT {", *template, "}", f"WHERE {self.group(construct.where, 0)}"]
+        windows = map(self.window, construct.windows)
+        return ["CONSTRUCT {", *template, "}", *windows, f"WHERE {self.group(construct.where, 0)}"]
 
 
 class _ChiPrinter(_Printer):

@@ -73,16 +73,16 @@ def _answer_epsparql(
 
 def _occurrences(
     streams: Mapping[str, list[Event]], catalog: Catalog, knowledge: Knowledge, unknown: UnknownEntities
-) -> Iterator[tuple[Triple, int, int]]:
+) -> Iterator[tuple[Triple, int, int, str]]:
     """Every stream as triples with intervals; an annotated record is its event graph at its time."""
     for name, events in streams.items():
         stream = catalog.streams[name]
         for event in events:
             if stream.rdf:
                 start = event.start if event.start is not None else event.ts
-                yield from ((triple, start, event.ts) for triple in event.triples)
+                yield from ((triple, start, event.ts, name) for triple in event.triples)
             elif stream.annotated:
                 graph = event_triples(event, stream, knowledge, unknown)
                 for mistake in filter(None, graph.unknown.values()):
                     raise mistake
-                yield from ((triple, event.ts, event.ts) for triple in graph.triples)
+                yield from ((triple, event.ts, event.ts, name) for triple in graph.triples)

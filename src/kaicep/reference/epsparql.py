@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Protocol
 
 from kaicep.errors import Failure
@@ -16,13 +17,13 @@ from kaicep.plan.algebra import only_grows
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.functions import solution_text
 from kaicep.plan.identity import match_id
-from kaicep.plan.nodes import EpPlan, Node, Solutions, Triples
+from kaicep.plan.nodes import EpPlan, Evaluations, Node, Solutions, Triples
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.sparql import TriplePattern
 from kaicep.plan.terms import Blank, Iri, Term, Triple, Variable, n_triples, sparql_json
 from kaicep.plan.time import format_time
-from kaicep.reference.graph import Graph, Interval, Occurrence
-from kaicep.reference.sparql import Bindings, Solution, evaluate, new_solutions
+from kaicep.reference.graph import Graph, Interval, Occurrence, Streams
+from kaicep.reference.sparql import Bindings, Solution, evaluate, moments, new_solutions
 
 __all__ = ["Entailment", "construct", "run_epsparql"]
 
@@ -43,17 +44,26 @@ class Entailment(Protocol):
 
 def run_epsparql(
     plans: Sequence[EpPlan],
-    occurrences: Iterable[tuple[Triple, int, int]],
+    occurrences: Iterable[tuple[Triple, int, int] | tuple[Triple, int, int, str]],
     knowledge: Entailment,
     limit: int = 10_000,
 ) -> dict[str, list[Match]]:
     """The matches of each query, by its name, in the order of their end and id.
 
+    An occurrence may name its stream, which windows go by: those of one stream come in its order then.
     `limit` is how many triples the rules may derive with one end before that counts as runaway.
     """
-    stream = {(triple, (start, end)) for triple, start, end in occurrences}
+    rows = list(occurrences)
+    stream = {(triple, (start, end)) for triple, start, end, *_ in rows}
+    reader = _Reader(knowledge)
+    streams: dict[str, list[tuple[int, frozenset[Triple]]]] = {}
+    for triple, _, end, *name in rows:
+        if name:
+            streams.setdefault(name[0], []).append((end, reader.entailed(triple)))
+    for each in streams.values():
+        each.sort(key=itemgetter(0))
     rules = [plan for plan in plans if isinstance(plan.root, Triples)]
-    graph = _closure(rules, stream, _Reader(knowledge), limit)
+    graph = _closure(rules, stream, streams, reader, limit)
     return {plan.name: _matches(plan, graph) for plan in plans}
 
 
@@ -70,35 +80,47 @@ class _Reader:
     def read(self, stream: _Occurrences) -> Iterator[Occurrence]:
         """The occurrences with all that each triple entails, which happens when it happens."""
         for triple, interval in stream:
-            if triple not in self._entailed:
-                self._entailed[triple] = self.knowledge.entails_with([triple])
-            for each in self._entailed[triple]:
+            for each in self.entailed(triple):
                 yield each, interval
+
+    def entailed(self, triple: Triple) -> frozenset[Triple]:
+        """A triple and what it entails."""
+        if triple not in self._entailed:
+            self._entailed[triple] = self.knowledge.entails_with([triple])
+        return self._entailed[triple]
 
 
 # --- the closure under the rules ---------------------------------------------------------------------
 
 
-def _closure(rules: Sequence[EpPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
+def _closure(
+    rules: Sequence[EpPlan], stream: _Occurrences, streams: Streams, reader: _Reader, limit: int
+) -> Graph:
     """The least graph that has the stream and all that the rules derive from it."""
     if all(only_grows(_body(rule)) for rule in rules):
-        return _grown(rules, stream, reader, limit)
-    return _settled(rules, stream, reader, limit)
+        return _grown(rules, stream, streams, reader, limit)
+    return _settled(rules, stream, streams, reader, limit)
 
 
-def _settled(rules: Sequence[EpPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
+def _settled(
+    rules: Sequence[EpPlan], stream: _Occurrences, streams: Streams, reader: _Reader, limit: int
+) -> Graph:
     """The closure, instant by instant: answers never look into their future.
 
     At each instant every round derives everything that ends there anew, from the past and from what the
     round before derived, until nothing changes; rounds that come back to an earlier one turn in a circle.
     """
     past: _Occurrences = set()
-    for end in sorted({interval[1] for _, interval in stream}):
+    instants = {interval[1] for _, interval in stream}
+    for node in (each for rule in rules for each in rule.root.walk() if isinstance(each, Evaluations)):
+        instants |= {interval[1] for interval, _ in moments(node.windows, Graph(streams=streams))}
+    for end in sorted(instants):
         now = {each for each in stream if each[1][1] == end}
         derived: dict[str, _Occurrences] = {rule.name: set() for rule in rules}
         seen: list[dict[str, _Occurrences]] = []
         while True:
-            graph = Graph(reader.knowledge, reader.read((past | now).union(*derived.values())))
+            occurrences = reader.read((past | now).union(*derived.values()))
+            graph = Graph(reader.knowledge, occurrences, streams)
             again = {rule.name: _derived(rule, evaluate(_body(rule), graph)) for rule in rules}
             again = {name: {each for each in found if each[1][1] == end} for name, found in again.items()}
             if again == derived:
@@ -114,16 +136,18 @@ def _settled(rules: Sequence[EpPlan], stream: _Occurrences, reader: _Reader, lim
             seen.append(again)
             derived = again
         past = (past | now).union(*derived.values())
-    return Graph(reader.knowledge, reader.read(past))
+    return Graph(reader.knowledge, reader.read(past), streams)
 
 
-def _grown(rules: Sequence[EpPlan], stream: _Occurrences, reader: _Reader, limit: int) -> Graph:
+def _grown(
+    rules: Sequence[EpPlan], stream: _Occurrences, streams: Streams, reader: _Reader, limit: int
+) -> Graph:
     """The same for rules that never take anything back, each round deriving only from what is new.
 
     Thus a runaway rule is noticed within seconds: in rounds of one triple, the other way takes the
     square of their number.
     """
-    graph = Graph(reader.knowledge)
+    graph = Graph(reader.knowledge, streams=streams)
     counts = {rule.name: Counter[int]() for rule in rules}
     known: _Occurrences = set()
     coming = stream

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from kaicep.plan.functions import Interval
+from kaicep.plan.sparql import WindowClause
 from kaicep.plan.terms import Term, Triple
 
-__all__ = ["Graph", "Interval", "Occurrence", "Statements"]
+__all__ = ["Graph", "Interval", "Occurrence", "Statements", "Streams"]
 
 Occurrence = tuple[Triple, Interval | None]
 """A triple with its interval."""
+
+Streams = Mapping[str, Sequence[tuple[int, frozenset[Triple]]]]
+"""By name, what each triple of a stream means (itself and what it entails), and its end, in order."""
 
 _Shape = tuple[bool, bool, bool]
 _Key = tuple[Term | None, Term | None, Term | None]
@@ -34,8 +38,15 @@ class Graph:
     [(1, 2)]
     """
 
-    def __init__(self, knowledge: Statements | None = None, occurrences: Iterable[Occurrence] = ()) -> None:
+    def __init__(
+        self,
+        knowledge: Statements | None = None,
+        occurrences: Iterable[Occurrence] = (),
+        streams: Streams | None = None,
+    ) -> None:
         self.knowledge = knowledge
+        self.streams = streams or {}
+        self.windows: Mapping[WindowClause, Graph] = {}
         self.timed = False
         self._occurrences: dict[Occurrence, None] = {}
         self._indexes: dict[_Shape, dict[_Key, list[Occurrence]]] = {}

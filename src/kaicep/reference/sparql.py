@@ -7,6 +7,7 @@ SPARQL does, which only aggregates can see.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -17,9 +18,11 @@ from kaicep.plan.expressions import Aggregate, Exists, Expr
 from kaicep.plan.functions import Scope, evaluate_expression, holds, solution_text
 from kaicep.plan.nodes import (
     Bgp,
+    Evaluations,
     Extend,
     FilterSolutions,
     Grouping,
+    InsideWindow,
     Join,
     LeftJoin,
     Minus,
@@ -29,14 +32,14 @@ from kaicep.plan.nodes import (
     Temporal,
     Union,
 )
-from kaicep.plan.sparql import Group, Path, TriplePattern, may_be_empty
+from kaicep.plan.sparql import Group, Path, TriplePattern, WindowClause, may_be_empty
 from kaicep.plan.sparql import Node as Place
-from kaicep.plan.terms import Iri, Term, Variable
+from kaicep.plan.terms import Iri, Term, Triple, Variable
 from kaicep.plan.values import ExpressionError
 from kaicep.reference.graph import Graph, Interval
 from kaicep.reference.paths import Way, span_of, ways
 
-__all__ = ["Bindings", "Solution", "bindings", "evaluate", "exists", "new_solutions"]
+__all__ = ["Bindings", "Solution", "bindings", "evaluate", "exists", "moments", "new_solutions"]
 
 Bindings = Mapping[str, Term]
 """Terms by variable."""
@@ -101,6 +104,10 @@ def evaluate(node: Node, graph: Graph, given: Bindings | None = None) -> list[So
             return _temporal(node, graph, known)
         case Grouping():
             return list(_grouping(node, graph, known))
+        case Evaluations():
+            return list(evaluations(node, graph, known))
+        case InsideWindow(below, window):
+            return evaluate(below, graph.windows[window], known)
         case Solutions(below, names):
             # Inside, only the variables that it projects are those of the outside.
             inside = {name: term for name, term in known.items() if name in names}
@@ -410,6 +417,59 @@ def _consumed(
             used.add(i)
         chosen.append((i, j))
     return chosen
+
+
+# --- windows ---------------------------------------------------------------------------------------
+
+
+def evaluations(node: Evaluations, graph: Graph, given: Bindings) -> Iterator[Solution]:
+    """What is found whenever the windows are evaluated; of ISTREAM and DSTREAM, what has changed since."""
+    before: list[Solution] = []
+    for interval, inside in moments(node.windows, graph):
+        now: list[Solution] = []
+        if any(triples for triples in inside.values()):
+            view = Graph(graph.knowledge)
+            view.windows = {
+                window: Graph(graph.knowledge, [(each, None) for each in triples])
+                for window, triples in inside.items()
+            }
+            now = [Solution(each.bindings) for each in evaluate(node.input, view, given)]
+        shown = {
+            "RSTREAM": now,
+            "ISTREAM": [each for each in now if each not in before],
+            "DSTREAM": [each for each in before if each not in now],
+        }
+        yield from (Solution(each.bindings, interval) for each in shown[node.report])
+        before = now
+
+
+def moments(
+    windows: tuple[WindowClause, ...], graph: Graph
+) -> Iterator[tuple[Interval, dict[WindowClause, set[Triple]]]]:
+    """When windows are evaluated together: the interval, and what is in each of them."""
+    streams = {each: graph.streams.get(each.stream, ()) for each in windows}
+    (first, *_), width = windows, max((each.width or 0 for each in windows), default=0)
+    if first.rows is not None:
+        rows = streams[first]
+        for last in range(first.step or 1, len(rows) + 1, first.step or 1):
+            some = rows[max(0, last - first.rows) : last]
+            yield (some[0][0], some[-1][0]), {first: set().union(*(triples for _, triples in some))}
+        return
+    ends = sorted({end for rows in streams.values() for end, _ in rows})
+    if not ends:
+        return
+    steps = [each.step for each in windows if each.step is not None]
+    step = math.lcm(*steps)
+    last = ends[-1] + width + step  # what leaves the windows is reported until they are empty
+    instants = range(-(-ends[0] // step) * step, last + 1, step) if steps else ends
+    for t in instants:
+        yield (
+            (t - width, t),
+            {
+                each: set().union(*(triples for end, triples in rows if t - (each.width or 0) < end <= t))
+                for each, rows in streams.items()
+            },
+        )
 
 
 # --- what is new -------------------------------------------------------------------------------------

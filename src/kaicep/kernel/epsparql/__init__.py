@@ -8,6 +8,6 @@ is enough input; they give the same answers and go on from the same state.
 
 from __future__ import annotations
 
-from kaicep.kernel.epsparql.run import EpOperator
+from kaicep.kernel.epsparql.run import EpOperator, Sent
 
-__all__ = ["EpOperator"]
+__all__ = ["EpOperator", "Sent"]

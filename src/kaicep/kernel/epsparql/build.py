@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kaicep.errors import Failure
 from kaicep.kernel.epsparql.adjacent import Adjacent, nothing_between
@@ -26,13 +27,16 @@ from kaicep.kernel.epsparql.operators import (
 from kaicep.kernel.epsparql.patterns import basic
 from kaicep.kernel.epsparql.state import Context
 from kaicep.kernel.epsparql.temporal import Consuming, Negation, Paired, optional_side
+from kaicep.kernel.epsparql.windows import Evaluating
 from kaicep.plan.durations import conjuncts, duration_bound, tighter
 from kaicep.plan.expressions import Exists, Expr
 from kaicep.plan.nodes import (
     Bgp,
+    Evaluations,
     Extend,
     FilterSolutions,
     Grouping,
+    InsideWindow,
     Join,
     LeftJoin,
     Minus,
@@ -42,6 +46,7 @@ from kaicep.plan.nodes import (
     Temporal,
     Union,
 )
+from kaicep.plan.sparql import WindowClause
 
 __all__ = ["build"]
 
@@ -61,6 +66,7 @@ def build(
 class _Builder:
     context: Context
     given: Mapping[str, str]
+    windows: Mapping[WindowClause, Context] = field(default_factory=dict)
 
     def operator(self, node: Node, bound: int | None) -> Operator:
         match node:
@@ -94,11 +100,19 @@ class _Builder:
                 return self._temporal(node, bound)
             case Grouping():
                 return self._grouping(node)
+            case Evaluations():
+                return self._restricted(Evaluating(node, self.context, partial(self._evaluated, node.input)))
+            case InsideWindow(below, window):
+                return replace(self, context=self.windows[window]).operator(below, None)
             case Solutions(below, names, distinct):
                 seen = {name: text for name, text in self.given.items() if name in names}
-                inner = _Builder(self.context, seen).operator(below, bound)
-                return _Builder(self.context, seen)._restricted(Projected(inner, names, distinct))
+                inner = replace(self, given=seen).operator(below, bound)
+                return replace(self, given=seen)._restricted(Projected(inner, names, distinct))
         raise Failure(f"no operator of SPARQL: {type(node).__name__}")
+
+    def _evaluated(self, below: Node, windows: Mapping[WindowClause, Context]) -> Operator:
+        context = Context(self.context.facts, self.context.query, self.context.cap, False, timeless=True)
+        return _Builder(context, {}, windows).operator(below, None)
 
     def _restricted(self, operator: Operator) -> Operator:
         return Restricted(operator, self.given) if self.given else operator

@@ -211,8 +211,12 @@ class Grouped(Operator):
     def still(self, given: Mapping[str, str]) -> list[Values]:
         """See `Operator`."""
         inside = {name: text for name, text in given.items() if name in self._plain}
-        keys = dict.fromkeys(self._key(each, None, None) for each in self.below.still(inside))
-        found = [self._result(key, self._begun(key)) for key in keys]
+        members: dict[_Key, list[Values]] = {}
+        for each in self.below.still(inside):
+            members.setdefault(self._key(each, None, None), []).append(each)
+        if self._context.timeless and not self._keys and not members:
+            members[()] = []
+        found = [self._result(key, self._filled(some)) for key, some in members.items()]
         return [each for each in found if self.fits(each, given)]
 
     def _key(self, values: Values, start: int | None, end: int | None) -> _Key:
@@ -245,11 +249,14 @@ class Grouped(Operator):
 
     def _begun(self, key: _Key) -> _Group:
         """A group as knowledge alone makes it."""
-        group = self._empty()
         named = zip(self._keys, key, strict=True)
         given = {name: text for (name, value), text in named if value is None and text is not None}
-        members = [each for each in self.below.still(given) if self._key(each, None, None) == key]
-        for values in sorted(members, key=self._text):
+        return self._filled([each for each in self.below.still(given) if self._key(each, None, None) == key])
+
+    def _filled(self, members: list[Values]) -> _Group:
+        """A group of solutions without time."""
+        group = self._empty()
+        for values in sorted(members, key=self._text) if len(members) > 1 else members:
             self._take(group, values, None, None)
         return group
 

@@ -16,7 +16,7 @@ from kaicep.kernel.epsparql.pushing import pushed
 from kaicep.kernel.epsparql.reading import Reader, Reasoning
 from kaicep.kernel.epsparql.rules import Query, Rules
 from kaicep.kernel.epsparql.state import Batch, Context, Occurrence
-from kaicep.kernel.epsparql.terms import Facts
+from kaicep.kernel.epsparql.terms import Fact, Facts
 from kaicep.kernel.operator import Limits
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import EpPlan, Triples
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kaicep.kernel.epsparql.dictionary import TripleColumns
     from kaicep.kernel.epsparql.lowered import ColumnQuery
 
-__all__ = ["EpOperator"]
+__all__ = ["EpOperator", "Sent"]
 
 _HELD = Limits().held
 _ID = attrgetter("id")
@@ -36,6 +36,10 @@ _FEW = 20_000
 _BATCH = 256
 _TRICKLE = 2_000
 _SLICE = 1 << 16
+_NEVER = -(2**63)
+
+Sent = tuple[Triple, int, int] | tuple[Triple, int, int, str]
+"""A triple, its start and its end, and the name of its stream where that matters."""
 
 
 class EpOperator:
@@ -65,6 +69,7 @@ class EpOperator:
         self._mark = blake2b(named.encode(), digest_size=16).hexdigest()
         self._open: dict[Occurrence, None] = {}
         self._now: int | None = None
+        self._done = _NEVER  # the last instant that was answered
         self._auto = compiled is None and any(fits_columns(each.root) for each in self._plans)
         self._few: float = _FEW if self._auto else math.inf
         self._trickle = 0
@@ -97,6 +102,8 @@ class EpOperator:
         self._queries = [each or Query(plan, self._facts, self._held) for each, plan in pairs]
         self._interpreted = [each for each in self._queries if isinstance(each, Query)]
         self._contexts = [each.context for each in (*self._rules.queries, *self._queries)]
+        self._windows = [each for context in self._contexts for each in context.windows]
+        self.streams = frozenset(name for each in self._windows for name in each.streams)
 
     @property
     def _whole(self) -> Batches | None:
@@ -105,8 +112,11 @@ class EpOperator:
 
     # --- input -----------------------------------------------------------------------------------------
 
-    def feed(self, occurrences: Iterable[tuple[Triple, int, int]]) -> Sequence[Match]:
-        """The matches of the instants that these occurrences, the next ones in order, complete."""
+    def feed(self, occurrences: Iterable[Sent]) -> Sequence[Match]:
+        """The matches of the instants that these occurrences, the next ones in order, complete.
+
+        Where windows are on `streams`, an occurrence names its own, after its end.
+        """
         rows = iter(occurrences)
         found = self._fed(rows)
         if self._few <= 0:
@@ -119,7 +129,7 @@ class EpOperator:
 
         blocks, fed = [], 0
         while some := list(islice(rows, _SLICE)):
-            blocks += whole.feed(some)
+            blocks += whole.feed(some)  # type: ignore[arg-type]  # only windows need the names of streams
             fed += len(some)
         self._after(whole, fed)
         return Answers(blocks, found)
@@ -144,26 +154,46 @@ class EpOperator:
         if self._auto and self._trickle > _TRICKLE:
             self._switch(compiled=False)
 
-    def _fed(self, occurrences: Iterator[tuple[Triple, int, int]]) -> list[Match]:
+    def _fed(self, occurrences: Iterator[Sent]) -> list[Match]:
         """Takes occurrences one by one, up to where columns take over."""
         found: list[Match] = []
         if self._whole is not None:
             return found
-        for fed, (triple, start, end) in enumerate(occurrences):
+        for fed, row in enumerate(occurrences):
+            triple, start, end = row[:3]
             if self._now is None or end > self._now:
                 found += self._close()
+                found += self._pass(end)
                 self._now = end
             elif end < self._now:
                 raise Failure(
                     f"a triple that ends at {format_time(end)} comes after {format_time(self._now)}"
                 )
-            for s, p, o in self._reader.read(triple):
+            facts = self._reader.read(triple)
+            for s, p, o in facts:
                 self._open[s, p, o, start, end] = None
+            if self.streams and len(row) == 4 and row[3] in self.streams:
+                self._take(row[3], end, facts)
             if fed >= _BATCH:
                 self._few -= 1
                 if self._few <= 0:
                     break
         return found
+
+    def _take(self, stream: str, end: int, facts: Iterable[Fact]) -> None:
+        some = tuple(facts)
+        for each in self._windows:
+            if stream in each.streams:
+                each.take(stream, end, some)
+
+    def _pass(self, limit: float) -> list[Match]:
+        """Answers the instants before another at which windows are evaluated, although nothing ends then."""
+        found: list[Match] = []
+        while True:
+            coming = [t for each in self._windows if (t := each.next_instant(self._done)) is not None]
+            if not coming or min(coming) >= limit:
+                return found
+            found += self._at(min(coming), {})
 
     def advance(self, watermark: float) -> Sequence[Match]:
         """The matches that are certain once nothing ends below the watermark any more."""
@@ -175,7 +205,8 @@ class EpOperator:
             if whole.now is not None and whole.now < watermark:
                 found = Answers(whole.close())
         else:
-            found = self._together(self._close() if self._now is not None and self._now < watermark else [])
+            closed = self._close() if self._now is not None and self._now < watermark else []
+            found = self._together(closed + self._pass(watermark))
         if math.isfinite(watermark):
             for each in self._contexts:
                 each.sweep(int(watermark))
@@ -191,7 +222,8 @@ class EpOperator:
         """The smallest end of any match that is still to be found."""
         whole = self._whole
         now, waits = (whole.now, whole.waiting) if whole is not None else (self._now, len(self._open))
-        return min(watermark, now) if waits and now is not None else watermark
+        coming = [t for each in self._windows if (t := each.next_instant(self._done)) is not None]
+        return min(watermark, *coming, *([now] if waits and now is not None else ()), math.inf)
 
     @property
     def size(self) -> int:
@@ -203,16 +235,21 @@ class EpOperator:
         """Answers the instant that is open; what is for columns is put aside."""
         if self._now is None or not self._open:
             return []
-        everything, found = self._rules.close(self._now, self._open)
+        opened, self._open = self._open, {}
+        return self._at(self._now, opened)
+
+    def _at(self, end: int, opened: dict[Occurrence, None]) -> list[Match]:
+        """The matches of an instant, at which these occurrences end."""
+        self._done = end
+        everything, found = self._rules.close(end, opened)
         if self._columns is not None:
             self._closed += everything
         if self._interpreted:
-            batch = Batch(self._now, list(everything))
+            batch = Batch(end, list(everything))
             for query in self._interpreted:
                 found += query.matches(query.step(batch))
         for each in self._contexts:
-            each.commit(self._now)
-        self._open = {}
+            each.commit(end)
         return sorted(found, key=_ID) if len(found) > 1 else found
 
     def _together(self, found: list[Match]) -> Sequence[Match]:
@@ -247,11 +284,11 @@ class EpOperator:
         kept = [[keeper.dump() for keeper in each.keepers] for each in self._contexts]
         whole = self._whole
         now, opened = (self._now, list(self._open)) if whole is None else (whole.now, whole.opened())
-        return encode("epsparql", [self._mark, now, opened, kept])
+        return encode("epsparql", [self._mark, now, self._done, opened, kept])
 
     def restore(self, state: bytes) -> None:
         """Goes on from a state of the same queries."""
-        mark, now, opened, kept = decode("epsparql", state)
+        mark, now, self._done, opened, kept = decode("epsparql", state)
         if mark != self._mark:
             raise Failure("the saved state is that of other EP-SPARQL queries")
         rows = [_occurrence(each) for each in opened]

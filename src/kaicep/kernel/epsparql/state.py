@@ -9,11 +9,12 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from kaicep.errors import Failure
-from kaicep.kernel.epsparql.terms import Facts
+from kaicep.kernel.epsparql.terms import Fact, Facts
 
 __all__ = [
     "Batch",
     "Context",
+    "Evaluated",
     "Graph",
     "Keeper",
     "Occurrence",
@@ -97,17 +98,32 @@ class Keeper(Protocol):
         """Takes over a state that was dumped."""
 
 
+class Evaluated(Protocol):
+    """Windows that are evaluated together (`windows.Evaluating`)."""
+
+    streams: frozenset[str]
+
+    def take(self, stream: str, end: int, facts: Iterable[Fact]) -> None:
+        """A triple of one of its streams, with what it entails."""
+
+    def next_instant(self, after: int) -> int | None:
+        """When it is evaluated next, although nothing comes; None is not before something does."""
+
+
 class Context:
     """What the operators of a query share: the knowledge, a cap, and the list of all that keeps state.
 
-    With `replays`, an instant may be tried several times, and state can undo the last try.
+    With `replays`, an instant may be tried several times, and state can undo the last try. Where it is
+    `timeless`, there are facts alone. `windows` are those operators that answer at instants of their own.
     """
 
-    def __init__(self, facts: Facts, query: str, cap: int, replays: bool) -> None:
+    def __init__(self, facts: Facts, query: str, cap: int, replays: bool, timeless: bool = False) -> None:
         self.facts = facts
         self.query = query
         self.cap = cap
         self.replays = replays
+        self.timeless = timeless
+        self.windows: list[Evaluated] = []
         self.keepers: list[Keeper] = []
         self._committing: list[Keeper] = []
         self._due = math.inf

@@ -1,0 +1,95 @@
+"""Windows, by the kernel as by the reference: at random, cut, saved and restored."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from tests.kernel.epsparql_support import both, operator
+from tests.reference.epsparql_support import knowledge_of, named_stream, plan
+
+KNOWLEDGE = ":a :k :b . :b :p 2 . :p rdfs:subPropertyOf :q ."
+SIZES = ("RANGE PT3S", "RANGE PT4S STEP PT2S", "RANGE PT1S STEP PT3S", "RANGE PT5S STEP PT5S")
+ROWS = ("ROWS 3", "ROWS 4 STEP 3", "ROWS 1 STEP 2")
+PATTERNS = (
+    "?x p ?y",
+    "?x ?p ?y FILTER (?p != <urn:kaicep:p>)",
+    "?x p ?y . ?x q ?z",
+    "?x p ?y OPTIONAL { ?x r ?z FILTER (?z > ?y) }",
+    "?x q ?y FILTER NOT EXISTS { ?x r ?u }",
+    "{ ?x p ?y } UNION { ?x r ?z }",
+    "?x p ?y MINUS { ?x r ?y }",
+    "?x p ?y . ?x k ?z",
+    "?x (p|r)+ ?y",
+    "{ SELECT ?x (COUNT(*) AS ?y) { ?x p ?z } GROUP BY ?x }",
+)
+OUTSIDE = (
+    "{ BLOCKS } SEQ { ?x r ?o }",
+    "{ BLOCKS } OPTIONAL { ?x p ?o }",
+    "{ BLOCKS } ?x q ?o",
+    "{ ?x p ?o } NOT { BLOCKS }",
+)
+SELECTS = (
+    ("*", ""),
+    ("?x (COUNT(*) AS ?n) (MAX(?y) AS ?m)", "GROUP BY ?x"),
+    ("(SUM(?y) AS ?n) (AVG(?y) AS ?m)", ""),
+    ("?y (MIN(?x) AS ?n)", "GROUP BY ?y HAVING (COUNT(*) > 1)"),
+    ("DISTINCT ?y", ""),
+)
+
+
+def rows_of(random: Random) -> str:
+    lines, at = [], 1
+    for _ in range(random.randint(1, 14)):
+        at += random.choice([0, 0, 1, 1, 2, 7])
+        start = at - random.choice([0, 0, 1])
+        name = random.choice(["", "", "t "])
+        thing, property = random.choice("abc"), random.choice("pqr")
+        lines.append(f"{name}{start}-{at} {thing} {property} {random.choice(['1', '2', '3', 'a'])}")
+    return "\n".join(lines)
+
+
+def query_of(random: Random) -> str:
+    several = random.random() < 0.3
+    size = random.choice(SIZES if several else SIZES + ROWS)
+    declared = f"FROM NAMED WINDOW :w ON :s [{size}] FROM NAMED WINDOW :u ON :t [{random.choice(SIZES)}]"
+    blocks = f"WINDOW :w {{ {random.choice(PATTERNS)} }}"
+    if several:
+        blocks += f" WINDOW :u {{ {random.choice(PATTERNS)} }}"
+    columns, rest = random.choice(SELECTS)
+    report = random.choice(["", "RSTREAM ", "ISTREAM ", "DSTREAM "])
+    beside = random.choice(["", "", "FILTER (?y > 1)", "BIND (STR(?y) AS ?text)"])
+    if random.random() < 0.3:
+        whole = random.choice(OUTSIDE).replace("BLOCKS", blocks)
+        return f"SELECT * {declared} WHERE {{ {whole} {beside} }}"
+    return f"SELECT {report}{columns} {declared} WHERE {{ {blocks} {beside} }} {rest}"
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_windows_at_random(seed: int) -> None:
+    random = Random(seed)
+    rows, query = rows_of(random), query_of(random)
+    note(f"{rows}\n{query}")
+    expected, found = both(rows, query, knowledge=KNOWLEDGE, seed=seed)
+    assert found == expected
+
+
+def test_a_window_is_answered_when_the_watermark_passes_although_nothing_comes() -> None:
+    query = "SELECT ?y FROM NAMED WINDOW :w ON :s [RANGE PT4S STEP PT2S] WHERE { WINDOW :w { ?x v ?y } }"
+    running = operator([plan(query)], knowledge_of(""))
+    assert not running.feed(named_stream("1 a v 1"))
+    assert not running.advance(2_000_000)
+    assert running.promise(2_000_001) == 2_000_000
+    assert [each.end_us for each in running.advance(2_000_001)] == [2_000_000]
+    assert [each.end_us for each in running.advance(9_000_000)] == [4_000_000]
+    assert not running.finish()
+
+
+def test_a_window_forgets() -> None:
+    query = "SELECT ?y FROM NAMED WINDOW :w ON :s [RANGE PT4S] WHERE { WINDOW :w { ?x v ?y } }"
+    running = operator([plan(query)], knowledge_of(""))
+    for at in range(100):
+        running.feed(named_stream(f"{at} a v {at}"))
+    assert running.size <= 6
