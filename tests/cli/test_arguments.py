@@ -94,7 +94,7 @@ error: stream air: cannot read ari.jsonl: No such file or directory
   = help: did you mean air.jsonl?
 
 $ rise.chi --stream air=rise.chi
-error: stream air: cannot tell how to read rise.chi
+error: stream air: the format of rise.chi is unknown
   = help: a stream is read from .jsonl, .csv or .parquet, not from files that end in .chi
 """
 

@@ -185,7 +185,7 @@ def _check_suffix(name: str, path: Path) -> None:
     kind = f"files that end in {path.suffix}" if path.suffix else "files without an ending"
     raise Mistake(
         Diagnostic(
-            f"stream {name}: cannot tell how to read {path}",
+            f"stream {name}: the format of {path} is unknown",
             hint=f"a stream is read from .jsonl, .csv or .parquet, not from {kind}",
         )
     )

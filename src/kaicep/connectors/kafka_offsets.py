@@ -1,6 +1,6 @@
-"""Stretches of a Kafka topic: which offsets there are, and the records between two of them.
+"""Ranges of a Kafka topic: which offsets there are, and the records between two of them.
 
-The end of a stretch is said before it is read, so that whoever reads it again gets the same records. What
+The end of a range is fixed before it is read, so that a second reader gets the same records. What
 the broker no longer has, or does not have yet, is an error that names the offsets: nothing is skipped.
 """
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 OFFSETS = 200_000
-"""So many offsets are in one stretch at most."""
+"""The largest number of offsets in one range."""
 
 PATIENCE = 60.0
 """Seconds to wait for a broker that is down."""
@@ -140,7 +140,7 @@ def _partitions(consumer: Consumer, options: KafkaOptions, where: str) -> set[in
 def offsets_of(
     options: KafkaOptions, where: str, ends: Mapping[int, tuple[int, int]], held: Mapping[int, int]
 ) -> Iterator[Offsets]:
-    """What lies between the offsets that are held and the ends, in stretches; a failure where some is gone.
+    """The ranges between the archived offsets and the ends; a failure if some records are gone.
 
     >>> topic = KafkaOptions("a:9092", "t")
     >>> list(offsets_of(topic, "stream s", {0: (0, 9), 1: (5, 7)}, {0: 4, 1: 5}))
@@ -160,8 +160,8 @@ them before they were read; nothing was skipped
         place = f"{where}: topic {options.topic}, partition {part}"
         if first > high:
             raise Failure(
-                f"{place}: the position is offset {first}, but it ends at {high}: the topic was made anew, "
-                "or the position is of another one"
+                f"{place}: the position is offset {first}, but it ends at {high}: the topic was "
+                "created again, or the position is of another one"
             )
         if first < low:
             raise Failure(
@@ -173,7 +173,7 @@ them before they were read; nothing was skipped
 
 
 def read_offsets(options: KafkaOptions, where: str, wanted: Offsets) -> Iterator[Records]:
-    """The records of a stretch, in batches; offsets that hold none (transactions' marks) are passed over."""
+    """The records of a range, in batches; offsets without a record (transaction markers) are skipped."""
     from confluent_kafka import TopicPartition
 
     with _Client(options, where) as consumer:

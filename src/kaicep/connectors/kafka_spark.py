@@ -86,12 +86,12 @@ class _Topic:
         self.most = int(options["maxOffsetsPerTrigger"]) if "maxOffsetsPerTrigger" in options else None
 
     def pieces(self, first: Mapping[int, int], ends: Mapping[int, tuple[int, int]]) -> list[InputPartition]:
-        """The stretches between two offsets of every partition."""
+        """The ranges between two offsets of every partition."""
         found = offsets_of(self.options, _WHERE, ends, first)
         return [_Partition(each.part, each.first, each.after) for each in found]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """The records of a stretch."""
+        """The records of a range."""
         import pyarrow
 
         assert isinstance(partition, _Partition)
@@ -184,7 +184,7 @@ class _StreamReader(_Topic, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 def connector_for(spark: SparkSession, options: KafkaOptions) -> bool:
-    """Whether Spark's own connector is on the class path and can be told what is wanted.
+    """Whether Spark's own connector is on the class path and can do what is asked for.
 
     Settings are those of librdkafka, whose names Spark's connector does not know.
     """

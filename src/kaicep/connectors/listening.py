@@ -99,7 +99,7 @@ class Listening:
         self._thread.start()
 
     def stop(self) -> None:
-        """Listens no more, and lets what is being answered come to an end, for a moment."""
+        """Stops listening, and gives running answers a moment to finish."""
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
             self._thread.join()

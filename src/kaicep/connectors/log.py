@@ -143,7 +143,7 @@ class Log:
             try:
                 os.fsync(self._file)
             except OSError as error:
-                # What is on the disk now nobody knows: a second try could succeed and prove nothing.
+                # What is on disk now is unknown: a second try could succeed and prove nothing.
                 self._broken = (
                     f"the disk did not take what was written to the log {self._folder}: {error.strerror}"
                 )
@@ -228,7 +228,7 @@ def _frame(seq: int, record: bytes) -> bytes:
 
 
 def _checksum(seq: int, record: bytes) -> int:
-    # With the number in it, a stretch of zeros is no record, nor is one that stands in the wrong place.
+    # Because of the number in it, a run of zeros is not a record, nor is one in the wrong place.
     return zlib.crc32(record, zlib.crc32(seq.to_bytes(8, "little")))
 
 

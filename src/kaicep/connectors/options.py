@@ -25,7 +25,7 @@ Count = NewType("Count", int)
 """A number from 1 on."""
 
 Variable = NewType("Variable", str)
-"""The name of an environment variable that holds a secret, which never stands in the file itself."""
+"""The name of an environment variable with a secret, which is never in the file itself."""
 
 Options = TypeVar("Options")
 

@@ -67,7 +67,7 @@ class Cursor:
 
 
 Watcher = Callable[[Path, int], None]
-"""Is told of a file how far reading has come."""
+"""Gets a file and how far reading has come."""
 _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
@@ -82,7 +82,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
 
 def tell(path: Path, position: int) -> None:
-    """Lets whoever is watching know how far the reading of a file has come."""
+    """Reports how far the reading of a file has come."""
     if (watcher := _watcher.get()) is not None:
         watcher(path, position)
 
@@ -113,7 +113,7 @@ def read_json_lines(
 def skip_json_lines(path: Path, seq: int) -> Cursor:
     """The cursor at a line, found without reading what is in those before it.
 
-    Where the file is shorter than that, the cursor stands at its end.
+    If the file is shorter than that, the cursor is at its end.
     """
     cursor = Cursor()
     with path.open("rb") as file:
@@ -179,7 +179,7 @@ class _Lines:
         return not self.ended and self._row[-1].endswith("\n")
 
     def take(self) -> bytes:
-        """The lines since the last call, as they stand in the file."""
+        """The lines since the last call, as they are in the file."""
         row = "".join(self._row).encode(errors="surrogateescape")
         self._row.clear()
         return row

@@ -22,7 +22,7 @@ __all__ = ["SINKS", "SOURCES", "Kind", "make_sink", "make_source"]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where a connector is found, and which package and extra it needs besides kaicep itself."""
+    """The place of a connector, and the package and extra that it needs in addition to kaicep."""
 
     module: str
     connector: str

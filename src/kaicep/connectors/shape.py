@@ -31,7 +31,7 @@ SAMPLE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that could not be read: where it stands, why, and its text. `line` counts from 1."""
+    """A record that could not be read: its place, the reason, and its text. `line` counts from 1."""
 
     stream: str
     part: int
@@ -75,7 +75,7 @@ class Described(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A stream as somebody described it: its name, the attribute that holds the time, declared types.
+    """A stream as it was described: its name, the attribute with the time, declared types.
 
     `notation` is how its values are written. With `explicit_time`, somebody said which attribute is the time,
     so that the stream is one of records even if they look like triples. An event after `latest` lies too far
@@ -92,7 +92,7 @@ class Form:
 
     @classmethod
     def of(cls, stream: str, said: Described | None, types: Mapping[str, Type] | None = None) -> Form:
-        """A stream as its annotation describes it, if it has one; `types` are declared besides."""
+        """A stream as its annotation describes it, if it has one; `types` are declared in addition."""
         if said is None:
             return cls(stream, types=types or {})
         records = said.notation.blank_nodes == "record"
@@ -174,7 +174,7 @@ class Shaper:
         return self._records
 
     def settle(self) -> None:
-        """From here on the types stand."""
+        """From here on the types are fixed."""
         if self.schema is None:
             rdf = not self.form.explicit_time and self._triples > self._timed
             self.schema = Schema(() if rdf else self._attributes(), rdf)

@@ -39,7 +39,7 @@ class Admission:
         self.consumers = self.admitted = consumers
 
     def observe(self, delivered: int, missed: int) -> bool:
-        """Takes the figures of one interval; tells whether the number of the admitted changed."""
+        """Takes the figures of one interval; returns whether the number of admitted consumers changed."""
         before = self.admitted
         share = missed / (delivered + missed) if missed else 0.0
         self._bad = self._bad + 1 if share > TOLERATED else 0

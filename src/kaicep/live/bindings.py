@@ -146,7 +146,7 @@ class Reader:
         return None
 
     def release_outdated(self, now: int, reason: str, shed: Shed) -> bool:
-        """Releases the bindings to what is valid no longer; tells whether there were any."""
+        """Releases the bindings to events that are no longer valid; returns whether there were any."""
         released = False
         for number, queue in enumerate(self.waiting):
             while queue and (queue[0].event is None or now >= queue[0].event.end):

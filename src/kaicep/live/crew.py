@@ -85,14 +85,14 @@ class Crew:
                         priorities.real_time(seat.thread.native_id, priorities.TOP - 1 - rank)
 
     def busy_seconds(self) -> float:
-        """The CPU time that the threads have used so far; 0 where the system does not tell."""
+        """The CPU time that the threads have used so far; 0 if the system does not report it."""
         if not hasattr(time, "pthread_getcpuclockid"):
             return 0.0
         idents = [each.thread.ident for each in self._seats if each.thread and each.thread.is_alive()]
         return sum(time.clock_gettime(time.pthread_getcpuclockid(each)) for each in idents if each)
 
     def watch(self, now: int, patience: float) -> list[Hanging]:
-        """Finds who does not come back, and gives the place to somebody else."""
+        """Finds workers that do not return, and gives their place to others."""
         found: list[Hanging] = []
         for seat in tuple(self._seats):
             seconds = (now - seat.since) / 1e9 if seat.since else 0.0

@@ -83,7 +83,7 @@ class Gateway:
             with connection:
                 self._greet(connection)
         except (OSError, Failure):
-            pass  # whoever it was is gone
+            pass  # the other side is gone
         finally:
             self._connections.discard(connection)
 
@@ -154,7 +154,7 @@ def _record(name: str, payload: memoryview) -> Any:
 
 
 def _until_gone(reader: _Reader, gone: threading.Event, ready: threading.Semaphore) -> None:
-    """Waits for the other side to leave, and wakes whoever writes to it."""
+    """Waits for the other side to leave, and wakes the thread that writes to it."""
     with contextlib.suppress(OSError, Failure):
         while reader.frame() is not None:
             pass

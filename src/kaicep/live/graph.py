@@ -47,7 +47,7 @@ class Graph:
         return cls(name=name, discard=discard, cores=cores).with_nodes(*nodes)
 
     def with_nodes(self, *nodes: Node) -> Graph:
-        """This graph and these nodes besides, checked."""
+        """This graph with these nodes added, checked."""
         wrong = list(_twins((*self.nodes(), *nodes)))
         if wrong:
             raise Mistake(wrong)
@@ -284,7 +284,7 @@ def _special_problems(node: Operator) -> Iterator[Diagnostic]:
     """What the settings of a kind must fulfil together."""
     has = node.settings
     if node.kind == "aes" and ("key_env" in has) == ("key_file" in has):
-        hint = 'such as key_env = "FUSION_KEY"; a key never stands in the graph itself'
+        hint = 'such as key_env = "FUSION_KEY"; do not write a key into the graph itself'
         yield problem(node, f"{node.name}: a key comes from key_env or from key_file", ("kind",), hint=hint)
     if node.kind == "filter" and not has.keys() & {"low", "high"}:
         yield problem(node, f"{node.name}: a filter needs low, high or both", ("kind",))

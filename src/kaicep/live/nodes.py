@@ -30,7 +30,7 @@ PRIORITIES: Mapping[str, int] = {"high": 3, "middle": 2, "low": 1}
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node stands in a file: the node itself, and its keys."""
+    """The place of a node in a file: the node itself, and its keys."""
 
     source: Source
     span: Span

@@ -103,7 +103,7 @@ class _Reader:
         return made
 
     def place_of(self, table: str, number: int, row: Mapping[str, Any]) -> Place:
-        """Where the n-th table of a name stands, with its keys; one may be written in another way too."""
+        """The place of the n-th table of a name, with its keys; a table may be written in several ways."""
         here = self.spans.get((table, number), Span(0, 0))
         keys = {key: self.spans.get((table, number, key)) for key in row}
         return Place(self.source, here, {key: span for key, span in keys.items() if span})

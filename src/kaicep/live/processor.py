@@ -82,7 +82,7 @@ class EventProcessor:
 
 
 class Dispatcher:
-    """Decides what starts. All of its methods want the lock to be held, unless they say otherwise."""
+    """Decides what starts. Callers of its methods have the lock, unless a method says otherwise."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Dispatcher:
         queue.append((supplier, event))
 
     def spread(self, source: RunningSupplier | RunningOperator, event: Event) -> None:
-        """Puts an event into its slot and tells its readers, those of other levels by way of a mover."""
+        """Puts an event into its slot and notifies its readers, those of other levels through a mover."""
         slot = source.ring.put(event)
         for reader, input in source.followers:
             if not reader.admitted:
@@ -294,7 +294,7 @@ class Dispatcher:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits and nobody works anywhere."""
+        """Whether nothing waits and no worker is busy."""
         waits = any(each.has_work or each.moving for each in self.processors)
         return not waits and not self._under_way
 

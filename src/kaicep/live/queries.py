@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Query", "RunningQuery"]
 
 CLOCK = "clock"
-"""A supplier of this name, among the inputs of a query, tells it the time: its events are no records."""
+"""An input of a query with this name gives it the time: its events are not records."""
 
 
 @dataclass(frozen=True)

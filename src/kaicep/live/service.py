@@ -138,7 +138,7 @@ class Service:
             )
 
     def remove(self, consumer: str) -> None:
-        """Removes a consumer, and the operators that nobody else needs."""
+        """Removes a consumer, and the operators that no other consumer needs."""
         with self._changing:
             given = self.given.without(consumer)
             self._install(
@@ -242,7 +242,7 @@ class Service:
         self.stop()
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Waits until nothing waits and nobody works; False if that took longer than `timeout` seconds."""
+        """Waits until nothing waits and no worker is busy; False after `timeout` seconds."""
         with self._quiet:
             self._draining += 1
             try:
@@ -267,7 +267,7 @@ class Service:
         return self.push_all(((supplier, payload, created),), wall) == 1
 
     def push_all(self, events: Iterable[tuple[str, Any, int | None]], wall: int | None = None) -> int:
-        """Takes events of several suppliers at once (name, payload, creation); tells how many it admitted."""
+        """Takes events of several suppliers at once (name, payload, creation); returns how many it took."""
         now = self.clock()
         moment = time.time_ns() // 1000 if wall is None else wall
         admitted = 0
@@ -338,7 +338,7 @@ class Service:
             self._on_dead_letter(letter)
 
     def _rest(self) -> None:
-        """Tells those who wait for the service to be quiet, if it is."""
+        """Wakes those who wait for the service to be quiet, if it is."""
         if self._draining and self._is_quiet():
             with self._quiet:
                 self._quiet.notify_all()
@@ -381,7 +381,7 @@ class Service:
                 self._on_hanging(each)
 
     def _admit(self) -> None:
-        """Tells every node whether anybody who is admitted needs it."""
+        """Tells every node whether an admitted consumer needs it."""
         ordered = sorted(self.consumers.values(), key=lambda each: -each.priority)
         needed: set[str] = set()
         for each in ordered[: self.admission.admitted]:

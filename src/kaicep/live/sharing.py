@@ -21,7 +21,7 @@ __all__ = ["Shared", "separated", "shared"]
 
 @dataclass(frozen=True)
 class Shared:
-    """A graph without twins, and which of its operators stand for which of the given ones."""
+    """A graph without equal operators, and which of its operators replace which of the given ones."""
 
     graph: Graph
     instead: Mapping[str, str] = field(default_factory=dict)

@@ -99,7 +99,7 @@ class Application:
         )
 
     def close(self) -> None:
-        """Lets followers come to their end, and ends what is being worked on."""
+        """Ends followers, and the work in progress."""
         self.board.close()
         self.desk.close()
         self.long_desk.close()
@@ -107,7 +107,7 @@ class Application:
     # --- who may come in ---
 
     cookie = COOKIE
-    """The name of the cookie that stands for a token."""
+    """The name of the cookie that replaces a token."""
 
     @property
     def guarded(self) -> bool:
@@ -122,7 +122,7 @@ class Application:
         return None
 
     def role(self, headers: Mapping[str, str]) -> str | None:
-        """What somebody may do: everything (`full`), look (`read`), or nothing."""
+        """What a request may do: everything (`full`), read (`read`), or nothing."""
         if self._token is None:
             return "full"
         shown = headers.get("authorization", "").removeprefix("Bearer ").encode()
@@ -156,7 +156,7 @@ class Application:
         return await to_thread.run_sync(lambda: desk.ask(what, seconds, **arguments), limiter=self._working)
 
     def prepare(self) -> None:
-        """Begins the processes in which answers are worked out, for whoever is about to ask."""
+        """Starts the processes that work out answers, before the first request."""
         self.desk.prepare()
         self.long_desk.prepare()
 
@@ -200,7 +200,7 @@ class Application:
 
 
 def cookie_of(token: str) -> str:
-    """What stands for a token in a cookie: it cannot be led back to the token."""
+    """What replaces a token in a cookie: it does not reveal the token."""
     return hmac.new(token.encode(), b"kaicep console", hashlib.sha256).hexdigest()
 
 

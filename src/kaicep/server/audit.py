@@ -1,4 +1,4 @@
-"""Who changed what: a file of lines of JSON, of which each is on the disk before the change is answered."""
+"""Who changed what: a file of lines of JSON. Each line is on disk before the change is answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a deployment has to show: its thread puts it here, and whoever asks reads it without disturbing it."""
+"""What a deployment shows: its thread writes it here, and requests read it without disturbing it."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Board:
     async def follow(self, query: str | None, last: int) -> AsyncIterator[bytes]:
         """The matches of a query, or of all, as server-sent events: the last ones so far, and what comes.
 
-        Whoever is too slow misses some, and is told so. All are told when the deployment stops.
+        A follower that is too slow misses some, and learns so. All learn when the deployment stops.
         """
         with self._lock:
             follower, recent = self._follower(query)
@@ -215,7 +215,7 @@ class Board:
             self._followers.remove(follower)
 
     def close(self) -> None:
-        """Lets all who follow come to their end."""
+        """Ends all followers."""
         self.closing = True
         self._closed.set()
         with self._lock:

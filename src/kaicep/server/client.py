@@ -36,7 +36,7 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Where the deployment listens; a `Failure` where nobody answers there."""
+        """Where the deployment listens; a `Failure` if nothing answers there."""
         self._ask("/health").read()
         return f"http://{self._url.netloc}"
 

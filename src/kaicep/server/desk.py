@@ -50,7 +50,7 @@ class Desk:
             self._waiting.release()
 
     def prepare(self) -> None:
-        """Begins the process, if it is not there yet and nobody is using it; waits for nothing."""
+        """Starts the process, if it does not run yet and is not in use; does not wait."""
         if self._process is None and not self._closed and self._turn.acquire(blocking=False):
             try:
                 self._process = self._start()

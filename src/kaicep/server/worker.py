@@ -29,7 +29,7 @@ _MEMORY = 4 << 30
 
 
 def _admit(situation: Situation, name: str, suffix: str, text: str) -> None:
-    """Raises what is wrong with a query that somebody wants to register."""
+    """Raises the mistakes of a query that is to be registered."""
     query = parse_query(Source(f"{name}{suffix}", text), situation.prefixes)
     for pattern in patterns_of(query):
         reason = why_slow(pattern) if pattern is not None else "it is not written down in the query"

@@ -101,7 +101,7 @@ class DeltaSink(Sink):
             raise Failure(f"{self._where}: {self._path} did not take a commit: {error}") from None
 
     def _settle(self, table: DeltaTable) -> None:
-        """Finds out whether a try that got no answer came through; and that nobody else uses our name."""
+        """Finds out whether a try without an answer succeeded, and that nobody else uses this name."""
         found = table.transaction_version(self._name)
         if found == self._version:
             return

@@ -147,7 +147,7 @@ class FileSink(Sink):
         try:
             os.fsync(file)
         except OSError as error:
-            # What is on the disk now nobody knows: a second try could succeed and prove nothing.
+            # What is on disk now is unknown: a second try could succeed and prove nothing.
             self._broken = (
                 f"{self._where}: the disk did not take what was written to {self._path}: {error.strerror}; "
                 "opened again, it goes on from the last commit"

@@ -62,7 +62,7 @@ class HttpSource(PushSource):
     def address(self) -> str:
         """Where to post events to, while it is open."""
         if self._server is None:
-            raise Failure(f"stream {self.form.stream}: not open, so that nobody listens")
+            raise Failure(f"stream {self.form.stream}: not open, so it does not listen")
         return self._server.url + _PATH
 
     def _start(self, log: Log) -> None:

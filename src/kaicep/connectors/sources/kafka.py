@@ -218,7 +218,7 @@ class KafkaSource(Source):
         if start > high:
             raise Failure(
                 f"{place}: the position is offset {start}, but it ends at {high}: "
-                "the topic was made anew, or the position is of another one"
+                "the topic was created again, or the position is of another topic"
             )
         if start >= low:
             return start
