@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 
 from kaicep.archive.archive import Archive
+from kaicep.archive.snapshot import Snapshot
+from kaicep.archive.stream import StreamTable
 from kaicep.assist.vocabulary import Vocabulary
 from kaicep.endtoend.checking import catalog_of
 from kaicep.endtoend.config import Config, load_config
@@ -26,7 +28,18 @@ class Situation:
         self.config: Config = load_config(path)
         self.prefixes = prefixes_of(self.config.annotations)
         self._files = KnowledgeFiles(self.config.known, self.config.reasoning)
-        self.catalog = catalog_of(self.config, self.knowledge)
+        self._tables: dict[str, StreamTable] = {}
+        self.catalog = catalog_of(self.config, self.knowledge, self.snapshot())
+
+    def snapshot(self) -> Snapshot:
+        """The archive as it is now; of tables that are open already, only what is new is read."""
+        archive = self.archive
+        for name in archive.streams():
+            if name in self._tables:
+                self._tables[name].table.refresh()
+            else:
+                self._tables[name] = archive.stream(name)
+        return Snapshot(dict(self._tables))
 
     def refresh(self) -> None:
         """Keeps up with the knowledge and the streams."""
@@ -34,7 +47,7 @@ class Situation:
         self._files.poll()
         if self.knowledge.version != before:
             self.__dict__.pop("vocabulary", None)
-        self.catalog = catalog_of(self.config, self.knowledge)
+        self.catalog = catalog_of(self.config, self.knowledge, self.snapshot())
 
     @property
     def knowledge(self) -> Knowledge:

@@ -49,7 +49,7 @@ _FOLLOWING = 128
 _EVERY = 1.0
 _ROWS_EVERY = 0.4
 _ROWS_AT_ONCE = 40
-_QUICK, _LONG = 10.0, 30.0
+_QUICK, _LONG = 20.0, 40.0
 _THEMES = ("auto", "light", "dark")
 _MINUTES = 10 * 60 * 1_000_000
 
@@ -501,11 +501,10 @@ async def _why_page(pages: Pages, request: Request) -> Response:
     query, low, high, key = (asked.get(each, "").strip() for each in ("query", "low", "high", "key"))
     names = sorted(pages.board.queries)
     found = None
-    extent = await pages.app.ask("extent", _QUICK)
     if query:
         found = await pages.app.ask("misses", _LONG, query=query, low=low, high=high, key=key)
     if not (low and high):
-        low, high = _last_minutes(extent)
+        low, high = _last_minutes(pages)
     return pages.render(
         request,
         "why.html",
@@ -516,14 +515,16 @@ async def _why_page(pages: Pages, request: Request) -> Response:
         high=high,
         key=key,
         found=found,
-        extent=extent,
+        streams=pages.board.status["streams"],
         state=pages.board.queries.get(query or (names[0] if names else "")),
     )
 
 
-def _last_minutes(extent: Mapping[str, Any]) -> tuple[str, str]:
-    """The last minutes of the archive."""
-    ends = [parse_time(each["high"]) or 0 for each in extent.values() if each["high"]]
+def _last_minutes(pages: Pages) -> tuple[str, str]:
+    """The last minutes of what has come."""
+    ends = [
+        parse_time(each["newest"]) or 0 for each in pages.board.status["streams"].values() if each["newest"]
+    ]
     if not ends:
         return "", ""
     return format_time(max(ends) - _MINUTES)[:19] + "Z", format_time(max(ends) + 999_999)[:19] + "Z"
@@ -545,8 +546,7 @@ async def _workbench_page(pages: Pages, request: Request) -> Response:
     name = request.query_params.get("query", "")
     known = pages.board.registered(name) if name else None
     streams = list(pages.board.config.streams)
-    extent = await pages.app.ask("extent", _QUICK)
-    low, high = _last_minutes(extent)
+    low, high = _last_minutes(pages)
     return pages.render(
         request,
         "workbench.html",

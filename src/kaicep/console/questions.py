@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.api import explanations, parse_query
+from kaicep.archive.snapshot import Snapshot
 from kaicep.assist import service
 from kaicep.assist.situation import Situation
 from kaicep.assist.vocabulary import Vocabulary
@@ -364,7 +365,7 @@ def _time(text: str, what: str) -> int:
 
 def extent(situation: Situation) -> Answer:
     """Of each archived stream: its first and its last time, how many events, and its attributes."""
-    snapshot = situation.archive.snapshot()
+    snapshot = situation.snapshot()
     found: Answer = {}
     for name in snapshot.tables:
         files = snapshot.files(name)
@@ -426,10 +427,9 @@ def trial(situation: Situation, text: str, language: str, low: str, high: str) -
     others = situation.others(name)
     needed = upstream(name, {**others, name: query})
     asked = [_bounded(each, bounds) for each in (query, *(others[one] for one in needed if one != name))]
-    archive = situation.archive
     started = time.perf_counter()
-    history = history_of(asked, archive, situation.knowledge, situation.config.annotations, end)
-    snapshot = archive.snapshot()
+    history = history_of(asked, situation.archive, situation.knowledge, situation.config.annotations, end)
+    snapshot = situation.snapshot()
     engine = engine_of(history, "hybrid", snapshot)
     found = [
         each
@@ -442,7 +442,7 @@ def trial(situation: Situation, text: str, language: str, low: str, high: str) -
         "count": len(found),
         "matches": [each.to_dict() for each in found[-_MOST_MATCHES:][::-1]],
         "seconds": time.perf_counter() - started,
-        "events": _archived_events(history, begin, end),
+        "events": _archived_events(history, snapshot, begin, end),
         "steps": {"in": passed.came, "filter": passed.filters, "path": passed.paths} if passed else None,
         "warnings": [each.message for one in history.program.queries for each in one.warnings],
     }
@@ -452,9 +452,8 @@ def _bounded(query: ChiQuery | EpQuery, within: Within) -> ChiQuery | EpQuery:
     return query if isinstance(query, EpQuery) else replace(query, within=within)
 
 
-def _archived_events(history: History, low: int, high: int) -> int:
+def _archived_events(history: History, snapshot: Snapshot, low: int, high: int) -> int:
     """How many events of its streams the range has, at most: those of the files that reach into it."""
-    snapshot = history.archive.snapshot()
     within = Interval(low=low, high=high)
     return sum(file.rows for name in history.spans() for file in snapshot.files(name, within))
 
@@ -657,7 +656,7 @@ def events(
     late: bool = False,
 ) -> Answer:
     """The newest events of a stream in a range, with a value, for which a condition holds."""
-    snapshot = situation.archive.snapshot()
+    snapshot = situation.snapshot()
     if stream not in snapshot.tables:
         raise Mistake(
             Diagnostic(f"the archive has no stream {stream}", hint=did_you_mean(stream, snapshot.tables))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from kaicep.api import read_query
 from kaicep.archive.archive import Archive
+from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.config import Config, read_token
 from kaicep.endtoend.registered import SUFFIXES, check_name
 from kaicep.errors import Diagnostic, Mistake
@@ -74,13 +75,12 @@ def _queries(config: Config) -> tuple[list[ChiQuery | EpQuery], list[Diagnostic]
     return found, wrong
 
 
-def catalog_of(config: Config, knowledge: Knowledge) -> Catalog:
+def catalog_of(config: Config, knowledge: Knowledge, snapshot: Snapshot | None = None) -> Catalog:
     """The streams as the archive has them, or, where it has nothing yet, as they are described."""
-    archive = Archive(config.archive)
-    held = archive.streams()
+    held = snapshot or Archive(config.archive).snapshot()
     streams: list[Stream] = []
     for name, each in config.streams.items():
-        shape = archive.stream(name).shape if name in held else None
+        shape = held.shape(name) if name in held.tables else None
         attributes = shape.attributes if shape else tuple(each.types.items())
         streams.append(Stream(name, attributes, rdf=shape.rdf if shape else False, open=shape is None))
     return build_catalog(streams, config.annotations, knowledge)
