@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
-from tests.servers import Missing, _without
+from tests.servers import Missing, without
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 
@@ -17,7 +17,7 @@ def browser() -> Iterator[Browser]:
     """A browser for the tests of one file."""
     path = next((found for each in NAMES if (found := shutil.which(each))), None)
     if path is None:
-        _without(Missing("no Chromium is on the path: apt-get install chromium"))
+        without(Missing("no Chromium is on the path: apt-get install chromium"))
     with sync_playwright() as playwright:
         made = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield made
