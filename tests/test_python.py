@@ -23,6 +23,9 @@ import pyarrow.parquet
 import pytest
 
 import kaicep as kai
+from kaicep.connectors.registry import make_source
+from kaicep.connectors.shape import Form
+from kaicep.plan.types import Type
 
 RISE = """
 SELECT ?a.sensor, ?b.flow - ?a.flow AS rise FROM (?a, air), (?b, air)
@@ -412,3 +415,119 @@ def test_the_short_path_follows_the_knowledge_and_the_queries() -> None:
     assert len(engine.push({"ts": 2, "sensor": "s2", "flow": 1})) == 1
     engine.register(kai.compile("SELECT ?e.flow FROM (?e, air)", name="all", streams=STREAMS))
     assert len(engine.push({"ts": 3, "sensor": "s2", "flow": 1})) == 2
+
+
+def test_an_engine_without_lateness_gives_matches_at_once() -> None:
+    engine = kai.Engine(query())
+    assert [rises(engine.push(row)) for row in ROWS] == [[], [], RISES[:1], [], RISES[1:]]
+
+
+def test_a_source_without_an_end_is_not_waited_for(tmp_path: Path) -> None:
+    types = {name: Type(type) for name, type in STREAMS["air"].items()}
+    options = {"kind": "files", "path": str(json_lines(tmp_path)), "follow": True}
+    (tmp_path / "air.jsonl").open("a").write("\n")
+    with make_source(Form("air", types=types), options) as source:
+        source.open()
+        found = kai.run(query(), source)
+        assert rises(next(found) for _ in RISES) == RISES
+
+
+def test_what_is_pushed_after_the_end_is_refused() -> None:
+    engine = kai.Engine(query())
+    engine.push(ROWS)
+    engine.finish()
+    for late in (ROWS[0], ROWS, arrow()):
+        with pytest.raises(kai.Mistake, match="this engine is finished"):
+            engine.push(late)
+
+
+def test_an_engine_says_what_it_waits_for() -> None:
+    streams = {"s": {"x": "int64"}, "t": {"x": "int64"}}
+    follows = "SELECT ?a.x FROM (?a, s), (?b, t) SEQ (?a, ?b) WINDOW (?a, ?b, 1min)"
+    engine = kai.Engine(kai.compile(follows, streams=streams), lateness="5s")
+    assert engine.waiting == {"query": "the first event of s and of t"}
+    engine.push({"ts": 60, "x": 1}, "s")
+    assert engine.waiting == {"query": "the first event of t; 1 is buffered"}
+    engine.push([{"ts": 70, "x": 1}, {"ts": 80, "x": 1}], "t")
+    assert engine.waiting["query"].startswith("events of s after 1970-01-01 00:01:00, which holds")
+    engine.push([{"ts": 80, "x": 1}], "s")
+    assert "since they may be 5s late" in engine.waiting["query"]
+    engine.finish()
+    assert engine.waiting == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            "SELECT ?a.x FROM (?a, s), (?b, s) FILTER (?b.x > 5) SEQ (?a, !?b) WINDOW (?a, ?b, 2s)",
+            "00:01:02, when every absence so far is decided",
+        ),
+        (
+            "SELECT COUNT(?e.x) AS n FROM (?e, s) WINDOW (?e, batch, 1min)",
+            "00:02:00, when the window is complete",
+        ),
+    ],
+)
+def test_what_time_decides_is_waited_for(text: str, what: str) -> None:
+    engine = kai.Engine(kai.compile(text, streams={"s": {"x": "int64"}}))
+    assert engine.push({"ts": 60, "x": 1}) == []
+    assert what in engine.waiting["query"]
+    assert len(engine.advance("1970-01-01T00:03")) == 1
+    assert engine.waiting == {}
+
+
+def test_without_a_lateness_the_end_is_waited_for() -> None:
+    engine = kai.Engine(query(), lateness=None)
+    assert engine.push(ROWS) == []
+    assert engine.waiting["query"].startswith("the end of air (`finish`)")
+    assert rises(engine.finish()) == RISES
+
+
+def test_matches_are_tables() -> None:
+    found = list(kai.run(query(), ROWS))
+    table = kai.to_arrow(found)
+    assert table.column_names == ["query", "id", "start", "end", "sensor", "rise"]
+    assert table["end"].to_pylist() == [each.end for each in found]
+    assert list(kai.to_pandas(found)["rise"]) == [60.0, 140.0, 200.0]
+    assert kai.to_polars(found)["rise"].sum() == 400.0
+    assert kai.to_arrow([]).column_names == ["query", "id", "start", "end"]
+
+
+def test_tables_of_terms_of_loops_and_of_names_that_are_taken() -> None:
+    term = {"type": "literal", "value": "7", "datatype": "http://www.w3.org/2001/XMLSchema#integer"}
+    found = [
+        kai.Match("q", "1", 0, 0, {"start": 5, "t": term, "l": [1, 2], "m": 1}),
+        kai.Match("q", "2", 0, 0, {"t": {"type": "bnode", "value": "b"}, "m": "a"}),
+    ]
+    rows = kai.to_arrow(found).to_pylist()
+    assert [row["select.start"] for row in rows] == [5, None]
+    assert [row["t"] for row in rows] == ["7", "_:b"]
+    assert [row["l"] for row in rows] == [[1, 2], None]
+    assert [row["m"] for row in rows] == ["1", "a"]
+    assert kai.to_arrow(found[:1])["t"].to_pylist() == [7]
+    triples = [kai.Match("q", "3", 0, 0, triples=("<urn:a> <urn:b> <urn:c> .",))]
+    assert kai.to_arrow(triples)["triples"].to_pylist() == [["<urn:a> <urn:b> <urn:c> ."]]
+
+
+def test_what_a_notebook_shows_is_escaped() -> None:
+    hostile = "<script>alert(1)</script>"
+    found = [
+        kai.Match("q", "1", 0, 0, {"x": hostile, "n": 1}, {"e": {"stream": hostile, "part": 0, "seq": 1}})
+    ]
+    knowledge = kai.Knowledge.parse(f'@prefix x: <urn:x:> . x:a x:b "{hostile}" .')
+    for each in (found[0], kai.MatchList(found), query(), knowledge):
+        shown = each._repr_html_()
+        assert "script>" not in shown.replace("&lt;script&gt;", "").replace("&lt;/script&gt;", "")
+        assert len(repr(each)) < 400
+    assert "&lt;script&gt;" in kai.MatchList(found)._repr_html_()
+    assert repr(query()) == "<Query query: chi-CEP, reads air>"
+    assert repr(knowledge) == "<Knowledge: 1 statements, 1 with what follows (rdfs)>"
+
+
+def test_widening_is_the_same_however_late_the_fraction_comes(tmp_path: Path) -> None:
+    made = kai.compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", annotations=[{"stream": "s"}])
+    rows = [{"ts": ts, "x": 2.5 if ts == 1_500 else 2} for ts in range(1_600)]
+    (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for form in (rows, tmp_path / "s.jsonl"):
+        assert [(each.end_us, each.select) for each in kai.run(made, form)] == [(1_500_000_000, {"x": 2.5})]

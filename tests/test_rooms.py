@@ -39,11 +39,13 @@ TOP = {
     "endtoend",
     "engine",
     "kaicep",
+    "notebook",
     "queries",
     "running",
     "server",
     "spark",
     "spark_sql",
+    "tables",
     "testing",
     "why",
 }

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from kaicep.engine import Engine
     from kaicep.hosts.settings import Settings
     from kaicep.knowledge.store import Knowledge
+    from kaicep.notebook import load_ipython_extension as load_ipython_extension
     from kaicep.plan.events import Event, Match
     from kaicep.queries import compile
     from kaicep.query import Query
     from kaicep.running import run, run_arrow, run_async
+    from kaicep.tables import MatchList, to_arrow, to_pandas, to_polars
 
 __version__ = "0.1.0"
 
@@ -34,6 +36,7 @@ __all__ = [
     "KaicepError",
     "Knowledge",
     "Match",
+    "MatchList",
     "Mistake",
     "Query",
     "Settings",
@@ -44,6 +47,9 @@ __all__ = [
     "run_arrow",
     "run_async",
     "spark",
+    "to_arrow",
+    "to_pandas",
+    "to_polars",
 ]
 
 # What is asked for is imported when it is asked for: the command line starts without most of it.
@@ -52,12 +58,17 @@ _HOMES = {
     "Event": "plan.events",
     "Knowledge": "knowledge.store",
     "Match": "plan.events",
+    "MatchList": "tables",
     "Query": "query",
     "Settings": "hosts.settings",
     "compile": "queries",
     "run": "running",
     "run_arrow": "running",
     "run_async": "running",
+    "to_arrow": "tables",
+    "to_pandas": "tables",
+    "to_polars": "tables",
+    "load_ipython_extension": "notebook",  # `%load_ext kaicep`
 }
 
 

@@ -41,7 +41,7 @@ __all__ = [
 _LANGUAGES: Mapping[str, Callable[..., ChiQuery | EpQuery]] = {".chi": parse_chi, ".epsparql": parse_ep}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run(FiniteQuery):
     """Queries over finite streams, resolved and ready to be answered."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
@@ -34,14 +34,14 @@ class Engine:
     """Runs queries over events as they come, in this process.
 
     `push` takes an event or many: dicts, `Event`s, Arrow batches, data frames of pandas or polars; and
-    returns the matches that are certain by then, each once. `lateness` ("5min"; None: any) is how far
-    behind the newest of its part an event may come; events of a source in order need none: "0s".
-    `on_match` is called for every match; with `on_matches` they come in chunks, those of chi-CEP as
-    columns. Records that are no events go to `on_dead`.
+    returns the matches that are certain by then, each once. `lateness` is how far behind the newest of its
+    source partition an event may come, such as "5min"; with None everything is sorted first, and the matches
+    come with `finish`. `on_match` is called for every match; with `on_matches` they come in chunks, those of
+    chi-CEP as columns. Records that are no events go to `on_dead`.
 
     >>> import kaicep as kai
     >>> query = kai.compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
-    >>> engine = kai.Engine(query, lateness="0s")
+    >>> engine = kai.Engine(query)
     >>> [match.select for match in engine.push({"ts": 1, "x": 3})], engine.push({"ts": 2, "x": 1})
     ([{'x': 3.0}], [])
     """
@@ -50,7 +50,7 @@ class Engine:
         self,
         query: Query,
         *,
-        lateness: str | int | None = None,
+        lateness: str | int | None = "0s",
         on_match: Callable[[Match], None] | None = None,
         on_matches: Callable[[Matches | Listed], None] | None = None,
         on_dead: Callable[[DeadLetter], None] | None = None,
@@ -69,6 +69,12 @@ class Engine:
         self._on_dead = on_dead
         self._shapers: dict[str, Shaper] = {}
         self._next: dict[str, int] = {}
+        self._finished = False
+
+    def __repr__(self) -> str:
+        waiting = "; ".join(dict.fromkeys(self.waiting.values()))
+        state = "finished" if self._finished else f"waiting for {waiting}" if waiting else "ready"
+        return f"<Engine {', '.join(self.queries) or 'without queries'}: {state}>"
 
     # --- events ---
 
@@ -78,6 +84,8 @@ class Engine:
         `stream` is the one they are of, where the query reads several. Records are numbered in the order
         in which they come, unless they have a `part` and a `seq` of their own (Arrow columns).
         """
+        if self._finished:
+            self._refuse()
         if events.__class__ is not dict and isinstance(events, Event):
             return self._host.push((events,))
         if events.__class__ is dict or isinstance(events, Mapping):
@@ -95,6 +103,8 @@ class Engine:
 
     def chunks(self, events: Any, stream: str | None = None) -> Iterator[list[Match]]:
         """As `push`, but lazily: the matches of one chunk of events after the other."""
+        if self._finished:
+            self._refuse()
         arrow = _arrow(events)
         if arrow is not None:
             for records in arrow:
@@ -116,6 +126,10 @@ class Engine:
                 since = time.monotonic()
         if waiting:
             yield self._push_some(waiting, stream)
+
+    def _refuse(self) -> NoReturn:
+        hint = "make a new engine; `advance` lets time pass where more may come"
+        raise Mistake(Diagnostic("this engine is finished: it takes no more events", hint=hint))
 
     def _push_some(self, events: Sequence[Any], stream: str | None) -> list[Match]:
         if all(isinstance(each, Event) for each in events):
@@ -190,7 +204,22 @@ class Engine:
 
     def finish(self) -> list[Match]:
         """Ends the input; returns the rest of the matches."""
+        self._finished = True
         return self._host.finish()
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """What each query waits for before it can go on, by its name; nothing of one that is up to date.
+
+        >>> import kaicep as kai
+        >>> query = kai.compile("SELECT ?e.x FROM (?e, s)", streams={"s": {"x": "float64"}})
+        >>> engine = kai.Engine(query, lateness="5s")
+        >>> engine.waiting
+        {'query': 'the first event of s'}
+        >>> engine.push({"ts": 60, "x": 1}), engine.waiting
+        ([], {'query': 'events of s after 1970-01-01 00:01:05, since they may be 5s late; 1 is buffered'})
+        """
+        return {} if self._finished else self._host.waiting
 
     @property
     def late(self) -> Sequence[Event]:

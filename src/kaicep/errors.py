@@ -119,6 +119,10 @@ class Mistake(KaicepError):
     def __str__(self) -> str:
         return "\n\n".join(each.render() for each in self.diagnostics)
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the message. Where in our code it was found helps nobody to mend it."""
+        return str(self).splitlines()
+
 
 class Failure(KaicepError):
     """Something failed at run time, through no mistake in the query (exit status 1)."""

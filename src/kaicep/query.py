@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import ChiQuery
 from kaicep.plan.events import Event
+from kaicep.plan.html import html_text
 from kaicep.plan.nodes import Program
 from kaicep.plan.program import build_program
 from kaicep.plan.sparql import EpQuery
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["FiniteQuery", "Query", "resolve_queries"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Query:
     """One query or several, resolved against streams and knowledge: what hosts run.
 
@@ -30,6 +31,14 @@ class Query:
     program: Program
     catalog: Catalog
     knowledge: Knowledge
+
+    def __repr__(self) -> str:
+        languages = " and ".join(dict.fromkeys(each.language for each in self.program.queries))
+        reads = f", reads {', '.join(self.streams)}" if self.streams else ""
+        return f"<Query {', '.join(self.names)}: {languages}{reads}>"
+
+    def _repr_html_(self) -> str:
+        return html_text(repr(self)[1:-1], self.explain())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,7 +66,7 @@ class Query:
         return explain_text(explanations(self))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FiniteQuery(Query):
     """Queries and all events there are, in the batches in which they came."""
 

@@ -39,14 +39,15 @@ def run(
 
     `events` are dicts, `Event`s, Arrow batches, a table or a data frame (pandas, polars), a file, or an
     opened connector; by stream, as a mapping, where the query reads several. Without `lateness` all of
-    them are sorted first, so that nothing is late and matches come at the end; an endless source needs it.
+    them are sorted first, so that nothing is late and matches come at the end; where a connector has no
+    end, it is "0s". For an iterator without an end, say `lateness="0s"`.
 
     >>> import kaicep as kai
     >>> query = kai.compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
     >>> [match.select for match in kai.run(query, [{"ts": 1, "x": 3}, {"ts": 2, "x": 1}])]
     [{'x': 3.0}]
     """
-    engine = Engine(query, lateness=lateness, settings=settings)
+    engine = Engine(query, lateness=_lateness(lateness, events), settings=settings)
     for chunk in _chunks(engine, events):
         yield from chunk
     yield from engine.finish()
@@ -71,7 +72,7 @@ def run_arrow(
         else:
             found.append(arrow_of(matches))
 
-    engine = Engine(query, lateness=lateness, on_matches=take, settings=settings)
+    engine = Engine(query, lateness=_lateness(lateness, events), on_matches=take, settings=settings)
     for _ in _chunks(engine, events):
         yield from found
         found.clear()
@@ -100,6 +101,13 @@ async def run_async(
             yield match
     for match in engine.finish():
         yield match
+
+
+def _lateness(given: str | int | None, events: Any) -> str | int | None:
+    """What is said, or, of sources without an end, none: there is no end at which to sort everything."""
+    sources = events.values() if isinstance(events, Mapping) else (events,)
+    endless = any(isinstance(each, Connector) and not each.finite for each in sources)
+    return 0 if given is None and endless else given
 
 
 def _chunks(engine: Engine, events: Any) -> Iterator[list[Match]]:

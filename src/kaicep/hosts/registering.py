@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kaicep.errors import Diagnostic, Mistake, Unsupported
@@ -14,6 +14,7 @@ from kaicep.hosts.queries import (
     operator_of,
 )
 from kaicep.hosts.settings import Settings
+from kaicep.hosts.waiting import awaited
 from kaicep.kernel.batches import Batch, ColumnSorter, batch_of_events
 from kaicep.kernel.columns import Strings
 from kaicep.kernel.operator import Operator, Passed
@@ -141,6 +142,27 @@ class Registering:
         """The part that holds a query's time back, and how far it has come; None where none is behind."""
         query = self._queries.get(name) or self._triples
         return self._parts.slowest(query.sorter.places) if query is not None else None
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """By query, what it waits for; nothing of one that has looked at all that came."""
+        found: dict[str, str] = {}
+        for query in self._steps:
+            sources = self._sources(query.sorter.places)
+            for name in query.names:
+                if (text := awaited(query, sources, self._parts)) is not None:
+                    found[name] = text
+        return found
+
+    def _sources(self, streams: Iterable[str]) -> tuple[str, ...]:
+        """The streams that come from outside, also those that are read through queries."""
+        found: dict[str, None] = {}
+        for each in streams:
+            if not self.catalog.streams[each].derived:
+                found[each] = None
+            elif (maker := self._queries.get(each)) is not None:
+                found |= dict.fromkeys(self._sources(maker.sorter.places))
+        return tuple(found)
 
     def batch(self, stream: str, events: Sequence[Event]) -> Batch:
         """Events of one stream as a batch for this engine."""

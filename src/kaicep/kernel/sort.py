@@ -157,6 +157,11 @@ class Parts:
         ts, (stream, number) = min(active)
         return stream, number, ts
 
+    def unheard(self, streams: Collection[str]) -> list[str]:
+        """The streams that are waited for and of which nothing has come yet."""
+        quiet = (key[0] for key, part in self._parts.items() if part.max_ts == -math.inf and not part.idle)
+        return [each for each in dict.fromkeys(quiet) if each in streams]
+
     def document(self) -> list[Any]:
         """The state, for a snapshot."""
         parts = [

@@ -33,6 +33,7 @@ from kaicep.knowledge.validity import (
     with_validity,
 )
 from kaicep.knowledge.words import Words, words
+from kaicep.plan.html import html_table
 from kaicep.plan.literals import NUMERIC_TYPES, native, normalise
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal, Term, Triple, n_triples
 from kaicep.plan.types import Value
@@ -222,6 +223,22 @@ class Knowledge:
 
     def __len__(self) -> int:
         return len(self._facts)
+
+    def __repr__(self) -> str:
+        found = f"{self.asserted:,} statements, {self.closed:,} with what follows ({self.reasoning})"
+        return f"<Knowledge: {found}{f', version {self.version}' if self.version else ''}>"
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, object]] = [
+            ("statements", self.asserted),
+            ("with what follows", self.closed),
+            ("reasoning", self.reasoning),
+            ("version", self.version),
+            ("classes", len(self.classes() or ())),
+            ("properties", len(self.properties() or ())),
+        ]
+        rows += [(f"prefix {name}:", iri) for name, iri in sorted(self.prefixes.items())]
+        return html_table(["knowledge", ""], rows)
 
     @property
     def _facts(self) -> Graph | Layer:

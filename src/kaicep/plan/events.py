@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from kaicep.plan.html import html_table
 from kaicep.plan.terms import Triple
 from kaicep.plan.time import datetime_of, format_time
 from kaicep.plan.types import Value
@@ -114,6 +115,18 @@ class Match:
         text = f"<Match {', '.join([f'{self.query} {span}', *values])}"
         return (text if len(text) < 160 else text[:157] + "...") + ">"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what there is to read, one thing below the other."""
+        rows: list[tuple[str, object]] = [
+            ("start", format_time(self.start_us)),
+            ("end", format_time(self.end_us)),
+        ]
+        if self.triples is not None:
+            rows += [("triple", each) for each in self.triples]
+        rows += _plain(self.select)
+        rows += [(f"?{name}", _shown_events(each)) for name, each in (self.events or {}).items()]
+        return html_table([self.query, ""], rows)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Match, tuple(getattr(self, each) for each in _ATTRIBUTES)
 
@@ -142,8 +155,20 @@ class Match:
 
 def _shown(select: Mapping[str, Any]) -> list[str]:
     """Selected values as `repr` shows them; a term of EP-SPARQL is its text."""
-    terms = ((k, v["value"] if isinstance(v, Mapping) and "value" in v else v) for k, v in select.items())
-    return [f"{name}={value!r}" for name, value in terms]
+    return [f"{name}={value!r}" for name, value in _plain(select)]
+
+
+def _plain(select: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(k, v["value"] if isinstance(v, Mapping) and "value" in v else v) for k, v in select.items()]
+
+
+def _shown_events(events: Any) -> str | None:
+    """The events of a variable: stream, source partition and position, or the id of a match."""
+    if isinstance(events, list):
+        return ", ".join(str(_shown_events(each)) for each in events)
+    if events is None or "first" in events:
+        return events and f"{events['count']:,} from {_shown_events(events['first'])} on"
+    return "/".join(str(each) for each in events.values())
 
 
 _ATTRIBUTES = ("query", "id", "start_us", "end_us", "select", "events", "triples", "version")
