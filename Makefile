@@ -18,11 +18,11 @@ demo: setup  ## a campus comes alive: its morning archived, thirteen queries bac
 test: setup  ## all tests but the longest, and the examples in the docstrings
 	@$(PYTHON) scripts/run_tests.py $(JOBS)
 
-night: setup  ## the longest tests
-	@$(PYTHON) -m pytest -m night
+night: setup  ## the longest tests, and ten times as many random ones
+	@KAICEP_EXAMPLES=5000 KAICEP_KILLS=20 $(PYTHON) -m pytest -m "night or random"
 
 fast: setup  ## the tests that take seconds
-	@$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not spark and not servers and not night"
+	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile -m "not slow and not spark and not servers and not night"
 
 lint: setup  ## ruff: rules and layout
 	@$(PYTHON) -m ruff check .

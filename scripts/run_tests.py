@@ -26,8 +26,11 @@ _PYTEST = [sys.executable, "-m", "pytest"]
 
 
 def halves(jobs: str) -> list[list[str]]:
-    """What pytest is asked for in each half."""
-    return [["-n", jobs, "-m", "not night and not spark"], ["-m", "spark and not night"]]
+    """What pytest is asked for in each half; the tests of a file share their broker, their demo, ..."""
+    return [
+        ["-n", jobs, "--dist", "loadfile", "-m", "not night and not spark"],
+        ["-m", "spark and not night"],
+    ]
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ __all__ = [
     "explanations",
     "open_run",
     "parse_query",
+    "read_annotations",
     "read_queries",
     "read_query",
 ]
@@ -185,7 +186,7 @@ def open_run(
     queries: Sequence[Path],
     streams: Sequence[tuple[str, Path]] = (),
     knowledge: Sequence[Path] = (),
-    annotations: Sequence[Path] = (),
+    annotations: Sequence[Path | Annotation] = (),
     reasoning: str = "rdfs",
     lateness: int | None = None,
     now: int | None = None,
@@ -197,7 +198,7 @@ def open_run(
     At an `open` end the streams may go on; an event that is more than `ahead` later than the clock on the
     wall is a bad record (semantics 1).
     """
-    known = tuple(each for path in annotations for each in load_annotations(path))
+    known = read_annotations(annotations)
     data = _read_streams(streams, known, time.time_ns() // 1_000 + ahead if ahead else None)
     parsed = read_queries(queries, prefixes_of(known))
     taken = {name for name, _ in streams}
@@ -207,6 +208,12 @@ def open_run(
                 Diagnostic(f"the query {query.name} has the name of a stream", hint="rename the query's file")
             )
     return build_run(parsed, data, known, load_knowledge(knowledge, reasoning), lateness, now, end)
+
+
+def read_annotations(given: Sequence[Path | Annotation]) -> tuple[Annotation, ...]:
+    """Annotations, those of the files among them read."""
+    found = (load_annotations(each) if isinstance(each, Path) else (each,) for each in given)
+    return tuple(each for some in found for each in some)
 
 
 def build_run(

@@ -20,9 +20,20 @@ __all__ = [
     "Span",
     "Unsupported",
     "did_you_mean",
+    "painted",
 ]
 
 _TAB = " " * 4
+_COLOURS = {"error": "1;31", "warning": "1;33"}
+
+
+def painted(text: str, colour: str) -> str:
+    """A text in a colour of terminals, by its number there; without one, as it is.
+
+    >>> painted("error", "31"), painted("error", "")
+    ('\\x1b[31merror\\x1b[0m', 'error')
+    """
+    return f"\x1b[{colour}m{text}\x1b[0m" if colour else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +77,8 @@ class Diagnostic:
     hint: str | None = None
     severity: str = "error"
 
-    def render(self) -> str:
-        """The message as a person reads it, with the line underlined.
+    def render(self, colour: bool = False) -> str:
+        """The message as a person reads it, with the line underlined; for a terminal, in `colour`.
 
         >>> source = Source("q.chi", "SELECT ?e.x\\nFROM (?e, airflw)")
         >>> print(Diagnostic("unknown stream airflw", Span(22, 28), source, "did you mean airflow?").render())
@@ -78,7 +89,9 @@ class Diagnostic:
           |           ^^^^^^
           = help: did you mean airflow?
         """
-        rows = [f"{self.severity}: {self.message}"]
+        strong = _COLOURS.get(self.severity, "36") if colour else ""
+        faint, helping = ("34", "36") if colour else ("", "")
+        rows = [painted(f"{self.severity}:", strong) + painted(f" {self.message}", "1" if colour else "")]
         pad = " "
         if self.source is not None and self.span is not None:
             line, column = self.source.position(self.span.start)
@@ -89,15 +102,15 @@ class Diagnostic:
             marked = text[column - 1 : column - 1 + max(0, last - self.span.start)]
             width = max(1, len(marked.replace("\t", _TAB)))
             rows += [
-                f"{pad}--> {self.source.name}:{line}:{column}",
-                f"{pad} |",
-                f"{line} | {text.replace(chr(9), _TAB)}",
-                f"{pad} | {' ' * len(shown)}{'^' * width}",
+                f"{pad}{painted('-->', faint)} {self.source.name}:{line}:{column}",
+                painted(f"{pad} |", faint),
+                f"{painted(f'{line} |', faint)} {text.replace(chr(9), _TAB)}",
+                f"{painted(f'{pad} |', faint)} {' ' * len(shown)}{painted('^' * width, strong)}",
             ]
         elif self.source is not None:
-            rows.append(f"{pad}--> {self.source.name}")
+            rows.append(f"{pad}{painted('-->', faint)} {self.source.name}")
         if self.hint:
-            rows.append(f"{pad} = help: {self.hint}")
+            rows.append(f"{pad} {painted('= help:', helping)} {self.hint}")
         return "\n".join(rows)
 
 

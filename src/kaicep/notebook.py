@@ -39,13 +39,13 @@ def _options(magic: Any) -> Any:
 class QueryMagics(Magics):  # type: ignore[misc]
     """A cell with a query in it: it is compiled, and run where events are given."""
 
-    @cell_magic
+    @cell_magic  # type: ignore[untyped-decorator]
     @_options
     def chi(self, line: str, cell: str) -> Query | MatchList:
         """A query in chi-CEP."""
         return self._answer(parse_argstring(self.chi, line), cell, "chi-CEP")
 
-    @cell_magic
+    @cell_magic  # type: ignore[untyped-decorator]
     @_options
     def epsparql(self, line: str, cell: str) -> Query | MatchList:
         """A query in EP-SPARQL."""

@@ -50,7 +50,7 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
     killed = 0
     while True:
         process = started(source, tmp_path / "A")
-        target = commits(tmp_path / "A") + draw.randint(3, 15)
+        target = commits(tmp_path / "A") + draw.randint(8, 30)
         while process.poll() is None and commits(tmp_path / "A") < target:
             time.sleep(0.001)
         if process.poll() is not None:

@@ -33,8 +33,11 @@ def test_a_wrong_name_is_told_with_the_right_ones():
     assert "did you mean semantic" in result.stderr
 
 
-# Those that start other processes, or work by the clock, take minutes even in little.
-LONG = ("figures", "live", "peers", "queries", "recovery", "spark")
+# Those that start other processes, work by the clock or measure many things take long even in little.
+LONG = (
+    *("constructs", "epsparql", "figures", "latency", "live", "pattern", "peers", "queries", "recovery"),
+    *("scaling", "spark", "startup"),
+)
 
 
 @pytest.mark.slow

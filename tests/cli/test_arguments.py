@@ -12,7 +12,7 @@ import pytest
 CASES = """\
 $ rise.chi
 error: no stream is given
-  = help: such as --stream NAME=FILE.jsonl
+  = help: such as --stream NAME=FILE.jsonl, or --deployment kaicep.toml
 
 $ rise.chi --stream air.jsonl
 error: --stream air.jsonl: a name and a file are needed

@@ -78,7 +78,7 @@ def test_help_names_every_command_and_nothing_is_cut_off(run: Callable[..., Any]
     ("args", "said"),
     [
         (("mtch",), "No such command 'mtch'. Did you mean 'match'?"),
-        (("match",), "Missing argument 'QUERY'."),
+        (("match",), "no query is given"),
         (("match", "rise.chi", "--strem", "x"), "No such option: --strem"),
     ],
 )

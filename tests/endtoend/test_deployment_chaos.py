@@ -16,7 +16,8 @@ from tests.endtoend.processes import kaicep, matches, spawn, wait_for, write
 
 from kaicep.archive.archive import Archive
 
-KILLS = int(os.environ.get("KAICEP_KILLS", "10"))
+pytestmark = pytest.mark.random
+KILLS = int(os.environ.get("KAICEP_KILLS", "3"))
 PAUSE = 0.02 if KILLS <= 20 else 0.2
 """Between two appends: what comes while a process is killed hundreds of times must be checked in the end."""
 

@@ -21,9 +21,9 @@ from kaicep.endtoend.config import load_config
 from kaicep.endtoend.deployment import Deployment
 
 need("confluent_kafka")
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
+pytestmark = [pytest.mark.random, pytest.mark.servers, pytest.mark.slow]
 
-KILLS = int(os.environ.get("KAICEP_KILLS", "3"))
+KILLS = int(os.environ.get("KAICEP_KILLS", "2"))
 RISE = (
     "SELECT ?a.k, ?b.x - ?a.x AS rise FROM (?a, s), (?b, s) WITHIN [2012-01-01, ) WHERE JOIN (?b.k = ?a.k) "
     "JOIN (?b.x - ?a.x > 800) SEQ (?a, ?b) WINDOW (?a, ?b, 5s)"

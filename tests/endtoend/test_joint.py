@@ -51,7 +51,8 @@ QUERIES = {
     "unbounded": "SELECT ?a.x, ?b.x FROM (?a, s), (?b, s) FILTER (?a.x = 4) JOIN (?a.k = ?b.k) SEQ (?a, ?b)",
 }
 LATENESS = 2 * S
-EFFORT = int(os.environ.get("KAICEP_EXAMPLES", "300")) // 100
+pytestmark = pytest.mark.random
+EFFORT = int(os.environ.get("KAICEP_EXAMPLES", "200")) // 100
 PARTS = Settings(parts={"s": (0, 1), "t": (0,)})
 
 

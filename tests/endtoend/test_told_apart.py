@@ -19,6 +19,8 @@ from kaicep.endtoend.sessions import Told as Newly
 from kaicep.endtoend.sessions import recovery
 from kaicep.plan.events import Match
 
+pytestmark = pytest.mark.random
+
 SINKS = ("one", "two", "three")
 
 

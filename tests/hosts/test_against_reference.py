@@ -15,7 +15,8 @@ from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.plan.events import Event, Match
 from kaicep.reference import evaluate
 
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "500"))
+pytestmark = pytest.mark.random
+EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 """More of them at night."""
 
 

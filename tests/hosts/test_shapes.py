@@ -16,7 +16,8 @@ from kaicep.hosts import replacing
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.plan.events import Event, Match
 
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "500")) // 12
+pytestmark = pytest.mark.random
+EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150")) // 12
 
 SHAPES = {
     "filter": "SELECT ?a.x, ?a.k, ?a.y FROM (?a, s, t) FILTER (?a.x > 1 || ?a.y < 3)",

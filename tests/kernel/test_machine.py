@@ -26,7 +26,8 @@ from kaicep.knowledge.relations import Relations
 from kaicep.optimize import optimize
 from kaicep.plan.events import Event, Match
 
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "500"))
+pytestmark = pytest.mark.random
+EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 
 MORE = {
     "three, next": (

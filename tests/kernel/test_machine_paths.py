@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from unittest import mock
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.hosts.random_runs import ATTRIBUTES, events
@@ -23,7 +24,8 @@ from kaicep.knowledge.annotation import parse_annotations
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event
 
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "500"))
+pytestmark = pytest.mark.random
+EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 
 # q is in two rooms and has two limits; z has a limit that is no number; of null nothing is known.
 KNOWLEDGE = """

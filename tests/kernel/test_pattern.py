@@ -27,7 +27,8 @@ from kaicep.reference.pattern import pattern_matches
 
 SKIPS = ("none", "next", "past_last", "first", "last")
 
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "500"))
+pytestmark = pytest.mark.random
+EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 """More of them at night."""
 
 OPS = ("<", "<=", "=", "!=", ">")

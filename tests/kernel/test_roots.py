@@ -25,7 +25,8 @@ from kaicep.plan.nodes import Semantic
 from kaicep.plan.types import Type
 from kaicep.reference.semantics import KnowledgeSemantics
 
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "300"))
+pytestmark = pytest.mark.random
+EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 ANNOTATIONS = [
     {
         "stream": name,

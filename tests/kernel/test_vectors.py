@@ -17,7 +17,8 @@ from kaicep.plan.expressions import Call, Const, Expr, Field
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
 from kaicep.reference.expressions import Environment, evaluate
 
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "500"))
+pytestmark = pytest.mark.random
+EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 BOOL, INT, FLOAT, TEXT, TIME = Type.BOOL, Type.INT64, Type.FLOAT64, Type.STRING, Type.TIMESTAMP
 H = 3_600_000_000
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999

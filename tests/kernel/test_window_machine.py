@@ -28,7 +28,8 @@ from kaicep.optimize import optimize
 from kaicep.plan.events import Event, Match
 from kaicep.plan.types import INT64_MAX, INT64_MIN
 
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "500"))
+pytestmark = pytest.mark.random
+EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 
 COLUMNS = [
     "COUNT(?e) AS n",

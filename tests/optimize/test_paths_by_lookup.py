@@ -13,6 +13,8 @@ from kaicep import testing
 from kaicep.errors import Mistake
 from kaicep.knowledge.runtime import Settings
 
+pytestmark = pytest.mark.random
+
 ANNOTATION = {
     "stream": "s",
     "class": ":Report",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +16,13 @@ from kaicep.plan.time import DURATION_UNITS, parse_duration, parse_time, time_fr
 
 if TYPE_CHECKING:
     from kaicep.hosts.spark.session import Cluster
+    from kaicep.knowledge.annotation import Annotation
 
 __all__ = [
-    "REASONING",
     "Annotations",
     "Conf",
+    "DeploymentFile",
+    "Inputs",
     "KnowledgeFiles",
     "Master",
     "Now",
@@ -29,22 +34,25 @@ __all__ = [
     "choose_cluster",
     "duration",
     "files",
+    "inputs_of",
     "moment",
     "named_streams",
     "query_files",
+    "reasoning_level",
 ]
 
-REASONING = ("none", "rdfs", "owl-rl")
-"""The levels of reasoning."""
+_REASONING = ("none", "rdfs", "owl-rl")
 _LANGUAGES = (".chi", ".epsparql")
 _DATA = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 _RDF = (".ttl", ".nt", ".rdf", ".owl", ".xml", ".jsonld", ".trig", ".nq")
 _OPTIONS = dict.fromkeys(_DATA, "--stream NAME=") | dict.fromkeys(_RDF, "--knowledge ")
 
 Queries = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Argument(
-        metavar="QUERY", help="Query files: .chi (chi-CEP) or .epsparql (EP-SPARQL).", show_default=False
+        metavar="QUERY...",
+        help="Query files: .chi (chi-CEP) or .epsparql (EP-SPARQL); by default those of the deployment.",
+        show_default=False,
     ),
 ]
 """The queries of a command."""
@@ -67,8 +75,24 @@ Annotations = Annotated[
     typer.Option("--annotation", metavar="FILE", help="An annotation file. May be given several times."),
 ]
 """The option `--annotation`."""
+DeploymentFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--deployment",
+        metavar="TOML",
+        help="Take the streams that are files, the annotations and the knowledge from a deployment's file; "
+        "what is given besides is added, or counts instead.",
+    ),
+]
+"""The option `--deployment`."""
 Reasoning = Annotated[
-    str, typer.Option("--reasoning", metavar="|".join(REASONING), help="What is inferred from the knowledge.")
+    str | None,
+    typer.Option(
+        "--reasoning",
+        metavar="|".join(_REASONING),
+        help="What is inferred from the knowledge; by default rdfs.",
+        show_default=False,
+    ),
 ]
 """The option `--reasoning`."""
 Now = Annotated[
@@ -90,6 +114,93 @@ Conf = Annotated[
     typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's. May be given several times."),
 ]
 """The option `--conf`."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a command reads, checked: queries, streams, knowledge and annotations, as files and as read."""
+
+    queries: list[Path]
+    streams: list[tuple[str, Path]]
+    knowledge: list[Path]
+    annotations: list[Path | Annotation]
+    reasoning: str
+    archive: Path | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        """All files and folders among them, which no output may overwrite."""
+        said = [each for each in self.annotations if isinstance(each, Path)]
+        return [*self.queries, *self.knowledge, *said, *(path for _, path in self.streams)]
+
+    @contextmanager
+    def looked_beside(self) -> Iterator[None]:
+        """Inside, a mistake that a forgotten annotation explains says which file was forgotten."""
+        try:
+            yield
+        except Mistake as mistake:
+            beside = [] if self.annotations else list(_annotations_beside(self.streams))
+            if not beside:
+                raise
+            option = " ".join(f"--annotation {each}" for each in beside)
+            hint = f"is the annotation forgotten? Beside the data there is {option}"
+            raise Mistake(
+                [
+                    replace(each, hint=hint) if _UNANNOTATED.match(each.message) else each
+                    for each in mistake.diagnostics
+                ]
+            ) from None
+
+
+def inputs_of(
+    queries: Sequence[Path] | None,
+    streams: Sequence[str] | None,
+    knowledge: Sequence[Path] | None,
+    annotations: Sequence[Path] | None,
+    reasoning: str | None,
+    deployment: Path | None,
+) -> Inputs:
+    """What a command reads, by its options and by the deployment that they name."""
+    named = dict(named_streams(streams or ()))
+    known: list[Path] = []
+    said: list[Path | Annotation] = []
+    archive = None
+    level = reasoning_level(reasoning)
+    paths = list(queries or ())
+    if deployment is not None:
+        from kaicep.endtoend.config import load_config
+        from kaicep.knowledge.loading import expanded
+
+        config = load_config(deployment)
+        named = {**config.files, **named}
+        known, said, archive = (
+            list(expanded(config.knowledge)),
+            list(config.typed_annotations),
+            config.archive,
+        )
+        level = level if reasoning else config.reasoning
+        paths = paths or sorted(each for each in config.queries.iterdir() if each.suffix in _LANGUAGES)
+    if not paths:
+        hint = "such as QUERY.chi, or --deployment kaicep.toml with its queries"
+        raise Mistake(Diagnostic("no query is given", hint=hint))
+    found = query_files(paths, list(named.items()))
+    known += files("--knowledge", knowledge, folders=True)
+    said += files("--annotation", annotations)
+    return Inputs(found, list(named.items()), known, said, level, archive)
+
+
+def _annotations_beside(streams: Sequence[tuple[str, Path]]) -> Iterator[Path]:
+    """The files near a stream's data that look like its annotation."""
+    for name, path in streams:
+        folder = path if path.is_dir() else path.parent
+        places = (folder, folder / "annotations", folder.parent, folder.parent / "annotations")
+        for each in (place / f"{name}.json" for place in places):
+            if each != path and each.is_file() and '"stream"' in each.read_text("utf-8", "replace"):
+                yield each
+                break
+
+
+_UNANNOTATED = re.compile("unknown prefix |no attribute of .* carries ")
 
 
 def query_files(paths: Sequence[Path], streams: Sequence[tuple[str, Path]] = ()) -> list[Path]:
@@ -171,6 +282,11 @@ def _unreadable(path: Path, role: str, suffixes: Sequence[str]) -> Diagnostic | 
         return Diagnostic(f"cannot read {role} {path}: {error.strerror}", hint=hint)
     except OSError as error:
         return Diagnostic(f"cannot read {role} {path}: {error.strerror}")
+
+
+def reasoning_level(given: str | None) -> str:
+    """The value of `--reasoning`."""
+    return choose("--reasoning", given or "rdfs", _REASONING)
 
 
 def choose(option: str, value: str, choices: Collection[str]) -> str:

@@ -2,47 +2,49 @@
 
 from __future__ import annotations
 
+import sys
+
 import typer
 
 from kaicep.cli.arguments import (
-    REASONING,
     Annotations,
+    DeploymentFile,
     KnowledgeFiles,
     Queries,
     Reasoning,
     Streams,
-    choose,
-    files,
-    named_streams,
-    query_files,
+    inputs_of,
 )
-from kaicep.cli.guard import warn
+from kaicep.cli.guard import has_colour, warn
+from kaicep.errors import painted
 
 __all__ = ["check"]
 
 
 def check(
-    queries: Queries,
+    queries: Queries = None,
     stream: Streams = None,
     knowledge: KnowledgeFiles = None,
     annotation: Annotations = None,
-    reasoning: Reasoning = "rdfs",
+    deployment: DeploymentFile = None,
+    reasoning: Reasoning = None,
 ) -> None:
     """Parse, resolve and type-check queries.
 
     Streams and annotations are optional, and help.
 
     Example: kaicep check rise.chi --stream air=air.jsonl
+
+    Example: kaicep check --deployment campus/kaicep.toml
     """
-    streams = named_streams(stream or ())
-    paths = query_files(queries, streams)
-    choose("--reasoning", reasoning, REASONING)
-    known, annotations = files("--knowledge", knowledge, folders=True), files("--annotation", annotation)
+    given = inputs_of(queries, stream, knowledge, annotation, reasoning, deployment)
 
     from kaicep.api import open_run
 
-    run = open_run(paths, streams, known, annotations, reasoning)
+    with given.looked_beside():
+        run = open_run(given.queries, given.streams, given.knowledge, given.annotations, given.reasoning)
     warn(run.diagnostics, hints=True)
     for query in run.program.queries:
         reads = f", reads {', '.join(query.reads)}" if query.reads else ""
-        typer.echo(f"{query.name}: ok ({query.language}{reads})")
+        ok = painted("ok", "32" if has_colour(sys.stdout) else "")
+        typer.echo(f"{query.name}: {ok} ({query.language}{reads})")

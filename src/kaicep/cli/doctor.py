@@ -10,20 +10,23 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
 import typer
 
-from kaicep.cli.arguments import REASONING, KnowledgeFiles, Reasoning, choose, files
-from kaicep.cli.guard import FAILED
+from kaicep.cli.arguments import KnowledgeFiles, Reasoning, files, reasoning_level
+from kaicep.cli.guard import FAILED, has_colour
+from kaicep.errors import painted
 
 __all__ = ["Finding", "doctor", "examine"]
 
 _PYTHONS = ((3, 11), (3, 13))
 _JAVA = 17
 _SPARK = (4, 3)
+
+_COLOURS = {"ok": "32", "missing": "33", "old": "31", "new": "31", "odd": "33"}
 
 # Package, what it is for.
 _CORE = (
@@ -54,7 +57,7 @@ _PROGRAMS = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at: `ok`, `missing`, `old` or `odd`, what was seen, and the way to mend it.
+    """One thing looked at: `ok`, `missing`, `old`, `new` or `odd`, what was seen, and the way to mend it.
 
     `vital` is what nothing works without.
     """
@@ -66,7 +69,7 @@ class Finding:
     vital: bool = False
 
 
-def doctor(knowledge: KnowledgeFiles = None, reasoning: Reasoning = "rdfs") -> None:
+def doctor(knowledge: KnowledgeFiles = None, reasoning: Reasoning = None) -> None:
     """See whether this machine has all that is needed.
 
     Looks at Python, Java, Spark, memory and packages, and says how to get what is missing. With
@@ -74,11 +77,12 @@ def doctor(knowledge: KnowledgeFiles = None, reasoning: Reasoning = "rdfs") -> N
 
     Example: kaicep doctor --knowledge campus.ttl
     """
-    choose("--reasoning", reasoning, REASONING)
-    findings = [*examine(), *_knowledge(files("--knowledge", knowledge, folders=True), reasoning)]
+    level = reasoning_level(reasoning)
+    findings = [*examine(), *_knowledge(files("--knowledge", knowledge, folders=True), level)]
     name = max(len(each.name) for each in findings)
     for each in findings:
-        typer.echo(f"{each.mark:<8} {each.name:<{name}}  {each.seen}")
+        mark = painted(f"{each.mark:<8}", _COLOURS[each.mark] if has_colour(sys.stdout) else "")
+        typer.echo(f"{mark} {each.name:<{name}}  {each.seen}")
         if each.remedy:
             typer.echo(f"{'':<8} {'':<{name}}  to get it: {each.remedy}")
     if any(each.vital and each.mark != "ok" for each in findings):
@@ -93,7 +97,7 @@ def examine() -> Iterator[Finding]:
     for package, purpose in _CORE:
         yield _package(package, purpose, f"pip install {package}", vital=True)
     yield _java()
-    yield _spark()
+    yield from _spark()
     yield from _cluster()
     for package, purpose, extra in _OPTIONAL:
         yield _package(package, purpose, f"pip install 'kaicep[{extra}]'")
@@ -141,11 +145,54 @@ def _package(package: str, purpose: str, remedy: str, vital: bool = False) -> Fi
         return Finding("missing", package, f"for {purpose}", remedy, vital)
 
 
-def _spark() -> Finding:
-    found = _package("pyspark", "the Spark hosts", "pip install 'kaicep[spark]'")
-    if found.mark == "ok" and _numbers(found.seen) < _SPARK:
-        return Finding("old", "pyspark", f"{found.seen}, kaicep needs 4.3", "pip install 'kaicep[spark]'")
-    return found
+def _spark() -> Iterator[Finding]:
+    """PySpark, and those of the packages it needs that are missing or have the wrong version."""
+    remedy = "pip install 'kaicep[spark]'"
+    found = _package("pyspark", "the Spark hosts", remedy)
+    if found.mark == "ok" and _numbers(found.seen)[:2] < _SPARK:
+        found = Finding("old", "pyspark", f"{found.seen}, kaicep needs 4.3", remedy)
+    yield found
+    if found.mark == "missing":
+        return
+    for package, bounds in _needed_by_spark().items():
+        try:
+            there = version(package)
+        except PackageNotFoundError:
+            if package not in ("pandas", "pyarrow"):  # these have a line of their own
+                yield Finding("missing", package, f"the Spark hosts need {package}{bounds}", remedy)
+            continue
+        if mark := _outside(there, bounds):
+            yield Finding(mark, package, f"{there}, the Spark hosts need {package}{bounds}", remedy)
+
+
+def _needed_by_spark() -> dict[str, str]:
+    """The packages that PySpark and our Spark hosts need, with the bounds of their versions."""
+    found: dict[str, dict[str, None]] = {}
+    for package, extra in (("pyspark", "connect"), ("kaicep", "spark")):
+        for each in requires(package) or ():
+            needed, _, when = each.partition(";")
+            split = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?\s*(.*)", needed.strip())
+            if split and split[1] != "pyspark" and re.search(rf"extra\s*==\s*[\"']{extra}[\"']", when):
+                found.setdefault(split[1], {}).update(dict.fromkeys(split[2].split(",")))
+    return {name: ",".join(bounds) for name, bounds in found.items()}
+
+
+def _outside(found: str, bounds: str) -> str | None:
+    """Whether a version is too old or too new for some bounds.
+
+    >>> _outside("3.0.1", ">=2.2.0,<3"), _outside("2.1", ">=2.2.0,<3"), _outside("2.2", ">=2.2.0,<3")
+    ('new', 'old', None)
+    """
+    for each in bounds.split(","):
+        limit = _numbers(each)
+        own = _numbers(found)
+        width = max(len(limit), len(own))
+        order = (own + (0,) * (width - len(own)), limit + (0,) * (width - len(limit)))
+        if each.startswith((">=", "~=")) and order[0] < order[1]:
+            return "old"
+        if each.startswith("<") and order[0] >= order[1]:
+            return "new"
+    return None
 
 
 def _cluster() -> Iterator[Finding]:
@@ -159,7 +206,7 @@ def _cluster() -> Iterator[Finding]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(each) for each in re.findall(r"\d+", text)[:2])
+    return tuple(int(each) for each in re.findall(r"\d+", text)[:3])
 
 
 def _java() -> Finding:

@@ -9,18 +9,15 @@ import typer
 
 from kaicep.api import explanations
 from kaicep.cli.arguments import (
-    REASONING,
     Annotations,
+    DeploymentFile,
     KnowledgeFiles,
     Now,
     Queries,
     Reasoning,
     Streams,
-    choose,
-    files,
+    inputs_of,
     moment,
-    named_streams,
-    query_files,
 )
 from kaicep.cli.guard import warn
 
@@ -28,11 +25,12 @@ __all__ = ["explain"]
 
 
 def explain(
-    queries: Queries,
+    queries: Queries = None,
     stream: Streams = None,
     knowledge: KnowledgeFiles = None,
     annotation: Annotations = None,
-    reasoning: Reasoning = "rdfs",
+    deployment: DeploymentFile = None,
+    reasoning: Reasoning = None,
     now: Now = None,
     as_json: Annotated[bool, typer.Option("--json", help="The plan as JSON.")] = False,
     sparql: Annotated[
@@ -46,16 +44,15 @@ def explain(
 
     Example: kaicep explain rise.chi --stream air=air.jsonl --knowledge campus.ttl
     """
-    streams = named_streams(stream or ())
-    paths = query_files(queries, streams)
-    choose("--reasoning", reasoning, REASONING)
-    known, annotations = files("--knowledge", knowledge, folders=True), files("--annotation", annotation)
+    given = inputs_of(queries, stream, knowledge, annotation, reasoning, deployment)
     instant = moment("--now", now)
 
     from kaicep.api import open_run
     from kaicep.plan.explain import explain_json, explain_text
 
-    run = open_run(paths, streams, known, annotations, reasoning, now=instant)
+    with given.looked_beside():
+        known = given.knowledge, given.annotations, given.reasoning
+        run = open_run(given.queries, given.streams, *known, now=instant)
     warn(run.diagnostics)
     if sparql:
         from kaicep.archive.rewrite.sparql import rewrite_to_sparql

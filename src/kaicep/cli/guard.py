@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import ParamSpec
+from typing import ParamSpec, TextIO
 
 import typer
 
 from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
 
-__all__ = ["FAILED", "INTERRUPTED", "MISTAKEN", "guarded", "say", "warn"]
+__all__ = ["FAILED", "INTERRUPTED", "MISTAKEN", "guarded", "has_colour", "say", "warn"]
 
 FAILED, MISTAKEN, INTERRUPTED = 1, 2, 130
 
@@ -24,11 +24,16 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def has_colour(stream: TextIO) -> bool:
+    """Whether what is written there may be coloured: on a terminal, unless NO_COLOR is set."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def warn(diagnostics: Iterable[Diagnostic], hints: bool = False) -> None:
     """Writes warnings to stderr; matters of style only where they are wanted."""
     for each in diagnostics:
         if hints or each.severity == "warning":
-            say(each.render() + "\n")
+            say(each.render(has_colour(sys.stderr)) + "\n")
 
 
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
@@ -59,15 +64,20 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
 def _last_words(error: BaseException) -> tuple[str, int]:
     """What to say about an error, and the exit status."""
     if isinstance(error, Mistake):
-        return str(error), MISTAKEN
+        colour = has_colour(sys.stderr)
+        return "\n\n".join(each.render(colour) for each in error.diagnostics), MISTAKEN
     if isinstance(error, Unsupported):
-        return f"error: {error}", MISTAKEN
+        return _said(str(error)), MISTAKEN
     if isinstance(error, Failure | OSError):
-        return f"error: {error}", FAILED
+        return _said(str(error)), FAILED
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", INTERRUPTED
     if isinstance(error, MemoryError):
-        return "error: this does not fit into memory", FAILED
+        return _said("this does not fit into memory"), FAILED
     what = f"{type(error).__name__}: {error}".rstrip(": ")
     way = "this is a defect of kaicep; with KAICEP_DEBUG=1 it shows where it happened"
     return f"internal error: {what}\n  = help: {way}", FAILED
+
+
+def _said(text: str) -> str:
+    return Diagnostic(text).render(has_colour(sys.stderr))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kaicep.cli.arguments import (
-    REASONING,
     Annotations,
     Conf,
     KnowledgeFiles,
@@ -21,11 +20,11 @@ from kaicep.cli.arguments import (
     Reasoning,
     Remote,
     Streams,
-    choose,
     choose_cluster,
     duration,
     files,
     named_streams,
+    reasoning_level,
 )
 from kaicep.cli.guard import say
 from kaicep.cli.progress import progress
@@ -61,7 +60,7 @@ def ingest(
             "?room'. May be given several times.",
         ),
     ] = None,
-    reasoning: Reasoning = "rdfs",
+    reasoning: Reasoning = None,
     lateness: Annotated[
         str | None,
         typer.Option(
@@ -108,7 +107,7 @@ def ingest(
         raise Mistake(Diagnostic("no archive is given", hint="such as --archive DIR"))
     annotations = files("--annotation", annotation)
     known = files("--knowledge", knowledge, folders=True)
-    choose("--reasoning", reasoning, REASONING)
+    level = reasoning_level(reasoning)
     if bool(known) != bool(materialise):
         missing = "--materialise" if known else "--knowledge"
         hint = "a column is what the knowledge says of the events: --knowledge FILE --materialise COLUMN=PATH"
@@ -122,7 +121,7 @@ def ingest(
     with ExitStack() as stack:
         target = stack.enter_context(atomic(dead_letters, "--dead-letters")) if dead_letters else None
         started = time.monotonic()
-        wanted = _materialised(materialise or (), known, annotations, reasoning)
+        wanted = _materialised(materialise or (), known, annotations, level)
         done = _ingested(archive, streams, annotations, allowed, host, follow, wanted)
         seconds = time.monotonic() - started
         if target is not None:

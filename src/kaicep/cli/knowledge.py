@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kaicep.cli.arguments import REASONING, Annotations, KnowledgeFiles, Reasoning, choose, files
+from kaicep.cli.arguments import Annotations, KnowledgeFiles, Reasoning, files, reasoning_level
 from kaicep.cli.guard import guarded, warn
 from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.plan.terms import Variable
@@ -43,7 +43,7 @@ To = Annotated[str, typer.Argument(metavar="TO", help="A class, a thing or a pro
 def summary(
     knowledge: KnowledgeFiles = None,
     annotation: Annotations = None,
-    reasoning: Reasoning = "rdfs",
+    reasoning: Reasoning = None,
     as_json: Json = False,
 ) -> None:
     """List classes and properties, as the data uses them.
@@ -62,7 +62,7 @@ def summary(
 def concepts(
     knowledge: KnowledgeFiles = None,
     annotation: Annotations = None,
-    reasoning: Reasoning = "rdfs",
+    reasoning: Reasoning = None,
     as_json: Json = False,
 ) -> None:
     """Say which attributes of the streams carry which concepts.
@@ -82,7 +82,7 @@ def path(
     end: To,
     knowledge: KnowledgeFiles = None,
     annotation: Annotations = None,
-    reasoning: Reasoning = "rdfs",
+    reasoning: Reasoning = None,
     as_json: Json = False,
 ) -> None:
     """Find how one thing leads to another, as a PATH.
@@ -104,10 +104,13 @@ for _command in (summary, concepts, path):
 
 
 def _open(
-    paths: Sequence[Path] | None, annotations: Sequence[Path] | None, reasoning: str, annotated: bool = False
+    paths: Sequence[Path] | None,
+    annotations: Sequence[Path] | None,
+    reasoning: str | None,
+    annotated: bool = False,
 ) -> tuple[Knowledge, tuple[Annotation, ...], Names]:
     """The knowledge, the annotations, and the names of both."""
-    choose("--reasoning", reasoning, REASONING)
+    level = reasoning_level(reasoning)
     known, given = files("--knowledge", paths, folders=True), files("--annotation", annotations)
     if annotated and not given:
         raise Mistake(Diagnostic("nothing is annotated", hint="name annotation files with --annotation"))
@@ -119,7 +122,7 @@ def _open(
     from kaicep.knowledge.vocabulary import Names
 
     read = tuple(each for one in given for each in load_annotations(one))
-    base = load_knowledge(known, reasoning)
+    base = load_knowledge(known, level)
     return base, read, Names(base, read)
 
 

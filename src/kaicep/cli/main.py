@@ -40,7 +40,6 @@ kaicep finds patterns in streams of events, with the help of what is known about
 
 app = typer.Typer(
     name="kaicep",
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kaicep.cli.arguments import (
-    REASONING,
     Annotations,
     Conf,
+    DeploymentFile,
+    Inputs,
     KnowledgeFiles,
     Master,
     Now,
@@ -25,12 +26,10 @@ from kaicep.cli.arguments import (
     choose,
     choose_cluster,
     duration,
-    files,
+    inputs_of,
     moment,
-    named_streams,
-    query_files,
 )
-from kaicep.cli.guard import say, warn
+from kaicep.cli.guard import FAILED, say, warn
 from kaicep.cli.progress import compile_kernel, progress
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 
@@ -47,10 +46,11 @@ _ENDS = ("closed", "open")
 
 
 def match(
-    queries: Queries,
+    queries: Queries = None,
     stream: Streams = None,
     knowledge: KnowledgeFiles = None,
     annotation: Annotations = None,
+    deployment: DeploymentFile = None,
     host: Annotated[
         str, typer.Option("--host", metavar="|".join(_HOSTS), help="Where the queries run.")
     ] = "inprocess",
@@ -64,7 +64,7 @@ def match(
         ),
     ] = None,
     now: Now = None,
-    reasoning: Reasoning = "rdfs",
+    reasoning: Reasoning = None,
     out: Annotated[
         str, typer.Option("--out", metavar="|".join(_FORMS), help="The form of the matches.")
     ] = "jsonl",
@@ -112,32 +112,31 @@ def match(
     Matches come in the order of their end, then of their id.
 
     Example: kaicep match rise.chi --stream air=air.jsonl --knowledge campus.ttl --out table
+
+    Example: kaicep match rise.chi --deployment campus/kaicep.toml
     """
     from kaicep.cli.output import FORMATS, atomic, columns_of, refuse_overwriting, to_stdout
     from kaicep.plan.nodes import Program
 
-    streams = named_streams(stream or ())
-    if not streams:
-        raise Mistake(Diagnostic("no stream is given", hint="such as --stream NAME=FILE.jsonl"))
-    paths = query_files(queries, streams)
-    known, annotations = files("--knowledge", knowledge, folders=True), files("--annotation", annotation)
-    choose("--reasoning", reasoning, REASONING)
+    inputs = inputs_of(queries, stream, knowledge, annotation, reasoning, deployment)
+    if not inputs.streams:
+        hint = "such as --stream NAME=FILE.jsonl, or --deployment kaicep.toml"
+        raise Mistake(Diagnostic("no stream is given", hint=hint))
     choose("--out", out, _FORMS)
     choose("--end", end, _ENDS)
     allowed, instant = duration("--lateness", lateness), moment("--now", now)
-    future, wanted = duration("--ahead", ahead), _wanted(only, paths)
+    future, wanted = duration("--ahead", ahead), _wanted(only, inputs.queries)
     _check_host(host)
     choose_cluster(master, remote, conf, host.startswith("spark"), "such as --host spark-batch")
     places = {"--output": output, "--dead-letters": dead_letters, "--late": late}
-    inputs = [*paths, *known, *annotations, *(path for _, path in streams)]
     given = {option: path for option, path in places.items() if path is not None}
-    refuse_overwriting(given, inputs)
+    refuse_overwriting(given, inputs.files)
     if out == "parquet" and output is None and sys.stdout.isatty():
         raise Mistake(Diagnostic("Parquet is not for a terminal", hint="write it to a file: --output FILE"))
 
     with ExitStack() as stack:
         targets = {option: stack.enter_context(atomic(path, option)) for option, path in given.items()}
-        run = _open(paths, streams, known, annotations, reasoning, allowed, instant, end, future)
+        run = _open(inputs, allowed, instant, end, future)
         warn(run.diagnostics)
         if host == "inprocess":
             compile_kernel()
@@ -153,6 +152,8 @@ def match(
         to_stdout(chunks)
     for note in _notes(run, dead_letters is not None, late is not None):
         say(note)
+    if any(each.dead and not each.events for each in run.data):
+        raise typer.Exit(FAILED)  # nothing of a stream could be read: the answer says nothing
 
 
 def _wanted(only: Sequence[str] | None, queries: Sequence[Path]) -> set[str]:
@@ -174,17 +175,7 @@ def _check_host(host: str) -> None:
     raise Mistake(Diagnostic(f"--host {host}: there is no such host", hint=did_you_mean(host, HOSTS)))
 
 
-def _open(
-    queries: Sequence[Path],
-    streams: Sequence[tuple[str, Path]],
-    knowledge: Sequence[Path],
-    annotations: Sequence[Path],
-    reasoning: str,
-    lateness: int | None,
-    now: int | None,
-    end: str,
-    ahead: int | None,
-) -> Run:
+def _open(given: Inputs, lateness: int | None, now: int | None, end: str, ahead: int | None) -> Run:
     """Reads everything, with a bar that follows the bytes of the streams."""
     from kaicep.api import open_run
     from kaicep.connectors.files import files_of
@@ -192,7 +183,7 @@ def _open(
 
     # Unknown entities are told at the end, with their counts; the log would tell them again.
     logging.getLogger("kaicep").addHandler(logging.NullHandler())
-    total = sum(file.stat().st_size for name, path in streams for file in files_of(name, path))
+    total = sum(file.stat().st_size for name, path in given.streams for file in files_of(name, path))
     read: dict[Path, int] = {}
     with progress("reading", total) as advance:
 
@@ -200,8 +191,9 @@ def _open(
             read[path] = position
             advance(sum(read.values()))
 
-        with watching(follow):
-            return open_run(queries, streams, knowledge, annotations, reasoning, lateness, now, end, ahead)
+        known = given.knowledge, given.annotations, given.reasoning
+        with watching(follow), given.looked_beside():
+            return open_run(given.queries, given.streams, *known, lateness, now, end, ahead)
 
 
 def _dead_rows(run: Run) -> Iterator[bytes]:

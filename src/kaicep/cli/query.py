@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kaicep.cli.arguments import (
-    REASONING,
     Annotations,
     Conf,
+    DeploymentFile,
     KnowledgeFiles,
     Master,
     Now,
@@ -24,9 +24,8 @@ from kaicep.cli.arguments import (
     choose,
     choose_cluster,
     duration,
-    files,
+    inputs_of,
     moment,
-    query_files,
 )
 from kaicep.cli.guard import say, warn
 from kaicep.cli.progress import compile_kernel, progress
@@ -44,12 +43,13 @@ _MANY = 20
 
 
 def query(
-    queries: Queries,
+    queries: Queries = None,
     archive: Annotated[
         Path | None, typer.Option("--archive", metavar="DIR", help="The folder of the archive.")
     ] = None,
     knowledge: KnowledgeFiles = None,
     annotation: Annotations = None,
+    deployment: DeploymentFile = None,
     strategy: Annotated[
         str,
         typer.Option(
@@ -82,7 +82,7 @@ def query(
     as_seen: Annotated[
         bool, typer.Option("--as-seen", help="Leave out the events that came too late when they came.")
     ] = False,
-    reasoning: Reasoning = "rdfs",
+    reasoning: Reasoning = None,
     out: Annotated[
         str, typer.Option("--out", metavar="|".join(_FORMS), help="The form of the matches.")
     ] = "jsonl",
@@ -98,12 +98,14 @@ def query(
     They come in the order of their end, then of their id. WITHIN says how far back a query reaches.
 
     Example: kaicep query rise.chi --archive morning --out table
+
+    Example: kaicep query rise.chi --deployment campus/kaicep.toml
     """
-    if archive is None:
+    if archive is None and deployment is None:
         raise Mistake(Diagnostic("no archive is given", hint="such as --archive DIR"))
-    paths = query_files(queries)
-    known, annotations = files("--knowledge", knowledge, folders=True), files("--annotation", annotation)
-    choose("--reasoning", reasoning, REASONING)
+    given = inputs_of(queries, (), knowledge, annotation, reasoning, deployment)
+    archive = archive or given.archive
+    assert archive is not None, "a deployment has one"
     choose("--out", out, _FORMS)
     choose("--strategy", strategy, _STRATEGIES)
     choose_cluster(master, remote, conf)
@@ -122,8 +124,9 @@ def query(
 
     # Unknown entities are told at the end; the log would tell them again.
     logging.getLogger("kaicep").addHandler(logging.NullHandler())
-    refuse_overwriting({"--output": output} if output else {}, [*paths, *known, *annotations])
-    history = open_history(paths, Archive.open(archive), known, annotations, reasoning, instant)
+    refuse_overwriting({"--output": output} if output else {}, given.files)
+    known = given.knowledge, given.annotations, given.reasoning
+    history = open_history(given.queries, Archive.open(archive), *known, instant)
     warn(history.diagnostics(history.archive.snapshot()))
     compile_kernel()
     if follow:

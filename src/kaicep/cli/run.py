@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -19,13 +18,13 @@ import typer
 from kaicep.cli.arguments import Conf, Master, Remote, choose, choose_cluster, moment
 from kaicep.cli.guard import FAILED, say
 from kaicep.cli.progress import compile_kernel
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 
 if TYPE_CHECKING:
     from kaicep.endtoend.deployment import Deployment
     from kaicep.endtoend.spark_deployment import SparkDeployment
 
-__all__ = ["DeploymentFile", "need_server", "run", "stopped_by_signals"]
+__all__ = ["DeploymentFile", "run", "stopped_by_signals"]
 
 _LOGS = ("text", "json")
 
@@ -85,7 +84,10 @@ def run(
             typer.echo(line)
         return
 
-    need_server()
+    from kaicep.endtoend.checking import missing_packages
+
+    if missing := missing_packages(config):
+        raise Mistake(missing)
     from kaicep.endtoend.deployment import Deployment
     from kaicep.endtoend.spark_deployment import SparkDeployment
     from kaicep.server.service import Service
@@ -95,16 +97,6 @@ def run(
     running = SparkDeployment(config, instant) if kind == "spark" else Deployment(config, instant)
     with Service(running), stopped_by_signals(running):
         running.run(seconds)
-
-
-def need_server() -> None:
-    """Refuses to begin without what a deployment serves its state and its pages with."""
-    for each in ("uvicorn", "httptools", "starlette", "jinja2", "prometheus_client"):
-        if find_spec(each) is None:
-            hint = "pip install 'kaicep[delta,server]'"
-            raise Mistake(
-                Diagnostic(f"a deployment needs the package {each}, which is not installed", hint=hint)
-            )
 
 
 @contextmanager

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kaicep.cli.arguments import (
-    REASONING,
     Annotations,
+    Inputs,
     KnowledgeFiles,
     Now,
     Reasoning,
     Streams,
-    choose,
     duration,
     files,
+    inputs_of,
     moment,
-    named_streams,
-    query_files,
 )
 from kaicep.cli.guard import warn
 from kaicep.errors import Diagnostic, Mistake
@@ -71,7 +69,7 @@ def why(
     ] = None,
     knowledge: KnowledgeFiles = None,
     annotation: Annotations = None,
-    reasoning: Reasoning = "rdfs",
+    reasoning: Reasoning = None,
     now: Now = None,
     lateness: Annotated[
         str | None,
@@ -119,17 +117,13 @@ def why(
     id, paths = ("", words) if negated else (words[0].lower(), words[1:])
     if not paths:
         raise Mistake(Diagnostic("no query is given", hint=_EXAMPLE))
-    choose("--reasoning", reasoning, REASONING)
-    known, annotations = files("--knowledge", knowledge, folders=True), files("--annotation", annotation)
-    streams = named_streams(stream or ())
-    queries = query_files([Path(each) for each in paths], streams)
-    rest = (known, annotations, reasoning)
+    inputs = inputs_of([Path(each) for each in paths], stream, knowledge, annotation, reasoning, None)
     if archive is not None:
-        source = _archived(queries, archive, *rest, moment("--now", now))
+        source = _archived(inputs, archive, moment("--now", now))
     else:
-        source = _streams(queries, streams, *rest, duration("--lateness", lateness), moment("--now", now))
+        source = _streams(inputs, duration("--lateness", lateness), moment("--now", now))
     if instant is not None:
-        typer.echo(_not(source, queries[0].stem, instant, key, as_json))
+        typer.echo(_not(source, inputs.queries[0].stem, instant, key, as_json))
     else:
         typer.echo(_told(source, _why(source, id, files("--results", results, folders=True)), as_json))
 
@@ -161,36 +155,24 @@ def _when(near: str | None) -> int:
 # --- where events are --------------------------------------------------------------------------------------
 
 
-def _streams(
-    queries: Sequence[Path],
-    streams: Sequence[tuple[str, Path]],
-    knowledge: Sequence[Path],
-    annotations: Sequence[Path],
-    reasoning: str,
-    lateness: int | None,
-    now: int | None,
-) -> Source:
+def _streams(given: Inputs, lateness: int | None, now: int | None) -> Source:
     from kaicep.api import open_run
     from kaicep.why import sources
 
-    run = open_run(queries, streams, knowledge, annotations, reasoning, lateness, now)
+    with given.looked_beside():
+        known = given.knowledge, given.annotations, given.reasoning
+        run = open_run(given.queries, given.streams, *known, lateness, now)
     warn(run.diagnostics)
     return sources.Streams(run)
 
 
-def _archived(
-    queries: Sequence[Path],
-    archive: Path,
-    knowledge: Sequence[Path],
-    annotations: Sequence[Path],
-    reasoning: str,
-    now: int | None,
-) -> Source:
+def _archived(given: Inputs, archive: Path, now: int | None) -> Source:
     from kaicep.archive.archive import Archive
     from kaicep.endtoend.history import open_history
     from kaicep.why.sources import Archived
 
-    history = open_history(queries, Archive.open(archive), knowledge, annotations, reasoning, now)
+    known = given.knowledge, given.annotations, given.reasoning
+    history = open_history(given.queries, Archive.open(archive), *known, now)
     snapshot = history.archive.snapshot()
     warn(history.diagnostics(snapshot))
     return Archived(history, snapshot)

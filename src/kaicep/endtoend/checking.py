@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 from kaicep.api import read_query
 from kaicep.archive.archive import Archive
@@ -18,7 +19,10 @@ from kaicep.plan.chi import ChiQuery
 from kaicep.plan.sparql import EpQuery
 from kaicep.query import resolve_queries
 
-__all__ = ["catalog_of", "check_deployment"]
+__all__ = ["catalog_of", "check_deployment", "missing_packages"]
+
+_ARCHIVE = ("deltalake", "pyarrow")
+_SERVER = ("uvicorn", "httptools", "starlette", "jinja2", "prometheus_client")
 
 
 def check_deployment(config: Config) -> Iterator[str]:
@@ -26,7 +30,9 @@ def check_deployment(config: Config) -> Iterator[str]:
 
     Raises `Mistake` with all that is wrong. Sources and sinks are not connected to.
     """
-    wrong: list[Diagnostic] = []
+    wrong = missing_packages(config)
+    if wrong:
+        raise Mistake(wrong)  # without them nobody can look at the rest
     lines: list[str] = []
     try:
         read_token(config.listen)
@@ -59,6 +65,25 @@ def check_deployment(config: Config) -> Iterator[str]:
         raise Mistake(wrong)
     yield from lines
     yield f"{config.name}: ok"
+
+
+def missing_packages(config: Config) -> list[Diagnostic]:
+    """What is not installed and is needed to run a deployment; connectors look for theirs themselves."""
+    needs = [
+        ("the archive of a deployment", _ARCHIVE, "delta"),
+        ("the service of a deployment", _SERVER, "server"),
+    ]
+    spark = sorted(name for name, each in config.asked.items() if each.host != "inprocess")
+    needs += [(f"the query {each}, by its host,", ("pyspark",), "spark") for each in spark]
+    return [
+        Diagnostic(
+            f"{who} needs the package {package}, which is not installed",
+            hint=f"pip install 'kaicep[{extra}]'",
+        )
+        for who, packages, extra in needs
+        for package in packages
+        if find_spec(package) is None
+    ]
 
 
 def _queries(config: Config) -> tuple[list[ChiQuery | EpQuery], list[Diagnostic]]:

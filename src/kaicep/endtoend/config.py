@@ -172,6 +172,25 @@ class Config:
         found += [each.annotation for each in self.asked.values()]
         return tuple(each for each in found if each is not None)
 
+    @property
+    def typed_annotations(self) -> tuple[Annotation, ...]:
+        """The same, each with the types that the file declares of its stream besides."""
+        found: dict[str, Annotation] = {each.stream: each for each in self.annotations}
+        for name, each in self.streams.items():
+            said = found.get(name, Annotation(name))
+            found[name] = replace(said, types=tuple({**dict(said.types), **each.types}.items()))
+        return tuple(found.values())
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The streams whose source is a file or a folder that is there."""
+        paths = {
+            name: Path(each.source["path"])
+            for name, each in self.streams.items()
+            if each.source["kind"] == "files"
+        }
+        return {name: path for name, path in paths.items() if path.exists()}
+
     def of_query(self, name: str) -> QueryConfig:
         """What is said of a query."""
         return self.asked.get(name, QueryConfig())

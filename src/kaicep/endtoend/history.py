@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kaicep.api import load_knowledge, read_queries
+from kaicep.api import load_knowledge, read_annotations, read_queries
 from kaicep.archive.archive import Archive
 from kaicep.archive.columns import PART, SEQ, Shape, events_of
 from kaicep.archive.snapshot import EVERYTHING, Snapshot
 from kaicep.endtoend.prefilter import Prefilter, both, spans
 from kaicep.errors import Diagnostic, Mistake, Unsupported
 from kaicep.hosts.inprocess import Engine, Settings
-from kaicep.knowledge.annotation import Annotation, build_catalog, load_annotations, prefixes_of
+from kaicep.knowledge.annotation import Annotation, build_catalog, prefixes_of
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, optimize
@@ -86,12 +86,12 @@ def open_history(
     queries: Sequence[Path],
     archive: Archive,
     knowledge: Sequence[Path] = (),
-    annotations: Sequence[Path] = (),
+    annotations: Sequence[Path | Annotation] = (),
     reasoning: str = "rdfs",
     now: int | None = None,
 ) -> History:
     """Reads and resolves queries against what an archive holds; `Mistake` with whatever is wrong."""
-    known = tuple(each for path in annotations for each in load_annotations(path))
+    known = read_annotations(annotations)
     parsed = read_queries(queries, prefixes_of(known))
     return history_of(parsed, archive, load_knowledge(knowledge, reasoning), known, now)
 

@@ -34,7 +34,7 @@ def late_rows(frame: DataFrame, stream: Stream, lateness: int) -> DataFrame:
 
 def _told(lateness: int) -> Callable[..., Iterator[Any]]:
     def work(key: tuple[Any, ...], frames: Iterator[Any], state: Any) -> Iterator[Any]:
-        import pandas  # type: ignore[import-untyped]
+        import pandas
 
         rows = pandas.concat(list(frames)).sort_values("seq")
         newest = state.get[0] if state.exists else NEVER
