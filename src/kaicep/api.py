@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,14 @@ from kaicep.language.chicep import parse_chi
 from kaicep.language.epsparql import parse_ep
 from kaicep.plan.catalog import Stream
 from kaicep.plan.chi import ChiQuery
-from kaicep.plan.convert import USUAL
+from kaicep.plan.convert import USUAL, guess_text, show
 from kaicep.plan.ending import is_undecided, open_ends
 from kaicep.plan.events import Event, Match
 from kaicep.plan.explain import Explanation
 from kaicep.plan.nodes import EpPlan, Program, QueryPlan, WindowAggregate
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.terms import Triple, n_triples
+from kaicep.plan.types import Type
 from kaicep.query import FiniteQuery, Query, resolve_queries
 
 if TYPE_CHECKING:
@@ -231,10 +233,40 @@ def build_run(
         for each in streams
     )
     own = {each.name for each in queries} if streams else None
-    query = resolve_queries(queries, build_catalog(given, annotations, knowledge, own), knowledge, now)
+    catalog = build_catalog(given, annotations, knowledge, own)
+    try:
+        query = resolve_queries(queries, catalog, knowledge, now)
+    except Mistake as mistake:
+        raise Mistake([_with_look_at(streams, each) for each in mistake.diagnostics]) from None
     marked = [event for each in streams for event in mark_late(each.events, lateness)]
     late = [event for event in marked if event.late]
     return Run(query.program, query.catalog, knowledge, (marked,), tuple(streams), late, end=end)
+
+
+def _with_look_at(streams: Sequence[StreamData], said: Diagnostic) -> Diagnostic:
+    """A mistake about an attribute that is text, with what there is in the data, where that says more."""
+    found = _IS_TEXT.match(said.hint or "")
+    if found is None:
+        return said
+    name = found[1]
+    some = [event.values.get(name) for each in streams for event in each.events[:1_000]]
+    texts = [each.strip() for each in some if isinstance(each, str)]
+    odd = [each for each in texts if guess_text(each) is Type.STRING]
+    declared = f'"types": {{"{name}": "float64"}} in the annotation'
+    if texts and not odd:
+        hint = f"{found[0]} holds numbers as text, such as {show(texts[0])}: declare them, {declared}"
+    elif odd and all(_COMMA.fullmatch(each) for each in odd):
+        hint = f"{found[0]} has decimal commas, such as {show(odd[0])}: write its numbers with a point"
+    elif odd and len(odd) * 2 < len(texts):
+        because = f"{found[0]} is text because of values such as {show(odd[0])}"
+        hint = f"{because}; with {declared} those are bad records"
+    else:
+        return said
+    return replace(said, hint=hint)
+
+
+_IS_TEXT = re.compile(r"\?\w+\.(\w+)(?= is text: )")
+_COMMA = re.compile(r"[+-]?\d+(?:\.\d{3})*,\d+")
 
 
 def read_query(path: Path, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:

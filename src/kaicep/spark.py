@@ -66,10 +66,12 @@ def match(
     from kaicep.hosts.spark.batch import BUCKETS, match_batch
     from kaicep.hosts.spark.output import presented
     from kaicep.hosts.spark.published import Published
+    from kaicep.hosts.spark.session import share_python
     from kaicep.hosts.spark.stream import BUCKETS as STREAM_BUCKETS
     from kaicep.hosts.spark.stream import match_stream
 
     given = _by_stream(events, query)
+    share_python(next(iter(given.values())).sparkSession)
     allowed = _duration(lateness)
     if not _is_endless(given):
         frames = _frames(given, query, allowed)
@@ -140,7 +142,9 @@ def late(events: DataFrame, query: Query, stream: str | None = None, *, lateness
     It is streaming if the events are. `stream` is the name of the stream, if the query reads several.
     """
     from kaicep.hosts.spark.late import late_rows
+    from kaicep.hosts.spark.session import share_python
 
+    share_python(events.sparkSession)
     names = _streams(query)
     if stream is None and len(names) > 1:
         raise Mistake(Diagnostic(f"the queries read {', '.join(names)}", hint="say which: stream=..."))
@@ -204,6 +208,7 @@ def ingest(
     from kaicep.connectors.shape import Form
     from kaicep.connectors.sources.kafka import KafkaOptions
     from kaicep.endtoend.spark_following import follow, follow_files
+    from kaicep.hosts.spark.session import own_session, share_python
     from kaicep.knowledge.annotation import load_annotations
 
     every = [each for path in annotations for each in load_annotations(Path(path))]
@@ -221,7 +226,6 @@ def ingest(
         wanted = Materialise(materialise, knowledge, every)
     if isinstance(records, (str, Path)):
         from kaicep.connectors.files_spark import grown_files
-        from kaicep.hosts.spark.session import own_session
 
         path = Path(records).absolute()
         rows = grown_files(own_session(), path)
@@ -231,6 +235,7 @@ def ingest(
         raise Mistake(Diagnostic("the records are no stream", hint=hint))
     if topic is None:
         raise Mistake(Diagnostic("the topic of the records is not given", hint="topic=..."))
+    share_python(records.sparkSession)
     options = KafkaOptions("", topic)
     return follow(records, target, form, options, saved, allowed, trigger, materialise=wanted)
 

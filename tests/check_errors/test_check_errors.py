@@ -29,9 +29,10 @@ def test_message(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options += [f"--annotation={DATA}/annotations/{name}.json" for name in STREAMS]
     options += [f"--knowledge={path}" for path in sorted((DATA / "knowledge").glob("*.ttl"))]
     result = CliRunner().invoke(app, ["check", *map(str, queries), *options])
-    assert result.exit_code == 2
-    assert result.stdout == ""
     said = result.stderr
+    # What is odd and stops nothing is told as a warning.
+    warned = said.startswith("warning: ")
+    assert (result.exit_code, result.stdout == "") == ((0, False) if warned else (2, True))
     if os.environ.get("KAICEP_WRITE_GOLDEN"):
         golden.write_text(said)
     assert said == golden.read_text()
@@ -42,4 +43,4 @@ def test_every_message_has_its_query() -> None:
 
 
 def test_there_are_enough() -> None:
-    assert len(CASES) >= 20
+    assert len(CASES) >= 50

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kaicep as kai
+from kaicep.processes import bound
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +31,26 @@ def test_the_script_prints_matches(
     assert [each.strip() for each in lines[0].strip("|").split("|")] == ["start", "end", "sensorID", "rise"]
     assert len(lines) > 1
     assert all(float(line.strip("|").split("|")[-1]) > 150 for line in lines[1:])
+
+
+def test_the_script_of_the_readme_needs_no_activated_environment() -> None:
+    """The first `python3` on the path has no kaicep, and no variable says which one to take."""
+    page = (ROOT / "README.md").read_text("utf-8")
+    script = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYSPARK_PYTHON", "PYTHONPATH", "VIRTUAL_ENV")
+    }
+    environment["PATH"] = os.pathsep.join(
+        each for each in os.environ["PATH"].split(os.pathsep) if Path(each) != Path(sys.executable).parent
+    )
+    done = subprocess.run(
+        bound([sys.executable, "-c", script]),
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("VOL") > 1
 
 
 def test_the_script_about_triples(

@@ -283,6 +283,10 @@ def json_record(part: int, seq: int, file: str, raw: bytes) -> Record | None:
 def _csv_header(path: Path, names: list[str], time: str) -> list[str]:
     """The names in the first row; a mistake where they cannot name columns."""
     header = [each.strip() for each in names]
+    for mark, called in ((";", "semicolons"), ("\t", "tabs")):
+        if len(names) == 1 and mark in names[0]:
+            hint = "save it with commas between the columns, and decimals with a point"
+            raise Mistake(Diagnostic(f"{path}: its columns stand between {called}", hint=hint))
     for place, each in enumerate(header):
         problem = hint = None
         if not each:

@@ -17,7 +17,7 @@ from kaicep.demo.archiving import Starting, archive_here, archive_on_spark, miss
 from kaicep.demo.campus import SCALES, Campus
 from kaicep.demo.folder import Folder, check_empty
 from kaicep.demo.morning import OPENING, Morning
-from kaicep.demo.telling import Place, line, place_of, places, reasons
+from kaicep.demo.telling import Place, place_of, places, reasons, told
 from kaicep.demo.views import View
 from kaicep.demo.watching import Query, Recent, opened
 from kaicep.knowledge.store import Knowledge
@@ -165,7 +165,8 @@ class _Demo:
         self._live(queries)
 
     def _write(self, start: int, end: int) -> None:
-        for reports in self.morning.minutes(start, end):
+        for minute, reports in enumerate(self.morning.minutes(start, end)):
+            self.view.status("the morning happens", minute / (end - start))
             self.folder.write(reports)
 
     def _queries(self, knowledge: Knowledge) -> list[Query]:
@@ -174,9 +175,11 @@ class _Demo:
 
     def _archive(self, spark: Starting | None) -> None:
         started, by = time.perf_counter(), "in this process"
+        self.view.status("Spark starts" if spark else "the morning is archived", 0.0)
         session, trouble = spark.wait() if spark is not None else (None, None)
         if trouble is not None:
             self.view.say(f"Spark does not start: {trouble}. The morning is archived in this process.")
+        self.view.status("the morning is archived", 0.5)
         if session is not None:
             by, started = "by Spark", time.perf_counter()
             rows = archive_on_spark(self.folder, session)
@@ -189,11 +192,12 @@ class _Demo:
     # --- matches ---
 
     def _past(self, queries: Sequence[Query], phase: str) -> None:
-        for query in queries:
-            self.view.status(f"{query.name} is asked of the archive")
+        for number, query in enumerate(queries):
+            self.view.status(f"{query.name} goes through the archive", number / len(queries))
             for found in query.past():
                 for match in found:
                     self._take(query, match, phase)
+        self.view.rest()
 
     def _live(self, queries: Sequence[Query]) -> None:
         started = shown = time.perf_counter()
@@ -218,7 +222,9 @@ class _Demo:
             if time.perf_counter() - shown > _STATUS:
                 shown = time.perf_counter()
                 clock = f"{format_time(events[-1].ts)[11:16]} on the campus, {source.celsius:g} °C outside"
-                self.view.status(f"{clock}, {count / (shown - started):,.0f} events/s")
+                rate = f"{count / (shown - started):,.0f} events/s"
+                self.view.status(f"{clock}, {rate}", now / self.seconds)
+        self.view.rest()
 
     def _take(self, query: Query, match: Match, phase: str) -> None:
         """Counts a match, once, and shows it where not enough of its kind were shown."""
@@ -228,14 +234,14 @@ class _Demo:
         seen.add(match.id)
         self.figures.matches[query.name] = len(seen)
         shown = self._shown.get((query.name, phase), 0)
-        text = None
+        shows = None
         if shown < _SHOWN[phase]:
             self._shown[query.name, phase] = shown + 1
             place = place_of(match, self.recent.event, self.places)
-            text = line(match, place, reasons(match, query.history, self.recent.event))
+            shows = told(match, place, reasons(match, query.history, self.recent.event))
             if query.name == "query7" and self.figures.told is None:
                 self.figures.told = match
-        self.view.found(query.name, len(seen), text)
+        self.view.found(query.name, len(seen), shows)
         if self.figures.first is None:
             self.figures.first = time.perf_counter() - self.began
 
@@ -248,7 +254,7 @@ def summary(figures: Figures) -> Iterator[str]:
     yield ""
     yield "Summary"
     if figures.first is not None:
-        yield f"  first match    on screen after {figures.first:.1f} s"
+        yield f"  first match    after {figures.first:.1f} s"
     rows, took, by = figures.archived
     if rows:
         yield f"  archive        {rows:,} events {by} in {took:.1f} s, {rows / took:,.0f} a second"

@@ -1,4 +1,4 @@
-"""A match in one line: when, which room, whose, what was asked, and why it holds."""
+"""What is shown of a match: when, which room, whose, and why it holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kaicep.plan.time import format_time
 from kaicep.why.match import Why, why
 from kaicep.why.proof import Statement
 
-__all__ = ["TITLES", "Place", "line", "place_of", "places", "reasons"]
+__all__ = ["TITLES", "Place", "Told", "place_of", "places", "reasons", "told"]
 
 TITLES: Mapping[str, str] = {
     "query1": "above 500 cfm, as vendor A says it",
@@ -70,13 +70,20 @@ def places(campus: Campus) -> dict[str, Place]:
     return found
 
 
-def line(match: Match, place: Place | None, why: Sequence[str]) -> str:
-    """The line of a match."""
+@dataclass(frozen=True)
+class Told:
+    """A match as the demo shows it: when, where, and why it holds."""
+
+    when: str
+    where: str
+    why: str
+
+
+def told(match: Match, place: Place | None, why: Sequence[str]) -> Told:
+    """What there is to show of a match."""
     start, end = (format_time(each)[11:19] for each in (match.start_us, match.end_us))
-    when = end if start == end else f"{start}-{end}"
     where = str(place) if place is not None else "nowhere that is known"
-    because = "; ".join(why) or "no more is asked"
-    return f"{when}  {match.query}: {where}: {TITLES[match.query]}; why: {because}"
+    return Told(end if start == end else f"{start}-{end}", where, "; ".join(why) or "no more is asked")
 
 
 def place_of(match: Match, event_of: EventOf, known: Mapping[str, Place]) -> Place | None:

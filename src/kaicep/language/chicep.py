@@ -157,11 +157,15 @@ class _ChiParser:
         if not self.seen:
             self.seen.add("SELECT")  # once told is enough
             raise self.cursor.expected("SELECT", near(token.text, known) if token.kind is Kind.WORD else None)
+        if token.word in ("ORDER", "LIMIT", "OFFSET"):
+            message = f"{token.word} has no place in a stream: matches come in the order of their end"
+            raise self.cursor.stuck(message, token.span, "leave it out")
         if token.kind is Kind.WORD:
             raise self.cursor.stuck(
                 f"{describe(token)} begins no clause", token.span, near(token.text, known)
             )
-        raise self.cursor.expected("a clause such as FILTER, JOIN, SEQ, WINDOW or PATH")
+        hint = "a condition stands in FILTER (...), or in JOIN (...)" if token.kind is Kind.VARIABLE else None
+        raise self.cursor.expected("a clause such as FILTER, JOIN, SEQ, WINDOW or PATH", hint)
 
     def _skip_to_clause(self, begun: int) -> None:
         """Goes on to the next word that begins a clause, and past at least one token."""
@@ -185,7 +189,10 @@ class _ChiParser:
         if self.cursor.accept("*"):
             return
         columns = [self._column()]
-        while self.cursor.accept(","):
+        while comma := self.cursor.accept(","):
+            if self.cursor.at_word("FROM", "WHERE"):
+                self.cursor.report.error("no column follows this comma", comma.span, "leave it out")
+                break
             columns.append(self._column())
         self._columns = tuple(columns)
         if self.cursor.token.kind is Kind.VARIABLE:
@@ -407,7 +414,8 @@ class _ChiParser:
             count = whole_number(self.cursor, "a duration such as 5min, or a number of events", _MOST_EVENTS)
         if not width and not count:
             self.cursor.report.error("a window must have a size", size.span)
-        self.cursor.expect(")", "to close WINDOW")
+        units = f"write {count}min, or {count} and one of us, ms, s, h, d" if count else None
+        self.cursor.expect(")", "to close WINDOW", units)
         span = self.cursor.since(keyword)
         if len(variables) > 1:
             self.cursor.report.error(f"a {kind} window is over one variable", span)

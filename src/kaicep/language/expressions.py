@@ -59,12 +59,16 @@ class Expressions(ABC):
             start = self.cursor.token
             left = self._operand()
             compared = False
-            while (op := self._operator()) is not None and PRECEDENCE[op] >= least:
+            while True:
+                if least <= COMPARISON and self._passed_sql():
+                    continue
+                op = self._operator()
+                if op is None or PRECEDENCE[op] < least:
+                    return left
                 if compared and PRECEDENCE[op] == COMPARISON:
                     self._chained()
                 compared = PRECEDENCE[op] == COMPARISON
                 left = self._binary(op, left, start)
-            return left
 
     def in_parentheses(self, where: str) -> Expr:
         """`( expression )`; `where` says what it belongs to."""
@@ -111,7 +115,23 @@ class Expressions(ABC):
         word = self.cursor.token.word
         if word in ("AND", "OR") and word not in self.words:
             return f"{word} is written {'&&' if word == 'AND' else '||'} here"
+        if self.cursor.at(".") and self.cursor.next.kind is Kind.WORD:
+            return "attributes of events stand outside of braces: is a } missing before this?"
         return None
+
+    def _passed_sql(self) -> bool:
+        """Whether an operator of SQL was next: what to write instead is told, and it is passed over."""
+        word = self.cursor.token.word
+        hint = _OF_SQL.get(word)
+        if hint is None or self.cursor.next.text == "(":
+            return False
+        self.cursor.report.error(f"{word} is no operator here", self.cursor.advance().span, hint)
+        if word == "IS":
+            self.cursor.accept_word("NOT")
+        self.expression(COMPARISON + 1)
+        if word == "BETWEEN" and self.cursor.accept_word("AND"):
+            self.expression(COMPARISON + 1)
+        return True
 
     def _chained(self) -> None:
         hint = "join two comparisons with &&: a < b && b < c"
@@ -167,6 +187,11 @@ def check_arity(cursor: Cursor, name: str, own: Operator | Function, given: int,
 
 _CANONICAL = {name.lower(): name for name in FUNCTIONS}
 _AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "STDDEV", "FIRST", "LAST")
+_OF_SQL = {
+    "BETWEEN": "write both bounds: ?e.x >= 400 && ?e.x <= 500",
+    "LIKE": 'use startsWith(?e.x, "RTH"), contains(?e.x, "VOL") or regex(?e.x, "^RTH.*VOL$")',
+    "IS": "a condition on a missing value never holds; coalesce(?e.x, 0) puts a value in its place",
+}
 _CONSTANTS = {"TRUE": Const(True, Type.BOOL), "FALSE": Const(False, Type.BOOL), "NULL": Const(None, None)}
 
 
@@ -267,6 +292,13 @@ class ChiExpressions(Expressions):
             f"expected an attribute after ?{variable}., found {describe(token)}", token.span, hint
         )
 
+    def _word_hint(self, token: Token) -> str:
+        """What a bare word may have been meant as."""
+        shown = describe(token)
+        if self.cursor.next.text == ".":
+            return f"a variable begins with ?: ?{shown}."
+        return f"an attribute belongs to an event variable, ?e.{shown}; a text stands in quotes, '{shown}'"
+
     def _word(self) -> Expr:
         token = self.cursor.token
         called = self.cursor.next.text == "(" and self.cursor.next.kind is Kind.SIGN
@@ -274,8 +306,7 @@ class ChiExpressions(Expressions):
             constant = _CONSTANTS[token.word]
             return Const(constant.value, constant.type, span=self.cursor.advance().span)
         if not called:
-            hint = f"an attribute belongs to an event variable: ?e.{describe(token)}"
-            raise self.cursor.expected("a value", hint)
+            raise self.cursor.expected("a value", self._word_hint(token))
         self.cursor.advance()
         if token.word in _AGGREGATES:
             return self._aggregate(token)

@@ -83,7 +83,8 @@ class Groups:
                 elements = self._body(start.depth + 1)
             if self.cursor.token.word in _REFUSED:
                 self._refuse()
-            self.cursor.expect("}", "to close the group")
+            line, _ = self.cursor.report.source.position(start.start)
+            self.cursor.expect("}", "to close the group", f"its {{ is in line {line}")
             return Group(elements, span=self.cursor.since(start))
 
     def where(self) -> Group:
@@ -172,6 +173,8 @@ class Groups:
             )
         known = [*self._elements, "UNION", *TEMPORAL_OPERATORS]
         hint = near(token.text, known) if token.kind is Kind.WORD else None
+        if token.kind is Kind.WORD and self.cursor.next.kind in (Kind.NAME, Kind.IRI, Kind.VARIABLE):
+            hint = f"a variable begins with ?: ?{token.text}"
         raise self.cursor.expected("a triple, a group, or a keyword such as FILTER or OPTIONAL", hint)
 
     def _at_unknown_keyword(self) -> bool:
@@ -365,6 +368,9 @@ class Groups:
         if not self.cursor.accept_word("AS"):
             if isinstance(left, VariableRef):
                 return Projection(left.name, span=start.span)
+            if start.kind is Kind.WORD and self.cursor.last is start:
+                hint = f"a variable begins with ?: ?{start.text}"
+                raise self.cursor.stuck(f"expected a variable, found {start.text}", start.span, hint)
             raise self.cursor.expected("AS and a name for the expression", "write (expression AS ?name)")
         right = self.expressions.expression()
         span = self.cursor.since(start)

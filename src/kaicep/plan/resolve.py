@@ -32,6 +32,7 @@ from kaicep.plan.expressions import (
     Attribute,
     Call,
     Concept,
+    Const,
     Expr,
     Field,
     Previous,
@@ -471,6 +472,13 @@ class _Resolver:
                     each.span,
                     "use HAVING (...) for a condition on an aggregate",
                 )
+            for node in walk(resolved):
+                if isinstance(node, Call) and node.op in _COMPARISONS and any(map(_is_null, node.args)):
+                    self.problems.warn(
+                        "a comparison with null is never true",
+                        node.span,
+                        "coalesce(?e.x, 0) puts a value in the place of a missing one",
+                    )
             absent = sorted(mentioned & self.absent.keys())
             if len(absent) > 1:
                 self.problems.error(
@@ -681,6 +689,8 @@ class _Resolver:
         )
         deadline = self._deadline()
         self._warn_if_unbounded(windows)
+        if self.query.match == "next":
+            self._warn_of_waiting(plain)
         return Pattern(
             tuple(self._chain(each, plain, semantics) for each in self.places),
             self.streams,
@@ -696,6 +706,20 @@ class _Resolver:
             latest=latest,
             ties=self._ties(),
         )
+
+    def _warn_of_waiting(self, conditions: Iterable[Expr]) -> None:
+        """Under MATCH next, "at least so long after" passes over what comes sooner for what is later."""
+        order = {name: index for index, name in enumerate(self.places)}
+        for each in conditions:
+            for later, earlier in _lower_bounds(each):
+                if order.get(later, -1) > order.get(earlier, len(order)):
+                    self.problems.warn(
+                        f"under MATCH next, ?{later} is not the next event: one that comes too early for "
+                        "this condition is passed over, and a later one is taken",
+                        each.span,
+                        f"if none shall come in that time, say so: SEQ (?{earlier}, !?{later}) with "
+                        f"WINDOW (?{earlier}, ?{later}, DURATION)",
+                    )
 
     # --- LATEST ---
 
@@ -898,3 +922,31 @@ def _plain_name(expr: Expr) -> str | None:
 
 def _variable_name(expr: Expr) -> str:
     return expr.variable if isinstance(expr, Attribute | Concept) else ""
+
+
+def _is_null(expr: Expr) -> bool:
+    return isinstance(expr, Const) and expr.value is None
+
+
+def _lower_bounds(condition: Expr) -> Iterator[tuple[str, str]]:
+    """The pairs of events of which the first must come so long after the second: `?b.ts - ?a.ts > 2min`."""
+    if not isinstance(condition, Call):
+        return
+    if condition.op == "and":
+        for each in condition.args:
+            yield from _lower_bounds(each)
+    elif condition.op in (">", ">=", "<", "<="):
+        greater, smaller = condition.args if condition.op[0] == ">" else reversed(condition.args)
+        signs = [*_times(greater, 1), *_times(smaller, -1)]
+        plus, minus = ({name for name, sign in signs if sign == each} for each in (1, -1))
+        yield from ((later, earlier) for later in sorted(plus) for earlier in sorted(minus))
+
+
+def _times(expr: Expr, sign: int) -> Iterator[tuple[str, int]]:
+    """The events whose time is added in an expression, or subtracted."""
+    if isinstance(expr, Field) and type_of(expr) is Type.TIMESTAMP:
+        yield expr.variable, sign
+    elif isinstance(expr, Call) and expr.op in ("+", "-"):
+        yield from _times(expr.args[0], sign)
+        for each in expr.args[1:]:
+            yield from _times(each, sign if expr.op == "+" else -sign)

@@ -29,6 +29,7 @@ __all__ = [
     "each_batch",
     "is_connect",
     "own_session",
+    "share_python",
     "told",
     "use_cluster",
 ]
@@ -113,6 +114,23 @@ def own_session() -> SparkSession:
             session.conf.set(name, value)
     _LOG.info("Spark %s on %s (%s)", session.version, url, said_by)
     return session
+
+
+def share_python(session: SparkSession) -> None:
+    """Lets the workers of a session on this machine run this Python, where nobody has chosen another.
+
+    PySpark's own choice is whatever `python3` is on the path: outside an activated environment, one
+    without kaicep. A cluster elsewhere knows its Pythons itself.
+    """
+    if (
+        is_connect(session)
+        or "PYSPARK_PYTHON" in os.environ
+        or session.conf.get("spark.pyspark.python", None)
+    ):
+        return
+    context = session.sparkContext
+    if context.master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = context.pythonExec = sys.executable
 
 
 def is_connect(session: SparkSession) -> bool:

@@ -1,0 +1,199 @@
+"""What goes wrong on the first day, beside mistakes in the query itself: each is told with a way out.
+
+Mistakes in queries are in `tests/check_errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+FILES = {
+    "high.chi": "SELECT ?e.sensor FROM (?e, air) FILTER (?e.flow > 500)\n",
+    "concept.chi": "SELECT ?e.sensor FROM (?e, air) FILTER (?e.h:airflow > 500)\n",
+    "all.chi": "SELECT ?e.sensor FROM (?e, air)\n",
+    "data/air.jsonl": '{"ts": 1, "sensor": "s1", "flow": 510}\n',
+    "data/annotations/air.json": (
+        '{"stream": "air", "prefixes": {"h": "urn:h:"}, "attributes": {"flow": "h:airflow"}}'
+    ),
+    "semicolons.csv": "ts;sensor;flow\n2012-05-07T09:00;s1;500,5\n",
+    "commas.csv": 'ts,sensor,flow\n2012-05-07T09:00,s1,"500,5"\n2012-05-07T09:01,s1,"510,5"\n',
+    "missing.csv": "ts,sensor,flow\n1,s1,500\n2,s1,510\n3,s1,n/a\n",
+    "quoted.jsonl": '{"ts": 1, "sensor": "s1", "flow": "510"}\n',
+    "millis.jsonl": '{"ts": 1336381200000, "sensor": "s1", "flow": 510}\n',
+    "headless.csv": "2012-05-07T09:00,s1,500\n",
+    "time.jsonl": '{"time": 1, "sensor": "s1", "flow": 510}\n',
+}
+
+CASES = """\
+$ match concept.chi --stream air=data/air.jsonl
+2
+error: unknown prefix h:
+ --> concept.chi:1:44
+  |
+1 | SELECT ?e.sensor FROM (?e, air) FILTER (?e.h:airflow > 500)
+  |                                            ^^^^^^^^^
+  = help: is the annotation forgotten? Beside the data there is --annotation data/annotations/air.json
+
+$ match high.chi --stream air=semicolons.csv
+2
+error: semicolons.csv: its columns stand between semicolons
+  = help: save it with commas between the columns, and decimals with a point
+
+$ match high.chi --stream air=commas.csv
+2
+error: cannot compare a string and an int64 value
+ --> high.chi:1:41
+  |
+1 | SELECT ?e.sensor FROM (?e, air) FILTER (?e.flow > 500)
+  |                                         ^^^^^^^^^^^^^
+  = help: ?e.flow has decimal commas, such as "500,5": write its numbers with a point
+
+$ match high.chi --stream air=missing.csv
+2
+error: cannot compare a string and an int64 value
+ --> high.chi:1:41
+  |
+1 | SELECT ?e.sensor FROM (?e, air) FILTER (?e.flow > 500)
+  |                                         ^^^^^^^^^^^^^
+  = help: ?e.flow is text because of values such as "n/a"; with "types": {"flow": "float64"} in the \
+annotation those are bad records
+
+$ match high.chi --stream air=quoted.jsonl
+2
+error: cannot compare a string and an int64 value
+ --> high.chi:1:41
+  |
+1 | SELECT ?e.sensor FROM (?e, air) FILTER (?e.flow > 500)
+  |                                         ^^^^^^^^^^^^^
+  = help: ?e.flow holds numbers as text, such as "510": declare them, "types": {"flow": "float64"} \
+in the annotation
+
+$ match all.chi --stream air=millis.jsonl
+1
+warning: no record of air could be read: ts: 1336381200000 is no time of the years 1 to 9999 in epoch \
+seconds; as epoch milliseconds it is one: "time_unit": "ms" in the annotation
+
+dead letters: 1 record could not be read; --dead-letters FILE keeps them
+  millis.jsonl:1: ts: 1336381200000 is no time of the years 1 to 9999 in epoch \
+seconds; as epoch milliseconds it is one: "time_unit": "ms" in the annotation
+
+$ match high.chi --stream air=headless.csv
+2
+error: headless.csv: there is no header: the first row has the value 2012-05-07T09:00
+  = help: the first row must name every column, each differently
+
+$ match all.chi --stream air=time.jsonl
+1
+warning: no record of air could be read: no time: it has no attribute ts, and no annotation names another
+
+dead letters: 1 record could not be read; --dead-letters FILE keeps them
+  time.jsonl:1: no time: it has no attribute ts, and no annotation names another
+
+$ match
+2
+error: no query is given
+  = help: such as QUERY.chi, or --deployment kaicep.toml with its queries
+"""
+
+
+def case(text: str) -> Any:
+    command, status, message = text.split("\n", 2)
+    return pytest.param(command.split(), int(status), message.rstrip("\n") + "\n", id=command)
+
+
+@pytest.mark.parametrize(("words", "status", "message"), [case(each) for each in CASES[2:].split("\n\n$ ")])
+def test_what_is_said(words: list[str], status: int, message: str, run: Run, folder: Path) -> None:
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    result = run(*words)
+    assert (result.exit_code, result.stdout, result.stderr) == (status, "", message)
+
+
+TOML = """\
+[streams.air]
+source = {kind = "files", path = "data/air.jsonl"}
+annotation = "data/annotations/air.json"
+types = {flow = "float64"}
+[streams.elsewhere]
+source = {kind = "generator", count = 3}
+"""
+
+
+@pytest.fixture
+def deployment(folder: Path) -> Path:
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "queries").mkdir()
+    (folder / "queries" / "own.chi").write_text(FILES["concept.chi"])
+    (folder / "kaicep.toml").write_text(TOML)
+    return folder
+
+
+def test_a_deployment_brings_streams_annotations_and_knowledge(run: Run, deployment: Path) -> None:
+    found = run("match", "concept.chi", "--deployment", "kaicep.toml")
+    assert (found.exit_code, found.stderr, found.stdout.count("\n")) == (0, "", 1)
+    checked = run("check", "--deployment", "kaicep.toml")
+    assert (checked.exit_code, checked.stdout) == (0, "own: ok (chi-CEP, reads air)\n")
+    explained = run("explain", "concept.chi", "--deployment", "kaicep.toml")
+    assert "?e.flow" in explained.stdout
+    assert "float64" in explained.stdout
+    (deployment / "other.jsonl").write_text("")
+    other = run("match", "concept.chi", "--deployment", "kaicep.toml", "--stream", "air=other.jsonl")
+    assert (other.exit_code, other.stdout) == (0, "")
+
+
+def test_a_deployment_brings_its_archive(run: Run, deployment: Path) -> None:
+    into = ("--stream", "air=data/air.jsonl", "--annotation", "data/annotations/air.json")
+    assert run("ingest", *into, "--archive", "state/archive").exit_code == 0
+    (deployment / "kaicep.toml").write_text(TOML.partition("types")[0])
+    found = run("query", "concept.chi", "--deployment", "kaicep.toml", "--now", "1970-01-01T00:00:00")
+    assert (found.exit_code, found.stdout.count("\n")) == (0, 1), found.stderr
+
+
+def test_check_of_a_deployment_names_a_package_that_is_missing(
+    run: Run, deployment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kaicep.endtoend import checking
+
+    real = checking.find_spec
+    monkeypatch.setattr(checking, "find_spec", lambda name: None if name == "deltalake" else real(name))
+    for words in (["run", "--check"], ["run", "--seconds", "0"]):
+        result = run(*words)
+        assert result.exit_code == 2
+        assert "the archive of a deployment needs the package deltalake" in result.stderr
+        assert "pip install 'kaicep[delta]'" in result.stderr
+
+
+def test_colour_is_for_terminals_that_want_it() -> None:
+    import io
+
+    from kaicep.cli.guard import has_colour
+    from kaicep.errors import Diagnostic
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    with pytest.MonkeyPatch.context() as settings:
+        settings.delenv("NO_COLOR", raising=False)
+        settings.setenv("TERM", "xterm")
+        assert has_colour(Terminal())
+        assert not has_colour(io.StringIO())
+        settings.setenv("NO_COLOR", "1")
+        assert not has_colour(Terminal())
+    said = Diagnostic("no", hint="yes")
+    assert "\x1b[" in said.render(colour=True)
+    assert "\x1b[" not in said.render()
+
+
+def test_the_shell_can_complete(run: Run, process: Run) -> None:
+    assert "--install-completion" in run("--help").stdout
+    done = process(_KAICEP_COMPLETE="complete_bash", COMP_WORDS="kaicep mat", COMP_CWORD="1")
+    assert done.stdout.split() == ["match"]
