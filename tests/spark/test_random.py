@@ -16,9 +16,9 @@ from tests.spark.many import AT_ONCE, DRIVER, answers
 from kaicep.api import Run
 from kaicep.connectors.files import mark_late
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.random, pytest.mark.spark]
 
-EXAMPLES = int(os.environ.get("KAICEP_SPARK_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("KAICEP_SPARK_EXAMPLES", "48"))
 """How many runs each host is given, the driver's engine half as many; more of them at night."""
 
 

@@ -285,8 +285,8 @@ def _csv_header(path: Path, names: list[str], time: str) -> list[str]:
     header = [each.strip() for each in names]
     for mark, called in ((";", "semicolons"), ("\t", "tabs")):
         if len(names) == 1 and mark in names[0]:
-            hint = "save it with commas between the columns, and decimals with a point"
-            raise Mistake(Diagnostic(f"{path}: its columns stand between {called}", hint=hint))
+            commas = "save it with commas between the columns, and decimals with a point"
+            raise Mistake(Diagnostic(f"{path}: its columns stand between {called}", hint=commas))
     for place, each in enumerate(header):
         problem = hint = None
         if not each:

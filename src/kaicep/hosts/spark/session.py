@@ -129,7 +129,7 @@ def share_python(session: SparkSession) -> None:
     ):
         return
     context = session.sparkContext
-    if context.master.startswith("local"):
+    if (context.master or "").startswith("local"):
         os.environ["PYSPARK_PYTHON"] = context.pythonExec = sys.executable
 
 
