@@ -79,10 +79,12 @@ def demo(
 
 
 def _keep_alive(keep: Path | None, scale: str, seed: int, seconds: float | None) -> None:
-    from kaicep.cli.run import need_server, stopped_by_signals
-    from kaicep.demo.alive import keep_alive
+    from kaicep.cli.run import stopped_by_signals
+    from kaicep.endtoend.checking import missing_packages
 
-    need_server()
+    if missing := missing_packages():
+        raise Mistake(missing)
+    from kaicep.demo.alive import keep_alive
 
     def say(text: str) -> None:
         typer.echo(text)

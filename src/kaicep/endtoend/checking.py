@@ -67,13 +67,18 @@ def check_deployment(config: Config) -> Iterator[str]:
     yield f"{config.name}: ok"
 
 
-def missing_packages(config: Config) -> list[Diagnostic]:
-    """What is not installed and is needed to run a deployment; connectors look for theirs themselves."""
+def missing_packages(config: Config | None = None) -> list[Diagnostic]:
+    """What is not installed and is needed to run a deployment, this one or any.
+
+    Connectors look for what they need themselves.
+    """
     needs = [
         ("the archive of a deployment", _ARCHIVE, "delta"),
         ("the service of a deployment", _SERVER, "server"),
     ]
-    spark = sorted(name for name, each in config.asked.items() if each.host != "inprocess")
+    spark = sorted(
+        name for name, each in (config.asked if config else {}).items() if each.host != "inprocess"
+    )
     needs += [(f"the query {each}, by its host,", ("pyspark",), "spark") for each in spark]
     return [
         Diagnostic(
