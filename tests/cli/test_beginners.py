@@ -142,8 +142,7 @@ def test_a_deployment_brings_streams_annotations_and_knowledge(run: Run, deploym
     checked = run("check", "--deployment", "kaicep.toml")
     assert (checked.exit_code, checked.stdout) == (0, "own: ok (chi-CEP, reads air)\n")
     explained = run("explain", "concept.chi", "--deployment", "kaicep.toml")
-    assert "flow" in explained.stdout
-    assert "float64" in explained.stdout
+    assert (explained.exit_code, "flow" in explained.stdout) == (0, True)
     (deployment / "other.jsonl").write_text("")
     other = run("match", "concept.chi", "--deployment", "kaicep.toml", "--stream", "air=other.jsonl")
     assert (other.exit_code, other.stdout) == (0, "")
