@@ -76,10 +76,8 @@ def missing_packages(config: Config | None = None) -> list[Diagnostic]:
         ("the archive of a deployment", _ARCHIVE, "delta"),
         ("the service of a deployment", _SERVER, "server"),
     ]
-    spark = sorted(
-        name for name, each in (config.asked if config else {}).items() if each.host != "inprocess"
-    )
-    needs += [(f"the query {each}, by its host,", ("pyspark",), "spark") for each in spark]
+    if config is not None and config.engine.kind == "spark":
+        needs.append(("a deployment on Spark", ("pyspark",), "spark"))
     return [
         Diagnostic(
             f"{who} needs the package {package}, which is not installed",
