@@ -66,9 +66,11 @@ def test_help_names_every_command_and_nothing_is_cut_off(run: Callable[..., Any]
         "run",
         "status",
         "follow",
+        "console",
         "doctor",
         "bench",
         "why",
+        "lsp",
     ]
     assert commands == [*first, "knowledge", "live", "archive"]
     assert "..." not in result.stdout.split("Commands:")[1]

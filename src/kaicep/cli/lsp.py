@@ -23,7 +23,7 @@ def lsp(
         ),
     ] = None,
 ) -> None:
-    """Help an editor with queries: mistakes, completion, hover, definitions. It speaks LSP on its input.
+    """Help an editor with queries, by the language server protocol.
 
     Example: kaicep lsp --deployment campus/kaicep.toml
     """
