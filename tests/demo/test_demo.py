@@ -84,8 +84,8 @@ def test_the_summary_has_rates_and_latencies(kept: tuple[Path, list[str]]) -> No
 def test_the_commands_at_the_end_work(kept: tuple[Path, list[str]]) -> None:
     folder, lines = kept
     commands = lines[lines.index("Try next:") + 1 :]
-    assert len(commands) == 3
-    query, why, run = map(shlex.split, commands)
+    query, why, run, console = map(shlex.split, commands)
+    assert console[-2:] == ["demo", "--console"]
     assert "RTH212VOL2" in done(query)
     assert "bd:RTH212 rdf:type bd:MeetingRoom  (by the rule" in done(why)
     assert run[-4] == "run"

@@ -31,6 +31,7 @@ words = st.sampled_from(["a", "e1", "x_y", "select", "in", "count", "größe"])
 odd_names = st.one_of(words, st.text("ab `.-'\"?#<{", min_size=1, max_size=6))
 strings = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 iris = st.sampled_from(["urn:u:p", "urn:u:a-b", "http://h.org/x#y", "http://h.org/", "urn:kaicep:p"]).map(Iri)
+casts = st.sampled_from([f"{XSD}{each}" for each in ("boolean", "dateTime", "duration", "integer", "string")])
 micros = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
 
 
@@ -181,7 +182,7 @@ def sparql_expressions(groups, functions):
             st.one_of(
                 st.builds(lambda args: Call("notin", args), rows(of, 1)),
                 st.builds(lambda args: Call("concat", args), rows(of)),
-                st.builds(lambda iri, args: Call(iri.value, args), iris, rows(of)),
+                st.builds(lambda cast, each: Call(cast, (each,)), casts, of),
             ),
         ),
         max_leaves=5,

@@ -197,5 +197,5 @@ def test_deriving_from_what_is_new_and_deriving_all_anew_agree(seed: int) -> Non
     occurrences = {(triple, (start, end)) for triple, start, end in stream(rows)}
     assert all(only_grows(_body(each)) for each in rules)
     reader = _Reader(knowledge_of(":p rdfs:subPropertyOf :q . :a :p :b ."))
-    ways = [way(rules, occurrences, reader, 10_000) for way in (_grown, _settled)]
+    ways = [way(rules, occurrences, {}, reader, 10_000) for way in (_grown, _settled)]
     assert len({frozenset(each.match(None, None, None)) for each in ways}) == 1

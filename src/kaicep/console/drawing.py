@@ -44,7 +44,7 @@ def chart(
 
     >>> made = chart([("events", [0.0, 5.0])])
     >>> made.curves[0].points, [text for _, text in made.ticks]
-    ('0.0,98.0 320.0,57.0', ['0', '5', '10'])
+    ('0.0,98.0 320.0,16.0', ['0', '2.5', '5'])
     """
     seconds = max((len(values) for _, values in rows), default=0)
     top = _round_up(max((each for _, values in rows for each in values if each is not None), default=1.0))

@@ -287,4 +287,6 @@ def commands(options: Options, told: Match | None) -> Iterator[str]:
         yield f"  {kaicep} why {told.id[:12]} {at}/queries/query7.chi {events} {about}"
     else:
         yield f"  {kaicep} explain {at}/queries/query7.chi {about}"
+    if options.keep is not None:
+        yield f"  {kaicep} run {at}/kaicep.toml --seconds 20"
     yield f"  {kaicep} demo --console"

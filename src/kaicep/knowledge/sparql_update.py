@@ -73,7 +73,7 @@ def operations(text: str, name: str) -> tuple[Operation, ...]:
     """The operations of a text, all of them checked.
 
     >>> operations("PREFIX : <urn:> DELETE DATA { :s1 :in :r1 } ; INSERT DATA { :s1 :in :r2 }", "<update>")[1]
-    Operation(prologue='PREFIX : <urn:>', remove='', add=' :s1 :in :r2 ', where='')
+    Operation(prologue='PREFIX : <urn:>', remove='', add=' :s1 :in :r2 ', where='', valid_from=None)
     """
     import pyoxigraph
 
