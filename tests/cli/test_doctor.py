@@ -50,8 +50,8 @@ def test_every_line_has_a_mark(run: Callable[..., Any]) -> None:
         assert line[:9].strip() in ("ok", "missing", "old", "")
     names = [line[9:].split()[0] for line in lines[:-2] if line[0] != " "]
     assert names == [
-        "python", "google-re2", "numba", "pyoxigraph", "typer", "java", "pyspark", "cluster", "pyarrow", "deltalake",
-        "uvicorn", "pygls", "pandas",
+        "python", "google-re2", "numba", "pyoxigraph", "typer",
+        "java", "pyspark", "cluster", "pyarrow", "deltalake", "uvicorn", "pygls", "pandas",
         "confluent-kafka", "paho-mqtt", "cryptography", "scipy", "dot", "mosquitto", "mvn",
         "cores", "real-time", "memory", "cache",
     ]  # fmt: skip

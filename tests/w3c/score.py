@@ -32,7 +32,7 @@ REFUSED = {
     "ORDER BY ": "ORDER BY, LIMIT, OFFSET: matches come in the order of their end, and there is no last one",
     "DESCRIBE ": "DESCRIBE: what it gives is up to whoever implements it",
     "GRAPH ": "GRAPH: stream and knowledge are one graph",
-    "expected WINDOW after FROM NAMED": "FROM NAMED: a window over a stream; stream and knowledge are one graph",
+    "expected WINDOW after FROM NAMED": "FROM NAMED: a window over a stream; graphs have no names",
     "FROM ": "FROM: streams and knowledge are given where the query is run",
     "expected a template of triples after CONSTRUCT, found FROM": "FROM: as above",
     "UUID() ": "the same events must give the same answers",
