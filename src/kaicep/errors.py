@@ -21,6 +21,7 @@ __all__ = [
     "Unsupported",
     "did_you_mean",
     "painted",
+    "reason_of",
 ]
 
 _TAB = " " * 4
@@ -143,6 +144,17 @@ class Failure(KaicepError):
 
 class Unsupported(KaicepError):
     """A host was asked for something that it cannot do; the message says which host can."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Why something failed: our own errors say so, of others the class is named too.
+
+    >>> reason_of(Failure("the disk is full")), reason_of(KeyError("x"))
+    ('the disk is full', "KeyError: 'x'")
+    """
+    if isinstance(error, KaicepError):
+        return str(error)
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str | None:

@@ -33,7 +33,7 @@ from kaicep.endtoend.registered import (
     upstream,
 )
 from kaicep.endtoend.sessions import Asked, Session, recovery
-from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake
+from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake, reason_of
 from kaicep.kernel.operator import Limits
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.chi import ChiQuery
@@ -151,8 +151,8 @@ class Catalogue:
         for path, text in found.items():
             try:
                 self._came(path, text)
-            except Mistake as mistake:
-                self._complain(path.stem, str(mistake))
+            except Exception as error:
+                self._complain(path.stem, error)
 
     def _files(self) -> Iterator[tuple[Path, str]]:
         """The query files with their texts; those that did not change are not read again."""
@@ -167,7 +167,7 @@ class Catalogue:
                     continue
                 text = path.read_text("utf-8")
             except (OSError, UnicodeDecodeError) as error:
-                self._complain(path.stem, f"cannot read {path}: {error}")
+                self._complain(path.stem, Failure(f"cannot read {path}: {error}"))
                 continue
             self._seen[path] = stamp
             yield path, text
@@ -254,8 +254,8 @@ class Catalogue:
         for name, each in self.registry.queries.items():
             try:
                 parsed[name] = absolute(each.parse(self._prefixes), each.now, self._finite)
-            except Mistake as mistake:  # the prefixes, or kaicep itself, are others than they were
-                self._complain(name, str(mistake))
+            except Exception as error:  # the prefixes, or kaicep itself, are others than they were
+                self._complain(name, error)
         self._parsed = parsed
 
     def _units(self) -> Iterator[tuple[str, ...]]:
@@ -296,9 +296,9 @@ class Catalogue:
                 made = Session(
                     asked, snapshot, self._lateness(), parts, self._config.state / "states", start, since
                 )
-            except KaicepError as error:
+            except Exception as error:
                 for name in names:
-                    self._complain(name, str(error))
+                    self._complain(name, error)
                 continue
             self.sessions[id] = made
             self.changed = True
@@ -337,11 +337,12 @@ class Catalogue:
             self.registry.save()
         return Cut.parse(json.dumps(self.registry.since[id]))
 
-    def _complain(self, name: str, problem: str) -> None:
+    def _complain(self, name: str, error: Exception) -> None:
+        problem = reason_of(error)
         if self.problems.get(name) != problem:
-            _log.log(
-                logging.INFO if problem.startswith("waiting") else logging.WARNING, "%s: %s", name, problem
-            )
+            level = logging.INFO if problem.startswith("waiting") else logging.WARNING
+            unforeseen = None if isinstance(error, KaicepError) else error
+            _log.log(level, "%s: %s", name, problem, exc_info=unforeseen)
             self.problems[name] = problem
 
     def _tell(self, session: Session, snapshot: Snapshot) -> None:

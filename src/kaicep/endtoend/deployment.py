@@ -26,7 +26,7 @@ from kaicep.endtoend.joint import Mark
 from kaicep.endtoend.outlets import BACKLOG, Entry, NoSink, Outlet
 from kaicep.endtoend.seam import Stretch
 from kaicep.endtoend.sessions import Session, Told
-from kaicep.errors import Failure, KaicepError, Mistake
+from kaicep.errors import Failure, Mistake, reason_of
 from kaicep.knowledge.annotation import prefixes_of
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.events import Event, Match
@@ -111,6 +111,9 @@ class Deployment:
         finally:
             behind = self.drain()
             self.close()
+        failed = next((each for each in self.feeds.values() if each.failed), None)
+        if failed is not None:
+            raise Failure(f"stream {failed.name}: {failed.failed}")
         if behind and self.is_over:
             raise Failure(f"sink {behind[0]} did not take everything: start again, and it is told the rest")
 
@@ -139,14 +142,17 @@ class Deployment:
     @property
     def is_over(self) -> bool:
         """Whether all sources have ended, and everything is answered."""
-        ended = all(each.ended for each in self.feeds.values()) and not self.catalogue.shape_changed
+        ended = (
+            all(each.ended or each.failed for each in self.feeds.values())
+            and not self.catalogue.shape_changed
+        )
         return ended and all(each.state != "catching up" for each in self.sessions.values())
 
     def drain(self) -> list[str]:
         """Waits until the sinks have everything, and closes them; those that could not take it in time."""
         for outlet in self.outlets.values():
             outlet.close(_DRAIN)
-            if outlet.settled < self._moment:
+            if outlet.settled < self._moment and outlet.broken is None:
                 _log.warning("sink %s did not take everything: it is told the rest next time", outlet.name)
         self._save_states()
         return [name for name, each in self.outlets.items() if each.settled < self._moment]
@@ -246,8 +252,6 @@ class Deployment:
         self.ticked = time.monotonic()
         while not self._commands.empty():
             self._do(*self._commands.get())
-        for outlet in self.outlets.values():
-            outlet.check()
         self._watch()
         behind = any(each.state == "catching up" for each in self.sessions.values())
         stretches = self._taken()
@@ -345,7 +349,10 @@ class Deployment:
             if each.to_followers and each.leg >= len(session.start.later)
         ]
         for listen in self.listeners if seen else ():
-            listen(seen)
+            try:
+                listen(seen)
+            except Exception as error:
+                _log.error("what follows the matches failed: %s", reason_of(error), exc_info=error)
         self._plan_saving()
 
     def _entries(self, outlet: Outlet) -> Iterator[tuple[str, Entry]]:
@@ -385,7 +392,11 @@ class Deployment:
         self._look_at_queries()
 
     def _look_at_knowledge(self) -> None:
-        change = self.knowledge.poll()
+        try:
+            change = self.knowledge.poll()
+        except Exception as error:
+            _log.error("the knowledge stays as it was: %s", reason_of(error), exc_info=error)
+            return
         if isinstance(change, Mistake):
             _log.warning("the knowledge stays as it was: %s", change)
         elif change is not None:
@@ -409,8 +420,8 @@ class Deployment:
                 continue
             try:
                 self._keep(feed)
-            except KaicepError as error:
-                _log.warning("upkeep of %s: %s", feed.name, error)
+            except Exception as error:
+                _log.warning("upkeep of %s: %s", feed.name, reason_of(error), exc_info=error)
 
     def _keep(self, feed: Feed) -> None:
         assert feed.table is not None

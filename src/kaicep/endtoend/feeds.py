@@ -14,12 +14,15 @@ from typing import Any
 
 from kaicep.archive.archive import Archive
 from kaicep.archive.columns import TS, Shape, extended
+from kaicep.archive.cut import Cut
+from kaicep.archive.snapshot import Snapshot
 from kaicep.archive.stream import StreamTable
 from kaicep.connectors.contract import Batch, Lost
 from kaicep.connectors.shape import DeadLetter, Schema
 from kaicep.connectors.sources.http import HttpSource
 from kaicep.endtoend.config import StreamConfig
-from kaicep.endtoend.seam import Stretch, stretches
+from kaicep.endtoend.seam import Seam, Stretch, stretches
+from kaicep.errors import KaicepError, Mistake, reason_of
 from kaicep.plan.events import Event
 from kaicep.plan.time import format_time
 
@@ -28,6 +31,8 @@ __all__ = ["Feed"]
 _log = logging.getLogger("kaicep.run")
 
 _LOST_KEPT = 100
+_RETRY = 1.0
+_RETRY_MOST = 60.0
 
 IsLate = Callable[[Event], bool]
 """Whether somebody went on as if an event would not come."""
@@ -60,6 +65,11 @@ class Feed:
         self.counts = Counts()
         self.lost: list[Lost] = []
         self.ended = False
+        self.failed: str | None = None
+        """Why a finite source was given up; one that goes on for ever is opened again."""
+        self._down: str | None = None
+        self._again = 0.0
+        self._patience = _RETRY
         self._archive = archive
         self._source = config.open_source()
         self._table: StreamTable | None = None
@@ -99,6 +109,15 @@ class Feed:
         return [part for part, each in self._parts.items() if each.idle]
 
     def open(self) -> None:
+        """Opens the source where the archive ends; where that fails, this stream alone waits."""
+        try:
+            self._open()
+        except Mistake:
+            raise
+        except Exception as error:
+            self._give_up(error)
+
+    def _open(self) -> None:
         """Opens the source where the archive ends, with the types that the archive has."""
         schema: Schema | None = None
         if self.name in self._archive.streams():
@@ -123,9 +142,53 @@ class Feed:
     # --- events come ---
 
     def take(self, timeout: float, is_late: IsLate) -> list[Stretch]:
-        """Takes what the source has, archives it, and returns it; nothing where nothing came."""
-        if self.ended:
+        """Takes what the source has, archives it, and returns it; nothing where nothing came.
+
+        Where something fails, the source is opened again after a while; the others go on meanwhile.
+        """
+        if self.ended or self.failed is not None or time.monotonic() < self._again:
             return []
+        try:
+            if self._down is not None:
+                return self._reopen()
+            found = self._take(timeout, is_late)
+        except Exception as error:
+            self._give_up(error)
+            return []
+        self._patience = _RETRY
+        return found
+
+    def _give_up(self, error: Exception) -> None:
+        """Closes the source; what it gave and the archive did not get is read again."""
+        reason = reason_of(error)
+        if reason != self._said:
+            unforeseen = None if isinstance(error, KaicepError) else error
+            _log.error("%s: %s", self.name, reason, exc_info=unforeseen)
+            self._said = reason
+        self._letters.clear()
+        try:
+            self._source.close()
+        except Exception as second:
+            _log.error("%s: the source cannot be closed: %s", self.name, reason_of(second))
+        self._down = reason
+        if self.finite:
+            self.failed = reason
+        self._again = time.monotonic() + self._patience
+        self._patience = min(2 * self._patience, _RETRY_MOST)
+
+    def _reopen(self) -> list[Stretch]:
+        """Opens the source again; what was archived and nobody was given comes first."""
+        given = self._position
+        self._source = self.config.open_source()
+        self._open()
+        self._down = None
+        if self._table is None:
+            return []
+        held = Snapshot({self.name: self._table})
+        seam = Seam(Cut({self.name: given}))
+        return list(seam.beyond(held))
+
+    def _take(self, timeout: float, is_late: IsLate) -> list[Stretch]:
         batch = self._source.next_batch(timeout)
         self._tell_trouble()
         self._tell_lost(batch)
@@ -218,6 +281,8 @@ class Feed:
         """The parts that will send nothing more, as far as the source can tell."""
         if len(self._parts) < 2 or self._table is None or all(each.idle for each in self._parts.values()):
             return ()
+        if self._down is not None:
+            return ()
         lateness = self.config.lateness
         newest = self._table.newest.items() if lateness is not None else ()
         return self._source.finished({part: ts - (lateness or 0) for part, ts in newest})
@@ -240,6 +305,10 @@ class Feed:
             "lost": [{"part": each.part, "from": each.start, "to": each.end} for each in self.lost],
             "idle": self.idle_parts,
             "ended": self.ended,
-            "trouble": self._source.trouble,
-            **({"address": self._source.address} if isinstance(self._source, HttpSource) else {}),
+            "trouble": self._down or self._source.trouble,
+            **(
+                {"address": self._source.address}
+                if isinstance(self._source, HttpSource) and self._down is None
+                else {}
+            ),
         }

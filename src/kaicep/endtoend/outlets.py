@@ -22,7 +22,7 @@ from kaicep.connectors.contract import Guarantee, Sink
 from kaicep.connectors.contract import Mark as SinkMark
 from kaicep.connectors.disk import replace_file
 from kaicep.endtoend.config import SinkConfig
-from kaicep.errors import Failure, KaicepError
+from kaicep.errors import Failure, KaicepError, reason_of
 from kaicep.plan.events import Match
 
 __all__ = ["BACKLOG", "Entry", "NoSink", "Outlet"]
@@ -76,7 +76,8 @@ class Outlet:
         self._copy = folder / f"{quote(config.name, safe='')}.json"
         self._base = ""
         self._trouble: str | None = None
-        self._broken: BaseException | None = None
+        self.broken: str | None = None
+        """Why it is served no more: what it was not told by then, it is told after a restart."""
         self._changed = threading.Condition()
         self._matches: list[Match] = []
         self._moment = 0
@@ -92,7 +93,7 @@ class Outlet:
     @property
     def trouble(self) -> str | None:
         """What it waits for, in words."""
-        return self._trouble or self._sink.trouble
+        return self.broken or self._trouble or self._sink.trouble
 
     def open(self) -> None:
         """Opens the sink, finds out how far it was told, and begins to serve it."""
@@ -111,6 +112,8 @@ class Outlet:
 
     def send(self, matches: Sequence[Match], entries: Mapping[str, Entry], moment: int) -> None:
         """Takes the matches of a moment, and how far everybody stands then."""
+        if self.broken is not None:
+            return
         with self._changed:
             self._matches += matches
             self.entries = dict(entries)
@@ -120,7 +123,8 @@ class Outlet:
     def wait(self, moment: int, seconds: float) -> bool:
         """Waits until a moment is final; says whether it is."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.settled >= moment, seconds)
+            self._changed.wait_for(lambda: self.settled >= moment or self.broken is not None, seconds)
+            return self.settled >= moment
 
     def close(self, seconds: float) -> None:
         """Makes final what can be, and closes the sink."""
@@ -131,18 +135,19 @@ class Outlet:
             self._thread.join(seconds)
         self._sink.close()
 
-    def check(self) -> None:
-        """Raises what has ended its thread, if anything has."""
-        if self._broken is not None:
-            raise Failure(f"sink {self.name}: {self._broken}") from self._broken
-
     # --- its own thread ---
 
     def _serve(self) -> None:
         try:
             self._serve_until_closed()
-        except BaseException as error:  # raised again, in the deployment's own thread
-            self._broken = error
+        except Exception as error:
+            _log.error(
+                "sink %s: %s; it gets nothing until a restart", self.name, reason_of(error), exc_info=error
+            )
+            with self._changed:
+                self.broken = reason_of(error)
+                self._matches = []
+                self._changed.notify_all()
 
     def _serve_until_closed(self) -> None:
         pending = 0

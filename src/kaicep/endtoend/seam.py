@@ -89,11 +89,16 @@ class Seam:
 
     def reach(self, snapshot: Snapshot) -> None:
         """Takes from the archive everything that comes after the seam."""
+        for each in self.beyond(snapshot):
+            self.offer(each)
+
+    def beyond(self, snapshot: Snapshot) -> Iterator[Stretch]:
+        """What the archive holds after the seam."""
         for stream in snapshot.tables:
             for part, high in snapshot.cut.positions.get(stream, {}).items():
                 low = self._next.get((stream, part), 0)
                 if high > low:
-                    self.offer(Stretch(stream, part, low, high, archived(snapshot, stream, part, low, high)))
+                    yield Stretch(stream, part, low, high, archived(snapshot, stream, part, low, high))
 
     def fill(self, snapshot: Snapshot) -> None:
         """Takes from the archive what is missing, as far as it holds that."""

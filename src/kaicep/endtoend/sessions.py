@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from kaicep.archive.cut import Cut
@@ -28,7 +28,7 @@ from kaicep.endtoend.outlets import Entry
 from kaicep.endtoend.planning import choose_plan
 from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.seam import Stretch
-from kaicep.errors import Failure, KaicepError
+from kaicep.errors import Failure, KaicepError, reason_of
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.settings import Settings
 from kaicep.kernel.operator import Limits
@@ -41,6 +41,8 @@ __all__ = ["Asked", "Session", "Told", "recovery"]
 _log = logging.getLogger("kaicep.run")
 
 _SAVE_EVERY = 10.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,12 @@ class Session:
     def take(self, stretches: Iterable[Stretch]) -> list[Told]:
         """Takes what has come of its streams."""
         own = [each for each in stretches if each.stream in self.streams]
-        return self._try(lambda: self.made.live_all(own)) if own or self.waiting else []
+        if not own and not self.waiting:
+            return []
+        taken = ", ".join(
+            f"{each.stream} part {each.part}, positions {each.low} to {each.high - 1}" for each in own
+        )
+        return self._try(lambda: self.made.live_all(own), f" (it was given {taken})" if taken else "")
 
     def idle(self, stream: str, part: int) -> list[Told]:
         """A part has fallen silent."""
@@ -237,7 +244,9 @@ class Session:
 
     def has_passed(self, event: Event) -> bool:
         """Whether it went on as if this event would not come."""
-        return self.answers and event.stream in self.streams and self.made.has_passed(event)
+        if not self.answers or event.stream not in self.streams:
+            return False
+        return bool(self._step(lambda: self.made.has_passed(event)))
 
     def end_if(self, ended: Iterable[str]) -> list[Told]:
         """Ends the query where nothing more can come: its streams have ended, or WITHIN is over."""
@@ -249,7 +258,9 @@ class Session:
 
     def edit(self, history: History) -> str | None:
         """Another text of the query; None where it goes on with what it holds, else why it does not."""
-        reason = self.made.edited(history)
+        reason = self._step(lambda: self.made.edited(history))
+        if self.failed is not None:
+            return "it failed"
         if reason is None:
             self.asked = replace(self.asked, history=history)
             self.reach = reach_of(history.program)
@@ -263,25 +274,26 @@ class Session:
         wait = self.reach if self.reach < math.inf else 0
         return self.made.watermark > latest + wait
 
-    def _try(self, what: Callable[[], list[Match]]) -> list[Told]:
+    def _try(self, what: Callable[[], list[Match]], given: str = "") -> list[Told]:
         if self.failed is not None or self.complete:
             return []
-        matches = self._own(self._step(what) or [])
+        matches = self._own(self._step(what, given) or [])
         if self._past is None:
             return self._counted([Told(each, len(self.start.later)) for each in matches])
         self._found += [Told(each, 0, to_followers=False) for each in matches]
         return self._counted([Told(each, 0, to_sinks=False) for each in matches])
 
-    def _step(self, what: Callable[[], list[Match] | None]) -> list[Match] | None:
-        """What a step finds; where it fails, or takes too long, the session is over, and others go on."""
+    def _step(self, what: Callable[[], T], given: str = "") -> T | None:
+        """What a step gives; where it fails, or takes too long, the session is over, and others go on."""
         begun = time.monotonic()
         try:
             found = what()
             if time.monotonic() - begun > self.asked.patience:
                 raise Failure(f"it takes longer than {self.asked.patience:g} s at a time")
-        except KaicepError as error:
-            self.failed = str(error)
-            _log.error("%s: %s", ", ".join(self.asked.names), error)
+        except Exception as error:
+            self.failed = reason_of(error) + given
+            unforeseen = None if isinstance(error, KaicepError) else error
+            _log.error("%s: %s", ", ".join(self.asked.names), self.failed, exc_info=unforeseen)
             return None
         return found
 
@@ -317,7 +329,9 @@ class Session:
         if self.reach < math.inf or not self.live or not due or not isinstance(self.made, HandOff):
             return None
         self._saved_at = time.monotonic()
-        return self.made.mark, self.made.engine.snapshot()
+        engine, mark = self.made.engine, self.made.mark
+        state = self._step(engine.snapshot)
+        return None if state is None else (mark, state)
 
     def save(self, mark: Mark, state: bytes) -> None:
         """Writes a state down, once everybody was told what it stands for."""

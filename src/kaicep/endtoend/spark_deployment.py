@@ -305,8 +305,6 @@ class SparkDeployment:
             raise self._ingest_failed
         while not self._commands.empty():
             self._do(*self._commands.get())
-        for outlet in self.outlets.values():
-            outlet.check()
         self._look_at_knowledge()
         self._ended = frozenset(
             name for name, each in self.sources.items() if each.ended
