@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,10 @@ import pytest
 from hypothesis import settings
 
 pytest_plugins = ["tests.order", "tests.servers", "tests.tally"]
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell that starts us in the background has Ctrl-C ignored, also by what the tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("kaicep", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("kaicep")

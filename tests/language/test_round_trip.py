@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kaicep.errors import Source
+from kaicep.errors import Mistake, Source
 from kaicep.language import parse_chi, parse_ep
 from kaicep.plan import chi, sparql
 from kaicep.plan.expressions import (
@@ -264,8 +264,8 @@ def selects(where, exprs):
     return sealed(st.one_of(grouped, plain))
 
 
-path_blocks = groups(["UNION"], ["rand"]).map(chi.PathBlock)
-ep_groups = groups(["UNION", *sparql.TEMPORAL_OPERATORS], ["getduration", "now"])
+path_blocks = groups(["UNION"], ["bnode"]).map(chi.PathBlock)
+ep_groups = groups(["UNION", *sparql.TEMPORAL_OPERATORS], ["getduration", "bnode"])
 templates = rows(
     st.builds(
         sparql.TriplePattern,
@@ -319,17 +319,24 @@ def sound(within):
     return within
 
 
-@settings(deadline=None)
+def parsed(parse, text):
+    """The query of a text; not of one with a blank node in two groups, which is no query."""
+    try:
+        return parse(Source("printed", text))
+    except Mistake as mistake:
+        assume(not all("stands in another group" in each.message for each in mistake.diagnostics))
+        raise
+
+
 @given(chi_queries)
 def test_chi(query):
     query = replace(query, within=sound(query.within))
-    assert parse_chi(Source("printed", chi_text(query))) == query
+    assert parsed(parse_chi, chi_text(query)) == query
 
 
-@settings(deadline=None)
 @given(ep_queries)
 def test_ep(query):
-    assert parse_ep(Source("printed", ep_text(query))) == query
+    assert parsed(parse_ep, ep_text(query)) == query
 
 
 @pytest.mark.parametrize(

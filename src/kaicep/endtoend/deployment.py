@@ -112,8 +112,10 @@ class Deployment:
             behind = self.drain()
             self.close()
         failed = next((each for each in self.feeds.values() if each.failed), None)
-        if failed is not None:
-            raise Failure(f"stream {failed.name}: {failed.failed}")
+        if failed is not None and failed.failed is not None:
+            if isinstance(failed.failed, Mistake):
+                raise failed.failed
+            raise Failure(f"stream {failed.name}: {reason_of(failed.failed)}") from failed.failed
         if behind and self.is_over:
             raise Failure(f"sink {behind[0]} did not take everything: start again, and it is told the rest")
 

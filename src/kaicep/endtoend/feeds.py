@@ -65,7 +65,7 @@ class Feed:
         self.counts = Counts()
         self.lost: list[Lost] = []
         self.ended = False
-        self.failed: str | None = None
+        self.failed: Exception | None = None
         """Why a finite source was given up; one that goes on for ever is opened again."""
         self._down: str | None = None
         self._again = 0.0
@@ -109,21 +109,27 @@ class Feed:
         return [part for part, each in self._parts.items() if each.idle]
 
     def open(self) -> None:
-        """Opens the source where the archive ends; where that fails, this stream alone waits."""
+        """Opens the source where the archive ends; where that fails, this stream alone waits.
+
+        An archive that cannot be read keeps the deployment from starting.
+        """
+        schema = self._resume()
         try:
-            self._open()
+            self._open(schema)
         except Mistake:
             raise
         except Exception as error:
             self._give_up(error)
 
-    def _open(self) -> None:
-        """Opens the source where the archive ends, with the types that the archive has."""
-        schema: Schema | None = None
-        if self.name in self._archive.streams():
-            self._table = self._archive.stream(self.name)
-            self._position = self._table.positions
-            schema = self._schema(self._table.shape)
+    def _resume(self) -> Schema | None:
+        """Looks up in the archive where the stream goes on, and with which types."""
+        if self.name not in self._archive.streams():
+            return None
+        self._table = self._archive.stream(self.name)
+        self._position = self._table.positions
+        return self._schema(self._table.shape)
+
+    def _open(self, schema: Schema | None) -> None:
         self._source.open(self._position, schema)
         now = time.monotonic()
         self._parts = {part: _Silence(now) for part in self.parts or (0,)}
@@ -172,7 +178,7 @@ class Feed:
             _log.error("%s: the source cannot be closed: %s", self.name, reason_of(second))
         self._down = reason
         if self.finite:
-            self.failed = reason
+            self.failed = error
         self._again = time.monotonic() + self._patience
         self._patience = min(2 * self._patience, _RETRY_MOST)
 
@@ -180,7 +186,7 @@ class Feed:
         """Opens the source again; what was archived and nobody was given comes first."""
         given = self._position
         self._source = self.config.open_source()
-        self._open()
+        self._open(self._resume())
         self._down = None
         if self._table is None:
             return []
