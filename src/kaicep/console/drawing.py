@@ -28,10 +28,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart with its curves, its ticks (height and text), and the seconds that it reaches back."""
+    """A chart with its curves, its ticks (height and text), and the seconds that it reaches back.
+
+    The texts of the ticks stand left of where the curves begin.
+    """
 
     width: int
     height: int
+    left: float
     curves: tuple[Curve, ...]
     ticks: tuple[tuple[float, str], ...]
     seconds: int
@@ -44,14 +48,14 @@ def chart(
 
     >>> made = chart([("events", [0.0, 5.0])])
     >>> made.curves[0].points, [text for _, text in made.ticks]
-    ('0.0,98.0 320.0,16.0', ['0', '2.5', '5'])
+    ('48.0,98.0 320.0,16.0', ['0', '2.5', '5'])
     """
     seconds = max((len(values) for _, values in rows), default=0)
     top = _round_up(max((each for _, values in rows for each in values if each is not None), default=1.0))
-    low, high = height - 12.0, 16.0
+    low, high, left = height - 12.0, 16.0, 48.0
 
     def place(index: int, value: float) -> str:
-        x = width * index / max(1, seconds - 1)
+        x = left + (width - left) * index / max(1, seconds - 1)
         return f"{x:.1f},{low - (low - high) * value / top:.1f}"
 
     curves = []
@@ -62,7 +66,7 @@ def chart(
         newest = _figure(shown[-1][1]) + unit if shown else "none yet"
         curves.append(Curve(name, points, f"{first} {points} {last}".strip(), newest))
     ticks = tuple((low - (low - high) * share, _figure(top * share) + unit) for share in (0.0, 0.5, 1.0))
-    return Chart(width, height, tuple(curves), ticks, seconds)
+    return Chart(width, height, left, tuple(curves), ticks, seconds)
 
 
 def _round_up(value: float) -> float:
