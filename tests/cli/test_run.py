@@ -187,6 +187,7 @@ def test_what_keeps_a_deployment_from_starting_is_told(
     table = Archive(folder / "newer").made("s", Shape((("ts", Type.TIMESTAMP), ("x", Type.INT64)))).table
     first = table.folder / "_delta_log" / f"{0:020d}.json"
     first.write_text(first.read_text().replace('"minReaderVersion":1', '"minReaderVersion":99'))
+    (first.parent / "_checksums").unlink()
     with socket.create_server(("127.0.0.1", 0)) as taken, logging_to_stderr_undone():
         port = str(taken.getsockname()[1])
         write(folder, {"kaicep.toml": TOML.replace(old, new.replace("{port}", port))})

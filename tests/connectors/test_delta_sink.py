@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.connectors.matches import matches, write_and_kill
@@ -97,18 +98,18 @@ def test_a_commit_without_an_answer_is_tried_again(
 ) -> None:
     import deltalake
 
-    real = deltalake.write_deltalake
+    real = deltalake.DeltaTable.create_write_transaction
 
-    def unlucky(*arguments: object, **named: object) -> None:
+    def unlucky(*arguments: Any, **named: Any) -> None:
         if came_through:
-            real(*arguments, **named)  # type: ignore[arg-type]
+            real(*arguments, **named)
         raise OSError("the answer got lost")
 
     with sink_at(tmp_path / "t") as sink:
         sink.open()
         sink.write(matches(0))
         with monkeypatch.context() as patch:
-            patch.setattr(deltalake, "write_deltalake", unlucky)
+            patch.setattr(deltalake.DeltaTable, "create_write_transaction", unlucky)
             with pytest.raises(Failure, match="the answer got lost"):
                 sink.commit({"n": 1})
         sink.write(matches(1))

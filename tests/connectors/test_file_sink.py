@@ -90,7 +90,7 @@ def test_a_full_disk_is_said_and_the_commit_can_be_tried_again(
         sink.open()
         sink.write(matches(0))
         with monkeypatch.context() as patch:
-            patch.setattr("kaicep.connectors.disk.os.pwrite", full)
+            patch.setattr("kaicep.storage.disk.os.pwrite", full)
             with pytest.raises(Failure, match="No space left"):
                 sink.commit({"n": 1})
         sink.commit({"n": 1})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -13,9 +14,12 @@ from kaicep.archive.snapshot import Snapshot
 from kaicep.archive.stream import StreamTable
 from kaicep.archive.table import Table
 from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
+from kaicep.storage.delta import damages, mend
 from kaicep.storage.places import local_path
 
-__all__ = ["Archive"]
+__all__ = ["Archive", "table_damages"]
+
+_log = logging.getLogger("kaicep.run")
 
 
 class Archive:
@@ -60,9 +64,35 @@ class Archive:
         return StreamTable(folder, name, version)
 
     def made(self, name: str, shape: Shape) -> StreamTable:
-        """The table of a stream, which is made where there is none."""
+        """The table of a stream, to be written: it is made where there is none."""
+        return self.writable(name) or StreamTable.create(self._folder(name), name, shape)
+
+    def writable(self, name: str) -> StreamTable | None:
+        """The table of a stream, as far as it is on the disk; None where there is none."""
         folder = self._folder(name)
-        return StreamTable(folder, name) if Table.exists(folder) else StreamTable.create(folder, name, shape)
+        for each in mend(folder):
+            _log.warning("%s: removed what a crash had left half-written: %s", name, each)
+        if not Table.exists(folder):
+            return None
+        found = StreamTable(folder, name)
+        found.table.settle()
+        return found
+
+    def mend(self) -> list[str]:
+        """Removes what a crash left half-written in any table; says what it was."""
+        return [each for folder in self._tables() for each in mend(folder)]
+
+    def damages(self) -> Iterator[tuple[str, str]]:
+        """All that is not as it was written: the name of the stream, and what it is. Reads everything."""
+        for folder in self._tables():
+            name = unquote(folder.name.replace("~", "%"))
+            yield from ((name, each) for each in table_damages(folder))
+
+    def _tables(self) -> list[Path]:
+        try:
+            return sorted(each for each in self.folder.iterdir() if (each / "_delta_log").is_dir())
+        except FileNotFoundError:
+            return []
 
     @property
     def dead_letters(self) -> DeadLetters:
@@ -85,6 +115,17 @@ class Archive:
 
     def _folder(self, name: str) -> Path:
         return self.folder / _quoted(name)
+
+
+def table_damages(folder: Path) -> Iterator[str]:
+    """All that is not as it was written in the table of a folder."""
+    try:
+        files = [each.path for each in Table(folder, folder.name).files()]
+    except Failure as failure:
+        found = [*damages(folder, (each.name for each in folder.glob("*.parquet")))]
+        yield from found or [str(failure)]
+    else:
+        yield from damages(folder, files)
 
 
 def _quoted(name: str) -> str:

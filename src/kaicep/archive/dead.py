@@ -10,6 +10,7 @@ from kaicep.archive.parquet import write_files
 from kaicep.archive.state import fresh, moved
 from kaicep.archive.table import Table, attempts
 from kaicep.errors import Failure
+from kaicep.storage.delta import parquet_dataset
 
 if TYPE_CHECKING:
     import pyarrow
@@ -75,12 +76,10 @@ class DeadLetters:
 
     def read(self) -> list[dict[str, Any]]:
         """All of them, by stream, part and position."""
-        import pyarrow.dataset
-
         if not Table.exists(self.folder):
             return []
-        files = [str(self.folder / each.path) for each in Table(self.folder, DEAD_LETTERS).files()]
-        found = pyarrow.dataset.dataset(files, self._schema(), format="parquet").to_table()
+        files = [self.folder / each.path for each in Table(self.folder, DEAD_LETTERS).files()]
+        found = parquet_dataset(files, self._schema()).to_table()
         by = [(name, "ascending") for name in ("stream", "part", "seq")]
         rows: list[dict[str, Any]] = found.sort_by(by).to_pylist()
         return rows

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,8 @@ from kaicep.archive.columns import PART, SEQ, TS
 from kaicep.errors import Failure
 from kaicep.plan.nodes import Interval
 from kaicep.plan.time import format_time
+from kaicep.storage.delta import write_parquet
+from kaicep.storage.disk import sync_folder
 
 if TYPE_CHECKING:
     import pyarrow
@@ -25,8 +26,6 @@ __all__ = ["ROWS", "DataFile", "add_action", "discard", "in_time", "measured", "
 
 ROWS = 1_000_000
 """So many rows a file has at most."""
-
-_GROUP = 131_072
 
 
 @dataclass(frozen=True)
@@ -66,31 +65,13 @@ def write_files(folder: Path, rows: pyarrow.Table, most: int = ROWS) -> list[Dat
     written: list[DataFile] = []
     try:
         for start in range(0, rows.num_rows, most):
-            written.append(_write(folder, rows.slice(start, most), written))
+            stem = f"{uuid4().hex}-{len(written):04d}"
+            written.append(measured(folder, write_parquet(folder, rows.slice(start, most), stem)))
+        sync_folder(folder)
     except BaseException:
         discard(folder, (each.path for each in written))
         raise
     return written
-
-
-def _write(folder: Path, rows: pyarrow.Table, before: Sequence[DataFile]) -> DataFile:
-    import pyarrow.parquet
-
-    name = f"{uuid4().hex}-{len(before):04d}.parquet"
-    try:
-        with (folder / name).open("wb") as file:
-            # Numbers hardly repeat; a dictionary of them would be made for nothing.
-            words = [each.name for each in rows.schema if pyarrow.types.is_string(each.type)]
-            pyarrow.parquet.write_table(
-                rows, file, compression="zstd", row_group_size=_GROUP, use_dictionary=words
-            )
-            file.flush()
-            # A commit must not outlive the rows that it speaks of.
-            os.fsync(file.fileno())
-    except BaseException:
-        discard(folder, (name,))
-        raise
-    return measured(folder, name)
 
 
 def discard(folder: Path, paths: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ from kaicep.archive.stream import StreamTable
 from kaicep.errors import Failure
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Interval
+from kaicep.storage.delta import parquet_dataset
 
 if TYPE_CHECKING:
     import pyarrow
@@ -123,11 +124,10 @@ def _below(cut: Cut, stream: str) -> pyarrow.dataset.Expression:
 def _read(folder: Path, files: Iterable[DataFile], schema: pyarrow.Schema, condition: Any) -> pyarrow.Table:
     """The rows of some files for which a condition holds; a column that a file does not have is null."""
     import pyarrow
-    import pyarrow.dataset
 
-    paths = [str(folder / each.path) for each in files]
     try:
-        return pyarrow.dataset.dataset(paths, schema, format="parquet").to_table(filter=condition)
+        found = parquet_dataset([folder / each.path for each in files], schema)
+        return found.to_table(filter=condition)
     except (OSError, pyarrow.ArrowException) as error:
         raise Failure(f"cannot read {folder}: {error}") from None
 

@@ -24,6 +24,7 @@ from kaicep.archive.state import Ranges, fresh, moved
 from kaicep.archive.table import Table, attempts
 from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.plan.events import Event
+from kaicep.storage.delta import parquet_dataset
 
 if TYPE_CHECKING:
     import pyarrow
@@ -205,12 +206,10 @@ class StreamTable:
         Rows whose positions are not covered are refused.
         """
         import pyarrow
-        import pyarrow.dataset
 
         if not names:
             return {}, 0
-        paths = [str(self.table.folder / each) for each in names]
-        rows = pyarrow.dataset.dataset(paths, format="parquet").to_table([TS, PART, SEQ, LATE])
+        rows = parquet_dataset([self.table.folder / each for each in names]).to_table([TS, PART, SEQ, LATE])
         found = rows.group_by(PART).aggregate([(TS, "max"), (SEQ, "min"), (SEQ, "max")])
         newest: dict[str, int] = {}
         columns = [found.column(name) for name in (PART, f"{TS}_max", f"{SEQ}_min", f"{SEQ}_max")]

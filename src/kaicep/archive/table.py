@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kaicep.archive.parquet import DataFile, add_action, discard, listed
 from kaicep.archive.state import State
 from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.storage.delta import FILES, check_entries, checkpoint, mend, quietly, settle
+from kaicep.storage.disk import make_folder
 
 if TYPE_CHECKING:
     import pyarrow
@@ -61,6 +63,8 @@ class Table:
         self.name = name
         self._delta = _opened(folder, version)
         self._state: State | None = None
+        self._settled = self.version - 1
+        """What is known to be on the disk: the newest commit may be of a process that died before it was."""
 
     @classmethod
     def exists(cls, folder: Path) -> bool:
@@ -74,7 +78,10 @@ class Table:
         """Makes a table, or opens it where another writer was quicker."""
         delta = _delta()
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
+            mend(folder)
+            if cls.exists(folder):
+                return cls(folder, name)
             delta.DeltaTable.create(
                 str(folder),
                 schema,
@@ -83,6 +90,7 @@ class Table:
                 commit_properties=delta.CommitProperties(custom_metadata={_STATE: State().text()}),
                 raise_if_key_not_exists=False,
             )
+            settle(folder, -1, 0)
         except (delta.exceptions.DeltaError, OSError) as error:
             if not cls.exists(folder):
                 raise Failure(f"cannot make the table {folder}: {error}") from None
@@ -133,9 +141,18 @@ class Table:
     def refresh(self) -> None:
         """Looks at the newest version."""
         before = self.version
-        self._delta.update_incremental()
+        try:
+            self._delta.update_incremental()
+        except (_delta().exceptions.DeltaError, OSError) as error:
+            raise Failure(f"cannot read {self.folder}: {error}") from None
         if self.version != before:
+            check_entries(self.folder, before)
             self._state = None
+
+    def settle(self) -> None:
+        """Returns when the version that is looked at is on the disk."""
+        settle(self.folder, self._settled, self.version)
+        self._settled = self.version
 
     def files(self) -> list[DataFile]:
         """The files of the version, by time."""
@@ -158,9 +175,14 @@ class Table:
         actions += [RemoveAction(each.path, data_change, now, each.size, {}) for each in remove]
         self._committed(
             lambda properties: self._delta.create_write_transaction(
-                actions, "append", self._delta.schema(), commit_properties=properties
+                actions,
+                "append",
+                self._delta.schema(),
+                commit_properties=properties,
+                post_commithook_properties=quietly(),
             ),
             state,
+            len(actions),
         )
 
     def drop(self, paths: Iterable[str]) -> None:
@@ -180,7 +202,9 @@ class Table:
 
         schema = _delta().Schema.from_arrow(pyarrow.schema(list(fields)))
         self._committed(
-            lambda properties: self._delta.alter.add_columns(schema.fields, commit_properties=properties),
+            lambda properties: self._delta.alter.add_columns(
+                schema.fields, commit_properties=properties, post_commithook_properties=quietly()
+            ),
             self.state,
         )
 
@@ -192,14 +216,15 @@ class Table:
             enforce_retention_duration=False,
             full=True,
             commit_properties=self._properties(self.state),
+            post_commithook_properties=quietly(),
         )
-        self.refresh()
+        self._done()
         return list(removed)
 
-    def _committed(self, commit: Callable[[Any], object], state: State) -> None:
+    def _committed(self, commit: Callable[[Any], object], state: State, files: int = 0) -> None:
         delta = _delta()
         try:
-            commit(self._properties(state))
+            commit(self._properties(state, files))
         except delta.exceptions.CommitFailedError as error:
             before = self.version
             self.refresh()
@@ -208,14 +233,24 @@ class Table:
             raise Conflict from None
         except (delta.exceptions.DeltaError, OSError) as error:
             raise Failure(f"cannot commit to {self.folder}: {error}") from None
-        self.refresh()
-        self._state = None
+        self._done()
 
-    def _properties(self, state: State) -> Any:
+    def _done(self) -> None:
+        """Looks at what was committed; returns when that is on the disk."""
+        before = self._settled
+        try:
+            self.refresh()
+            self._state = None
+            self.settle()
+            checkpoint(self._delta, self.folder, before)
+        except OSError as error:
+            raise Failure(f"cannot write to {self.folder}: {error}") from None
+
+    def _properties(self, state: State, files: int | None = None) -> Any:
         """What every commit carries; the application's transaction is the version that it makes."""
         delta = _delta()
         return delta.CommitProperties(
-            custom_metadata={_STATE: state.text()},
+            custom_metadata={_STATE: state.text(), **({} if files is None else {FILES: str(files)})},
             max_commit_retries=0,
             app_transactions=[delta.Transaction(APPLICATION, self.version + 1)],
         )
@@ -223,6 +258,8 @@ class Table:
 
 def _opened(folder: Path, version: int | None) -> Any:
     delta = _delta()
+    if version is None:
+        check_entries(folder)
     try:
         return delta.DeltaTable(str(folder), version=version)
     except (delta.exceptions.DeltaError, OSError) as error:

@@ -12,6 +12,7 @@ from kaicep.archive.parquet import ROWS, DataFile, in_time, write_files
 from kaicep.archive.stream import StreamTable
 from kaicep.archive.table import Table, attempts
 from kaicep.errors import Failure
+from kaicep.storage.delta import parquet_dataset
 
 if TYPE_CHECKING:
     import pyarrow
@@ -134,11 +135,9 @@ def _read(
     inside: pyarrow.dataset.Expression | None = None,
 ) -> pyarrow.Table:
     import pyarrow
-    import pyarrow.dataset
 
-    paths = [str(table.folder / each.path) for each in files]
     try:
-        found = pyarrow.dataset.dataset(paths, table.schema, format="parquet")
+        found = parquet_dataset([table.folder / each.path for each in files], table.schema)
         return found.to_table(columns, filter=inside)
     except (OSError, pyarrow.ArrowException) as error:
         raise Failure(f"cannot read {table.folder}: {error}") from None

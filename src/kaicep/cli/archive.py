@@ -10,7 +10,7 @@ import typer
 
 from kaicep.cli.arguments import duration, moment
 from kaicep.cli.guard import guarded, say
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Diagnostic, Failure, Mistake
 
 if TYPE_CHECKING:
     from kaicep.archive.archive import Archive
@@ -26,6 +26,12 @@ archive = typer.Typer(
 """The commands `kaicep archive ...`."""
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the archive.", show_default=False)]
+Place = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR|FILE", help="The folder of the archive, or a deployment's file.", show_default=False
+    ),
+]
 Keep = Annotated[
     str,
     typer.Option(
@@ -113,6 +119,56 @@ def expire(
         if limit is not None:
             kept = upkeep.expire(table, limit)
             say(f"{name}: {_told(kept)}; {len(table.table.vacuum(hours)):,} removed from disk")
+
+
+@archive.command()
+@guarded
+def verify(place: Place) -> None:
+    """Read everything, and say what is damaged.
+
+    Of a deployment also its progress, states and sinks, and which queries a damage affects. Changes nothing;
+    exit status 1 where something is damaged.
+
+    Example: kaicep archive verify kaicep.toml
+    """
+    if place.is_dir():
+        found = [f"{stream}: {each}" for stream, each in _opened(place).damages()]
+    else:
+        from kaicep.endtoend.config import load_config
+        from kaicep.endtoend.integrity import verify
+
+        found = list(verify(load_config(place)))
+    for each in found:
+        typer.echo(each)
+    if found:
+        raise Failure(f"{len(found)} of what {place} keeps is damaged")
+    typer.echo("all is as it was written")
+
+
+@archive.command()
+@guarded
+def repair(place: Place) -> None:
+    """Remove what a crash left half-written; read what is missing from the sources again.
+
+    The latter needs the file of a deployment, which must not run meanwhile. Where a sink was told of more
+    events than the archive has, they are read again.
+
+    Example: kaicep archive repair kaicep.toml
+    """
+    if place.is_dir():
+        for each in _opened(place).mend():
+            say(f"removed what a crash had left half-written: {each}")
+        return
+    from kaicep.endtoend.config import load_config
+    from kaicep.endtoend.deployment import locked
+    from kaicep.endtoend.integrity import repair
+
+    config = load_config(place)
+    with locked(config.state):
+        whole = repair(config, say)
+    if not whole:
+        raise Failure("the archive still lacks events that a sink was told of: bring a copy of it back")
+    say("the archive has all that the sinks were told of")
 
 
 def _opened(folder: Path) -> Archive:

@@ -17,8 +17,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
-from kaicep.connectors.disk import sync_folder, write_all
 from kaicep.errors import Failure, Mistake
+from kaicep.storage.disk import sync_folder, write_all
 
 __all__ = ["Log"]
 

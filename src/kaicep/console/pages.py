@@ -28,12 +28,12 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from kaicep.assist.service import KEYWORDS
-from kaicep.connectors.disk import replace_file
 from kaicep.console.drawing import chart, plan_graph, timeline
 from kaicep.errors import Failure, KaicepError, Mistake
 from kaicep.plan.events import Match
 from kaicep.plan.time import format_time, parse_time
 from kaicep.server.board import event
+from kaicep.storage.disk import replace_file
 
 if TYPE_CHECKING:
     from kaicep.server.app import Application

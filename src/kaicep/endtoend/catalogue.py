@@ -40,7 +40,7 @@ from kaicep.plan.chi import ChiQuery
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.time import format_time
 
-__all__ = ["FROM_OUTSIDE", "STEP", "Catalogue"]
+__all__ = ["FROM_OUTSIDE", "STEP", "Catalogue", "may_read"]
 
 _log = logging.getLogger("kaicep.run")
 
@@ -202,7 +202,7 @@ class Catalogue:
         read = [others[each] for each in upstream(made.name, others, self._classed)]
         tables = self._archive.snapshot().tables
         newest = [
-            ts for name, table in tables.items() if _may_read(read, name) for ts in table.newest.values()
+            ts for name, table in tables.items() if may_read(read, name) for ts in table.newest.values()
         ]
         return replace(made, now=max(newest, default=None))
 
@@ -323,7 +323,7 @@ class Catalogue:
         """Queries, resolved; a failure while a stream is missing that nobody has seen a record of."""
         parsed = [absolute(each.parse(self._prefixes), each.now, self._finite) for each in queries]
         held = self._archive.streams()
-        missing = [name for name in self._config.streams if name not in held and _may_read(parsed, name)]
+        missing = [name for name in self._config.streams if name not in held and may_read(parsed, name)]
         if missing:
             raise Failure(f"waiting for the first records of {', '.join(missing)}")
         return history_of(parsed, self._archive, self._knowledge, self._config.annotations, 0)
@@ -406,7 +406,7 @@ def begins_later(session: Session, newest: Mapping[str, int]) -> str | None:
     return f"begins at {low}, after the newest event of its streams, {last}: until then there is nothing"
 
 
-def _may_read(queries: Sequence[Query], stream: str) -> bool:
+def may_read(queries: Sequence[Query], stream: str) -> bool:
     """Whether one of the queries reads a stream, or may: by a class of events, by naming none, as triples."""
     for query in queries:
         if isinstance(query, EpQuery) or not query.froms:

@@ -22,6 +22,7 @@ from kaicep.archive.upkeep import compact, expire
 from kaicep.endtoend.catalogue import Catalogue
 from kaicep.endtoend.config import Config, SinkConfig
 from kaicep.endtoend.feeds import Feed
+from kaicep.endtoend.integrity import check_progress
 from kaicep.endtoend.joint import Mark
 from kaicep.endtoend.outlets import BACKLOG, Entry, NoSink, Outlet
 from kaicep.endtoend.seam import Stretch
@@ -87,6 +88,7 @@ class Deployment:
             self.feeds,
             now=now,
         )
+        self._unknown: str | None = None
         self._moment = 0
         self._saving: list[_Saving] = []
         self._shown = 0.0
@@ -135,6 +137,7 @@ class Deployment:
         """Opens sinks and sources, and goes on where everything stood."""
         for outlet in self.outlets.values():
             outlet.open()
+        check_progress(self.config, self.archive, {name: each.entries for name, each in self.outlets.items()})
         for feed in self.feeds.values():
             feed.open()
         self._look_at_queries()
@@ -229,6 +232,7 @@ class Deployment:
             "knowledge": {
                 "statements": len(self.knowledge.knowledge),
                 "version": self.knowledge.knowledge.version,
+                "trouble": self._unknown,
             },
         }
 
@@ -397,8 +401,10 @@ class Deployment:
         try:
             change = self.knowledge.poll()
         except Exception as error:
+            self._unknown = reason_of(error)
             _log.error("the knowledge stays as it was: %s", reason_of(error), exc_info=error)
             return
+        self._unknown = self.knowledge.trouble
         if isinstance(change, Mistake):
             _log.warning("the knowledge stays as it was: %s", change)
         elif change is not None:

@@ -22,7 +22,7 @@ from kaicep.connectors.shape import DeadLetter, Schema
 from kaicep.connectors.sources.http import HttpSource
 from kaicep.endtoend.config import StreamConfig
 from kaicep.endtoend.seam import Seam, Stretch, stretches
-from kaicep.errors import KaicepError, Mistake, reason_of
+from kaicep.errors import Failure, KaicepError, Mistake, reason_of
 from kaicep.plan.events import Event
 from kaicep.plan.time import format_time
 
@@ -123,9 +123,13 @@ class Feed:
 
     def _resume(self) -> Schema | None:
         """Looks up in the archive where the stream goes on, and with which types."""
-        if self.name not in self._archive.streams():
+        found = self._archive.writable(self.name)
+        if found is None:
+            if self._table is not None:
+                folder = self._table.table.folder
+                raise Failure(f"{folder} is gone, and nothing is taken in until it is there again")
             return None
-        self._table = self._archive.stream(self.name)
+        self._table = found
         self._position = self._table.positions
         return self._schema(self._table.shape)
 

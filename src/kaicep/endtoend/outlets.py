@@ -20,10 +20,10 @@ from urllib.parse import quote
 
 from kaicep.connectors.contract import Guarantee, Sink
 from kaicep.connectors.contract import Mark as SinkMark
-from kaicep.connectors.disk import replace_file
 from kaicep.endtoend.config import SinkConfig
-from kaicep.errors import Failure, KaicepError, reason_of
+from kaicep.errors import KaicepError, reason_of
 from kaicep.plan.events import Match
+from kaicep.storage.disk import read_sealed, replace_sealed
 
 __all__ = ["BACKLOG", "Entry", "NoSink", "Outlet"]
 
@@ -97,18 +97,21 @@ class Outlet:
 
     def open(self) -> None:
         """Opens the sink, finds out how far it was told, and begins to serve it."""
+        self.entries = dict(self.look())
+        self._thread.start()
+
+    def look(self) -> Mapping[str, Entry]:
+        """Opens the sink; how far each session was told."""
         mark = self._sink.open()
         self._base = _digest(mark)
         try:
-            copy = json.loads(self._copy.read_bytes())
+            copy = json.loads(read_sealed(self._copy))
         except FileNotFoundError:
             copy = None
-        except ValueError:
-            raise Failure(f"{self._copy} is damaged: it is no JSON") from None
         if copy is not None and copy["base"] == self._base:
             mark = copy["mark"]
-        self.entries = dict((mark or {}).get("sessions", {}))
-        self._thread.start()
+        sessions: Mapping[str, Entry] = (mark or {}).get("sessions", {})
+        return sessions
 
     def send(self, matches: Sequence[Match], entries: Mapping[str, Entry], moment: int) -> None:
         """Takes the matches of a moment, and how far everybody stands then."""
@@ -175,7 +178,7 @@ class Outlet:
             self._sink.commit(mark)
             if news and self._sink.guarantee is Guarantee.EXACTLY_ONCE:
                 self._base = _digest(mark)
-            replace_file(self._copy, json.dumps({"base": self._base, "mark": mark}).encode())
+            replace_sealed(self._copy, json.dumps({"base": self._base, "mark": mark}).encode())
         except (KaicepError, OSError) as error:
             if str(error) != self._trouble:
                 _log.warning("sink %s: %s; it is tried again", self.name, error)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.api import parse_query
-from kaicep.connectors.disk import replace_file
 from kaicep.errors import Diagnostic, Failure, Mistake, Source
 from kaicep.plan.chi import Bound, ChiQuery, Within
 from kaicep.plan.sparql import EpQuery
+from kaicep.storage.disk import read_sealed, replace_sealed
 
 __all__ = ["SUFFIXES", "Registered", "Registry", "absolute", "readers_of", "upstream"]
 
@@ -51,7 +51,7 @@ class Registry:
         self.queries: dict[str, Registered] = {}
         self.since: dict[str, Any] = {}
         try:
-            read = json.loads(path.read_bytes())
+            read = json.loads(read_sealed(path))
             self.queries = {each["name"]: Registered(**each) for each in read["queries"]}
             self.since = read["since"]
         except FileNotFoundError:
@@ -72,7 +72,7 @@ class Registry:
     def save(self) -> None:
         """Writes it down; it is on the disk when this returns."""
         rows = [asdict(each) for each in self.queries.values()]
-        replace_file(self._path, json.dumps({"queries": rows, "since": self.since}, indent=1).encode())
+        replace_sealed(self._path, json.dumps({"queries": rows, "since": self.since}, indent=1).encode())
 
 
 def absolute(query: ChiQuery | EpQuery, now: int | None, finite: bool) -> ChiQuery | EpQuery:

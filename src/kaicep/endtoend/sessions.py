@@ -19,7 +19,6 @@ from urllib.parse import quote
 
 from kaicep.archive.cut import Cut
 from kaicep.archive.snapshot import Snapshot
-from kaicep.connectors.disk import replace_file
 from kaicep.endtoend.concurrent import Concurrent
 from kaicep.endtoend.config import QueryConfig
 from kaicep.endtoend.history import History
@@ -35,6 +34,7 @@ from kaicep.kernel.operator import Limits
 from kaicep.kernel.sort import Lateness
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time
+from kaicep.storage.disk import read_sealed, replace_sealed
 
 __all__ = ["Asked", "Session", "Told", "recovery"]
 
@@ -336,12 +336,12 @@ class Session:
     def save(self, mark: Mark, state: bytes) -> None:
         """Writes a state down, once everybody was told what it stands for."""
         head = json.dumps({"mark": mark.to_json()}).encode()
-        replace_file(self._file, head + b"\n" + state)
+        replace_sealed(self._file, head + b"\n" + state)
 
     def _saved(self, mark: Mark) -> tuple[Mark, bytes] | None:
         """The state that was saved, unless somebody was told less than it stands for."""
         try:
-            head, _, state = self._file.read_bytes().partition(b"\n")
+            head, _, state = read_sealed(self._file).partition(b"\n")
         except FileNotFoundError:
             return None
         read = json.loads(head)

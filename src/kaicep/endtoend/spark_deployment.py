@@ -50,6 +50,7 @@ from kaicep.optimize import RULES, STEADY
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.time import format_time
+from kaicep.storage.delta import parquet_dataset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -705,6 +706,4 @@ def _measured(folder: Path, path: str) -> DataFile:
 
 
 def _read(path: Path) -> list[Match]:
-    import pyarrow.parquet
-
-    return [match_of_row(row) for row in pyarrow.parquet.read_table(path).to_pylist()]
+    return [match_of_row(row) for row in parquet_dataset([path]).to_table().to_pylist()]

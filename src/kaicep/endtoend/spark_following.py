@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from kaicep.archive.archive import Archive
 from kaicep.archive.stream import StreamTable
-from kaicep.connectors.disk import replace_file
 from kaicep.connectors.files_spark import grown_files
 from kaicep.connectors.kafka import kafka_record
 from kaicep.connectors.kafka_offsets import TopicEnds, topic_ends
@@ -32,6 +31,7 @@ from kaicep.endtoend.ingest import Ingested
 from kaicep.endtoend.spark_ingest import Job, Written, append_written, ingest, task_of_records
 from kaicep.endtoend.taking import Origin, shape_with
 from kaicep.errors import Failure
+from kaicep.storage.disk import read_sealed, replace_sealed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -324,7 +324,7 @@ class _Notes:
                 f"the checkpoint {self.folder.parent} has no note of micro-batch {number}: it is of another "
                 "kind of stream, or files of it are missing"
             )
-        note = json.loads(file.read_text("utf-8"))
+        note = json.loads(read_sealed(file))
         for what, now in self._about(table).items():
             was = note.get(what)
             if was != now and (was is not None or what != "table"):  # there was none at first
@@ -344,7 +344,7 @@ class _Notes:
         """Says how far the archive is."""
         self.folder.mkdir(parents=True, exist_ok=True)
         said = {**self._about(table), "next": table.positions if table is not None else {}}
-        replace_file(self.folder / f"{number}.json", json.dumps(said).encode())
+        replace_sealed(self.folder / f"{number}.json", json.dumps(said).encode())
         (self.folder / f"{number - _KEPT}.json").unlink(missing_ok=True)
 
     def _about(self, table: StreamTable | None) -> dict[str, str | None]:

@@ -42,6 +42,7 @@ from kaicep.endtoend.taking import (
     rows_of_records,
 )
 from kaicep.errors import Failure
+from kaicep.storage.delta import parquet_dataset
 
 if TYPE_CHECKING:
     import pyarrow
@@ -370,9 +371,8 @@ def _with_marks(folder: Path, path: str, bounds: Mapping[int, int]) -> list[str]
     """A file written anew, with a mark on every event that is before the bound of its part."""
     import pyarrow
     import pyarrow.compute as pc
-    import pyarrow.parquet
 
-    rows = pyarrow.parquet.read_table(folder / path)
+    rows = parquet_dataset([folder / path]).to_table()
     times = rows.column(TS).cast(pyarrow.int64())
     late = rows.column(LATE)
     for part, bound in bounds.items():

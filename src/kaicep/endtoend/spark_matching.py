@@ -11,7 +11,6 @@ Which events are late, and how far time has come, stands in the archive; so ther
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -32,6 +31,8 @@ from kaicep.plan.expressions import Field
 from kaicep.plan.nodes import Interval, Program
 from kaicep.plan.types import Type
 from kaicep.query import Query
+from kaicep.storage.delta import write_parquet
+from kaicep.storage.disk import read_sealed, replace_sealed
 
 if TYPE_CHECKING:
     import pyarrow
@@ -387,7 +388,7 @@ def _bucket(work: _Work, number: int, rows: pyarrow.Table | None) -> dict[str, A
     kept = sorted((each for each in found if each.query in target.reported), key=by_end)
     name = f"{uuid4().hex}.state"
     folder = Path(work.folder)
-    _write(folder / name, engine.snapshot())
+    replace_sealed(folder / name, engine.snapshot())
     while len(_LIVE) >= _MOST_LIVE:
         del _LIVE[next(iter(_LIVE))]
     _LIVE[str(folder / name)] = engine
@@ -415,7 +416,7 @@ def _engine(target: _Target, state: str | None) -> Engine:
     engine = Engine(target.query)
     if state is not None:
         try:
-            engine.restore(Path(state).read_bytes())
+            engine.restore(read_sealed(Path(state)))
         except OSError as error:
             raise Failure(f"the state {state} of a bucket is gone: {error.strerror}") from None
     return engine
@@ -445,20 +446,6 @@ def _push(engine: Engine, rows: pyarrow.RecordBatch, layout: Layout) -> list[Mat
     return found
 
 
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _write_matches(begin: Path, matches: Sequence[Match]) -> str:
     """Writes matches into a file beside the table that will speak of it; its name."""
-    import pyarrow.parquet
-
-    path = begin.with_name(f"{begin.name}-{uuid4().hex}.parquet")
-    with path.open("wb") as file:
-        pyarrow.parquet.write_table(match_rows(matches), file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
-    return path.name
+    return write_parquet(begin.parent, match_rows(matches), f"{begin.name}-{uuid4().hex}")

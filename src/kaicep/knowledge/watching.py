@@ -72,6 +72,11 @@ class KnowledgeFiles:
         edit.done()
         self.knowledge.version = 0  # all of this was loading
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the files cannot be looked at, in words; what they said before stands meanwhile."""
+        return self._unseen
+
     def poll(self) -> Change | Mistake | None:
         """Look at the files: what changed in the knowledge; or what is wrong with them, once; or None.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Self
 
-from kaicep.connectors.disk import replace_file
 from kaicep.connectors.listening import Guard, Listening
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.server.app import MOST, Application
+from kaicep.storage.disk import replace_file
 
 if TYPE_CHECKING:
     from kaicep.endtoend.deployment import Deployment

@@ -8,23 +8,30 @@ from __future__ import annotations
 
 import io
 import json
+import logging
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from kaicep.connectors.contract import Guarantee, Mark, Sink
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Match
 from kaicep.plan.time import format_time
+from kaicep.storage.delta import FILES, check_entries, checkpoint, mend, quietly, settle, write_parquet
+from kaicep.storage.disk import make_folder, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow
     from deltalake import DeltaTable
 
 __all__ = ["DeltaOptions", "DeltaSink", "match_of_row", "match_rows", "match_schema"]
+
+_log = logging.getLogger("kaicep.run")
 
 _MARK, _SINK, _TRY = "kaicep.mark", "kaicep.sink", "kaicep.try"
 
@@ -57,10 +64,15 @@ class DeltaSink(Sink):
 
         self._waiting = []
         try:
+            for each in mend(self._path):
+                _log.warning("%s: removed what a crash had left half-written: %s", self._where, each)
             if DeltaTable.is_deltatable(str(self._path)):
+                check_entries(self._path)
                 table = DeltaTable(self._path)
             else:
+                make_folder(self._path)
                 table = DeltaTable.create(self._path, match_schema(), mode="ignore")
+            settle(self._path, table.version() - 1, table.version())
         except (DeltaError, OSError) as error:
             raise Mistake(f"{self._where}: {self._path} cannot be opened as a Delta table: {error}") from None
         missing = set(match_schema().names) - {each.name for each in table.schema().fields}
@@ -116,19 +128,34 @@ class DeltaSink(Sink):
         )
 
     def _append(self, table: DeltaTable, mark: Mark) -> None:
-        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction
 
         name, count = uuid.uuid4().hex, len(self._waiting)
         self._unanswered = (name, count)
-        write_deltalake(
-            table,
-            match_rows(self._waiting),
-            mode="append",
+        file = write_parquet(self._path, match_rows(self._waiting), name)
+        sync_folder(self._path)
+        stats = json.dumps({"numRecords": count})
+        size, now = (self._path / file).stat().st_size, int(time.time() * 1_000)
+        before = table.version()
+        table.create_write_transaction(
+            [AddAction(quote(file), size, {}, now, True, stats)],
+            "append",
+            table.schema(),
             commit_properties=CommitProperties(
-                custom_metadata={_SINK: self._name, _MARK: json.dumps(dict(mark)), _TRY: name},
+                custom_metadata={
+                    _SINK: self._name,
+                    _MARK: json.dumps(dict(mark)),
+                    _TRY: name,
+                    FILES: "1",
+                },
                 app_transactions=[Transaction(self._name, self._next)],
             ),
+            post_commithook_properties=quietly(),
         )
+        table.update_incremental()
+        settle(self._path, before, table.version())
+        checkpoint(table, self._path, before)
         self._done(count)
 
     @property

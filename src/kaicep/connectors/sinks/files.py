@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kaicep.connectors.contract import Guarantee, Mark, Sink
-from kaicep.connectors.disk import replace_file, sync_folder, write_all
 from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.plan.events import Match
+from kaicep.storage.disk import read_sealed, replace_sealed, sync_folder, write_all
 
 __all__ = ["FileOptions", "FileSink"]
 
@@ -81,9 +81,7 @@ class FileSink(Sink):
         size = os.fstat(file).st_size
         committed: dict[str, object] = {"bytes": 0, "mark": None}
         try:
-            committed = json.loads(self._commit.read_bytes())
-        except ValueError:
-            raise Failure(f"{self._where}: {self._commit} is damaged: it is no JSON") from None
+            committed = json.loads(read_sealed(self._commit))
         except FileNotFoundError:
             if size:
                 raise Mistake(
@@ -93,7 +91,7 @@ class FileSink(Sink):
                     )
                 ) from None
             # Before any match is written, so that a crash before the first commit is told from that case.
-            replace_file(self._commit, json.dumps(committed).encode())
+            replace_sealed(self._commit, json.dumps(committed).encode())
         end, mark = committed["bytes"], committed["mark"]
         assert isinstance(end, int)
         assert mark is None or isinstance(mark, dict)
@@ -124,7 +122,7 @@ class FileSink(Sink):
         self._flush()
         self._sync(self._file)
         try:
-            replace_file(self._commit, json.dumps({"bytes": self._end, "mark": dict(mark)}).encode())
+            replace_sealed(self._commit, json.dumps({"bytes": self._end, "mark": dict(mark)}).encode())
         except OSError as error:
             raise self._failure(error) from None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 from kaicep.errors import Failure
+from kaicep.storage.disk import read_sealed, replace_sealed
 
 __all__ = ["States"]
 
@@ -25,7 +25,7 @@ class States:
         if number < 0:
             return None
         try:
-            return (self.folder / f"{number}.state").read_bytes()
+            return read_sealed(self.folder / f"{number}.state")
         except FileNotFoundError:
             raise Failure(
                 f"the checkpoint {self.folder.parent} has no state after micro-batch {number}: it is of "
@@ -36,22 +36,12 @@ class States:
         """When a micro-batch was begun, in milliseconds; one that is taken up again is as old as it was."""
         file = self.folder / f"{number}.begun"
         if not file.exists():
-            _write(file, str(time.time_ns() // 1_000_000).encode())
-        return int(file.read_text())
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_sealed(file, str(time.time_ns() // 1_000_000).encode())
+        return int(read_sealed(file))
 
     def save(self, number: int, state: bytes) -> None:
         """Keeps the state after a micro-batch."""
-        _write(self.folder / f"{number}.state", state)
+        replace_sealed(self.folder / f"{number}.state", state)
         for kind in ("state", "begun"):
             (self.folder / f"{number - _KEPT}.{kind}").unlink(missing_ok=True)
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Writes a file as a whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_suffix(".new")
-    with new.open("wb") as written:
-        written.write(content)
-        written.flush()
-        os.fsync(written.fileno())
-    new.replace(file)
