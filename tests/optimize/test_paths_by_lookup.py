@@ -12,6 +12,7 @@ from tests.optimize.compiled import compiled
 from kaicep import testing
 from kaicep.errors import Mistake
 from kaicep.knowledge.runtime import Settings
+from kaicep.plan.terms import OWL
 
 pytestmark = pytest.mark.random
 
@@ -27,6 +28,7 @@ ANNOTATION = {
 }
 SCHEMA = """
     @prefix : <urn:kaicep:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+    @prefix owl: <http://www.w3.org/2002/07/owl#> .
     :Office rdfs:subClassOf :Room . :Lab rdfs:subClassOf :Room . :flow rdfs:subPropertyOf :measure .
     :inside rdfs:subPropertyOf :in . :limit :value 5 . :near rdfs:domain :Place .
 """
@@ -47,6 +49,32 @@ FACTS = [
     ":from rdfs:range :Source .",
     ":from rdfs:range :Lab .",
     ":limit :value 6 .",
+]
+AXIOMS = [
+    ":s0 owl:sameAs :s1 .",
+    ":s1 owl:sameAs :s3 . :s3 :in :r1 .",
+    ":r0 owl:sameAs :r1 .",
+    ":from owl:inverseOf :sourceOf .",
+    ":from a owl:FunctionalProperty .",
+    ":from a owl:InverseFunctionalProperty .",
+    ":by a owl:FunctionalProperty . :tag a owl:FunctionalProperty .",
+    ":by owl:equivalentProperty :from .",
+    ":by rdfs:subPropertyOf :from .",
+    ":in a owl:TransitiveProperty . :r0 :in :r1 .",
+    ":from a owl:TransitiveProperty .",
+    ":near a owl:SymmetricProperty .",
+    ":from a owl:SymmetricProperty .",
+    ":reach owl:propertyChainAxiom (:from :in) . :reach rdfs:subPropertyOf :near .",
+    ":through owl:propertyChainAxiom ([owl:inverseOf :from] :by) . :through rdfs:subPropertyOf :near .",
+    ":Lab owl:onProperty :from ; owl:someValuesFrom :Source .",
+    ":Lab owl:onProperty :in ; owl:someValuesFrom :Source .",
+    ":Report owl:onProperty :from ; owl:allValuesFrom :Lab .",
+    ":Report owl:onProperty :flow ; owl:hasValue 8.0e0 .",
+    ":Report owl:onProperty :from ; owl:hasValue :s1 .",
+    ":Office owl:intersectionOf (:Lab :Source) .",
+    ":Report owl:equivalentClass :Place .",
+    ":flow owl:sameAs :count .",
+    ":Report owl:hasKey (:code) .",
 ]
 PARTS = [
     "?e :from ?s .",
@@ -84,6 +112,10 @@ PARTS = [
     "?r :size ?z . FILTER (?z = 3)",
     "?e :from ?s , :s1 .",
     "?s ^:from ?e .",
+    "?s :sourceOf ?a . ?a :count ?o .",
+    "?e :reach ?r .",
+    "?s owl:sameAs ?w .",
+    "FILTER (?s != :s1)",
     "{ SELECT ?r (COUNT(?s) AS ?many) WHERE { ?s :in ?r } GROUP BY ?r HAVING (COUNT(?s) > 1) }",
 ]
 VALUES = st.sampled_from(["", "3.0", "5.0", "8.0", "10.0"])
@@ -144,15 +176,17 @@ QUIET = settings(
     st.lists(BLOCKS, max_size=1),
     ROWS,
     st.lists(st.sampled_from(FACTS), max_size=10, unique=True),
-    st.sampled_from(["none", "rdfs", "rdfs", "owl-rl"]),
-    st.sampled_from(["", ", ?r"]),
+    st.sampled_from(["none", "rdfs", "owl-rl", "owl-rl"]),
+    st.lists(st.sampled_from(AXIOMS), max_size=3, unique=True),
+    st.sampled_from(["", ", ?r", ", ?s"]),
     st.sampled_from(["AND", "OR"]),
 )
-def test_one_event(block, more, rows, facts, reasoning, selected, word):
+def test_one_event(block, more, rows, facts, reasoning, axioms, selected, word):
     paths = f" {word} ".join(f"PATH {{ {each} }}" for each in (block, *more))
-    if selected and "?r" not in paths:
+    if selected and f"{selected[2:]} " not in paths:
         selected = ""
-    judge_and_compiled(f"SELECT ?e.sensor{selected} FROM (?e, s) {paths}", rows, facts, reasoning)
+    query = f"PREFIX owl: <{OWL}> SELECT ?e.sensor{selected} FROM (?e, s) {paths}"
+    judge_and_compiled(query, rows, facts + axioms, reasoning)
 
 
 @QUIET
@@ -164,19 +198,22 @@ def test_one_event(block, more, rows, facts, reasoning, selected, word):
     st.sampled_from(["SEQ (?e, ?f)", "SEQ (?e, ?f?)", "SEQ (?e, !?f)", "SEQ (?e+, ?f)", ""]),
     st.sampled_from(["any", "next", "strict"]),
     st.booleans(),
+    st.sampled_from(["rdfs", "owl-rl"]),
+    st.lists(st.sampled_from(AXIOMS), max_size=3, unique=True),
 )
-def test_two_events(first, second, rows, facts, sequence, match, tied):
+def test_two_events(first, second, rows, facts, sequence, match, tied, reasoning, axioms):
     second = second.replace("?e", "?f")
     if not tied:
         for name in "srtqvmnclwdkpz":
             second = second.replace(f"?{name} ", f"?{name}2 ").replace(f"?{name})", f"?{name}2)")
     query = f"""
+        PREFIX owl: <{OWL}>
         SELECT COUNT(?e) AS n FROM (?e, s), (?f, s) {sequence} WINDOW (?e, ?f, 1min) MATCH {match}
         PATH {{ {first} }} PATH {{ {second} }}
     """
     if "?e+" not in sequence:
         query = query.replace("COUNT(?e) AS n", "?e.sensor")
-    judge_and_compiled(query, rows, facts, "rdfs")
+    judge_and_compiled(query, rows, facts + axioms, reasoning)
 
 
 @pytest.mark.parametrize("cache", [0, 1, 100])
@@ -184,5 +221,9 @@ def test_two_events(first, second, rows, facts, sequence, match, tied):
 @given(block=BLOCKS, rows=ROWS, facts=st.lists(st.sampled_from(FACTS), max_size=10, unique=True))
 def test_the_run_time_path_with_any_cache(cache, block, rows, facts):
     judge_and_compiled(
-        f"SELECT ?e.sensor FROM (?e, s) PATH {{ {block} }}", rows, facts, "owl-rl", Settings(cache=cache)
+        f"PREFIX owl: <{OWL}> SELECT ?e.sensor FROM (?e, s) PATH {{ {block} }}",
+        rows,
+        facts,
+        "owl-rl",
+        Settings(cache=cache),
     )

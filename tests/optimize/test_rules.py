@@ -160,13 +160,50 @@ def test_a_range_that_says_something_of_the_root_is_taken_into_account():
     assert said == ["relate_paths: the PATH about ?e is a table from :from of ?e: 3 entries"]
 
 
-def test_under_owl_rl_plain_events_are_compiled_and_others_are_not():
-    query = "SELECT ?e.x PATH {?e :from ?s . ?s :in ?r}"
-    _, said, _ = optimised(query, reasoning="owl-rl")
-    assert said == ["relate_paths: the PATH about ?e is a table from :from of ?e: 3 entries"]
-    inverse = KNOWLEDGE + ":from <http://www.w3.org/2002/07/owl#inverseOf> :sourceOf ."
-    _, said, _ = optimised(query, knowledge=inverse, reasoning="owl-rl")
-    assert "under owl-rl an event may say something of other things" in said[0]
+OWL = "http://www.w3.org/2002/07/owl#"
+LOOKED_UP = "relate_paths: the PATH about ?e is a table from :from of ?e: 3 entries"
+
+
+@pytest.mark.parametrize(
+    "axiom",
+    [
+        "",
+        f":from <{OWL}inverseOf> :sourceOf .",
+        f":from a <{OWL}FunctionalProperty> . :flow a <{OWL}DatatypeProperty>, <{OWL}FunctionalProperty> .",
+        f":s1 <{OWL}sameAs> :s9 .",
+        f":from <{OWL}equivalentProperty> :source .",
+        f":Busy <{OWL}onProperty> :from ; <{OWL}someValuesFrom> :Sensor . :s1 a :Sensor .",
+        f":reach <{OWL}propertyChainAxiom> (:from :in) .",
+    ],
+)
+def test_under_owl_rl_what_an_event_cannot_add_to_is_looked_up(axiom):
+    _, said, _ = optimised(
+        "SELECT ?e.x PATH {?e :from ?s . ?s :in ?r}", knowledge=KNOWLEDGE + axiom, reasoning="owl-rl"
+    )
+    entries = 4 if "sameAs" in axiom else 3
+    assert said == [LOOKED_UP.replace("3", str(entries))]
+
+
+@pytest.mark.parametrize(
+    ("path", "axiom", "why"),
+    [
+        ("?s :sourceOf ?o", ":from owl:inverseOf :sourceOf .", "what follows from an event may be a step"),
+        ("?s :in ?r", ":from a owl:InverseFunctionalProperty .", "what things are the same"),
+        ("?s :in ?r", ":from a owl:TransitiveProperty . :s1 :from :s2 .", "also follows from other things"),
+        ("?e :reach ?r", ":reach owl:propertyChainAxiom (:from :in) .", "also follows from other things"),
+        (
+            "?e a :Busy",
+            ":Busy owl:onProperty :from ; owl:someValuesFrom :Sensor . :s1 a :Sensor .",
+            "depends on",
+        ),
+    ],
+)
+def test_under_owl_rl_what_an_event_may_add_to_is_asked_for(path, axiom, why):
+    knowledge = f"@prefix owl: <{OWL}> . {KNOWLEDGE} {axiom}"
+    query = f"SELECT ?e.x PATH {{?e :from ?s . {path}}}"
+    _, said, _ = optimised(query, knowledge=knowledge, reasoning="owl-rl")
+    assert "asked for as values are met" in said[-1]
+    assert why in said[-1]
 
 
 def test_a_table_follows_the_knowledge():

@@ -316,10 +316,10 @@ def _memory() -> str:
 
 def _cache() -> Finding:
     """Whether the folder for the compiled kernel can be written, or made, and whether it is in there."""
-    from kaicep.kernel.jit import cache_folder
     from kaicep.kernel.warm import is_warm
+    from kaicep.plan.cache import cache_folder
 
-    folder = cache_folder()
+    folder = cache_folder("kernels")
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         state = "the kernel is compiled" if is_warm() else "the kernel is compiled on first use"

@@ -9,7 +9,6 @@ file of a cached function alone, so that it would not see an edit in a module th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b
@@ -23,18 +22,11 @@ from numba import types
 from numba.core import caching
 from numba.extending import intrinsic
 
-__all__ = ["address", "cache_folder", "call", "entry", "inner", "kernel_folder", "pointer", "prefetch"]
+from kaicep.plan.cache import cache_folder
+
+__all__ = ["address", "call", "entry", "inner", "kernel_folder", "pointer", "prefetch"]
 
 _HERE = Path(__file__).parent
-
-
-def cache_folder() -> Path:
-    """Where compiled kernels are kept; KAICEP_CACHE_DIR says where, else the user's cache."""
-    chosen = os.environ.get("KAICEP_CACHE_DIR")
-    if chosen:
-        return Path(chosen) / "kernels"
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "kaicep" / "kernels"
 
 
 @cache
@@ -54,7 +46,7 @@ def _version() -> str:
 
 def kernel_folder() -> Path:
     """Where the compiled functions of this version of the kernel are."""
-    return cache_folder() / _version()
+    return cache_folder("kernels") / _version()
 
 
 class _KernelLocator(caching._CacheLocator):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from kaicep.knowledge.graph import Facts, Graph, Ids, Layer
+from kaicep.knowledge.graph import Facts, Graph, Ids, Known, Layer
 from kaicep.knowledge.reasoning import GIVEN, Program, become_transitive, consequences, goals, sayable
 from kaicep.knowledge.validity import ALWAYS, NEVER, Validity, holds_at, intersection, minus, union
 from kaicep.plan.terms import Triple
@@ -103,12 +103,16 @@ class Base:
 class Timed:
     """What holds for a time, over what holds always; `journal` is where changes are noted."""
 
-    def __init__(self, base: Graph) -> None:
-        self._base = base
+    def __init__(self, base: Known) -> None:
         self._own = Graph()
         self._when: dict[Ids, Validity] = {}
-        self.facts = Layer(base, self._own)
         self.journal: Journal = {}
+        self.rebase(base)
+
+    def rebase(self, base: Known) -> None:
+        """Lie over another graph with the same triples."""
+        self._base = base
+        self.facts = Layer(base, self._own)
 
     def __len__(self) -> int:
         return len(self._own)

@@ -9,13 +9,17 @@ from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.changes import Base, Journal, Timed, grow, shrink
-from kaicep.knowledge.graph import BLANK, Graph, Ids, Layer, Terms, match
+from kaicep.knowledge.graph import BLANK, Graph, Ids, Known, Layer, Terms, match
+from kaicep.knowledge.kept import Columns, Kept, KeptGraph
 from kaicep.knowledge.reasoning import GIVEN, Program, close, program
-from kaicep.knowledge.rules import LISTED, RULES, Rule, TermLookup, unrolled
+from kaicep.knowledge.rules import LISTED, RULES, Rule, TermLookup, transitivity, unrolled
 from kaicep.knowledge.validity import ALWAYS, NEVER, Validity, boundaries, holds_at, minus
 from kaicep.plan.terms import OWL, RDF, Iri
 
 __all__ = ["Closure", "lookup"]
+
+# What is made of the rules when it is first needed.
+_MADE = ("every_rule", "program", "recording", "_axioms")
 
 
 class Closure:
@@ -26,26 +30,46 @@ class Closure:
     """
 
     def __init__(self, terms: Terms, held: dict[Ids, Validity], reasoning: str) -> None:
+        always: dict[Ids, None] = {ids: None for ids, when in held.items() if when == ALWAYS}
+        self._begin(terms, always, {ids: when for ids, when in held.items() if when != ALWAYS}, reasoning)
+        self._close(Graph())
+
+    @classmethod
+    def of_kept(cls, terms: Terms, kept: Kept, reasoning: str) -> Closure:
+        """What was closed in an earlier run."""
+        made = cls.__new__(cls)
+        made._begin(terms, kept.always, kept.sometimes, reasoning)
+        made._close(kept.graph)
+        return made
+
+    def _begin(
+        self, terms: Terms, always: dict[Ids, None] | Columns, sometimes: dict[Ids, Validity], reasoning: str
+    ) -> None:
         self.reasoning = reasoning
-        self.always: dict[Ids, None] = {ids: None for ids, when in held.items() if when == ALWAYS}
-        self.sometimes: dict[Ids, Validity] = {ids: when for ids, when in held.items() if when != ALWAYS}
+        self._always = always
+        self.sometimes = sometimes
         self._terms = terms
         # How many statements begin or end at an instant.
         self._edges = Counter(edge for when in self.sometimes.values() for edge in boundaries(when))
         self._check_lists(self.sometimes)
-        self._close()
 
-    def _close(self) -> None:
+    def _close(self, graph: Graph | KeptGraph) -> None:
         self.rules: tuple[Rule, ...] = RULES[self.reasoning]
         if self.reasoning == "owl-rl":
-            self.rules += tuple(unrolled(lookup(self.always, self._terms)))
-        self.graph = Graph()
-        close(self.graph, self.always, self.program)
+            self.rules += tuple(unrolled(lookup(self._lists(), self._terms)))
+        self.graph: Graph | KeptGraph = graph
+        if isinstance(graph, Graph):
+            close(graph, self.always, self.program)
         self._timed: Timed | None = None
         if self.sometimes:
             self._timed = Timed(self.graph)
             grow(self._timed, [(ids, GIVEN, when) for ids, when in self.sometimes.items()], self.recording)
             self._timed.journal = {}
+
+    @cached_property
+    def every_rule(self) -> tuple[Rule, ...]:
+        """The rules with those by which properties are transitive."""
+        return (*self.rules, *transitivity(self.reasoning))
 
     @cached_property
     def program(self) -> Program:
@@ -84,6 +108,38 @@ class Closure:
         """Whether any fact with this property holds for a time only."""
         return self._timed is not None and self._timed.facts.own.uses(p)
 
+    @property
+    def always(self) -> dict[Ids, None]:
+        """What is stated to hold always."""
+        if isinstance(self._always, Columns):
+            self._always = dict.fromkeys(self._always)
+        return self._always
+
+    def count_always(self) -> int:
+        """How many triples are stated to hold always."""
+        return len(self._always)
+
+    def _lists(self) -> Iterable[Ids]:
+        """What is stated always and may have to do with a rule that comes from a list."""
+        links = {*LISTED, Iri(RDF + "first"), Iri(RDF + "rest"), Iri(OWL + "inverseOf")}
+        numbers = {self._terms.number(each) for each in links}
+        if isinstance(self._always, Columns):
+            return self._always.having(numbers)
+        return (ids for ids in self._always if ids[1] in numbers)
+
+    def _thaw(self) -> Graph:
+        """The graph, to be changed."""
+        if isinstance(self.graph, KeptGraph):
+            self.graph = self.graph.thawed()
+            if self._timed is not None:
+                self._timed.rebase(self.graph)
+        return self.graph
+
+    @property
+    def at_any_time(self) -> Known:
+        """All that holds at any time, as a graph."""
+        return self.graph if self._timed is None else self._timed.facts
+
     def ever(self) -> Iterator[Ids]:
         """All that holds at any time."""
         yield from self.graph
@@ -108,7 +164,7 @@ class Closure:
 
     def _follow(self, changes: dict[Ids, tuple[Validity, Validity]]) -> Journal:
         journal: Journal = {}
-        base, rules = Base(self.graph, journal), self.recording
+        base, rules = Base(self._thaw(), journal), self.recording
         gone = [(ids, ALWAYS) for ids, (old, new) in changes.items() if old == ALWAYS != new]
         shrink(base, gone, self._always_given, rules)
         grow(
@@ -168,16 +224,16 @@ class Closure:
             for s, p, _ in changes
         ):
             return False
-        now = unrolled(lookup(self.always, self._terms))
+        now = unrolled(lookup(self._lists(), self._terms))
         return set(self.rules) != {*RULES[self.reasoning], *now}
 
     def _start_over(self) -> Journal:
         old: Journal = dict.fromkeys(self.graph, ALWAYS)
         if self._timed is not None:
             old |= self._timed.everything
-        for name in ("program", "recording", "_axioms"):
+        for name in _MADE:
             self.__dict__.pop(name, None)
-        self._close()
+        self._close(Graph())
         new: Journal = dict.fromkeys(self.graph, ALWAYS)
         if self._timed is not None:
             new |= self._timed.everything
@@ -185,8 +241,7 @@ class Closure:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the generated functions, which cannot be pickled and are quickly made again."""
-        made = ("program", "recording", "_axioms")
-        return {name: value for name, value in self.__dict__.items() if name not in made}
+        return {name: value for name, value in self.__dict__.items() if name not in _MADE}
 
 
 def lookup(triples: Iterable[Ids], terms: Terms) -> TermLookup:

@@ -172,7 +172,7 @@ def entity_in(event: Event, stream: Stream, attribute: str, knowledge: Knowledge
         return made if knowledge.knows(made) else None
     assert entity.lookup is not None
     found = knowledge.entities_by(entity.lookup, literal)
-    if len(found) > 1:
+    if len(found) > 1 and not set(found).issubset(knowledge.same_as(found[0])):
         names = ", ".join(map(str, found))
         raise Mistake(
             Diagnostic(

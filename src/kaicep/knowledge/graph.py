@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple
 
-__all__ = ["BLANK", "LITERAL", "Facts", "Graph", "Ids", "Layer", "Terms", "match"]
+__all__ = ["BLANK", "IRI", "LITERAL", "Facts", "Graph", "Ids", "Known", "Layer", "Terms", "match"]
 
 Ids = tuple[int, int, int]
 """A triple of numbers."""
@@ -23,6 +23,20 @@ _NOTHING: dict[int, None] = {}
 _NO_PAIRS: dict[int, dict[int, None]] = {}
 
 
+class TermNumbers(Protocol):
+    """Terms that have numbers, and get no new ones."""
+
+    def __len__(self) -> int: ...
+
+    def known(self, term: Term) -> int | None:
+        """The number of a term, or None where it has none."""
+        ...
+
+    def term(self, number: int) -> Term:
+        """The term of a number."""
+        ...
+
+
 class Terms:
     """The numbers of terms. With a `base`, new terms get numbers of their own and the base stays as it is.
 
@@ -31,22 +45,26 @@ class Terms:
     Iri(value='urn:a')
     """
 
-    def __init__(self, base: Terms | None = None) -> None:
+    def __init__(self, base: TermNumbers | None = None) -> None:
         self._base = base
         self._first = len(base) if base is not None else 0
         self._numbers: dict[Term, int] = {}
         self._terms: list[Term] = []
 
-    def __getstate__(self) -> tuple[Terms | None, list[Term]]:
+    def __getstate__(self) -> tuple[TermNumbers | None, list[Term]]:
         return self._base, self._terms
 
-    def __setstate__(self, state: tuple[Terms | None, list[Term]]) -> None:
+    def __setstate__(self, state: tuple[TermNumbers | None, list[Term]]) -> None:
         self.__init__(state[0])  # type: ignore[misc]
         for term in state[1]:
             self.number(term)
 
     def __len__(self) -> int:
         return self._first + len(self._terms)
+
+    def __iter__(self) -> Iterator[Term]:
+        """The terms without those of the base."""
+        return iter(self._terms)
 
     def number(self, term: Term) -> int:
         """The number of a term, which it gets now if it has none."""
@@ -85,36 +103,64 @@ class Terms:
         return self.term(ids[0]), self.term(ids[1]), self.term(ids[2])
 
 
-class Facts(Protocol):
-    """What the rules ask of a set of triples."""
+class Known(Protocol):
+    """What one may ask of a set of triples."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Ids]: ...
 
     def has(self, s: int, p: int, o: int) -> bool:
         """Whether the triple is there."""
         ...
 
-    def objects(self, s: int, p: int) -> Iterable[int]:
+    def mentions(self, term: int) -> bool:
+        """Whether the term is the subject or the object of a triple."""
+        ...
+
+    def uses(self, p: int) -> bool:
+        """Whether the term is the predicate of a triple."""
+        ...
+
+    def objects(self, s: int, p: int) -> Collection[int]:
         """All `o` with (s, p, o)."""
         ...
 
-    def subjects(self, p: int, o: int) -> Iterable[int]:
+    def subjects(self, p: int, o: int) -> Collection[int]:
         """All `s` with (s, p, o)."""
         ...
 
-    def pairs(self, p: int) -> Iterable[tuple[int, int]]:
+    def pairs(self, p: int) -> Iterator[tuple[int, int]]:
         """All (s, o) with (s, p, o)."""
         ...
 
-    def about(self, s: int) -> Iterable[tuple[int, int]]:
+    def about(self, s: int) -> Iterator[tuple[int, int]]:
         """All (p, o) with (s, p, o)."""
         ...
 
-    def towards(self, o: int) -> Iterable[tuple[int, int]]:
+    def towards(self, o: int) -> Iterator[tuple[int, int]]:
         """All (s, p) with (s, p, o)."""
         ...
 
-    def steps_to(self, p: int, o: int) -> Iterable[int]:
+    def between(self, s: int, o: int) -> Iterator[int]:
+        """All `p` with (s, p, o)."""
+        ...
+
+    def steps_to(self, p: int, o: int) -> Collection[int]:
         """All `s` with a step (s, p, o), see `add_step`."""
         ...
+
+    def is_step(self, s: int, p: int, o: int) -> bool:
+        """Whether `add_step` was said of the triple."""
+        ...
+
+    def is_transitive(self, p: int) -> bool:
+        """Whether `add_transitive` was said of the property."""
+        ...
+
+
+class Facts(Known, Protocol):
+    """What the rules do with a set of triples."""
 
     def add(self, s: int, p: int, o: int) -> bool:
         """Put the triple in; False where it was there."""
@@ -124,16 +170,8 @@ class Facts(Protocol):
         """Note that the triple of a transitive property is there by itself, not by transitivity."""
         ...
 
-    def is_transitive(self, p: int) -> bool:
-        """Whether `add_transitive` was said of the property."""
-        ...
-
     def add_transitive(self, p: int) -> None:
         """Say that the property is transitive."""
-        ...
-
-    def is_step(self, s: int, p: int, o: int) -> bool:
-        """Whether `add_step` was said of the triple."""
         ...
 
 
@@ -281,7 +319,7 @@ class Layer:
     No triple may be in both, which `add` sees to.
     """
 
-    def __init__(self, base: Graph | Layer, own: Graph | None = None) -> None:
+    def __init__(self, base: Known, own: Graph | None = None) -> None:
         self._base = base
         self.own = Graph() if own is None else own
 
@@ -299,6 +337,10 @@ class Layer:
     def mentions(self, term: int) -> bool:
         """Whether the term is the subject or the object of a triple."""
         return self._base.mentions(term) or self.own.mentions(term)
+
+    def uses(self, p: int) -> bool:
+        """Whether the term is the predicate of a triple."""
+        return self._base.uses(p) or self.own.uses(p)
 
     def objects(self, s: int, p: int) -> Collection[int]:
         """All `o` with (s, p, o)."""
@@ -354,7 +396,7 @@ class Layer:
 
 
 def match(
-    graph: Graph | Layer, terms: Terms, subject: Term | None, predicate: Term | None, object: Term | None
+    graph: Known, terms: Terms, subject: Term | None, predicate: Term | None, object: Term | None
 ) -> Iterator[Triple]:
     """The triples with these terms at these places, None standing for any."""
     numbers: list[int | None] = []
@@ -367,7 +409,7 @@ def match(
         yield terms.triple(ids)
 
 
-def _like(graph: Graph | Layer, s: int | None, p: int | None, o: int | None) -> Iterable[Ids]:
+def _like(graph: Known, s: int | None, p: int | None, o: int | None) -> Iterable[Ids]:
     if s is not None and p is not None:
         if o is not None:
             return [(s, p, o)] if graph.has(s, p, o) else []

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from kaicep.knowledge.graph import Graph, Layer, Terms
+from kaicep.knowledge.graph import Known, Terms
 from kaicep.plan.sparql import Group, TriplePattern, Triples, Values
 from kaicep.plan.terms import Iri, Term, Triple, Variable
 
@@ -68,7 +68,7 @@ def meeting(pattern: TriplePattern, triple: Triple) -> Values | None:
     return Values(tuple(bound), (tuple(bound.values()),))
 
 
-def solve(asked: Plain, facts: Graph | Layer, known: Terms, names: Sequence[str]) -> list[tuple[Term, ...]]:
+def solve(asked: Plain, facts: Known, known: Terms, names: Sequence[str]) -> list[tuple[Term, ...]]:
     """The distinct values of these variables, each of which must be one of `asked.variables`."""
     rows, terms = solve_numbers(asked, facts, known, names)
     if not rows or not names:
@@ -77,7 +77,7 @@ def solve(asked: Plain, facts: Graph | Layer, known: Terms, names: Sequence[str]
 
 
 def solve_numbers(
-    asked: Plain, facts: Graph | Layer, known: Terms, names: Sequence[str]
+    asked: Plain, facts: Known, known: Terms, names: Sequence[str]
 ) -> tuple[Collection[Row], Terms]:
     """The same by numbers, and the terms that these stand for."""
     # A table of values may have terms that nobody knows.
@@ -128,7 +128,7 @@ def _step(pattern: TriplePattern, terms: Terms) -> _Step:
     return _Step(place(pattern.subject), terms.number(pattern.predicate), place(pattern.object))
 
 
-def _growth(step: _Step, at: dict[int | str, int], facts: Graph | Layer) -> int:
+def _growth(step: _Step, at: dict[int | str, int], facts: Known) -> int:
     if step.subject in at:
         return 0 if step.object in at else _FORWARD
     if isinstance(step.object, int):
@@ -136,7 +136,7 @@ def _growth(step: _Step, at: dict[int | str, int], facts: Graph | Layer) -> int:
     return _BACKWARD if step.object in at else _ANYWHERE
 
 
-def _joined(rows: Iterable[Row], at: dict[int | str, int], step: _Step, facts: Graph | Layer) -> list[Row]:
+def _joined(rows: Iterable[Row], at: dict[int | str, int], step: _Step, facts: Known) -> list[Row]:
     """The rows with what the pattern adds to them; new variables get their places."""
     p, s, o = step.predicate, at.get(step.subject), at.get(step.object)
     if s is not None and o is not None:

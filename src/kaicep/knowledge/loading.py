@@ -99,10 +99,10 @@ class Reader:
     of them says counts.
     """
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, prefixes: dict[str, str] | None = None, blanks: int = 0) -> None:
         self.terms = terms
-        self.prefixes: dict[str, str] = {}
-        self._blanks = 0
+        self.prefixes = prefixes or {}
+        self.blanks = blanks
 
     def file(self, path: Path) -> Said:
         """What a file says, its format told by its suffix."""
@@ -139,8 +139,8 @@ class Reader:
     def new_blank(self) -> int:
         """The number of a blank node that nobody spoke of yet."""
         while True:
-            blank = Blank(f"b{self._blanks}")
-            self._blanks += 1
+            blank = Blank(f"b{self.blanks}")
+            self.blanks += 1
             if self.terms.known(blank) is None:
                 return self.terms.number(blank)
 

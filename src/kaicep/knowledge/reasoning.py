@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from kaicep.knowledge.graph import LITERAL, Facts, Graph, Ids, Layer, Terms
+from kaicep.knowledge.graph import LITERAL, Facts, Graph, Ids, Known, Layer, Terms
 from kaicep.knowledge.rules import TRANSITIVE, Pattern, Rule
 from kaicep.plan.terms import OWL, RDF, RDFS, Iri, Term, Triple, Variable
 
 __all__ = [
     "GIVEN",
+    "SCHEMA",
     "Derivation",
     "Program",
     "become_transitive",
@@ -49,7 +50,7 @@ GIVEN = "asserted"
 """The name of the rule, where a triple was stated."""
 
 # Premises with these predicates are looked up first: ontologies have few such triples.
-_SCHEMA = frozenset(
+SCHEMA = frozenset(
     Iri(space + name)
     for space, names in (
         (RDFS, ("subClassOf", "subPropertyOf", "domain", "range")),
@@ -58,6 +59,7 @@ _SCHEMA = frozenset(
     )
     for name in names
 )
+"""What ontologies say of classes and properties."""
 
 
 @dataclass
@@ -148,7 +150,7 @@ def close(
         _take(facts, pending, rules, record)
 
 
-def entails(base: Graph | Layer, triples: Iterable[Ids], rules: Program) -> Graph:
+def entails(base: Known, triples: Iterable[Ids], rules: Program) -> Graph:
     """What these triples add to a graph that is closed already, they themselves included."""
     layer = Layer(base)
     pending: Pending = [(s, p, o, GIVEN, None) for s, p, o in triples]
@@ -268,7 +270,7 @@ def _function(rule: Rule, at: int, terms: Terms, record: bool) -> Fire:
 
     premises = tuple((word(s), word(p), word(o)) for s, p, o in rule.premises)
     conclusions = tuple((word(s), word(p), word(o)) for s, p, o in rule.conclusions)
-    schema = tuple(p in _SCHEMA for _, p, _ in rule.premises)
+    schema = tuple(p in SCHEMA for _, p, _ in rule.premises)
     make = _maker(premises, conclusions, schema, at, len(constants), record)
     return make(rule.name, *(terms.number(each) for each in constants))
 

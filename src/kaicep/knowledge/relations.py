@@ -177,8 +177,8 @@ class Components:
     of: Mapping[tuple[int, Term], int]
 
 
-def _components(tables: Sequence[Table]) -> Components | None:
-    """Root values that stand in one row, or in rows that share one, are of one component."""
+def _components(tables: Sequence[Table], knowledge: Knowledge) -> Components | None:
+    """Root values in one row, or in rows that share one, are of one component; so are names of one thing."""
     if any(each.rows is None for each in tables):
         return None
     places = tables[0].places
@@ -196,6 +196,11 @@ def _components(tables: Sequence[Table]) -> Components | None:
             above.setdefault(each, each)
         for each in nodes[1:]:
             above[top(each)] = top(nodes[0])
+    if knowledge.reasoning == "owl-rl":
+        for at, term in tuple(above):
+            for other in knowledge.same_as(term):
+                if (at, other) in above:
+                    above[top((at, other))] = top((at, term))
     numbers: dict[tuple[int, Term], int] = {}
     return Components(places, {each: numbers.setdefault(top(each), len(numbers)) for each in above})
 
@@ -231,7 +236,7 @@ class KeptTable:
         key = knowledge.version, len(knowledge.epochs)
         if self._components is None or self._components[0] != key:
             tables = [self.table(knowledge, epoch) for epoch in range(len(knowledge.epochs) + 1)]
-            self._components = key, _components(tables)
+            self._components = key, _components(tables, knowledge)
         return self._components[1]
 
     def table(self, knowledge: Knowledge, epoch: int) -> Table:
@@ -374,10 +379,9 @@ class Relations:
             return [0] * len(events)
         made: list[int | None] = []
         for event in events:
-            (value,) = tuple(self._candidates(root, {variable: event}, self.knowledge.epoch(event.ts))) or (
-                None,
-            )
-            made.append(None if value is None else found.of.get((place, value)))
+            values = self._candidates(root, {variable: event}, self.knowledge.epoch(event.ts))
+            known = (found.of[place, each] for each in values if each and (place, each) in found.of)
+            made.append(next(known, None))
         return made
 
     def identity_seen(self, condition: Semantic, variable: str) -> tuple[str, ...]:
@@ -430,7 +434,9 @@ class Relations:
                 yield literal
         for attribute in dict(root.entities).get(event.stream, ()):
             if event.value(attribute) is not None:
-                yield self._entity(event, stream, attribute, epoch)
+                found = self._entity(event, stream, attribute, epoch)
+                # The event has it under every name that it is known by.
+                yield from (None,) if found is None else self.knowledge.in_epoch(epoch).same_as(found)
 
     def _entity(self, event: Event, stream: Stream, attribute: str, epoch: int) -> Term | None:
         value = event.value(attribute)

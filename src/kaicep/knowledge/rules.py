@@ -23,6 +23,7 @@ __all__ = [
     "TermLookup",
     "patterns",
     "rdf_list",
+    "transitivity",
     "unrolled",
 ]
 
@@ -46,6 +47,11 @@ class Rule:
     name: str
     premises: tuple[Pattern, ...]
     conclusions: tuple[Pattern, ...]
+
+    @property
+    def sides(self) -> tuple[tuple[Pattern, ...], tuple[Pattern, ...]]:
+        """Premises and conclusions."""
+        return self.premises, self.conclusions
 
     def __str__(self) -> str:
         return f"{self.name}: {_written(self.premises)} => {_written(self.conclusions)}"
@@ -128,6 +134,16 @@ TRANSITIVE: dict[str, dict[Iri, str]] = {
     },
 }
 """Properties that are transitive by definition, by level."""
+
+
+def transitivity(level: str) -> Iterator[Rule]:
+    """What the level knows of transitive properties, as plain rules."""
+    for each, name in TRANSITIVE[level].items():
+        x, y, z = Variable("x"), Variable("y"), Variable("z")
+        yield Rule(name, ((x, each, y), (y, each, z)), ((x, each, z),))
+    if level == "owl-rl":
+        yield from _rules("prp-trp: ?p rdf:type owl:TransitiveProperty . ?x ?p ?y . ?y ?p ?z => ?x ?p ?z")
+
 
 # What a construct with a list is said by; `unrolled` reads these and the lists.
 LISTED = frozenset(

@@ -17,10 +17,11 @@ from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.knowledge.changes import Change, Journal
 from kaicep.knowledge.closure import Closure, lookup
 from kaicep.knowledge.contradictions import contradictions
-from kaicep.knowledge.graph import Graph, Ids, Layer, Terms, match
-from kaicep.knowledge.loading import Reader, Said, files_of
+from kaicep.knowledge.graph import Graph, Ids, Known, Layer, Terms, match
+from kaicep.knowledge.kept import Kept, find, keep, key_of
+from kaicep.knowledge.loading import Reader, Said, files_of, read_bytes
 from kaicep.knowledge.reasoning import GIVEN, Derivation, close, entails
-from kaicep.knowledge.rules import LEVELS
+from kaicep.knowledge.rules import LEVELS, Rule
 from kaicep.knowledge.validity import (
     ALWAYS,
     Validity,
@@ -48,6 +49,9 @@ _SAME_CLASS = Iri(OWL + "equivalentClass")
 _VOCABULARY = (_SAME, _NARROWER_PROPERTY, _NARROWER_CLASS, _SAME_PROPERTY, _SAME_CLASS)
 _LOG = logging.getLogger("kaicep.knowledge")
 _MOST_VIEWS = 32
+# Less than this (bytes, statements) is read and closed about as quickly as it is found in the cache.
+_LARGE = 100_000
+_MANY = 2_000
 _MOST_CHANGES = 32
 
 
@@ -84,20 +88,25 @@ class Knowledge:
 
     def __init__(self, reader: Reader, read: Iterable[Said], reasoning: str, started: float) -> None:
         texts = tuple(read)
-        self.reasoning = reasoning
+        terms = reader.terms
+        closure = Closure(terms, with_validity(texts, terms), reasoning)
+        self._begin(reader, closure, tuple(odd_validity(texts, terms)), started)
+
+    def _begin(self, reader: Reader, closure: Closure, odd: tuple[Diagnostic, ...], started: float) -> None:
+        self.reasoning = closure.reasoning
         self.version = 0
         self.lock = RLock()
         self._reader = reader
         self._terms = reader.terms
-        self._closure = Closure(self._terms, with_validity(texts, self._terms), reasoning)
-        self._odd = tuple(odd_validity(texts, self._terms))
+        self._closure = closure
+        self._odd = odd
         self._near: dict[tuple[Iri, Iri, bool], frozenset[Iri]] = {}
         self._by_value: dict[Iri, dict[tuple[str, Value], tuple[Term, ...]]] = {}
         self._views: dict[int, _View] = {}
         self._changes: deque[Change] = deque(maxlen=_MOST_CHANGES)
         self.contradictions  # noqa: B018 - found now, as part of loading
         self.seconds = time.perf_counter() - started
-        sizes = self.asserted, self.closed, reasoning, self.seconds
+        sizes = self.asserted, self.closed, self.reasoning, self.seconds
         _LOG.info("%d statements, %d with what follows under %s, in %.2f s", *sizes)
 
     @classmethod
@@ -105,8 +114,40 @@ class Knowledge:
         """The knowledge of these files; a folder stands for the files in it, by name."""
         check_level(reasoning)
         started = time.perf_counter()
+        texts = [(path, read_bytes(path)) for path in files_of(paths)]
+        key = key_of([(str(path), data) for path, data in texts], reasoning)
+        kept = find(key) if sum(len(data) for _, data in texts) >= _LARGE else None
+        if kept is not None:
+            return cls._of_kept(kept, reasoning, started)
         reader = Reader(Terms())
-        return cls(reader, map(reader.file, files_of(paths)), reasoning, started)
+        made = cls(reader, (reader.content(path, data) for path, data in texts), reasoning, started)
+        made._keep(key)
+        return made
+
+    @classmethod
+    def _of_kept(cls, kept: Kept, reasoning: str, started: float) -> Knowledge:
+        """What was loaded from the same texts in an earlier run."""
+        made = cls.__new__(cls)
+        reader = Reader(Terms(kept.terms), kept.prefixes, kept.blanks)
+        made.__dict__["contradictions"] = kept.contradictions
+        made._begin(reader, Closure.of_kept(reader.terms, kept, reasoning), kept.odd, started)
+        return made
+
+    def _keep(self, key: str) -> None:
+        """Keep what was loaded for later runs."""
+        closure, reader = self._closure, self._reader
+        if isinstance(closure.graph, Graph) and closure.count_always() >= _MANY:
+            keep(
+                key,
+                closure.graph,
+                self._terms,
+                closure.always,
+                closure.sometimes,
+                reader.prefixes,
+                reader.blanks,
+                self._odd,
+                self.contradictions,
+            )
 
     @classmethod
     def parse(cls, text: str, format: str = "ttl", reasoning: str = "rdfs") -> Knowledge:
@@ -241,18 +282,18 @@ class Knowledge:
         return html_table(["knowledge", ""], rows)
 
     @property
-    def _facts(self) -> Graph | Layer:
+    def _facts(self) -> Known:
         return self._closure.graph
 
     @property
     def asserted(self) -> int:
         """How many triples are stated (to hold always, or, in a view, at its instant)."""
-        return len(self._stated())
+        return self._closure.count_always()
 
     @property
     def statements(self) -> int:
         """How many triples are stated, to hold always or for a time."""
-        return len(self._closure.always) + len(self._closure.sometimes)
+        return self._closure.count_always() + len(self._closure.sometimes)
 
     @property
     def closed(self) -> int:
@@ -262,9 +303,25 @@ class Knowledge:
     def _stated(self) -> Collection[Ids]:
         return self._closure.always
 
-    def by_number(self) -> tuple[Graph | Layer, Terms]:
+    def by_number(self) -> tuple[Known, Terms]:
         """All triples by numbers, and the numbers of their terms; for looking only."""
         return self._facts, self._terms
+
+    def at_any_time(self) -> tuple[Known, Terms]:
+        """All triples that hold at any time, and the numbers of their terms; for looking only."""
+        return self._closure.at_any_time, self._terms
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What the reasoning goes by, with what the lists of the ontology come to."""
+        return self._closure.every_rule
+
+    def same_as(self, term: Term) -> tuple[Term, ...]:
+        """The term itself, and what is known to be the same thing."""
+        if self.reasoning != "owl-rl":
+            return (term,)
+        others = (row[2] for row in self.match(term, _SAME, None))
+        return (term, *sorted((each for each in others if each != term), key=str))
 
     def match(
         self, subject: Term | None = None, predicate: Term | None = None, object: Term | None = None
@@ -490,6 +547,11 @@ class _View(Knowledge):
     def passing(self) -> Iterator[Triple]:
         """What holds at this instant but does not hold always."""
         return map(self._terms.triple, self._layer.own)
+
+    @property
+    def asserted(self) -> int:
+        """How many triples are stated to hold at this instant."""
+        return len(self._stated())
 
     @property
     def _facts(self) -> Layer:

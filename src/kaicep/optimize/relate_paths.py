@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from kaicep.knowledge.event_graph import HAS_TIME, own_classes, own_triples
+from kaicep.knowledge.event_graph import HAS_TIME, own_classes
 from kaicep.knowledge.relations import kept_table
-from kaicep.optimize.event_vocabulary import EventVocabulary, may_step, read_as
+from kaicep.optimize.event_vocabulary import EventVocabulary, event_vocabulary, may_step, read_as
 from kaicep.optimize.rule import (
     Context,
     map_chains,
@@ -120,17 +120,21 @@ def _parts(condition: Semantic, cut: _Cut, apart: bool) -> Iterator[Semantic]:
     rest = Group(tuple(cut.rest))
     groups = components(rest) if apart else [rest]
     named: set[str] = set()
+    # What is selected but stands in none of them (another alternative had it) has no value in the first.
+    unbound = frozenset(condition.selected) - element_variables(rest) - {each.name for each in cut.roots}
     for group in groups:
         names = element_variables(group)
         roots = tuple(each for each in cut.roots if each.name in names)
         if not apart:
             roots = tuple(cut.roots)
         named |= {each.name for each in roots}
-        yield _part(condition, roots, group, names)
+        yield _part(condition, roots, group, names | unbound)
+        unbound = frozenset()
     if apart:
         # Roots of which nothing more is asked than that they are there.
         for root in (each for each in cut.roots if each.name not in named):
-            yield _part(condition, (root,), Group(()), frozenset((root.name,)))
+            yield _part(condition, (root,), Group(()), unbound | {root.name})
+            unbound = frozenset()
 
 
 def _part(condition: Semantic, roots: tuple[Root, ...], group: Group, names: frozenset[str]) -> Semantic:
@@ -161,7 +165,7 @@ class _Cut:
 
     def run(self) -> None:
         if not self.words.plain:
-            self.obstacle = "under owl-rl an event may say something of other things"
+            self.obstacle = "an event may say what things are the same, or what words mean"
             return
         for element in self.condition.alternatives[0].elements:
             if isinstance(element, Triples):
@@ -175,6 +179,8 @@ class _Cut:
             self._refuse_unlisted_roots()
         if not self.obstacle:
             self._refuse_events_in_disguise()
+        if not self.obstacle:
+            self._refuse_what_events_say_elsewhere()
         if not self.obstacle:
             self._drop_what_ranges_give()
 
@@ -227,8 +233,7 @@ class _Cut:
         wanted = node, _TYPE, target
         if wanted in knowledge.entails_with(own_classes(node, stream, knowledge)):
             return True
-        by_values = wanted in knowledge.entails_with(own_triples(node, stream, Blank("any"), knowledge))
-        return None if by_values else False
+        return None if event_vocabulary((stream,), knowledge).may_be(target) else False
 
     def _root(self, variable: str, property: Iri, target: Place) -> None:
         narrower = read_as(property, self.streams[variable], self.context.knowledge)
@@ -240,6 +245,9 @@ class _Cut:
             (stream.name, tuple(name for name, entity in stream.entities if entity.property in narrower))
             for stream in self.streams[variable]
         )
+        if not self.words.only_reads(property, narrower, self.streams[variable]):
+            self.obstacle = f"{property.local} of an event also follows from other things"
+            return
         if not any(found for _, found in literals + entities):
             self.never = f"no stream of ?{variable} carries {property.local}"
             return
@@ -286,6 +294,12 @@ class _Cut:
                 self.obstacle = f"?{subject.name} may stand for the event itself"
             elif _leads_back(pattern.predicate, carried):
                 self.obstacle = "a way that is read backwards may lead to the event itself"
+
+    def _refuse_what_events_say_elsewhere(self) -> None:
+        """What an event may say of other things, only it and the knowledge together can answer."""
+        for pattern in (found for element in self.rest for found in triple_patterns(element)):
+            if self.words.links and may_step(pattern.predicate, self.words.links):
+                self.obstacle = "what follows from an event may be a step of the PATH"
 
     def _drop_what_ranges_give(self) -> None:
         """What the range of a root's property says of the root is true whenever there is an event."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from kaicep.optimize.event_vocabulary import read_as
+from kaicep.optimize.event_vocabulary import EventVocabulary, read_as
 from kaicep.optimize.rule import (
     Context,
     map_semantics,
@@ -59,7 +59,8 @@ def transform_paths(plan: ChiPlan, context: Context) -> ChiPlan:
     """Turns one-hop paths that are only compared into conditions on attributes."""
     if isinstance(plan.body, Pattern) and plan.body.match == "strict":
         return plan
-    if not vocabulary_of(plan, context).plain:
+    words = vocabulary_of(plan, context)
+    if not words.plain:
         return plan
     streams = streams_of(plan, context)
     moved: list[Expr] = []
@@ -70,7 +71,7 @@ def transform_paths(plan: ChiPlan, context: Context) -> ChiPlan:
         if not plain or not condition.variables or not apart:
             yield condition
             return
-        group, found = _split(condition.alternatives[0], condition, streams, context)
+        group, found = _split(condition.alternatives[0], condition, streams, words, context)
         if not found:
             yield condition
             return
@@ -90,12 +91,16 @@ def _still(group: Group, condition: Semantic) -> tuple[str, ...]:
 
 
 def _split(
-    group: Group, condition: Semantic, streams: Mapping[str, tuple[Stream, ...]], context: Context
+    group: Group,
+    condition: Semantic,
+    streams: Mapping[str, tuple[Stream, ...]],
+    words: EventVocabulary,
+    context: Context,
 ) -> tuple[Group, list[Expr]]:
     """What is left of the group, and the conditions that were taken out of it."""
     readings = {
         reading.pattern.object.name: reading
-        for reading in _readings(group, condition, streams, context)
+        for reading in _readings(group, condition, streams, words, context)
         if isinstance(reading.pattern.object, Variable)
     }
     movable = _movable(group, readings)
@@ -112,7 +117,11 @@ def _split(
 
 
 def _readings(
-    group: Group, condition: Semantic, streams: Mapping[str, tuple[Stream, ...]], context: Context
+    group: Group,
+    condition: Semantic,
+    streams: Mapping[str, tuple[Stream, ...]],
+    words: EventVocabulary,
+    context: Context,
 ) -> Iterator[_Reading]:
     for element in group.elements:
         for pattern in element.patterns if isinstance(element, Triples) else ():
@@ -121,14 +130,18 @@ def _readings(
                 continue
             if not isinstance(predicate, Iri) or predicate.value == RDF + "type":
                 continue
-            fields = _fields(subject.name, predicate, streams[subject.name], context)
+            fields = _fields(subject.name, predicate, streams[subject.name], words, context)
             if fields:
                 yield _Reading(subject.name, pattern, fields)
 
 
-def _fields(variable: str, property: Iri, streams: tuple[Stream, ...], context: Context) -> tuple[Field, ...]:
-    """One field for each attribute name that carries the property; none if an entity carries it."""
+def _fields(
+    variable: str, property: Iri, streams: tuple[Stream, ...], words: EventVocabulary, context: Context
+) -> tuple[Field, ...]:
+    """One field for each attribute name that carries the property; none if it is more than that."""
     narrower = read_as(property, streams, context.knowledge)
+    if not words.only_reads(property, narrower, streams):
+        return ()
     carriers: dict[str, dict[str, Type | None]] = {}
     for stream in streams:
         if any(entity.property in narrower for _, entity in stream.entities):

@@ -20,7 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kaicep.kernel.jit import cache_folder, kernel_folder
+from kaicep.kernel.jit import kernel_folder
+from kaicep.plan.cache import cache_folder
 
 __all__ = ["pack", "unpack"]
 
@@ -91,7 +92,7 @@ def _place(name: str) -> Path:
     """Where a file of the archive belongs here."""
     folder, _, file = name.rpartition("/")
     if folder not in _MODULES:
-        return cache_folder() / folder / file
+        return cache_folder("kernels") / folder / file
     return Path(next(_functions(import_module(folder))).stats.cache_path) / file
 
 
