@@ -182,8 +182,8 @@ def _prioritisation(size: Size) -> list[dict[str, Cell]]:
 def _latency(found: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
     cells: dict[str, Cell] = {}
     for name in ("p50", "p99", "max"):
-        values = [each["latency_us"][name] for each in found]
-        cells[f"{name} us"] = round(statistics.mean(values), 1)
+        values = [each["latency_us"][name] for each in found if each["delivered"]]
+        cells[f"{name} us"] = round(statistics.mean(values), 1) if values else None
         if name == "p99":
             spread = _spread(values)
             cells["+-"] = None if spread is None else round(spread, 1)

@@ -82,6 +82,22 @@ def test_it_runs_for_a_while_and_every_consumer_gets_something(tmp_path):
     assert list(tmp_path.glob("kaicep-live-*/*.json")) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--listen", "0.0.0.0:0"], "0.0.0.0 can be reached by others, and there is no token"),
+        (["--listen", "0.0.0.0:0", "--token-env", "KAICEP_NO_SUCH"], "KAICEP_NO_SUCH has no token"),
+        (["--listen", "7070"], "a host and a port"),
+    ],
+)
+def test_where_others_can_reach_it_a_token_is_wanted(tmp_path, options, message):
+    graph = tmp_path / "tick.toml"
+    graph.write_text(TICK, "utf-8")
+    result = kaicep("run", str(graph), "--seconds", "0", *options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
 def test_top_shows_a_service_that_runs(tmp_path):
     assert kaicep("top", "--once").exit_code == 1
     graph = tmp_path / "tick.toml"

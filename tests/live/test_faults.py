@@ -8,7 +8,7 @@ import pytest
 from tests.live.harness import LONG, MODES, Clock, Gate, Got, python, service
 
 from kaicep.errors import Mistake
-from kaicep.live.nodes import Consumer, Supplier
+from kaicep.live.nodes import Consumer, Operator, Supplier
 from kaicep.live.service import Service, Settings
 
 
@@ -114,6 +114,73 @@ def test_a_consumer_that_blocks_holds_nobody_up_above_it(real_time):
     assert blocked.delivered == 5
 
 
+def test_a_callback_that_blocks_gives_its_worker_back_and_lower_levels_go_on():
+    gate, low = Gate(), threading.Event()
+    running = service(
+        Supplier("s"),
+        Consumer("blocked", "s", 3, gate, queue=4),
+        Consumer("report", "s", 1, lambda each: low.set() if each.payload == 9 else None),
+        cores=1,
+    )
+    with running:
+        running.push("s", 0)
+        assert gate.entered.wait(LONG)
+        for number in range(1, 10):
+            running.push("s", number)
+        assert low.wait(LONG)
+        blocked = running.consumers["blocked"]
+        assert blocked.counters.blocked == 1
+        gate.opened.set()
+        assert running.drain(LONG)
+        assert blocked.seat is not None  # it keeps a thread of its own
+        running.push("s", 10)
+        assert running.drain(LONG)
+    assert blocked.counters.delivered + blocked.counters.shed["full"] == 11
+    assert blocked.counters.delivered >= 6
+    assert not [each for each in threading.enumerate() if each.name.startswith("kaicep-live")]
+
+
+def test_a_join_with_a_silent_side_keeps_what_it_may_and_counts_the_rest():
+    got = Got()
+    both = Operator("both", "python", ("a", "b"), {}, lambda *each: each, queue=3)
+    running = service(Supplier("a", ring=100), Supplier("b"), both, got.consumer("c", "both"))
+    with running:
+        for number in range(10):
+            running.push("a", number)
+        assert running.drain(LONG)
+        assert [len(each) for each in running.operators["both"].waiting] == [3, 0]
+        assert running.operators["both"].counters.shed == {"unpaired": 7}
+        running.push("b", "x")
+        assert running.drain(LONG)
+    assert got.payloads("c") == [(7, "x")]
+
+
+def test_a_parallel_operator_works_on_several_events_and_keeps_their_order():
+    first, second, got = Gate(), threading.Event(), Got()
+
+    def work(number: int) -> int:
+        if number == 0:
+            return first(number)
+        second.set()
+        return number
+
+    parallel = Operator("o", "python", ("s",), {}, work, parallel=True)
+    running = service(Supplier("s", ring=10), parallel, got.consumer("c", "o"), cores=2)
+    with running:
+        running.push("s", 0)
+        running.push("s", 1)
+        assert second.wait(LONG)  # while the first is still under way
+        assert got.payloads("c") == []
+        first.opened.set()
+        assert running.drain(LONG)
+    assert got.payloads("c") == [0, 1]
+
+
+def test_what_remembers_cannot_be_parallel():
+    with pytest.raises(Mistake, match="o: ekf remembers what came before"):
+        service(Supplier("s"), Operator("o", "ekf", ("s",), parallel=True), Consumer("c", "o"))
+
+
 def test_start_and_stop_in_any_order():
     got = Got()
     running = service(Supplier("s"), python("o", "s", lambda each: each), got.consumer("c", "o"))
@@ -189,8 +256,6 @@ def test_what_does_not_fit_is_refused_as_a_whole():
 def test_a_new_operator_that_remembers_has_its_own_memory():
     got = Got()
     window = {"size": 2}
-    from kaicep.live.nodes import Operator
-
     running = service(
         Supplier("s", type="records"), Operator("w", "window", ("s",), window), got.consumer("c", "w")
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.live.harness import LONG, Clock, Got, python, service
 
-from kaicep.live.admission import Admission
+from kaicep.live.admission import Admission, Hopeless, Passed
 from kaicep.live.histogram import Histogram
 from kaicep.live.metrics import figures, prometheus, recall, shown
 from kaicep.live.nodes import Operator, Supplier
@@ -65,6 +65,19 @@ def test_everything_is_counted_by_priority():
     assert found["consumers"]["airbag"]["recall"] == 1
 
 
+def test_a_level_that_delivered_nothing_has_no_latency():
+    running, _ = running_pair()
+    with running:
+        running.push("a", 1)
+        assert running.drain(LONG)
+        found = figures(running)
+    assert found["levels"]["3"]["latency_us"]["p99"] == 0  # the clock stands still
+    assert set(found["levels"]["1"]["latency_us"].values()) == {None}
+    assert 'latency_seconds{priority="1"' not in prometheus(found)
+    high, low = (row.split() for row in shown(found).splitlines()[3:5])
+    assert len(low) == len(high) - 3
+
+
 def test_figures_for_prometheus_and_for_a_person():
     running, _ = running_pair()
     with running:
@@ -82,41 +95,67 @@ def test_figures_for_prometheus_and_for_a_person():
     assert [row.split()[0] for row in table[3:5]] == ["high", "low"]
 
 
-def test_the_least_important_are_left_out_first_and_come_back_one_by_one():
-    admission = Admission(8)
-    for _ in range(4):
-        admission.observe(delivered=10, missed=30)
-    assert admission.admitted == 5
-    for _ in range(6):
-        admission.observe(delivered=10, missed=0)
-    assert admission.admitted == 6
+PATHS = {"airbag": ["spectrum", "airbag"], "report": ["spectrum", "mean", "report"], "screen": ["screen"]}
 
 
-def test_a_hiccup_leaves_nobody_out():
-    admission = Admission(8)
-    for number in range(20):
-        assert not admission.observe(delivered=10, missed=10 if number % 2 else 0)
+class Passing:
+    """Figures that go on: what passed each node in an interval, and what died there."""
+
+    def __init__(self) -> None:
+        self.admission = Admission()
+        self.counted = dict.fromkeys(("spectrum", "mean", "airbag", "report", "screen"), Passed(0, 0))
+        self.interval()
+
+    def interval(self, **given: tuple[int, int]) -> list[str]:
+        for node, (through, missed) in given.items():
+            before = self.counted[node]
+            self.counted[node] = Passed(before.through + through, before.missed + missed)
+        self.admission.observe(PATHS, self.counted.__getitem__)
+        return sorted(self.admission.hopeless)
+
+
+def test_whom_nothing_reaches_is_left_out_and_named_with_the_place():
+    passing = Passing()
+    assert passing.interval(spectrum=(10, 0), airbag=(0, 10), mean=(10, 0), report=(10, 0)) == ["airbag"]
+    (found,) = passing.admission.hopeless.values()
+    assert (found.node, found.missed) == ("airbag", 10)
+
+
+def test_all_behind_a_node_that_nothing_passes_are_left_out():
+    assert Passing().interval(spectrum=(0, 10), screen=(1, 9)) == ["airbag", "report"]
+
+
+def test_a_consumer_that_gets_anything_in_time_stays():
+    passing = Passing()
+    for _ in range(20):
+        assert passing.interval(spectrum=(5, 50), airbag=(1, 50), screen=(1, 99)) == []
+
+
+def test_a_few_late_events_say_nothing():
+    passing = Passing()
+    for _ in range(20):
+        assert passing.interval(airbag=(0, 7)) == []
+        passing.interval(airbag=(1, 0))
 
 
 def test_a_try_that_fails_makes_the_next_one_wait_longer():
-    admission = Admission(8)
-    waits = []
+    passing, waits = Passing(), []
     for _ in range(3):
-        while admission.admitted > 4:
-            admission.observe(1, 1)
-        waited = 0
-        while admission.admitted == 4 or waited == 0:
-            admission.observe(100, 0)
-            waited += 1
-        waits.append(waited)
-    assert waits == [6, 12, 24]
+        assert passing.interval(airbag=(0, 10)) == ["airbag"]
+        waits.append(1)
+        while passing.interval():
+            waits[-1] += 1
+    assert waits == [10, 20, 40]
+    passing.interval(airbag=(1, 0))
+    assert passing.interval(airbag=(0, 10)) == ["airbag"]
+    assert [passing.interval() for _ in range(10)].count([]) == 1
 
 
 def test_who_is_not_admitted_costs_nothing_and_is_counted():
     running, got = running_pair()
     with running:
         with running.dispatcher.lock:
-            running.admission.admitted = 1
+            running.admission.hopeless["report"] = Hopeless("report", "p", 9)
             running._admit()
         assert running.push("a", 1)
         assert not running.push("b", 2)
@@ -124,7 +163,8 @@ def test_who_is_not_admitted_costs_nothing_and_is_counted():
         found = figures(running)
     assert got.payloads("airbag") == [1]
     assert running.operators["p"].counters.ran == 0
-    assert found["levels"]["1"]["shed"]["admission"] == 1
+    assert found["levels"]["1"]["shed"]["hopeless"] == 1
+    assert "left out for now: report: 9 events in a row ended at p" in shown(found)
     assert found["consumers"]["report"]["recall"] == 0
     assert found["consumers"]["airbag"]["recall"] == 1
 
@@ -137,10 +177,11 @@ def test_what_is_waiting_goes_when_its_consumer_is_left_out():
     with running:
         running.push("a", 1)
         assert running.drain(LONG)
-        for admitted in (0, 1):
-            with running.dispatcher.lock:
-                running.admission.admitted = admitted
-                running._admit()
+        with running.dispatcher.lock:
+            running.admission.hopeless["low"] = Hopeless("low", "both", 9)
+            running._admit()
+            running.admission.hopeless.clear()
+            running._admit()
         running.push("a", 2)
         running.push("b", 2)
         assert running.drain(LONG)
@@ -158,6 +199,6 @@ def test_a_match_of_two_events_is_lost_with_either():
         clock=Clock(),
     )
     running.suppliers["s"].counters.offered = 10
-    running.suppliers["s"].counters.shed["admission"] = 1
+    running.suppliers["s"].counters.shed["hopeless"] = 1
     assert recall(running, "s") == pytest.approx(0.9)
     assert recall(running, "q") == recall(running, "c") == pytest.approx(0.81)

@@ -149,6 +149,23 @@ def test_all_mistakes_are_told_at_once():
     assert len(caught.value.diagnostics) == 2
 
 
+def test_rows_may_state_a_supplier_that_operators_share():
+    graph = parse_rows(Source("g.rows", "SUPPLIER 2 2 3 10ms 5ms\nEKF 1 3\nCAT 0 high\nFFT 0 low\n"))
+    (shared, own) = graph.suppliers.values()
+    assert (shared.name, shared.validity, shared.period) == ("s1", 10_000, 5_000)
+    assert (own.name, own.validity) == ("s2", None)
+    assert [each.inputs for each in graph.operators.values()] == [("s1",), ("s1", "o2"), ("s2",)]
+
+
+def test_operators_have_a_queue_and_may_be_parallel():
+    text = GOOD.replace('kind = "fft"', 'kind = "fft"\nqueue = 8\nparallel = true')
+    (made,) = [each for each in parse_toml(Source("car.toml", text)).operators.values() if each.kind == "fft"]
+    assert (made.queue, made.parallel) == (8, True)
+    for wrong in ("queue = 0", 'parallel = "yes"'):
+        with pytest.raises(Mistake, match=wrong.split()[0]):
+            parse_toml(Source("car.toml", GOOD.replace('kind = "fft"', f'kind = "fft"\n{wrong}')))
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -158,6 +175,11 @@ def test_all_mistakes_are_told_at_once():
         ("EKF 0 urgent", "'urgent' is no priority"),
         ("EKFF 0 high", "no kind of operator is named ekff"),
         ("EKF 1 1", "in a circle"),
+        ("EKF 0 high 3", "after the followers comes a priority, and there are 2 words"),
+        ("SUPPLIER 1 2 soon\nEKF 0 high", "soon is no duration"),
+        ("SUPPLIER 1 2 10ms 5ms 1\nEKF 0 high", "a validity and a period, and nothing after them"),
+        ("SUPPLIER 1 2\nSUPPLIER 1 3\nEKF 0 high", "a supplier follows nothing"),
+        ("SUPPLIER 0", "there is no operator in this graph"),
     ],
 )
 def test_wrong_rows(row, message):

@@ -116,6 +116,15 @@ def test_threads_have_interleaved_priorities(real_time):
         real_time=real_time,
         cores=2,
     )
+    intakes: list[int] = []
+    measured, over = threading.Event(), threading.Event()
+
+    def take_in() -> None:
+        leave = running.crew.take_in(lambda: running.suppliers["s"].processor)
+        intakes.append(os.sched_getparam(0).sched_priority)
+        measured.set()
+        assert over.wait(LONG)
+        leave()
 
     def of(seats: list[Seat]) -> set[int]:
         ids = [each.thread.native_id for each in seats]
@@ -123,12 +132,24 @@ def test_threads_have_interleaved_priorities(real_time):
         return {os.sched_getparam(each).sched_priority for each in ids}
 
     with running:
+        for consumer in running.consumers.values():
+            with running.dispatcher.lock:
+                running.crew.attend(consumer)
+        thread = threading.Thread(target=take_in)
+        thread.start()
+        assert measured.wait(LONG)
+        by_level = {each.seat.processor: [each.seat] for each in running.consumers.values()}
         found = [
-            of(each) for level in running.dispatcher.processors for each in (level.workers, level.movers)
+            of(each)
+            for level in running.dispatcher.processors
+            for each in (level.workers, level.movers, by_level[level])
         ]
+        over.set()
+        thread.join()
     assert all(len(each) == 1 for each in found)
     ranks = [min(each) for each in found]
-    assert ranks == list(range(ranks[0], ranks[0] - 6, -1))
+    assert ranks == list(range(ranks[0], ranks[0] - 9, -1))
+    assert intakes == [ranks[0]]  # as the workers of the level that needs the events most
 
 
 def test_a_worker_takes_no_new_event_while_an_operator_is_pending():

@@ -98,6 +98,10 @@ def run(
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="HOST:PORT", help="Take suppliers and consumers here.")
     ] = None,
+    token_env: Annotated[
+        str | None,
+        typer.Option("--token-env", metavar="NAME", help="The variable with the token that they must show."),
+    ] = None,
     metrics: Annotated[
         Path | None, typer.Option("--metrics", metavar="FILE", help="Figures for Prometheus, every second.")
     ] = None,
@@ -138,7 +142,8 @@ def run(
             say("order by queues: SCHED_FIFO is not allowed here, or not wanted")
         feeds = [_feed(service, name, source, stack) for name, source in sources.items()]
         endless = bool(pulses) or listen is not None
-        _go(service, pulses, listen, metrics, seconds, stack, [] if endless else feeds)
+        door = None if listen is None else _door(listen, token_env)
+        _go(service, pulses, door, metrics, seconds, stack, [] if endless else feeds)
         result = figures(service)
     typer.echo(json.dumps(result, indent=2) if as_json else shown(result))
 
@@ -325,10 +330,27 @@ def _feed(service: Service, name: str, source: Source, stack: ExitStack) -> thre
     return thread
 
 
+def _door(listen: str, token_env: str | None) -> tuple[tuple[str, int], str | None]:
+    """Where suppliers and consumers are taken, and the token that they must show."""
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit():
+        raise Mistake(Diagnostic(f"--listen {listen}: a host and a port", hint="such as 127.0.0.1:7070"))
+    from kaicep.connectors.listening import is_loopback
+
+    if token_env is None and not is_loopback(host):
+        hint = "name an environment variable that has one: --token-env KAICEP_TOKEN"
+        raise Mistake(Diagnostic(f"{host} can be reached by others, and there is no token", hint=hint))
+    token = None if token_env is None else os.environ.get(token_env, "")
+    if token == "":
+        hint = f"such as export {token_env}=$(openssl rand -hex 32)"
+        raise Mistake(Diagnostic(f"the variable {token_env} has no token", hint=hint))
+    return (host, int(port)), token
+
+
 def _go(
     service: Service,
     pulses: list[Pulse],
-    listen: str | None,
+    door: tuple[tuple[str, int], str | None] | None,
     metrics: Path | None,
     seconds: float | None,
     stack: ExitStack,
@@ -343,11 +365,8 @@ def _go(
     file = _folder() / f"{os.getpid()}.json"
     stack.callback(file.unlink, missing_ok=True)
     _replace(file, json.dumps(figures(service)))
-    if listen is not None:
-        host, _, port = listen.rpartition(":")
-        if not host or not port.isdigit():
-            raise Mistake(Diagnostic(f"--listen {listen}: a host and a port", hint="such as 127.0.0.1:7070"))
-        gateway = Gateway(service, (host, int(port)))
+    if door is not None:
+        gateway = Gateway(service, *door)
         stack.callback(gateway.close)
         say(f"listening on {gateway.address[0]}:{gateway.address[1]}")
     ticker = Ticker(pulses, service.real_time)

@@ -1,63 +1,97 @@
-"""Who is served when not all can be: the most important consumers first, and only whole ones.
+"""Which consumers are left out because nothing reaches them in time anyway.
 
-Shedding by validity alone works on events that are thrown away later. When deadlines are missed, the least
-important consumers are therefore left out altogether, so that what only they need is not even begun; when
-all is well again, they are let in step by step. A try that fails makes the next one wait longer.
+Validity alone sheds what is outdated, one event at a time and after others have worked for it. A consumer
+whose events all die at the same node wastes whatever was done for it before that node. Such a one is left
+out for a while, with all that only it needs, and named with the node; then it is tried again. Nobody else is
+touched: a consumer that gets anything in time stays.
 """
 
 from __future__ import annotations
 
-__all__ = ["Admission"]
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-TOLERATED = 0.02
-_BAD = 2  # one bad interval may be a hiccup of the machine
-_QUIET = 6
-_MOST_QUIET = 96
-_STEPS = 12  # that many tries bring everybody back
+__all__ = ["Admission", "Hopeless", "Passed"]
+
+ENOUGH = 8
+"""So many events must have died at a node, and none come through, before that says anything."""
+_FIRST, _LONGEST = 10, 160
+"""For how many intervals a consumer is left out, the first time and at most; a failed try doubles it."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What happened at a node so far: how many events came through it, and how many died of lack of time."""
+
+    through: int
+    missed: int
+
+
+@dataclass(frozen=True)
+class Hopeless:
+    """A consumer that is left out: where its events died, and how many in a row."""
+
+    consumer: str
+    node: str
+    missed: int
 
 
 class Admission:
-    """How many of so many consumers, in the order of importance, are admitted.
+    """Watches the figures of the nodes, one interval after the other.
 
-    >>> some = Admission(10)
-    >>> [some.observe(delivered=50, missed=50) for _ in range(2)], some.admitted
-    ([False, True], 9)
-    >>> [some.observe(100, 0) for _ in range(6)][-1], some.admitted
-    (True, 10)
+    >>> some = Admission()
+    >>> upstream = {"airbag": ["spectrum", "airbag"], "screen": ["screen"]}
+    >>> counted = {name: Passed(0, 0) for name in ("spectrum", "airbag", "screen")}
+    >>> some.observe(upstream, counted.__getitem__)
+    False
+    >>> counted |= {"spectrum": Passed(9, 0), "airbag": Passed(0, 9), "screen": Passed(1, 50)}
+    >>> some.observe(upstream, counted.__getitem__), list(some.hopeless.values())
+    (True, [Hopeless(consumer='airbag', node='airbag', missed=9)])
     """
 
-    def __init__(self, consumers: int) -> None:
-        self.consumers = consumers
-        self.admitted = consumers
-        self._bad = 0
-        self._quiet = 0
-        self._wanted = _QUIET
-        self._tried = False
+    def __init__(self) -> None:
+        self.hopeless: dict[str, Hopeless] = {}
+        self._before: dict[str, Passed] = {}
+        self._left: dict[str, int] = {}
+        self._next: dict[str, int] = {}
 
-    def resize(self, consumers: int) -> None:
-        """Consumers came or went; all are admitted again."""
-        self.consumers = self.admitted = consumers
+    def observe(self, upstream: Mapping[str, Iterable[str]], counted: Callable[[str], Passed]) -> bool:
+        """Takes the figures of all nodes; returns whether anybody is left out now, or let in, who was not.
 
-    def observe(self, delivered: int, missed: int) -> bool:
-        """Takes the figures of one interval; returns whether the number of admitted consumers changed."""
-        before = self.admitted
-        share = missed / (delivered + missed) if missed else 0.0
-        self._bad = self._bad + 1 if share > TOLERATED else 0
-        if self._bad >= _BAD:
-            if self._tried:
-                self._wanted = min(2 * self._wanted, _MOST_QUIET)
-            # One event that is lost leaves traces at several nodes: the share is too large by that.
-            cut = max(1, round(self.admitted * min(0.25, share / 4)))
-            self.admitted = max(1, self.admitted - cut)
-            self._quiet = 0
-            self._tried = False
-            self._bad = 0
-        elif delivered and not self._bad and self.admitted < self.consumers:
-            self._quiet += 1
-            if self._tried and self._quiet >= _QUIET // 2:
-                self._tried, self._wanted = False, _QUIET
-            if self._quiet >= self._wanted:
-                self.admitted = min(self.consumers, self.admitted + max(1, self.consumers // _STEPS))
-                self._quiet = 0
-                self._tried = True
-        return self.admitted != before
+        `upstream` has for each consumer the nodes that its events pass, itself included.
+        """
+        changed = self._let_in(upstream.keys())
+        nodes = {node for some in upstream.values() for node in some}
+        dead = {node: missed for node in nodes if (missed := self._missed(node, counted(node))) >= ENOUGH}
+        for consumer, some in upstream.items():
+            if consumer not in self.hopeless:
+                for node in some:
+                    if node in dead:
+                        self._leave_out(Hopeless(consumer, node, dead[node]))
+                        changed = True
+                        break
+        return changed
+
+    def _let_in(self, known: Iterable[str]) -> bool:
+        known = set(known)
+        over = [name for name, left in self._left.items() if left <= 1 or name not in known]
+        for name in over:
+            del self._left[name], self.hopeless[name]
+        for name in self._left:
+            self._left[name] -= 1
+        return bool(over)
+
+    def _leave_out(self, found: Hopeless) -> None:
+        self.hopeless[found.consumer] = found
+        self._left[found.consumer] = self._next.get(found.consumer, _FIRST)
+        self._next[found.consumer] = min(2 * self._left[found.consumer], _LONGEST)
+
+    def _missed(self, node: str, now: Passed) -> int:
+        """How many events died at a node since the last one came through."""
+        before = self._before.setdefault(node, now)
+        if now.through != before.through or now.missed < before.missed:
+            self._next.pop(node, None)  # if it is a consumer: it got something, and is new to us again
+            self._before[node] = now
+        elif now.missed - before.missed >= ENOUGH:
+            self._before[node] = now
+        return now.missed - before.missed if now.through == before.through else 0

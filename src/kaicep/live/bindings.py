@@ -6,7 +6,7 @@ Everything here is done under the lock of the service, except `run` and `deliver
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from kaicep.live.store import Ring, Slot
 from kaicep.live.validity import FOR_EVER, Event
 
 if TYPE_CHECKING:
-    from kaicep.live.processor import EventProcessor
+    from kaicep.live.processor import EventProcessor, Seat
 
 __all__ = ["Delivery", "Reader", "RunningConsumer", "RunningOperator", "RunningSupplier"]
 
@@ -28,8 +28,9 @@ Shed = Callable[["Reader", str, int], None]
 class Delivery:
     """What a consumer gets: an event's payload, whether it is still valid, and how long it took.
 
-    `latency` is the time in nanoseconds since the latest of its suppliers' events was pushed; the event is
-    valid on [begin, end), in nanoseconds of the monotonic clock.
+    `latency` is the time in nanoseconds since the latest of its suppliers' events was sent, `inside` the time
+    since the service took it, both until `at`. The event is valid on [begin, end), in nanoseconds of the
+    monotonic clock.
     """
 
     consumer: str
@@ -37,6 +38,8 @@ class Delivery:
     seq: int
     timely: bool
     latency: int
+    inside: int
+    at: int
     begin: int
     end: int
 
@@ -56,24 +59,27 @@ class RunningSupplier:
         self.seq = 0
         self.counters = Counters()
 
-    def event(self, payload: Any, created: int, pushed: int, wall: int) -> Event:
+    def event(self, payload: Any, created: int, pushed: int, wall: int, sent: int | None = None) -> Event:
         """A new event of it."""
         seq = self.seq
         self.seq = seq + 1
         end = FOR_EVER if self.validity is None else created + self.validity
-        return Event(seq, created, end, pushed, wall, payload, {self.name: seq} if self.traced else {})
+        return Event(seq, created, end, pushed, wall, payload, {self.name: seq} if self.traced else {}, sent)
 
 
 class Reader:
-    """An operator or a consumer at run time: what waits for it on each of its inputs.
+    """An operator or a consumer at run time: what waits on each of its inputs, at most `limit`.
 
     `due` is when the first of the events that it would take gets outdated: t_e of section III.C.
     """
 
-    def __init__(self, name: str, inputs: int) -> None:
+    parallel = False
+
+    def __init__(self, name: str, inputs: int, limit: int) -> None:
         self.name = name
         self.processor: EventProcessor
         self.priority = 0
+        self.limit = limit
         self.waiting: list[deque[Slot]] = [deque() for _ in range(inputs)]
         self.common: Sequence[tuple[str, tuple[int, ...]]] = ()
         self.queued = False
@@ -81,8 +87,12 @@ class Reader:
         self.due = FOR_EVER
         self.counters = Counters()
 
-    def bind(self, input: int, slot: Slot) -> None:
-        """Binds an input to the slot of an event."""
+    def bind(self, input: int, slot: Slot, shed: Shed) -> None:
+        """Binds an input to the slot of an event; if too many wait already, the oldest goes."""
+        if len(self.waiting[input]) >= self.limit:
+            self._release(input)
+            shed(self, "full" if len(self.waiting) == 1 else "unpaired", 1)
+            self._renew()
         slot.pins += 1
         self.waiting[input].append(slot)
         if slot.event is not None and slot.event.end < self.due and len(self.waiting[input]) == 1:
@@ -175,25 +185,40 @@ class Reader:
 
 
 class RunningOperator(Reader):
-    """An operator at run time. It runs one event after the other; different operators run side by side."""
+    """An operator at run time. Different operators run side by side.
 
-    def __init__(self, name: str, inputs: Sequence[str], function: Callable[..., Any], each: bool) -> None:
-        super().__init__(name, 1 if each else len(inputs))
+    It runs one event after the other, unless it is `parallel`; its events come out in order all the same.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[str],
+        function: Callable[..., Any],
+        each: bool,
+        limit: int,
+        parallel: bool = False,
+    ) -> None:
+        super().__init__(name, 1 if each else len(inputs), limit)
         self.function = function
         self.each = each
+        self.parallel = parallel
+        self.taken = 0
+        self._made: dict[int, tuple[list[Event], list[Any]]] = {}
+        self._next = 0
         self.places = 1
         self.ring: Ring
         self.followers: Sequence[tuple[Reader, int]] = ()
         self.seq = 0
         self._arrived: deque[int] = deque()
 
-    def bind(self, input: int, slot: Slot) -> None:
+    def bind(self, input: int, slot: Slot, shed: Shed) -> None:
         """Binds an input; one that takes the events one by one has them all in one line."""
         if self.each:
             self._arrived.append(input)
-            super().bind(0, slot)
+            super().bind(0, slot, shed)
         else:
-            super().bind(input, slot)
+            super().bind(input, slot, shed)
 
     def take(self, now: int, discard: bool, shed: Shed) -> list[tuple[int, Event]] | None:
         """As of any reader; of one that takes them one by one, with the number of the input it came from."""
@@ -204,6 +229,15 @@ class RunningOperator(Reader):
         while len(self._arrived) > left:  # those of what was shed
             self._arrived.popleft()
         return [(self._arrived.popleft(), taken[0][1])] if taken else None
+
+    def in_turn(
+        self, number: int, parts: list[Event], made: list[Any]
+    ) -> Iterator[tuple[list[Event], list[Any]]]:
+        """What may come out now that the task of a number is done: it waits for those that began before."""
+        self._made[number] = parts, made
+        while self._next in self._made:
+            yield self._made.pop(self._next)
+            self._next += 1
 
     def run(self, taken: Sequence[tuple[int, Event]], checkpoint: Checkpoint) -> list[Any]:
         """The payloads that it makes of what it took; a generator lets others go first between its steps."""
@@ -223,25 +257,31 @@ class RunningOperator(Reader):
 
 
 class RunningConsumer(Reader):
-    """A consumer at run time: a bounded queue and a callback, called with one delivery after the other."""
+    """A consumer at run time: a bounded queue and a callback, called with one delivery after the other.
 
-    def __init__(self, name: str, callback: Callable[[Delivery], Any] | None, queue: int) -> None:
-        super().__init__(name, 1)
+    Where `own` is set, a thread of its own delivers (its `seat`), and no worker waits for the callback: it is
+    remote, or it was seen to block. What goes to a `remote` one counts when that has acknowledged it.
+    """
+
+    def __init__(self, name: str, callback: Callable[[Delivery], Any] | None, limit: int) -> None:
+        super().__init__(name, 1, limit)
         self.callback = callback
-        self.queue = queue
-
-    def offer(self, slot: Slot, shed: Shed) -> None:
-        """Binds an event; if too many wait already, the oldest goes."""
-        if len(self.waiting[0]) >= self.queue:
-            self._release(0)
-            shed(self, "full", 1)
-            self._renew()
-        self.bind(0, slot)
+        self.own = False
+        self.remote = False
+        self.seat: Seat | None = None
 
     def deliver(self, event: Event, now: int) -> Delivery:
         """Calls the callback, if there is one."""
         made = Delivery(
-            self.name, event.payload, event.seq, now < event.end, now - event.pushed, event.begin, event.end
+            self.name,
+            event.payload,
+            event.seq,
+            now < event.end,
+            now - event.sent,
+            now - event.pushed,
+            now,
+            event.begin,
+            event.end,
         )
         if self.callback is not None:
             self.callback(made)

@@ -1,4 +1,4 @@
-"""The threads of a service: they sit on the seats of the levels, and a watchdog looks after them."""
+"""The threads of a service, on the seats of the levels and of consumers, and a watchdog over them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kaicep.live import priorities
+from kaicep.live.bindings import RunningConsumer
 from kaicep.live.processor import Dispatcher, EventProcessor, Seat
 
-__all__ = ["Crew", "Hanging"]
+__all__ = ["BLOCKED", "Crew", "Hanging"]
+
+BLOCKED = 0.02
+"""After how many seconds a callback has blocked: it gets a thread of its own, and its worker another."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Crew:
         self._process = process
         self._rest = rest
         self._seats: list[Seat] = []
+        self._intakes: dict[int, Callable[[], EventProcessor]] = {}
 
     def fill(self, processor: EventProcessor) -> None:
         """Fills the seats of a level, if the service runs."""
@@ -55,8 +60,43 @@ class Crew:
             processor.idle_movers.append(seat)
             self._employ(seat)
 
+    def attend(self, consumer: RunningConsumer) -> None:
+        """Gives a consumer a thread of its own, if the service runs and it has none."""
+        consumer.own = True
+        if self.dispatcher.running and consumer.seat is None:
+            consumer.seat = Seat(consumer.processor, consumer=consumer)
+            self._employ(consumer.seat)
+            self.rank()
+            self.dispatcher.enqueue(consumer)
+
+    def release(self, consumer: RunningConsumer) -> None:
+        """Lets the thread of a consumer end, after what it delivers now."""
+        seat, consumer.seat, consumer.own = consumer.seat, None, False
+        if seat is None:
+            return
+        seat.lost = True
+        if seat.task is None:
+            seat.ended = True
+            seat.wake()
+
+    def take_in(self, level: Callable[[], EventProcessor]) -> Callable[[], None]:
+        """Ranks the calling thread, which takes events in, with the workers of a level, whatever it is then.
+
+        Call what is returned when it takes in no more; without the lock, both.
+        """
+        me = threading.get_native_id()
+        with self.dispatcher.lock:
+            self._intakes[me] = level
+            self.rank()
+
+        def leave() -> None:
+            with self.dispatcher.lock:
+                self._intakes.pop(me, None)
+
+        return leave
+
     def _employ(self, seat: Seat) -> None:
-        what = "mover" if seat.mover else "worker"
+        what = "mover" if seat.mover else "worker" if seat.consumer is None else "output"
         name = f"kaicep-live-{what}-{seat.processor.priority}"
         seat.thread = threading.Thread(target=self._work, args=(seat,), name=name, daemon=True)
         self._seats.append(seat)
@@ -75,14 +115,20 @@ class Crew:
                 self._rest()
 
     def rank(self) -> None:
-        """Gives the threads their priorities: workers above their movers above the next level's workers."""
+        """Gives the threads their priorities.
+
+        In each level: workers and intake, then movers, then output, which is above the next level's workers.
+        """
         if not (self.real_time and self.dispatcher.running):
             return
-        for number, processor in enumerate(self.dispatcher.processors):
-            for seats, rank in ((processor.workers, 2 * number), (processor.movers, 2 * number + 1)):
-                for seat in seats:
-                    if seat.thread is not None and seat.thread.native_id is not None:
-                        priorities.real_time(seat.thread.native_id, priorities.TOP - 1 - rank)
+        first = {id(each): 3 * number for number, each in enumerate(self.dispatcher.processors)}
+        for seat in self._seats:
+            if seat.thread is not None and seat.thread.native_id is not None:
+                below = 1 if seat.mover else 2 if seat.consumer is not None else 0
+                rank = first[id(seat.processor)] + below
+                priorities.real_time(seat.thread.native_id, priorities.TOP - 1 - rank)
+        for thread, level in self._intakes.items():
+            priorities.real_time(thread, priorities.TOP - 1 - first[id(level())])
 
     def busy_seconds(self) -> float:
         """The CPU time that the threads have used so far; 0 if the system does not report it."""
@@ -92,21 +138,38 @@ class Crew:
         return sum(time.clock_gettime(time.pthread_getcpuclockid(each)) for each in idents if each)
 
     def watch(self, now: int, patience: float) -> list[Hanging]:
-        """Finds workers that do not return, and gives their place to others."""
+        """Finds workers that do not return, and gives their place to others.
+
+        A callback that blocks keeps its thread, which is its own from then on.
+        """
         found: list[Hanging] = []
+        changed = False
         for seat in tuple(self._seats):
             seconds = (now - seat.since) / 1e9 if seat.since else 0.0
-            if seconds <= patience or seat.lost or seat.task is None:
+            if seat.lost or seat.task is None or seat.reported:
                 continue
-            found.append(Hanging(seat.task[0].name, seconds))
-            self._give_up(seat)
-            seat.processor.workers.remove(seat)
-            self.fill(seat.processor)
+            reader = seat.task[0]
+            if isinstance(reader, RunningConsumer) and seat.consumer is None and seconds > BLOCKED:
+                reader.counters.blocked += 1
+                reader.own, reader.seat, seat.consumer = True, seat, reader
+                self._replace(seat)
+                changed = True
+            if seconds > patience:
+                found.append(Hanging(reader.name, seconds))
+                seat.reported = True
+                if seat.consumer is None:
+                    self._give_up(seat)
+                    self._replace(seat)
+                    changed = True
         self._seats = [each for each in self._seats if not each.ended]
-        if found:
+        if changed:
             self.rank()
             self.dispatcher.dispatch()
         return found
+
+    def _replace(self, seat: Seat) -> None:
+        seat.processor.workers.remove(seat)
+        self.fill(seat.processor)
 
     def _give_up(self, seat: Seat) -> None:
         seat.lost = True
@@ -118,6 +181,11 @@ class Crew:
         seats, self._seats = self._seats, []
         for seat in seats:
             self._give_up(seat)
+            if seat.consumer is not None:
+                seat.consumer.seat = None
+                if seat.task is None and not seat.ended:
+                    seat.ended = True
+                    seat.wake()
         for processor in self.dispatcher.processors:
             for seat in (*processor.idle, *processor.idle_movers):
                 seat.ended = True

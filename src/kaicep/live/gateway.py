@@ -1,45 +1,108 @@
 """Suppliers and consumers over the network: frames on a TCP or Unix socket.
 
 Whoever connects says in one line of JSON what it is: `{"suppliers": ["radar", "lidar"]}` or
-`{"consumer": "airbag"}`; the answer is `{"ok": true}` or `{"error": ...}`. Then come frames, to us or from
-us: `number of the supplier` (2 bytes), `created` (8 bytes), `length` (4 bytes), all little-endian, and the
-payload. `created` is in nanoseconds of the monotonic clock, for senders on this machine; 0 is now. A
-supplier of records sends JSON, any other one bytes. To consumers, arrays go as their bytes, all else as
-JSON.
+`{"consumer": "airbag"}`, with a `"token"` where the gateway wants one. The answer is `{"ok": true}` or
+`{"error": ...}`. Then come frames, all numbers little-endian:
+
+* of a supplier: the `number` of the supplier (2 bytes), `created` and `sent` (8 bytes each, nanoseconds of
+  its own monotonic clock; a `created` of 0 is `sent`), `length` (4 bytes), and the payload. A supplier of
+  records sends JSON, any other one bytes.
+* to a consumer: the `number` of the frame (8 bytes), the `begin` and the `end` of its validity (8 bytes each,
+  by the consumer's clock), whether it was timely when it left (1 byte), `length` (4 bytes), and the payload:
+  arrays as their bytes, all else as JSON. The consumer acknowledges each with its number and the time by its
+  clock.
+
+The other side's clock may run on another machine and is not trusted. The gateway asks for it again and again,
+and knows its offset up to half of the time that the answer took. Creation times that lie in the future by
+more than that are refused. A time of receipt is taken to lie between sending and acknowledgement.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import socket
 import struct
 import threading
-from collections import deque
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kaicep.errors import Failure, Mistake
-from kaicep.live import priorities
+from kaicep.errors import Failure
 from kaicep.live.bindings import Delivery
-from kaicep.live.nodes import Consumer
 from kaicep.live.outputs import as_json
+from kaicep.live.processor import EventProcessor
 from kaicep.live.service import Service
+from kaicep.live.validity import FOR_EVER
 
-__all__ = ["FRAME", "Gateway", "Sender", "receive"]
+__all__ = ["Gateway", "Offset", "Received", "Receiver", "Sender"]
 
-FRAME = struct.Struct("<HqI")
-"""The head of a frame on the wire."""
+_GIVEN = struct.Struct("<HqqI")
+_OUT = struct.Struct("<Qqq?I")
+_ACKNOWLEDGED = struct.Struct("<Qq")
+_CLOCK = 0xFFFF
+"""The number of a frame that asks for the other side's clock, or answers, with the question in `created`."""
 _MOST = 1 << 28
 _CHUNK = 1 << 18
+_ASKED = 5
+_AGAIN = 10_000_000_000
+_DRIFT = 1e-4
+"""How far two clocks may go apart, more than any quartz does."""
+
+
+class Offset:
+    """How far another machine's clock is ahead of ours, and how sure that is, in nanoseconds.
+
+    >>> offset = Offset()
+    >>> offset.observe(asked=1_000, answer=1_000_550, answered=1_100)
+    >>> offset.ahead, offset.bound, offset.here(2_000_500)
+    (999500, 50, 1001000)
+    """
+
+    def __init__(self) -> None:
+        self.ahead = 0
+        self.bound = FOR_EVER
+        self._at = 0
+
+    def observe(self, asked: int, answer: int, answered: int) -> None:
+        """Takes an answer: the other clock stood at `answer` between two moments of ours.
+
+        It replaces what is known where it is surer. A clock that may be ours is taken for ours.
+        """
+        bound = (answered - asked + 1) // 2
+        if bound > self.bound + (answered - self._at) * _DRIFT:
+            return
+        ahead = answer - (asked + answered) // 2
+        self.ahead = 0 if abs(ahead) <= bound else ahead
+        self.bound, self._at = bound, answered
+
+    def here(self, there: int) -> int:
+        """A time of the other clock by ours."""
+        return there - self.ahead
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A delivery that left for a consumer, and when."""
+
+    delivery: Delivery
+    at: int
 
 
 class Gateway:
-    """Listens for suppliers and consumers of a service; `address` is a host and a port, or a path."""
+    """Listens for suppliers and consumers of a service; `address` is a host and a port, or a path.
 
-    def __init__(self, service: Service, address: tuple[str, int] | str = ("127.0.0.1", 0)) -> None:
+    With a `token`, whoever connects must show it.
+    """
+
+    def __init__(
+        self, service: Service, address: tuple[str, int] | str = ("127.0.0.1", 0), token: str | None = None
+    ) -> None:
         self.service = service
+        self._token = token
         unix = isinstance(address, str)
         self._socket = socket.socket(socket.AF_UNIX if unix else socket.AF_INET, socket.SOCK_STREAM)
         if not unix:
@@ -66,6 +129,7 @@ class Gateway:
 
     def _employ(self, what: Any, *arguments: Any) -> None:
         thread = threading.Thread(target=what, args=arguments, name="kaicep-live-gateway", daemon=True)
+        self._threads = [each for each in self._threads if each.is_alive()]
         self._threads.append(thread)
         thread.start()
 
@@ -81,6 +145,8 @@ class Gateway:
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection:
+                if connection.family == socket.AF_INET:
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._greet(connection)
         except (OSError, Failure):
             pass  # the other side is gone
@@ -91,6 +157,8 @@ class Gateway:
         reader = _Reader(connection)
         try:
             wants = json.loads(reader.line())
+            if self._token is not None and not _same(wants.get("token"), self._token):
+                raise Failure("the token is missing or wrong")
             names = wants.get("suppliers")
             unknown = [each for each in names or () if each not in self.service.suppliers]
             if unknown:
@@ -100,50 +168,157 @@ class Gateway:
         except (ValueError, AttributeError, Failure) as error:
             connection.sendall(json.dumps({"error": str(error)}).encode() + b"\n")
             return
+        offset = self._offset(connection, reader)
         if names is not None:
-            connection.sendall(b'{"ok": true}\n')
-            self._take_in(reader, names)
+            _Intake(self.service, connection, reader, names, offset).run()
         else:
-            self._give_out(connection, reader, wants["consumer"])
+            _Output(self.service, connection, reader, wants["consumer"], offset).run()
 
-    def _take_in(self, reader: _Reader, names: Sequence[str]) -> None:
-        if self.service.real_time:
-            priorities.real_time(0, priorities.TOP)
-        records = [self.service.graph.suppliers[each].type == "records" for each in names]
-        while (frame := reader.frame()) is not None:
-            frames = [frame]
-            while reader.holds_frame and (more := reader.frame()) is not None:  # what came together
-                frames.append(more)
-            events: list[tuple[str, Any, int | None]] = []
-            for number, created, payload in frames:
-                if number >= len(names):
-                    raise Failure("a frame of a supplier that was not announced")
-                content = _record(names[number], payload) if records[number] else payload
-                events.append((names[number], content, created or None))
-            self.service.push_all(events)
-
-    def _give_out(self, connection: socket.socket, reader: _Reader, name: str) -> None:
-        """Adds a consumer beside the named one, which gets the same events with the same priority."""
-        like = self.service.given.consumers[name]
-        waiting: deque[bytes] = deque(maxlen=like.queue)
-        ready = threading.Semaphore(0)
-
-        def take(delivery: Delivery) -> None:
-            waiting.append(_encoded(delivery))
-            ready.release()
-
-        own = f"{name}@{id(connection)}"
-        self.service.add(Consumer(own, like.input, like.priority, take, like.queue))
-        gone = threading.Event()
-        self._employ(_until_gone, reader, gone, ready)
+    def _offset(self, connection: socket.socket, reader: _Reader) -> Offset:
+        """Asks for the other side's clock a few times, and says that it is welcome."""
+        found = Offset()
+        for _ in range(_ASKED):
+            asked = self.service.clock()
+            connection.sendall(b'{"clock": true}\n')
+            try:
+                answer = int(json.loads(reader.line())["clock"])
+            except (ValueError, KeyError, TypeError):
+                raise Failure("it does not say what time it is") from None
+            found.observe(asked, answer, self.service.clock())
         connection.sendall(b'{"ok": true}\n')
+        return found
+
+
+def _same(given: object, token: str) -> bool:
+    return isinstance(given, str) and hmac.compare_digest(given.encode(), token.encode())
+
+
+class _Intake:
+    """Takes events of suppliers from a connection, at the thread priority of the most urgent of them."""
+
+    def __init__(
+        self,
+        service: Service,
+        connection: socket.socket,
+        reader: _Reader,
+        names: Sequence[str],
+        offset: Offset,
+    ) -> None:
+        self.service = service
+        self._connection = connection
+        self._reader = reader
+        self._names = names
+        self._offset = offset
+        self._records = [service.graph.suppliers[each].type == "records" for each in names]
+        self._asked = service.clock()
+
+    def run(self) -> None:
+        """Takes what comes until the other side leaves."""
+        leave = self.service.crew.take_in(self._level)
+        self.service.connected[id(self)] = ("+".join(self._names), self._offset)
         try:
-            while ready.acquire() and not gone.is_set():
-                with contextlib.suppress(IndexError):  # what was too much has been thrown away
-                    connection.sendall(waiting.popleft())
+            while (frame := self._reader.frame(_GIVEN)) is not None:
+                frames = [frame]
+                while self._reader.has_frame(_GIVEN) and (more := self._reader.frame(_GIVEN)) is not None:
+                    frames.append(more)  # what came together
+                self._take(frames)
         finally:
-            with contextlib.suppress(Mistake):
-                self.service.remove(own)
+            del self.service.connected[id(self)]
+            leave()
+
+    def _level(self) -> EventProcessor:
+        return max(
+            (self.service.suppliers[each].processor for each in self._names), key=lambda it: it.priority
+        )
+
+    def _take(self, frames: Sequence[tuple[tuple[Any, ...], memoryview]]) -> None:
+        now = self.service.clock()
+        by_time: dict[int, list[tuple[str, Any, int | None]]] = {}
+        for (number, created, sent, _), payload in frames:
+            if number == _CLOCK:
+                self._offset.observe(created, sent, now)
+                continue
+            if number >= len(self._names):
+                raise Failure("a frame of a supplier that was not announced")
+            name = self._names[number]
+            here = self._offset.here(created or sent)
+            if here > now + self._offset.bound:
+                ahead, bound = (here - now) / 1e6, self._offset.bound / 1e6
+                reason = f"created {ahead:.3f} ms in the future; its clock is known to {bound:.3f} ms"
+                self.service.refuse(name, bytes(payload), reason)
+                continue
+            content = _record(name, payload) if self._records[number] else payload
+            event = (name, content, min(here, now))
+            by_time.setdefault(min(self._offset.here(sent), now), []).append(event)
+        for moment, events in by_time.items():
+            self.service.push_all(events, sent=moment)
+        if now - self._asked > _AGAIN:
+            self._asked = now
+            self._connection.sendall(_GIVEN.pack(_CLOCK, self.service.clock(), 0, 0))
+
+
+class _Output:
+    """Brings a consumer's events to a connection: a few are on their way, the others wait in its queue."""
+
+    def __init__(
+        self, service: Service, connection: socket.socket, reader: _Reader, name: str, offset: Offset
+    ) -> None:
+        self.service = service
+        self._connection = connection
+        self._reader = reader
+        self._like = name
+        self._offset = offset
+        self._room = threading.Semaphore(service.given.consumers[name].queue)
+        self._sent: dict[int, _Sent] = {}
+        self._number = 0
+        self._gone = False
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Takes acknowledgements until the other side leaves."""
+        name = self.service.attach(self._like, self._send)
+        self.service.connected[id(self)] = (name, self._offset)
+        try:
+            while (frame := self._reader.fixed(_ACKNOWLEDGED)) is not None:
+                self._acknowledged(name, *frame)
+        finally:
+            del self.service.connected[id(self)]
+            self.service.detach(name)
+            with self._lock:
+                self._gone = True
+                self.service.give_up(name, len(self._sent))
+            self._room.release()
+
+    def _send(self, delivery: Delivery) -> None:
+        """Called by the thread of the consumer, at the priority of its level."""
+        self._room.acquire()
+        payload = delivery.payload
+        if hasattr(payload, "tobytes"):
+            content = payload.tobytes()
+        else:
+            content = payload if isinstance(payload, bytes) else as_json(payload).encode()
+        ahead = self._offset.ahead
+        end = delivery.end if delivery.end >= FOR_EVER else delivery.end + ahead
+        head = _OUT.pack(self._number, delivery.begin + ahead, end, delivery.timely, len(content))
+        with self._lock:
+            if self._gone:
+                self.service.give_up(delivery.consumer, 1)
+                return
+            self._sent[self._number] = _Sent(delivery, self.service.clock())
+            self._number += 1
+        with contextlib.suppress(OSError):  # the reader notices that the other side is gone
+            self._connection.sendall(head + content)
+
+    def _acknowledged(self, name: str, number: int, there: int) -> None:
+        now = self.service.clock()
+        with self._lock:
+            sent = self._sent.pop(number, None)
+        if sent is None:
+            raise Failure("an acknowledgement of what was never sent")
+        self._room.release()
+        self._offset.observe(sent.at, there, now)
+        received = min(max(self._offset.here(there), sent.at), now)
+        self.service.acknowledge(name, sent.delivery, received)
 
 
 def _record(name: str, payload: memoryview) -> Any:
@@ -153,61 +328,50 @@ def _record(name: str, payload: memoryview) -> Any:
         raise Failure(f"{name}: this is no JSON: {error}") from None
 
 
-def _until_gone(reader: _Reader, gone: threading.Event, ready: threading.Semaphore) -> None:
-    """Waits for the other side to leave, and wakes the thread that writes to it."""
-    with contextlib.suppress(OSError, Failure):
-        while reader.frame() is not None:
-            pass
-    gone.set()
-    ready.release()
-
-
-def _encoded(delivery: Delivery) -> bytes:
-    payload = delivery.payload
-    content: bytes
-    if hasattr(payload, "tobytes"):
-        content = payload.tobytes()
-    else:
-        content = payload if isinstance(payload, bytes) else as_json(payload).encode()
-    return FRAME.pack(0, delivery.begin, len(content)) + content
-
-
 class _Reader:
     """Lines and frames of a connection; a payload is a view of what was received."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._held = b""
+        self._kept = b""
         self._at = 0
 
     def line(self) -> bytes:
-        while (end := self._held.find(b"\n", self._at)) < 0:
-            if not self._more() or len(self._held) - self._at > _CHUNK:
+        while (end := self._kept.find(b"\n", self._at)) < 0:
+            if not self._more() or len(self._kept) - self._at > _CHUNK:
                 raise Failure("no line came")
-        found = self._held[self._at : end]
+        found = self._kept[self._at : end]
         self._at = end + 1
         return found
 
-    def frame(self) -> tuple[int, int, memoryview] | None:
-        if not self._has(FRAME.size):
+    def fixed(self, form: struct.Struct) -> tuple[Any, ...] | None:
+        """The next numbers of a form, None at the end."""
+        if not self._has(form.size):
             return None
-        number, created, length = FRAME.unpack_from(self._held, self._at)
-        if length > _MOST:
-            raise Failure(f"a frame of {length:,} bytes is too long")
-        if not self._has(FRAME.size + length):
-            return None
-        start = self._at + FRAME.size
-        self._at = start + length
-        return number, created, memoryview(self._held)[start : self._at]
+        found = form.unpack_from(self._kept, self._at)
+        self._at += form.size
+        return found
 
-    @property
-    def holds_frame(self) -> bool:
+    def frame(self, form: struct.Struct) -> tuple[tuple[Any, ...], memoryview] | None:
+        """The next head, whose last number is a length, and so many bytes; None at the end."""
+        if not self._has(form.size):
+            return None
+        head = form.unpack_from(self._kept, self._at)
+        if head[-1] > _MOST:
+            raise Failure(f"a frame of {head[-1]:,} bytes is too long")
+        if not self._has(form.size + head[-1]):
+            return None
+        start = self._at + form.size
+        self._at = start + head[-1]
+        return head, memoryview(self._kept)[start : self._at]
+
+    def has_frame(self, form: struct.Struct) -> bool:
         """Whether a whole frame has been received already."""
-        held = len(self._held) - self._at
-        return held >= FRAME.size and held >= FRAME.size + int(FRAME.unpack_from(self._held, self._at)[2])
+        left = len(self._kept) - self._at - form.size
+        return left >= 0 and left >= int(form.unpack_from(self._kept, self._at)[-1])
 
     def _has(self, count: int) -> bool:
-        while len(self._held) - self._at < count:
+        while len(self._kept) - self._at < count:
             if not self._more():
                 return False
         return True
@@ -215,43 +379,117 @@ class _Reader:
     def _more(self) -> bool:
         received = self._connection.recv(_CHUNK)
         # A new buffer each time: views of the old one live on in the events that came in it.
-        self._held = self._held[self._at :] + received
+        self._kept = self._kept[self._at :] + received
         self._at = 0
         return bool(received)
 
 
-class Sender:
-    """The other side: pushes events of some suppliers to a gateway."""
+# --- the other side ----------------------------------------------------------------------------------------
 
-    def __init__(self, address: tuple[str, int] | str, suppliers: Sequence[str]) -> None:
-        self._socket = connected(address, {"suppliers": list(suppliers)})[0]
+
+class Sender:
+    """Pushes events of some suppliers to a gateway, perhaps on another machine."""
+
+    def __init__(
+        self,
+        address: tuple[str, int] | str,
+        suppliers: Sequence[str],
+        token: str | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._clock = clock
+        self._socket, reader = _connect(address, {"suppliers": list(suppliers)}, token, clock)
         self._numbers = {name: number for number, name in enumerate(suppliers)}
+        self._writing = threading.Lock()
+        self._answering = threading.Thread(target=self._answer, args=(reader,), daemon=True)
+        self._answering.start()
 
     def push(self, *events: tuple[str, bytes], created: int = 0) -> None:
-        """Sends events, each a supplier and a payload, together."""
-        frames = [
-            FRAME.pack(self._numbers[name], created, len(payload)) + payload for name, payload in events
-        ]
-        self._socket.sendall(b"".join(frames))
+        """Sends events, each a supplier and a payload, together; `created` is by this side's clock."""
+        sent = self._clock()
+        self._write(
+            b"".join(
+                _GIVEN.pack(self._numbers[name], created, sent, len(payload)) + payload
+                for name, payload in events
+            )
+        )
+
+    def close(self) -> None:
+        """Ends the connection."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._answering.join()
+
+    def _write(self, content: bytes) -> None:
+        with self._writing:
+            self._socket.sendall(content)
+
+    def _answer(self, reader: _Reader) -> None:
+        """Says what time it is whenever the gateway asks."""
+        with contextlib.suppress(OSError):
+            while (frame := reader.frame(_GIVEN)) is not None:
+                self._write(_GIVEN.pack(_CLOCK, frame[0][1], self._clock(), 0))
+
+
+@dataclass(frozen=True)
+class Received:
+    """What a consumer got, valid on [begin, end) of its own clock; `timely` when it left the service."""
+
+    payload: bytes
+    begin: int
+    end: int
+    timely: bool
+
+
+class Receiver:
+    """The events of a consumer from a gateway, one after the other, each acknowledged when it has come."""
+
+    def __init__(
+        self,
+        address: tuple[str, int] | str,
+        consumer: str,
+        token: str | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._clock = clock
+        self._socket, self._reader = _connect(address, {"consumer": consumer}, token, clock)
+
+    def __iter__(self) -> Iterator[Received]:
+        while (found := self.next()) is not None:
+            yield found
+
+    def next(self) -> Received | None:
+        """The next event; None when the service has ended."""
+        frame = self._reader.frame(_OUT)
+        if frame is None:
+            return None
+        (number, begin, end, timely, _), payload = frame
+        with contextlib.suppress(OSError):  # the service may have ended; this came all the same
+            self._socket.sendall(_ACKNOWLEDGED.pack(number, self._clock()))
+        return Received(bytes(payload), begin, end, timely)
 
     def close(self) -> None:
         """Ends the connection."""
         self._socket.close()
 
 
-def receive(address: tuple[str, int] | str, consumer: str) -> tuple[socket.socket, _Reader]:
-    """Connects as a consumer; `frame()` of the reader gives one event after the other, None at the end."""
-    return connected(address, {"consumer": consumer})
-
-
-def connected(address: tuple[str, int] | str, wants: Mapping[str, Any]) -> tuple[socket.socket, _Reader]:
-    """A connection to a gateway that has agreed to what is wanted."""
+def _connect(
+    address: tuple[str, int] | str,
+    wants: Mapping[str, Any],
+    token: str | None,
+    clock: Callable[[], int],
+) -> tuple[socket.socket, _Reader]:
+    """A connection to a gateway that has agreed to what is wanted, and has asked for the time."""
     made = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET, socket.SOCK_STREAM)
     made.connect(address)
-    made.sendall(json.dumps(dict(wants)).encode() + b"\n")
+    if made.family == socket.AF_INET:
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.sendall(json.dumps({**wants, **({"token": token} if token else {})}).encode() + b"\n")
     reader = _Reader(made)
-    answer = json.loads(reader.line())
-    if "error" in answer:
-        made.close()
-        raise Failure(answer["error"])
+    while "ok" not in (answer := json.loads(reader.line())):
+        if "error" in answer:
+            made.close()
+            raise Failure(answer["error"])
+        made.sendall(json.dumps({"clock": clock()}).encode() + b"\n")
     return made, reader

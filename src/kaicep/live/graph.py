@@ -267,7 +267,9 @@ def _operator_problems(node: Operator) -> Iterator[Diagnostic]:
     for key, value in node.settings.items():
         if key not in kind.settings:
             message = f"{node.kind} has no setting {key}"
-            yield problem(node, message, (key,), key, ("name", "kind", "inputs", *kind.settings))
+            yield problem(
+                node, message, (key,), key, ("name", "kind", "inputs", "queue", "parallel", *kind.settings)
+            )
             continue
         setting = kind.settings[key]
         if not _fits(value, setting.type):
@@ -277,6 +279,14 @@ def _operator_problems(node: Operator) -> Iterator[Diagnostic]:
     for key, setting in kind.settings.items():
         if setting.needed and key not in node.settings:
             yield problem(node, f"{node.name}: {node.kind} needs {key}", ("kind",))
+    if node.queue <= 0:
+        yield problem(node, f"{node.name}: queue must be above 0", ("queue",))
+    if node.parallel and kind.stateful and node.kind != "python":
+        yield problem(
+            node,
+            f"{node.name}: {node.kind} remembers what came before, so it cannot be parallel",
+            ("parallel",),
+        )
     yield from _special_problems(node)
 
 

@@ -9,6 +9,7 @@ from kaicep.live.bindings import Reader, RunningOperator
 from kaicep.live.counters import REASONS, Counters
 from kaicep.live.draw import priority_name
 from kaicep.live.graph import inputs_of
+from kaicep.live.histogram import Histogram
 from kaicep.live.service import Service
 
 __all__ = ["figures", "prometheus", "recall", "shown"]
@@ -27,9 +28,17 @@ def figures(service: Service) -> dict[str, Any]:
             "order": "SCHED_FIFO" if service.real_time else "queues",
             "cores": service.dispatcher.cores,
             "outdated": "discard" if graph.discard else "mark",
-            "admitted": service.admission.admitted,
+            "admitted": len(service.consumers) - len(service.admission.hopeless),
+            "hopeless": [
+                f"{each.consumer}: {each.missed} events in a row ended at {each.node}"
+                for each in service.admission.hopeless.values()
+            ],
             "failed": service.failed,
             "hanging": len(service.hanging),
+            "connected": [
+                {"name": name, "ahead_us": clock.ahead / 1000, "bound_us": clock.bound / 1000}
+                for name, clock in service.connected.values()
+            ],
             "levels": {
                 str(priority): {
                     "name": priority_name(priority),
@@ -43,6 +52,7 @@ def figures(service: Service) -> dict[str, Any]:
                     "priority": each.priority,
                     "admitted": each.admitted,
                     "recall": round(recall(service, name), 4),
+                    "blocked": each.counters.blocked,
                     **_of(each.counters),
                 }
                 for name, each in service.consumers.items()
@@ -66,7 +76,6 @@ def figures(service: Service) -> dict[str, Any]:
 
 
 def _of(counters: Counters) -> dict[str, Any]:
-    latency = {f"p{share:g}": counters.latency.percentile(share) / 1000 for share in _PERCENTILES}
     return {
         "offered": counters.offered,
         "delivered": counters.delivered,
@@ -75,8 +84,17 @@ def _of(counters: Counters) -> dict[str, Any]:
         "bytes": counters.bytes,
         "lost": counters.lost,
         "shed": {reason: counters.shed[reason] for reason in REASONS},
-        "latency_us": {**latency, "max": counters.latency.largest / 1000},
+        "latency_us": _micros(counters.latency),
+        "inside_us": _micros(counters.inside),
     }
+
+
+def _micros(found: Histogram) -> dict[str, float | None]:
+    """The percentiles in microseconds; where nothing was delivered there are none."""
+    if not found.count:
+        return dict.fromkeys([*(f"p{share:g}" for share in _PERCENTILES), "max"])
+    shares = {f"p{share:g}": found.percentile(share) / 1000 for share in _PERCENTILES}
+    return {**shares, "max": found.largest / 1000}
 
 
 def recall(service: Service, name: str) -> float:
@@ -143,17 +161,21 @@ def _families(found: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Samples
         "gauge",
         [({**labels, "queue": name}, n) for labels, each in parts for name, n in each["queues"].items()],
     )
-    yield (
-        "latency_seconds",
-        "Time from the latest push to the delivery.",
-        "summary",
-        [
-            ({**labels, "quantile": f"{float(name[1:]) / 100:g}"}, us / 1e6)
-            for labels, each in parts
-            for name, us in each["latency_us"].items()
-            if name != "max"
-        ],
-    )
+    for key, help in (
+        ("latency", "Time from the supplier's latest push to the consumer's receipt, wherever they are."),
+        ("inside", "The part of the latency within the service."),
+    ):
+        yield (
+            f"{key}_seconds",
+            help,
+            "summary",
+            [
+                ({**labels, "quantile": f"{float(name[1:]) / 100:g}"}, us / 1e6)
+                for labels, each in parts
+                for name, us in each[f"{key}_us"].items()
+                if name != "max" and us is not None
+            ],
+        )
     yield (
         "consumer_delivered_total",
         "Events that a consumer got.",
@@ -202,6 +224,7 @@ def shown(found: Mapping[str, Any]) -> str:
             *_aligned([["level", *columns, "queues"], *levels]),
             "",
             *_aligned([["consumer", *columns, "recall"], *consumers]),
+            *(f"\nleft out for now: {each}" for each in found["hopeless"]),
         ]
     )
 
@@ -212,7 +235,7 @@ def _numbers(each: Mapping[str, Any]) -> list[str]:
         f"{each['timely']:,}",
         f"{each['late']:,}",
         f"{each['lost']:,}",
-        *(f"{us[name]:,.0f}" for name in ("p50", "p99", "max")),
+        *("" if us[name] is None else f"{us[name]:,.0f}" for name in ("p50", "p99", "max")),
     ]
 
 

@@ -59,7 +59,9 @@ class Supplier:
 class Operator:
     """A step: its kind, the nodes that it reads, its settings.
 
-    `function` is what it does, where that is the caller's: something to call, or a compiled `Query`.
+    `function` is what it does, where that is the caller's: something to call, or a compiled `Query`. `queue`
+    bounds what waits for it on each input. A `parallel` one may work on several events at once: it must not
+    remember anything. Its events come out in order all the same.
     """
 
     name: str
@@ -69,6 +71,8 @@ class Operator:
     function: Any = None
     accepts: str = "any"
     gives: str = "any"
+    queue: int = 4096
+    parallel: bool = False
     place: Place | None = field(default=None, compare=False, repr=False)
 
 
@@ -109,11 +113,17 @@ def supplier(
 
 
 def operator(
-    *inputs: Node | str, name: str | None = None, accepts: str = "any", gives: str = "any"
+    *inputs: Node | str,
+    name: str | None = None,
+    accepts: str = "any",
+    gives: str = "any",
+    queue: int = 4096,
+    parallel: bool = False,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Makes a function an operator of the nodes that it reads: one argument for each of them.
 
-    It gives the new event's payload, or None for no event. A Numba kernel will do as well.
+    It gives the new event's payload, or None for no event. A Numba kernel will do as well. A `parallel` one
+    remembers nothing, and may be called for several events at once.
 
     >>> radar = supplier("radar")
     >>> @operator(radar)
@@ -125,7 +135,8 @@ def operator(
     read = tuple(each if isinstance(each, str) else each.name for each in inputs)
 
     def made(function: Callable[..., Any]) -> Operator:
-        return Operator(name or function.__name__, "python", read, {}, function, accepts, gives)
+        called = name or function.__name__
+        return Operator(called, "python", read, {}, function, accepts, gives, queue, parallel)
 
     return made
 

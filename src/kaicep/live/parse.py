@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = ["load_graph", "parse_rows", "parse_toml"]
 
 _TOP = ("name", "outdated", "cores", "supplier", "operator", "consumer")
 _SUPPLIER = ("name", "validity", "period", "ring", "type", "source")
+_OPERATOR = ("name", "kind", "inputs", "queue", "parallel")
 _CONSUMER = ("name", "input", "priority", "queue", "output")
 
 
@@ -162,9 +164,15 @@ class _Reader:
             inputs = []
         if "kind" not in row:
             self.say(f"{name}: which kind of operator?", "name", did_you_mean("", KINDS))
-        settings = {key: each for key, each in row.items() if key not in ("name", "kind", "inputs")}
+        settings = {key: each for key, each in row.items() if key not in _OPERATOR}
         kind = self.text(row, "kind", "python").lower()
-        return Operator(name, kind, tuple(inputs), settings, place=self.place)
+        queue = self.number(row, "queue", Operator.queue) or 0
+        parallel = row.get("parallel", False)
+        if not isinstance(parallel, bool):
+            self.say("parallel is true or false", "parallel")
+        return Operator(
+            name, kind, tuple(inputs), settings, queue=queue, parallel=parallel is True, place=self.place
+        )
 
     def consumer(self, name: str, row: Mapping[str, Any]) -> Consumer:
         self.known("consumer", row, _CONSUMER)
@@ -187,43 +195,77 @@ def parse_rows(source: Source, validity: int | None = None, period: int | None =
     """The graph of rows as the paper has them, checked.
 
     A row is an operator: its kind, the number of operators that follow, their numbers (from 1), and a
-    priority if a consumer gets its events. The rows say nothing of suppliers: each operator that follows
-    no other has one of its own, `s1`, `s2` and so on, with the validity and the period given here. `#`
-    starts a comment.
+    priority if a consumer gets its events. A row may also be a supplier, which several operators can share:
+    `SUPPLIER`, its followers, and if it has them its validity and its period. An operator that follows
+    nothing has a supplier of its own, `s1`, `s2` and so on, with the validity and the period given here.
+    `#` starts a comment.
 
-    >>> graph = parse_rows(Source("g.rows", "EKF 1 2\\nFFT 0 high\\n"))
-    >>> graph.operators["o2"].inputs, graph.consumers["c2"].priority
-    (('o1',), 3)
+    >>> graph = parse_rows(Source("g.rows", "SUPPLIER 2 2 3 10ms 5ms\\nEKF 1 3\\nCAT 0 high\\n"))
+    >>> graph.operators["o3"].inputs, graph.consumers["c3"].priority, graph.suppliers["s1"].validity
+    (('s1', 'o2'), 3, 10000)
     """
     rows = [each for each in _rows(source) if each[1]]
-    if not rows:
+    if all(_is_supplier(words) for _, words in rows):
         raise Mistake(Diagnostic("there is no operator in this graph", source=source))
     wrong: list[Diagnostic] = []
     inputs: dict[int, list[str]] = {number: [] for number in range(1, len(rows) + 1)}
+    suppliers: list[Supplier] = []
     consumers: list[Consumer] = []
     for number, (place, words) in enumerate(rows, 1):
         try:
-            followers, priority = _followers(words, len(rows))
+            followers, rest = _followers(words, len(rows))
+            if any(_is_supplier(rows[each - 1][1]) for each in followers):
+                raise ValueError("a supplier follows nothing")
+            if _is_supplier(words):
+                name = f"s{number}"
+                times = _times(rest)
+                suppliers.append(Supplier(name, *times, type="any", place=place))
+            else:
+                name = f"o{number}"
+                if rest:
+                    consumers.append(Consumer(f"c{number}", name, _priority(rest), place=place))
         except ValueError as error:
             wrong.append(Diagnostic(str(error), place.span, source))
             continue
         for each in followers:
-            inputs[each].append(f"o{number}")
-        if priority is not None:
-            consumers.append(Consumer(f"c{number}", f"o{number}", priority, place=place))
+            inputs[each].append(name)
     if wrong:
         raise Mistake(wrong)
-    nodes: list[Node] = []
-    for number in inputs:
-        if not inputs[number]:
-            own = Supplier(f"s{len(nodes) + 1}", validity, period, type="any")
-            nodes.append(own)
-            inputs[number].append(own.name)
+    operators: list[Operator] = []
+    free = (name for each in count(1) if (name := f"s{each}") not in {one.name for one in suppliers})
     for number, (place, words) in enumerate(rows, 1):
-        nodes.append(
-            Operator(f"o{number}", words[0].lower(), tuple(inputs[number]), _key(words), place=place)
-        )
-    return Graph.of(*nodes, *consumers, name=Path(source.name).stem)
+        if _is_supplier(words):
+            continue
+        if not inputs[number]:
+            own = Supplier(next(free), validity, period, type="any")
+            suppliers.append(own)
+            inputs[number].append(own.name)
+        read, kind = tuple(inputs[number]), words[0].lower()
+        operators.append(Operator(f"o{number}", kind, read, _key(words), place=place))
+    return Graph.of(*suppliers, *operators, *consumers, name=Path(source.name).stem)
+
+
+def _is_supplier(words: list[str]) -> bool:
+    return words[0].lower() == "supplier"
+
+
+def _times(words: list[str]) -> tuple[int | None, int | None]:
+    """The validity and the period of a supplier's row, as far as they are there."""
+    if len(words) > 2:
+        raise ValueError("a supplier has a validity and a period, and nothing after them")
+    found = [parse_duration(each) for each in words]
+    if None in found:
+        raise ValueError(f"{words[found.index(None)]} is no duration, such as 10ms")
+    return found[0] if found else None, found[1] if len(found) > 1 else None
+
+
+def _priority(words: list[str]) -> int:
+    if len(words) > 1:
+        raise ValueError(f"after the followers comes a priority, and there are {len(words)} words")
+    try:
+        return priority_of(int(words[0]) if words[0].lstrip("-").isdigit() else words[0])
+    except Mistake as mistake:
+        raise ValueError(mistake.diagnostics[0].message) from None
 
 
 def _key(words: list[str]) -> dict[str, Any]:
@@ -241,20 +283,15 @@ def _rows(source: Source) -> list[tuple[Place, list[str]]]:
     return found
 
 
-def _followers(words: list[str], operators: int) -> tuple[list[int], int | None]:
-    """The numbers of the operators that follow, and the priority where there is one."""
+def _followers(words: list[str], operators: int) -> tuple[list[int], list[str]]:
+    """The numbers of the operators that follow, and the words after them."""
     if len(words) < 2 or not words[1].isdigit():
         raise ValueError("a row is a kind, the number of followers, their numbers, and perhaps a priority")
     count = int(words[1])
-    rest = words[2 + count :]
     numbers = words[2 : 2 + count]
-    if len(numbers) < count or len(rest) > 1:
+    if len(numbers) < count:
         raise ValueError(f"{count} followers are announced, and there are {len(words) - 2} words after that")
     for each in numbers:
         if not each.isdigit() or not 1 <= int(each) <= operators:
             raise ValueError(f"no operator has the number {each}: there are {operators}")
-    try:
-        priority = priority_of(int(rest[0]) if rest[0].lstrip("-").isdigit() else rest[0]) if rest else None
-    except Mistake as mistake:
-        raise ValueError(mistake.diagnostics[0].message) from None
-    return [int(each) for each in numbers], priority
+    return [int(each) for each in numbers], words[2 + count :]

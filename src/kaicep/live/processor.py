@@ -35,11 +35,20 @@ INPUTS = 4096
 
 
 class Seat:
-    """A place for a thread: it is given a task, works it off, and waits for the next."""
+    """A place for a thread: it is given a task, works it off, and waits for the next.
 
-    def __init__(self, processor: EventProcessor, mover: bool = False) -> None:
+    A worker's seat and a mover's belong to a level, that of a `consumer` to it alone. `number` is the place
+    of its task among those of an operator that works on several at once.
+    """
+
+    def __init__(
+        self, processor: EventProcessor, mover: bool = False, consumer: RunningConsumer | None = None
+    ) -> None:
         self.processor = processor
         self.mover = mover
+        self.consumer = consumer
+        self.reported = False
+        self.number = 0
         self.task: Task | None = None
         self.bundle: Bundle | None = None
         self.ended = False
@@ -103,6 +112,8 @@ class Dispatcher:
         """Called when a seat gets something to do, with the lock held: for tests that watch the order."""
         self._stamps = count()
         self._under_way = 0
+        self.sent = 0
+        """How many deliveries are on their way to consumers elsewhere, who have not acknowledged them."""
 
     def level(self, priority: int) -> EventProcessor:
         """The processor of a priority; a new one takes its place among the others."""
@@ -138,10 +149,7 @@ class Dispatcher:
 
     def bind(self, reader: Reader, input: int, slot: Slot) -> None:
         """Binds a reader to a slot, and lets it wait for a worker if that was all it needs."""
-        if isinstance(reader, RunningConsumer):
-            reader.offer(slot, self.shed)
-        else:
-            reader.bind(input, slot)
+        reader.bind(input, slot, self.shed)
         self.enqueue(reader)
 
     def enqueue(self, reader: Reader) -> None:
@@ -152,11 +160,24 @@ class Dispatcher:
             reader.release_outdated(now, "unpaired", self.shed)
         if not reader.is_ready(self.shed):
             return
+        if isinstance(reader, RunningConsumer) and reader.own:
+            self._hand(reader)
+            return
         reader.queued = True
         if isinstance(reader, RunningConsumer):
             reader.processor.pending.appendleft(reader)
         else:
             reader.processor.pending.append(reader)
+
+    def _hand(self, consumer: RunningConsumer) -> None:
+        """Gives the thread of a consumer what it delivers next; no worker is needed, and no core reckoned."""
+        if consumer.seat is None or not self.running:
+            return
+        taken = consumer.take(self.clock(), self.discard, self.shed)
+        if taken is not None:
+            consumer.queued = True
+            consumer.seat.task = consumer, taken
+            self._start(consumer.seat)
 
     # --- what starts ---
 
@@ -180,6 +201,9 @@ class Dispatcher:
                 if task is not None:
                     seat = processor.idle.pop()
                     seat.task = task
+                    if isinstance(task[0], RunningOperator):
+                        seat.number = task[0].taken
+                        task[0].taken += 1
                     seat.counted = not isinstance(task[0], RunningConsumer)  # a callback may block
                     processor.busy += seat.counted
                     used += seat.counted
@@ -214,9 +238,12 @@ class Dispatcher:
         while processor.pending:
             reader = processor.pending.popleft()
             taken = reader.take(now, self.discard, self.shed)
+            if taken is None or reader.parallel:
+                reader.queued = False
             if taken is not None:
+                if reader.parallel:
+                    self.enqueue(reader)
                 return reader, taken
-            reader.queued = False
         if processor.input:
             supplier, event = processor.input.popleft()
             if self.discard and is_outdated(event, now):
@@ -237,7 +264,9 @@ class Dispatcher:
         if seat.counted:
             seat.processor.busy -= 1
             seat.counted = False
-        reader.queued = False
+        seat.reported = False
+        if not reader.parallel:
+            reader.queued = False
         self.enqueue(reader)
         self.free(seat)
 
@@ -258,6 +287,8 @@ class Dispatcher:
         """A seat has nothing to do; one that was given up for lost, or has no service any more, ends."""
         if seat.lost or not self.running:
             seat.ended = True
+        elif seat.consumer is not None:
+            pass  # it waits for what is next for its consumer
         elif seat.mover:
             seat.processor.idle_movers.append(seat)
         else:
@@ -294,9 +325,9 @@ class Dispatcher:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits and no worker is busy."""
+        """Whether nothing waits, nothing is on its way, and no worker is busy."""
         waits = any(each.has_work or each.moving for each in self.processors)
-        return not waits and not self._under_way
+        return not waits and not self._under_way and not self.sent
 
     def queues(self) -> dict[int, dict[str, Any]]:
         """How much waits, by priority and queue."""

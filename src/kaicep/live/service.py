@@ -8,19 +8,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
-from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
 from kaicep.live import priorities
-from kaicep.live.admission import Admission
+from kaicep.live.admission import Admission, Passed
 from kaicep.live.bindings import Delivery, Reader, RunningConsumer, RunningOperator, RunningSupplier
 from kaicep.live.counters import MISSED, Counters
 from kaicep.live.crew import Crew, Hanging, leave
 from kaicep.live.graph import Graph
 from kaicep.live.kinds import KINDS
-from kaicep.live.nodes import Node, Operator
+from kaicep.live.nodes import Consumer, Node, Operator
 from kaicep.live.processor import Dispatcher, EventProcessor, Seat
 from kaicep.live.queries import Query
 from kaicep.live.sharing import Shared, in_order, separated, shared
@@ -40,8 +41,9 @@ class Settings:
 
     `cores` are those for operators; one of the machine's is left for what takes events in, as in the paper.
     `real_time` asks for SCHED_FIFO: None takes it where it is allowed, False does without. `prioritised`,
-    `sharing` and `admission` can be switched off to compare. An operator or a callback that runs for longer
-    than `patience` seconds is reported as hanging, and another worker takes the place of its own.
+    `sharing` and `admission` (leaving out whom nothing reaches in time) can be switched off to compare. An
+    operator or a callback that runs for longer than `patience` seconds is reported as hanging; another worker
+    takes the place of its own.
     `switch` is how long, in seconds, one thread may hold the interpreter while another waits for it.
     """
 
@@ -56,11 +58,18 @@ class Settings:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """An operator or a consumer that raised, what it had been given, and the error."""
+    """A node that raised, or an event that was refused: what came, and the error."""
 
     node: str
     payloads: tuple[Any, ...]
     error: Exception
+
+
+class Clock(Protocol):
+    """What is known of another machine's clock: how far it is ahead, at most `bound` nanoseconds wrong."""
+
+    ahead: int
+    bound: int
 
 
 class Service:
@@ -108,7 +117,8 @@ class Service:
         lock = priorities.guard(self.real_time)
         self.dispatcher = Dispatcher(cores, graph.discard, clock, lock, self._shed)
         self.crew = Crew(self.dispatcher, self.real_time, self._process, self._rest)
-        self.admission = Admission(0)
+        self.admission = Admission()
+        self._paths: dict[str, list[str]] = {}
         self.started = 0
         self._lock = lock
         self._on_dead_letter = on_dead_letter
@@ -119,7 +129,10 @@ class Service:
         self._draining = 0
         self.given = graph
         self._shared = Shared(graph)
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()
+        self._guests: set[str] = set()
+        self.connected: dict[int, tuple[str, Clock]] = {}
+        """Who is connected over the network, and what is known of its clock."""
         self._install(graph, shared(graph) if self.settings.sharing else Shared(separated(graph)))
 
     # --- the graph, and what changes in it ---
@@ -131,11 +144,14 @@ class Service:
         a query, starts with what comes from now on, even if an equal one runs already.
         """
         with self._changing:
-            given = self.given.with_nodes(*nodes)
-            new = [each for each in in_order(given) if each in nodes]
-            self._install(
-                given, self._shared.extended(new) if self.settings.sharing else Shared(separated(given))
-            )
+            self._add(*nodes)
+
+    def _add(self, *nodes: Node) -> None:
+        given = self.given.with_nodes(*nodes)
+        new = [each for each in in_order(given) if each in nodes]
+        self._install(
+            given, self._shared.extended(new) if self.settings.sharing else Shared(separated(given))
+        )
 
     def remove(self, consumer: str) -> None:
         """Removes a consumer, and the operators that no other consumer needs."""
@@ -170,9 +186,14 @@ class Service:
             for node in nodes:
                 node.priority = levels[node.name]
                 node.processor = self._processor(node.priority)
+                if isinstance(node, RunningConsumer) and node.seat is not None:
+                    node.seat.processor = node.processor
             connect(graph, nodes, self.store)
             self.crew.rank()
-            self.admission.resize(len(self.consumers))
+            self._paths = {
+                name: [each for each in graph.order() if each in graph.upstream(name)] + [name]
+                for name in self.consumers
+            }
             self._admit()
             self.dispatcher.dispatch()
 
@@ -182,7 +203,9 @@ class Service:
             self._dismiss(self.operators.pop(name))
             self.store.rings.pop(name, None)
         for name in self.consumers.keys() - graph.consumers.keys():
-            self._dismiss(self.consumers.pop(name))
+            consumer = self.consumers.pop(name)
+            self.crew.release(consumer)
+            self._dismiss(consumer)
 
     def _dismiss(self, reader: Reader) -> None:
         reader.admitted = False
@@ -196,6 +219,59 @@ class Service:
     def _processor(self, priority: int) -> EventProcessor:
         return self.dispatcher.level(priority if self.settings.prioritised else 0)
 
+    # --- consumers elsewhere ---
+
+    def attach(self, name: str, send: Callable[[Delivery], None]) -> str:
+        """Ties somebody elsewhere to a consumer: `send` gets its deliveries, in a thread of its own.
+
+        The first one gets what the consumer itself would, others the same beside it, each under a name of its
+        own, which is returned. A delivery counts when `acknowledge` says that it has arrived.
+        """
+        with self._changing:
+            like = self.given.consumers.get(name)
+            if like is None:
+                raise Failure(f"no consumer is named {name}")
+            if self.consumers[name].callback is not None:
+                name = self._beside(like)
+            with self._lock:
+                consumer = self.consumers[name]
+                consumer.callback, consumer.remote = send, True
+                self.crew.attend(consumer)
+        return name
+
+    def _beside(self, like: Consumer) -> str:
+        """Adds a consumer of the same events beside another; gives its name."""
+        name = next(found for each in count(2) if (found := f"{like.name}#{each}") not in self.consumers)
+        self._add(replace(like, name=name, callback=None, place=None))
+        self._guests.add(name)
+        return name
+
+    def detach(self, name: str) -> None:
+        """Ends what `attach` began."""
+        with self._lock:
+            consumer = self.consumers.get(name)
+            if consumer is not None:  # it may have been removed meanwhile
+                consumer.callback, consumer.remote = None, False
+                self.crew.release(consumer)
+        if name in self._guests:
+            self._guests.discard(name)
+            self.remove(name)
+
+    def acknowledge(self, name: str, delivery: Delivery, received: int) -> None:
+        """Counts a delivery that somebody elsewhere got at a time, in nanoseconds of the service's clock."""
+        latency = delivery.latency + received - delivery.at
+        with self._lock:
+            self.dispatcher.sent -= 1
+            if name in self.consumers:
+                self._count(self.consumers[name], delivery, latency, received < delivery.end)
+
+    def give_up(self, name: str, number: int) -> None:
+        """Counts deliveries that were sent, and will not be acknowledged, as shed."""
+        with self._lock:
+            self.dispatcher.sent -= number
+            if name in self.consumers:
+                self._shed(self.consumers[name], "unacknowledged", number)
+
     # --- start and stop ---
 
     def start(self) -> Service:
@@ -207,6 +283,9 @@ class Service:
             self.started = self.clock()
             for processor in self.dispatcher.processors:
                 self.crew.fill(processor)
+            for consumer in self.consumers.values():
+                if consumer.own:
+                    self.crew.attend(consumer)
             self.crew.rank()
             self._switch = sys.getswitchinterval()
             sys.setswitchinterval(self.settings.switch)
@@ -266,8 +345,16 @@ class Service:
         """
         return self.push_all(((supplier, payload, created),), wall) == 1
 
-    def push_all(self, events: Iterable[tuple[str, Any, int | None]], wall: int | None = None) -> int:
-        """Takes events of several suppliers at once (name, payload, creation); returns how many it took."""
+    def push_all(
+        self,
+        events: Iterable[tuple[str, Any, int | None]],
+        wall: int | None = None,
+        sent: int | None = None,
+    ) -> int:
+        """Takes events of several suppliers at once (name, payload, creation); returns how many it took.
+
+        `sent` is when they were sent from elsewhere, in nanoseconds of the service's clock.
+        """
         now = self.clock()
         moment = time.time_ns() // 1000 if wall is None else wall
         admitted = 0
@@ -280,13 +367,21 @@ class Service:
                 supplier.counters.offered += 1
                 self.by_priority[supplier.priority].offered += 1
                 if supplier.admitted:
-                    event = supplier.event(payload, now if created is None else created, now, moment)
+                    begin = now if created is None else created
+                    event = supplier.event(payload, begin, now, moment, sent)
                     self.dispatcher.arrive(supplier, event)
                     admitted += 1
                 else:
-                    self._shed(supplier, "admission", 1)
+                    self._shed(supplier, "hopeless", 1)
             self.dispatcher.dispatch()
         return admitted
+
+    def refuse(self, supplier: str, payload: Any, reason: str) -> None:
+        """Counts an event of a supplier that cannot be taken, and keeps it with the reason."""
+        with self._lock:
+            self.suppliers[supplier].counters.offered += 1
+            self.by_priority[self.suppliers[supplier].priority].offered += 1
+        self._bury(self.suppliers[supplier], (payload,), Failure(reason), "refused")
 
     # --- work ---
 
@@ -302,17 +397,20 @@ class Service:
             if isinstance(reader, RunningOperator):
                 made = reader.run(taken, lambda: self.dispatcher.checkpoint(seat))
             elif isinstance(reader, RunningConsumer) and not self._is_too_late(taken[0][1], began):
+                if reader.remote:
+                    with self._lock:
+                        self.dispatcher.sent += 1
                 delivery = reader.deliver(taken[0][1], began)
         except Exception as error:
             failed = True
-            self._bury(reader, taken, error)
+            self._bury(reader, tuple(event.payload for _, event in taken), error, "error")
         with self._lock:
             if isinstance(reader, RunningOperator):
-                self._spread(reader, [event for _, event in taken], made, self.clock() - began)
-            elif delivery is not None:
-                size = _size(delivery.payload) if delivery.timely else 0
-                for counters in (reader.counters, self.by_priority[reader.priority]):
-                    counters.count(delivery.latency, delivery.timely, size)
+                parts = [event for _, event in taken]
+                self._spread(reader, seat.number, parts, made, self.clock() - began)
+            elif isinstance(reader, RunningConsumer) and delivery is not None:
+                if not reader.remote:
+                    self._count(reader, delivery, delivery.latency, delivery.timely)
             elif not failed:
                 self._shed(reader, "outdated", 1)
             self.dispatcher.finish(seat)
@@ -320,20 +418,30 @@ class Service:
     def _is_too_late(self, event: Event, now: int) -> bool:
         return self.dispatcher.discard and is_outdated(event, now)
 
-    def _spread(self, operator: RunningOperator, parts: list[Event], made: list[Any], took: int) -> None:
+    def _count(self, consumer: RunningConsumer, delivery: Delivery, latency: int, timely: bool) -> None:
+        size = _size(delivery.payload) if timely else 0
+        for counters in (consumer.counters, self.by_priority[consumer.priority]):
+            counters.count(latency, delivery.inside, timely, size)
+
+    def _spread(
+        self, operator: RunningOperator, number: int, parts: list[Event], made: list[Any], took: int
+    ) -> None:
         operator.counters.ran += 1
         operator.counters.busy += took
-        for payload in made:
-            event = derived(operator.seq, payload, parts)
-            operator.seq += 1
-            self.dispatcher.spread(operator, event)
+        for those, payloads in operator.in_turn(number, parts, made):
+            for payload in payloads:
+                event = derived(operator.seq, payload, those)
+                operator.seq += 1
+                self.dispatcher.spread(operator, event)
 
-    def _bury(self, reader: Reader, taken: list[tuple[int, Event]], error: Exception) -> None:
-        letter = DeadLetter(reader.name, tuple(event.payload for _, event in taken), error)
+    def _bury(
+        self, node: Reader | RunningSupplier, payloads: tuple[Any, ...], error: Exception, reason: str
+    ) -> None:
+        letter = DeadLetter(node.name, payloads, error)
         with self._lock:
             self.dead_letters.append(letter)
             self.failed += 1
-            self._shed(reader, "error", 1)
+            self._shed(node, reason, 1)
         if self._on_dead_letter is not None:
             self._on_dead_letter(letter)
 
@@ -353,24 +461,18 @@ class Service:
         """Looks after the service from time to time: who hangs, and who may be admitted."""
         if self.real_time:
             priorities.real_time(0, priorities.TOP)
-        before = (0, 0)
         while not stopping.wait(_INTERVAL):
             self._watch()
-            with self._lock:
-                delivered = sum(each.timely for each in self.by_priority.values())
-                missed = sum(
-                    each.late + sum(each.shed[reason] for reason in MISSED)
-                    for each in self.by_priority.values()
-                )
-                changed = (
-                    self.settings.admission
-                    and self.dispatcher.discard
-                    and self.admission.observe(max(0, delivered - before[0]), max(0, missed - before[1]))
-                )
-                before = (delivered, missed)
-                if changed:
-                    self._admit()
+            if self.settings.admission and self.dispatcher.discard:
+                with self._lock:
+                    if self.admission.observe(self._paths, self._passed):
+                        self._admit()
             self._rest()
+
+    def _passed(self, name: str) -> Passed:
+        counters = (self.operators.get(name) or self.consumers[name]).counters
+        missed = counters.late + sum(counters.shed[reason] for reason in MISSED)
+        return Passed(counters.ran + counters.timely, missed)
 
     def _watch(self) -> None:
         with self._lock:
@@ -381,17 +483,16 @@ class Service:
                 self._on_hanging(each)
 
     def _admit(self) -> None:
-        """Tells every node whether an admitted consumer needs it."""
-        ordered = sorted(self.consumers.values(), key=lambda each: -each.priority)
-        needed: set[str] = set()
-        for each in ordered[: self.admission.admitted]:
-            needed |= {each.name, *self.graph.upstream(each.name)}
-        wanted = {up for each in self.consumers for up in (each, *self.graph.upstream(each))}
-        nodes: list[RunningSupplier | Reader] = [*self.suppliers.values(), *self.operators.values(), *ordered]
-        for node in nodes:
+        """Tells every node whether a consumer needs it that is not left out."""
+        graph, hopeless = self.graph, self.admission.hopeless
+        paths = {each: (each, *graph.upstream(each)) for each in self.consumers}
+        wanted = {node for path in paths.values() for node in path}
+        needed = {node for each, path in paths.items() if each not in hopeless for node in path}
+        nodes: list[RunningSupplier | Reader] = [*self.suppliers.values(), *self.operators.values()]
+        for node in (*nodes, *self.consumers.values()):
             admitted = node.name in needed or node.name not in wanted
             if node.admitted and not admitted and isinstance(node, Reader):
-                node.forget(self._shed, "admission")
+                node.forget(self._shed, "hopeless")
             node.admitted = admitted
 
     def count_anew(self) -> None:
@@ -412,7 +513,8 @@ def _cores() -> int:
 def _running(operator: Operator) -> RunningOperator:
     from kaicep.live.operators import function_of
 
-    made = RunningOperator(operator.name, operator.inputs, function_of(operator), KINDS[operator.kind].each)
+    each, function = KINDS[operator.kind].each, function_of(operator)
+    made = RunningOperator(operator.name, operator.inputs, function, each, operator.queue, operator.parallel)
     if isinstance(operator.function, Query):
         made.places = operator.function.places
     return made

@@ -118,7 +118,7 @@ def _key(operator: Operator) -> str:
     function = operator.function
     who = function.key if isinstance(function, Query) else None if function is None else id(function)
     settings = json.dumps(dict(operator.settings), sort_keys=True, default=repr)
-    return repr((operator.kind, operator.inputs, settings, who))
+    return repr((operator.kind, operator.inputs, settings, who, operator.queue, operator.parallel))
 
 
 def _join_queries(operators: Mapping[str, Operator]) -> dict[str, Operator]:

@@ -16,20 +16,30 @@ FOR_EVER = 1 << 62
 class Event:
     """Something that a supplier pushed or an operator made; nothing of it is changed any more.
 
-    It is valid on [begin, end). `pushed` is when the latest of the suppliers' events in it was pushed.
+    It is valid on [begin, end). `pushed` is when the service took the latest of the suppliers' events in it,
+    and `sent` when its supplier sent it, perhaps on another machine, in the service's own time.
     `trace` has, by supplier, the number of its event in here, where somebody downstream must know.
     `wall` is the event time in microseconds, for queries.
     """
 
-    __slots__ = ("begin", "end", "payload", "pushed", "seq", "trace", "wall")
+    __slots__ = ("begin", "end", "payload", "pushed", "sent", "seq", "trace", "wall")
 
     def __init__(
-        self, seq: int, begin: int, end: int, pushed: int, wall: int, payload: Any, trace: dict[str, int]
+        self,
+        seq: int,
+        begin: int,
+        end: int,
+        pushed: int,
+        wall: int,
+        payload: Any,
+        trace: dict[str, int],
+        sent: int | None = None,
     ) -> None:
         self.seq = seq
         self.begin = begin
         self.end = end
         self.pushed = pushed
+        self.sent = pushed if sent is None else sent
         self.wall = wall
         self.payload = payload
         self.trace = trace
@@ -44,7 +54,7 @@ def derived(seq: int, payload: Any, parts: list[Event]) -> Event:
     """
     if len(parts) == 1:
         (one,) = parts
-        return Event(seq, one.begin, one.end, one.pushed, one.wall, payload, one.trace)
+        return Event(seq, one.begin, one.end, one.pushed, one.wall, payload, one.trace, one.sent)
     trace = {name: number for part in parts for name, number in part.trace.items()}
     return Event(
         seq,
@@ -54,6 +64,7 @@ def derived(seq: int, payload: Any, parts: list[Event]) -> Event:
         max(part.wall for part in parts),
         payload,
         trace,
+        max(part.sent for part in parts),
     )
 
 
