@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kaicep.connectors.files import DeadLetter, StreamData, mark_late, read_stream
+from kaicep.connectors.shape import mostly_bad
 from kaicep.errors import Diagnostic, Mistake, Source, Unsupported, did_you_mean
 from kaicep.knowledge.annotation import Annotation, build_catalog, load_annotations, prefixes_of
 from kaicep.language.chicep import parse_chi
@@ -58,13 +59,15 @@ class Run(FiniteQuery):
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """What the queries and the knowledge give reason to say, and what stops nothing."""
-        unread = (
-            Diagnostic(f"no record of {each.name} could be read: {each.dead[0].reason}", severity="warning")
-            for each in self.data
-            if each.dead and not each.events
-        )
+        unread = (Diagnostic(each, severity="warning") for each in self.unread)
         own = (*self.knowledge.warnings, *self.knowledge.contradictions, *unread)
         return (*own, *(each for query in self.program.queries for each in query.warnings))
+
+    @property
+    def unread(self) -> list[str]:
+        """What to say of streams of which most records could not be read: the answer says little."""
+        found = (mostly_bad(each.name, each.dead, len(each.events)) for each in self.data)
+        return [each for each in found if each is not None]
 
     @property
     def dead(self) -> list[DeadLetter]:
@@ -256,10 +259,11 @@ def _with_look_at(streams: Sequence[StreamData], said: Diagnostic) -> Diagnostic
     if texts and not odd:
         hint = f"{found[0]} holds numbers as text, such as {show(texts[0])}: declare them, {declared}"
     elif odd and all(_COMMA.fullmatch(each) for each in odd):
-        hint = f"{found[0]} has decimal commas, such as {show(odd[0])}: write its numbers with a point"
+        said = '"csv": {"decimal": ","} in the annotation'
+        hint = f"{found[0]} has decimal commas, such as {show(odd[0])}: {said}"
     elif odd and len(odd) * 2 < len(texts):
         because = f"{found[0]} is text because of values such as {show(odd[0])}"
-        hint = f"{because}; with {declared} those are bad records"
+        hint = f'{because}; with {declared} those are bad records, with "nulls": [{show(odd[0])}] null'
     else:
         return said
     return replace(said, hint=hint)

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kaicep.connectors.records import Record
+from kaicep.connectors.records import Record, json_columns_of, row_width
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.hosts.inprocess import Engine as Host
 from kaicep.hosts.queries import Listed
 from kaicep.hosts.settings import Settings
+from kaicep.plan.convert import Notation
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import parse_duration, parse_time
 from kaicep.plan.types import Type
@@ -139,13 +140,18 @@ class Engine:
     def _push_records(self, records: Sequence[Mapping[str, Any]], stream: str) -> list[Match]:
         first = self._next.get(stream, 0)
         self._next[stream] = first + len(records)
-        numbered = (
-            Record(0, seq, seq + 1, stream, fields) for seq, fields in enumerate(records, start=first)
+        notation = self.query.catalog.streams[stream].notation
+        width = row_width(notation, json_columns_of(notation))
+        return self._shape(
+            stream,
+            [Record(0, seq * width, seq + 1, stream, each) for seq, each in enumerate(records, start=first)],
         )
+
+    def _shape(self, stream: str, records: Sequence[Record]) -> list[Match]:
         shaper = self._shapers.get(stream)
         if shaper is None:
             shaper = self._shapers[stream] = self._shaper(stream, records)
-        events, dead = shaper.shape(numbered, widening=True)
+        events, dead = shaper.shape(records, widening=True)
         if dead and not self.dead_count:
             _log.warning("a record of %s is no event: %s", stream, dead[0].reason)
         self.dead_count += len(dead)
@@ -154,7 +160,7 @@ class Engine:
                 self._on_dead(letter)
         return self._host.push(events) if events else []
 
-    def _shaper(self, stream: str, records: Sequence[Mapping[str, Any]]) -> Shaper:
+    def _shaper(self, stream: str, records: Sequence[Record]) -> Shaper:
         """What makes events of records: by the declared types, or those that the first records suggest."""
         known = self.query.catalog.streams[stream]
         form = Form(stream, known.time, dict(known.attributes), notation=known.notation)
@@ -162,8 +168,8 @@ class Engine:
             types = {**dict(known.attributes), known.time: Type.TIMESTAMP}
             return Shaper(form, Schema(tuple(types.items()), known.rdf))
         made = Shaper(form)
-        for seq, fields in enumerate(records):
-            made.learn(Record(0, seq, seq + 1, stream, fields))
+        for each in records:
+            made.learn(each)
         made.settle()
         return made
 
@@ -173,6 +179,8 @@ class Engine:
         known = self.query.catalog.streams[stream]
         first = self._next.get(stream, 0)
         self._next[stream] = first + records.num_rows
+        if not known.notation.usual_values:
+            return self._shape(stream, _records_of_arrow(records, stream, known.notation, first))
         own = {each.name: type_of_arrow(each.type) for each in records.schema}
         types = {name: type for name, type in own.items() if type is not None and name not in _POSITION}
         types.update({name: type for name, type in known.attributes if name in own})
@@ -286,6 +294,22 @@ def _arrow(events: Any) -> Iterable[Any] | None:
 
         return (events if isinstance(events, pa.RecordBatch) else pa.record_batch(events),)
     return None
+
+
+def _records_of_arrow(records: Any, stream: str, notation: Notation, first: int) -> list[Record]:
+    """Rows of Arrow as records, where values mean something else than they say; the columns are a header."""
+    from kaicep.connectors.parquet import arrow_values
+
+    names = records.schema.names
+    width = row_width(notation, [each for each in names if each not in _POSITION])
+    columns = {name: arrow_values(column) for name, column in zip(names, records.columns, strict=True)}
+    parts = columns.pop("part", [0] * records.num_rows)
+    seqs = columns.pop("seq", [width * each for each in range(first, first + records.num_rows)])
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return [
+        Record(int(str(part)), int(str(seq)), int(str(seq)) + 1, f"{stream}.parquet", row)
+        for part, seq, row in zip(parts, seqs, rows, strict=True)
+    ]
 
 
 def _microseconds(lateness: str | int | None) -> int | None:

@@ -150,7 +150,7 @@ def _file(engine: Engine, path: Path, stream: str | None) -> Any:
     """Parquet as Arrow, row group by row group; other files as their reader gives them."""
     name = engine.stream(stream)
     known = engine.query.catalog.streams[name]
-    if path.suffix == ".parquet":
+    if path.suffix == ".parquet" and known.notation.usual_values:
         import pyarrow.parquet
 
         return pyarrow.parquet.ParquetFile(path).iter_batches()

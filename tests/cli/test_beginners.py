@@ -42,7 +42,8 @@ error: unknown prefix h:
 $ match high.chi --stream air=semicolons.csv
 2
 error: semicolons.csv: its columns stand between semicolons
-  = help: save it with commas between the columns, and decimals with a point
+  = help: say so in the annotation: "csv": {"delimiter": ";"}, with "decimal": "," if its numbers are \
+written so
 
 $ match high.chi --stream air=commas.csv
 2
@@ -51,7 +52,7 @@ error: cannot compare a string and an int64 value
   |
 1 | SELECT ?e.sensor FROM (?e, air) FILTER (?e.flow > 500)
   |                                         ^^^^^^^^^^^^^
-  = help: ?e.flow has decimal commas, such as "500,5": write its numbers with a point
+  = help: ?e.flow has decimal commas, such as "500,5": "csv": {"decimal": ","} in the annotation
 
 $ match high.chi --stream air=missing.csv
 2
@@ -61,7 +62,7 @@ error: cannot compare a string and an int64 value
 1 | SELECT ?e.sensor FROM (?e, air) FILTER (?e.flow > 500)
   |                                         ^^^^^^^^^^^^^
   = help: ?e.flow is text because of values such as "n/a"; with "types": {"flow": "float64"} in the \
-annotation those are bad records
+annotation those are bad records, with "nulls": ["n/a"] null
 
 $ match high.chi --stream air=quoted.jsonl
 2

@@ -157,6 +157,91 @@ def test_an_entity_may_be_looked_up(check):
     )
 
 
+LOOKED_UP = """
+    @prefix : <urn:kaicep:> .
+    :s1 :in :r1 ; :ref [ :id "T-17" ] ; :device 12 ; :object "AI,7" .
+    :s2 :in :r2 ; :ref [ :id "T-18" ] ; :device 12 ; :object "AI,8" .
+    :s3 :in :r3 ; :device 13 ; :object "AI,7" .
+"""
+
+
+def looked_up(check, entity, events, expect):
+    said = {"stream": "s", "prefixes": {"": "urn:kaicep:"}, "entities": {"point": entity}}
+    query = "SELECT ?r PATH {?e :from ?s . ?s :in ?r}"
+    check(query, events=events, knowledge=LOOKED_UP, annotations=[said], expect=expect)
+
+
+def test_a_lookup_may_be_a_property_path(check):
+    looked_up(
+        check,
+        {"property": ":from", "lookup": ":ref/:id"},
+        "event | ts | point\n e1 | 0 | T-18\n e2 | 1 | T-99\n e3 | 2 |\n e4 | 3 | T-17",
+        "?e | r\n e1 | urn:kaicep:r2\n e4 | urn:kaicep:r1",
+    )
+
+
+def test_a_lookup_may_be_by_a_typed_literal(check):
+    looked_up(
+        check,
+        {"property": ":from", "lookup": ":device", "datatype": "xsd:integer"},
+        "event | ts | point\n e1 | 0 | 0013\n e2 | 1 | x",
+        "?e | r\n e1 | urn:kaicep:r3",
+    )
+
+
+def test_a_lookup_may_be_by_several_attributes(check):
+    looked_up(
+        check,
+        {
+            "property": ":from",
+            "attributes": ["device", "object"],
+            "lookup": [":device", ":object"],
+            "datatype": ["xsd:integer", None],
+        },
+        """
+        event | ts | device | object
+        e1    | 0  | 12     | AI,7
+        e2    | 1  | 13     | AI,7
+        e3    | 2  | 13     | AI,8
+        e4    | 3  | 12     |
+        e5    | 4  | 12     | AI,8
+        """,
+        "?e | r\n e1 | urn:kaicep:r1\n e2 | urn:kaicep:r3\n e5 | urn:kaicep:r2",
+    )
+
+
+def test_several_attributes_tie_two_events(check):
+    check(
+        "SELECT ?r JOIN (?b.object != ?a.object) SEQ (?a, ?b) PATH {?a :from/:in ?r . ?b :from/:in ?r}",
+        events="event | ts | device | object\n e1 | 0 | 12 | x\n e2 | 1 | 13 | x\n e3 | 2 | 12 | y",
+        knowledge="""@prefix : <urn:kaicep:> . :s1 :in :r1 ; :device 12 ; :object "x" .
+            :s2 :in :r1 ; :device 12 ; :object "y" . :s3 :in :r2 ; :device 13 ; :object "x" .""",
+        annotations=[
+            {
+                "stream": "s",
+                "prefixes": {"": "urn:kaicep:"},
+                "entities": {
+                    "point": {
+                        "property": ":from",
+                        "attributes": ["device", "object"],
+                        "lookup": [":device", ":object"],
+                    }
+                },
+            }
+        ],
+        expect="?a | ?b | r\n e1 | e3 | urn:kaicep:r1",
+    )
+
+
+def test_an_entity_may_be_named_by_its_whole_iri(check):
+    looked_up(
+        check,
+        {"property": ":from", "iri": "{value}"},
+        "event | ts | point\n e1 | 0 | urn:kaicep:s2\n e2 | 1 | urn:kaicep:s9\n e3 | 2 | s1",
+        "?e | r\n e1 | urn:kaicep:r2",
+    )
+
+
 def test_a_concept_reads_whichever_attribute_carries_it(check):
     check(
         "SELECT ?e.:measure AS m FROM (?e, :Report) FILTER (?e.:measure > 1)",

@@ -45,7 +45,7 @@ READ = Annotation(
     (("flowrate", Iri(HVC + "airflow")),),
     (
         ("sensorID", Entity(Iri(EVT + "hasSource"), template=EE + "{value}")),
-        ("tag", Entity(Iri("http://x/p"), lookup=Iri(RDFS + "label"))),
+        ("tag", Entity(Iri("http://x/p"), lookup=(Iri(RDFS + "label"),))),
         ("room", Entity(Iri("http://x/q"), template="http://x/{value}/room")),
     ),
     (("flowrate", Type.FLOAT64), ("ok", Type.BOOL)),

@@ -52,7 +52,7 @@ STREAM = Stream(
     concepts=(("flow", iri("airflow")), ("ok", iri("fine")), ("at", iri("since"))),
     entities=(
         ("id", Entity(iri("hasSource"), template=SPACE + "{value}")),
-        ("tag", Entity(iri("hasTag"), lookup=iri("tag"))),
+        ("tag", Entity(iri("hasTag"), lookup=(iri("tag"),))),
     ),
 )
 
@@ -116,7 +116,9 @@ def test_entities() -> None:
     assert triples(id="s1") == {(NODE, each, iri("s1")) for each in own}
     assert triples(id="a b") == {(NODE, each, Iri("urn:t:a%20b")) for each in own}
     assert triples(tag="A") == {(NODE, iri("hasTag"), iri("s1"))}
-    by_number = Stream("air", (("n", Type.FLOAT64),), entities=(("n", Entity(iri("p"), lookup=iri("tag"))),))
+    by_number = Stream(
+        "air", (("n", Type.FLOAT64),), entities=(("n", Entity(iri("p"), lookup=(iri("tag"),))),)
+    )
     assert triples(by_number, n=7.0) == {(NODE, iri("p"), iri("s1"))}
 
 

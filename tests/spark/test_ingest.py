@@ -23,6 +23,7 @@ from kaicep.connectors.shape import Form
 from kaicep.endtoend import ingest as inprocess
 from kaicep.endtoend import spark_ingest
 from kaicep.errors import Failure, Mistake
+from kaicep.knowledge.annotation import parse_annotations
 from kaicep.plan.types import Type
 
 pytestmark = pytest.mark.spark
@@ -110,6 +111,28 @@ class TestTheSameAsInProcess:
         pyarrow.parquet.write_table(odd, source / "b.parquet")
         done = both(spark, tmp_path, source, Form("meter", "ts", {"kW": Type.FLOAT64}))
         assert (done.rows, done.late, len(done.dead)) == (91, 2, 2)
+
+    def test_a_wide_table_as_a_building_exports_it(self, spark: Any, tmp_path: Path) -> None:
+        source = tmp_path / "meter.csv"
+        rows = [
+            f"{at % 28 + 1:02}.03.2026 02:30;{at},5;{'No Data' if at % 7 else f'1.{at:03}'};x{at}\n"
+            for at in range(40)
+        ]
+        source.write_bytes(f"Zeit;Zähler;b;c\n{''.join(rows)}".encode("latin-1"))
+        (said,) = parse_annotations(
+            {
+                "stream": "meter",
+                "time": "Zeit",
+                "types": {"kW": "float64"},
+                "nulls": ["No Data"],
+                "csv": {"delimiter": ";", "decimal": ",", "thousands": ".", "encoding": "latin-1"},
+                "time_format": "%d.%m.%Y %H:%M",
+                "time_zone": "Europe/Berlin",
+                "wide": {"columns": ["Zähler", "b"], "point": "point", "value": "kW", "keep": ["c"]},
+            }
+        )
+        done = both(spark, tmp_path, source, Form.of("meter", said))
+        assert (done.rows, done.positions) == (46, {0: 160})
 
     def test_triples(self, spark: Any, tmp_path: Path) -> None:
         source = tmp_path / "trucks.jsonl"

@@ -102,6 +102,30 @@ def test_numbers_count_what_the_annotation_says(spark: Any) -> None:
     assert set(found.values()) == {datetime(2012, 5, 7, 9, 0, 0, 500_000, tzinfo=UTC)}
 
 
+def test_times_and_nulls_are_read_as_the_annotation_says(spark: Any) -> None:
+    said = {"stream": "s", "time_zone": "Europe/Berlin", "nulls": ["-"]}
+    for frame, more in (
+        ("VALUES ('2026-03-29T02:30', 'a', 0L), ('2026-07-01T12:00Z', '-', 1L)", {}),
+        (
+            "VALUES ('29.03.2026 02:30', 'a', 0L), ('01.07.2026 14:00', '-', 1L)",
+            {"time_format": "%d.%m.%Y %H:%M"},
+        ),
+        (
+            "VALUES (timestamp_ntz'2026-03-29 02:30', 'a', 0L), (timestamp_ntz'2026-07-01 14:00', '-', 1L)",
+            {},
+        ),
+    ):
+        query = kai.compile(
+            "SELECT ?e.k", streams={"s": {"ts": "timestamp", "k": "string"}}, annotations=[{**said, **more}]
+        )
+        found = kai.spark.match(spark.sql(f"SELECT * FROM {frame} AS t(ts, k, seq)"), query)
+        rows = found.orderBy("end").select("end", "select.k").collect()
+        assert [(row["end"].isoformat()[:16], row["k"]) for row in rows] == [
+            ("2026-03-29T01:30", "a"),
+            ("2026-07-01T12:00", None),
+        ]
+
+
 def test_positions_can_be_made(spark: Any) -> None:
     query = kai.compile(RISE, streams=TYPES)
     bare = frame(spark).drop("seq")

@@ -26,7 +26,7 @@ from kaicep.cli.arguments import (
     named_streams,
     reasoning_level,
 )
-from kaicep.cli.guard import say
+from kaicep.cli.guard import FAILED, say, warn
 from kaicep.cli.progress import progress
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 
@@ -115,6 +115,7 @@ def ingest(
     allowed = duration("--lateness", lateness)
 
     from kaicep.cli.output import atomic, json_line, refuse_overwriting
+    from kaicep.connectors.shape import mostly_bad
 
     inputs = [*annotations, *known, *(each for _, each in streams if isinstance(each, Path))]
     refuse_overwriting({"--dead-letters": dead_letters} if dead_letters else {}, inputs)
@@ -128,6 +129,10 @@ def ingest(
             target.writelines(json_line(each.to_dict()) for some in done for each in some.dead)
     for note in _notes(done, seconds):
         say(note)
+    unread = [mostly_bad(each.stream, each.dead, each.rows) for each in done]
+    if any(unread):
+        warn(Diagnostic(each, severity="warning") for each in unread if each)
+        raise typer.Exit(FAILED)
 
 
 def _origins(given: Sequence[str]) -> list[tuple[str, Origin]]:

@@ -13,12 +13,14 @@ from kaicep.cli.arguments import Annotations, KnowledgeFiles, Reasoning, files, 
 from kaicep.cli.guard import guarded, warn
 from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.plan.terms import Variable
+from kaicep.plan.text import predicate_text
 
 if TYPE_CHECKING:
     from kaicep.knowledge.annotation import Annotation
     from kaicep.knowledge.store import Knowledge
     from kaicep.knowledge.vocabulary import ClassUse, Concepts, Names, PropertyUse, Summary
     from kaicep.knowledge.ways import Way
+    from kaicep.plan.catalog import Entity
     from kaicep.plan.terms import Iri
 
 __all__ = ["knowledge"]
@@ -251,9 +253,15 @@ def _attributes(annotation: Annotation, found: Concepts, names: Names) -> Iterat
     for attribute, concept in annotation.concepts:
         yield attribute, names.text(concept)
     for attribute, entity in annotation.entities:
-        how = f"by {names.text(entity.lookup)}" if entity.lookup else names.template(entity.template or "")
+        by = [predicate_text(each, names.prefixes) for each in entity.lookup]
+        how = f"by {' and '.join(by)}" if by else names.template(entity.template or "")
         number = found.entities[annotation.stream, attribute]
         yield attribute, f"{names.text(entity.property)} -> {how}, {number:,} known"
+
+
+def _lookup_json(entity: Entity, names: Names) -> dict[str, Any]:
+    by = [predicate_text(each, names.prefixes) for each in entity.lookup]
+    return {"lookup": by[0] if len(by) == 1 else by} if by else {}
 
 
 def _concepts_json(found: Concepts, names: Names) -> dict[str, Any]:
@@ -265,7 +273,7 @@ def _concepts_json(found: Concepts, names: Names) -> dict[str, Any]:
                 "entities": {
                     name: {
                         "property": names.text(entity.property),
-                        **({"lookup": names.text(entity.lookup)} if entity.lookup else {}),
+                        **_lookup_json(entity, names),
                         **({"iri": entity.template} if entity.template else {}),
                         "known": found.entities[each.stream, name],
                     }

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import DeadLetter, Shaper
+from kaicep.plan.convert import Dialect, Notation
 from kaicep.plan.events import Event
 from kaicep.plan.time import nearest_thousandth
 from kaicep.plan.types import Type
@@ -72,8 +73,7 @@ def json_columns(
 
     assert shaper.schema is not None
     textual = _textual_times(shaper, lines)
-    unit = shaper.form.notation.time_unit
-    pattern = _plain_object(shaper.schema.attributes, textual, shaper.form.time, unit)
+    pattern = _plain_object(shaper.schema.attributes, textual, shaper.form.time, shaper.form.notation)
     plain = pc.and_(pc.fill_null(pc.match_substring_regex(lines, pattern), False), _are_unicode(lines))
     try:
         read = _read_json(shaper, lines.filter(plain), textual)
@@ -111,13 +111,14 @@ def _textual_times(shaper: Shaper, lines: pyarrow.BinaryArray) -> frozenset[str]
 
 @lru_cache(maxsize=64)
 def _plain_object(
-    attributes: tuple[tuple[str, Type], ...], textual: frozenset[str], time: str, unit: str
+    attributes: tuple[tuple[str, Type], ...], textual: frozenset[str], time: str, notation: Notation
 ) -> str:
     """What a flat object looks like whose every value is written as its type writes it."""
     kinds: dict[str, list[str]] = {}
     for name, type in attributes:
         if type is Type.TIMESTAMP:
-            value = f'"{_ISO}"' if name in textual else _NUMBERS[unit]
+            text = f'"{_ISO}"' if notation.usual_times else _TEXT
+            value = text if name in textual else _NUMBERS[notation.time_unit]
         else:
             value = {
                 Type.STRING: _TEXT,
@@ -143,13 +144,14 @@ def _read_json(
     shaper: Shaper, lines: pyarrow.BinaryArray, textual: frozenset[str]
 ) -> dict[str, pyarrow.Array]:
     import pyarrow
+    import pyarrow.compute as pc
     import pyarrow.json
 
     assert shaper.schema is not None
     if not len(lines):
         return {}
-    kinds = arrow_types()
-    unit = shaper.form.notation.time_unit
+    kinds, notation = arrow_types(), shaper.form.notation
+    unit = notation.time_unit
     number = pyarrow.float64() if unit == "s" else pyarrow.int64()
     times = {
         name: pyarrow.string() if name in textual else number
@@ -168,9 +170,13 @@ def _read_json(
     made: dict[str, pyarrow.Array] = {}
     for name, _ in fields:
         column = _array(read.column(name))
-        made[name] = (
-            column if name not in times else _iso(column) if name in textual else _instants(column, unit)
-        )
+        if notation.nulls and pyarrow.types.is_string(column.type):
+            column = pc.if_else(pc.is_in(column, pyarrow.array(notation.nulls)), None, column)
+        if name in textual:
+            column, fits = _times(column, notation)
+            if not pc.all(fits, min_count=0).as_py():
+                raise pyarrow.ArrowInvalid("some texts are no times")
+        made[name] = _instants(column, unit) if name in times and name not in textual else column
     return made
 
 
@@ -194,23 +200,27 @@ def csv_columns(
         return "skip"
 
     types = {name: type for name, type in shaper.schema.attributes if name in header}
+    notation = shaper.form.notation
+    if notation.csv.encoding != "utf-8":
+        block = block.decode(notation.csv.encoding, "surrogateescape").encode(errors="surrogateescape")
     if not _is_unicode(block):
         return _together(shaper, pyarrow.array(numpy.zeros(len(seq), bool)), {}, seq, exact)
     try:
         read = pyarrow.csv.read_csv(
             io.BytesIO(block),
             pyarrow.csv.ReadOptions(column_names=list(header), use_threads=False, block_size=len(block) + 1),
-            pyarrow.csv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=put_aside),
+            pyarrow.csv.ParseOptions(
+                delimiter=notation.csv.delimiter, ignore_empty_lines=False, invalid_row_handler=put_aside
+            ),
             pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(header, pyarrow.string()),
-                null_values=[""],
+                null_values=["", *notation.nulls],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=True,
                 include_columns=list(types),
             ),
         ).combine_chunks()
-        unit = shaper.form.notation.time_unit
-        made = {name: _cells(_array(read.column(name)), type, unit) for name, type in types.items()}
+        made = {name: _cells(_array(read.column(name)), type, notation) for name, type in types.items()}
     except pyarrow.ArrowInvalid:  # no such day: which row it is, nobody says
         return _together(shaper, pyarrow.array(numpy.zeros(len(seq), bool)), {}, seq, exact)
     rows = numpy.delete(numpy.arange(len(seq)), odd)
@@ -226,28 +236,60 @@ def csv_columns(
     return _together(shaper, pyarrow.array(plain), read_cells, seq, exact)
 
 
-def _cells(cells: pyarrow.Array, type: Type, unit: str) -> tuple[pyarrow.Array, pyarrow.Array | None]:
+def _cells(
+    cells: pyarrow.Array, type: Type, notation: Notation
+) -> tuple[pyarrow.Array, pyarrow.Array | None]:
     """Cells as values of a type, null where that is not sure; and where it is (None: everywhere)."""
     import pyarrow
     import pyarrow.compute as pc
 
+    unit = notation.time_unit
     if type is Type.STRING:
         return cells, None
     if type is Type.TIMESTAMP:
         first = next((each for each in cells[:20].to_pylist() if each is not None), "")
-        textual = re.fullmatch(_NUMBERS[unit], first) is None
-        pattern = _ISO if textual else _NUMBERS[unit]
+        if re.fullmatch(_NUMBERS[unit], first) is None:
+            return _times(cells, notation)
+        pattern = _NUMBERS[unit]
     else:
-        textual = False
         pattern = {Type.INT64: _INT, Type.FLOAT64: _FLOAT, Type.BOOL: "(?i:true|false)|0|1"}[type]
+        if type is not Type.BOOL and not notation.csv.plain_numbers:
+            cells = _plain_decimals(cells, notation.csv)
     fits = pc.fill_null(pc.match_substring_regex(cells, rf"\A(?:{pattern})\z"), True)
     known = cells if pc.all(fits, min_count=0).as_py() else pc.if_else(fits, cells, None)
     if type is Type.TIMESTAMP:
         number = pyarrow.float64() if unit == "s" else pyarrow.int64()
-        return (_iso(known) if textual else _instants(known.cast(number), unit)), fits
+        return _instants(known.cast(number), unit), fits
     if type is Type.BOOL:
         known = pc.utf8_lower(known)
     return known.cast(arrow_types()[type]), fits
+
+
+def _plain_decimals(cells: pyarrow.Array, dialect: Dialect) -> pyarrow.Array:
+    """Numbers with a point; with another mark, such as between thousands, they are looked at one by one."""
+    import pyarrow.compute as pc
+
+    if dialect.decimal == ".":
+        return cells
+    odd = pc.match_substring(cells, ".")
+    return pc.if_else(odd, "", pc.replace_substring(cells, dialect.decimal, "."))
+
+
+def _times(texts: pyarrow.Array, notation: Notation) -> tuple[pyarrow.Array, pyarrow.Array]:
+    """Times that are texts, null where that is not sure; and where it is.
+
+    In a format or a zone of its own, every different text is read once.
+    """
+    import pyarrow
+    import pyarrow.compute as pc
+
+    if notation.usual_times:
+        fits = pc.fill_null(pc.match_substring_regex(texts, rf"\A(?:{_ISO})\z"), True)
+        return _iso(texts if pc.all(fits, min_count=0).as_py() else pc.if_else(fits, texts, None)), fits
+    coded = texts.dictionary_encode()
+    found = [notation.time_of(each) for each in coded.dictionary.to_pylist()]
+    made = pyarrow.array(found, pyarrow.int64()).take(coded.indices).cast(arrow_types()[Type.TIMESTAMP])
+    return made, pc.or_(pc.is_valid(made), pc.is_null(texts))
 
 
 # --- both ---------------------------------------------------------------------------------------------

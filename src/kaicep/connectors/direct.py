@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kaicep.connectors.columnar import arrow_types
-from kaicep.connectors.shape import Schema
+from kaicep.connectors.shape import Form, Schema
+from kaicep.plan.convert import Notation
 from kaicep.plan.types import Type
 
 if TYPE_CHECKING:
@@ -19,17 +20,19 @@ if TYPE_CHECKING:
 __all__ = ["as_typed", "is_direct"]
 
 
-def is_direct(file: pyarrow.parquet.ParquetFile, time: str, schema: Schema) -> bool:
+def is_direct(file: pyarrow.parquet.ParquetFile, form: Form, schema: Schema) -> bool:
     """Whether all columns of a file can be taken as they are."""
-    types = dict(schema.attributes)
+    types, time = dict(schema.attributes), form.time
+    if form.notation.wide is not None:
+        return False
     columns = {each.name: each.type for each in file.schema_arrow}
     if time not in columns or len(columns) != len(file.schema_arrow):
         return False
-    fitting = all(_fits(kind, types[name]) for name, kind in columns.items() if name in types)
+    fitting = all(_fits(kind, types[name], form.notation) for name, kind in columns.items() if name in types)
     return fitting and _has_times(file, time)
 
 
-def _fits(kind: pyarrow.DataType, type: Type) -> bool:
+def _fits(kind: pyarrow.DataType, type: Type, notation: Notation) -> bool:
     """Whether a column becomes one of that type without a look at its values."""
     import pyarrow
     from pyarrow import types
@@ -43,9 +46,10 @@ def _fits(kind: pyarrow.DataType, type: Type) -> bool:
         case Type.FLOAT64:
             return bool(types.is_float32(kind) or types.is_float64(kind) or types.is_signed_integer(kind))
         case Type.STRING:
-            return bool(types.is_string(kind) or types.is_large_string(kind))
+            return not notation.nulls and bool(types.is_string(kind) or types.is_large_string(kind))
         case Type.TIMESTAMP:
-            return bool(types.is_timestamp(kind)) and kind.unit != "ns"
+            zoned = bool(types.is_timestamp(kind)) and (kind.tz is not None or notation.time_zone is None)
+            return zoned and kind.unit != "ns"
 
 
 def _has_times(file: pyarrow.parquet.ParquetFile, time: str) -> bool:

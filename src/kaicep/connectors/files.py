@@ -212,10 +212,11 @@ def _read(name: str, part: int, path: Path, shaper: Shaper) -> Iterator[Record]:
     suffix = path.suffix.lower()
     try:
         if suffix == ".parquet":
-            yield from read_parquet(name, part, path)
+            yield from read_parquet(name, part, path, notation=shaper.form.notation)
         elif suffix == ".csv":
-            yield from read_csv(part, path, shaper.form.time, shaper.header)
+            form = shaper.form
+            yield from read_csv(part, path, form.time, shaper.header, notation=form.notation)
         else:
-            yield from read_json_lines(part, path)
+            yield from read_json_lines(part, path, notation=shaper.form.notation)
     except OSError as error:
         raise _unreadable(name, path, error) from None

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kaicep.connectors.records import Record, tell
+from kaicep.connectors.records import Record, row_width, tell
 from kaicep.errors import Diagnostic, Mistake
-from kaicep.plan.convert import Instant
+from kaicep.plan.convert import USUAL, Instant, Notation, WallTime
 from kaicep.plan.time import nearest_thousandth
 from kaicep.plan.types import Type
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["open_parquet", "parquet_columns", "read_parquet"]
+__all__ = ["arrow_values", "open_parquet", "parquet_columns", "read_parquet"]
 
 
 @contextmanager
@@ -65,9 +65,12 @@ def _parquet_type(type: pyarrow.DataType) -> Type | None:
     return Type.STRING
 
 
-def read_parquet(name: str, part: int, path: Path, start: int = 0) -> Iterator[Record]:
+def read_parquet(
+    name: str, part: int, path: Path, start: int = 0, notation: Notation = USUAL
+) -> Iterator[Record]:
     """The rows of a file, from row `start` on. Row groups before it are not touched."""
     columns = [each for each, _ in parquet_columns(name, path)]
+    width = row_width(notation, columns)
     size = path.stat().st_size
     with open_parquet(name, path) as file:
         seq, groups = 0, list(range(file.num_row_groups))
@@ -77,23 +80,23 @@ def read_parquet(name: str, part: int, path: Path, start: int = 0) -> Iterator[R
             tell(path, size * seq // max(1, file.metadata.num_rows))
             first = min(max(0, start - seq), batch.num_rows)
             seq += first
-            for row in zip(*(_parquet_values(each) for each in batch[first:].columns), strict=True):
-                yield Record(part, seq, seq + 1, str(path), dict(zip(columns, row, strict=True)))
+            for row in zip(*(arrow_values(each) for each in batch[first:].columns), strict=True):
+                yield Record(part, seq * width, seq + 1, str(path), dict(zip(columns, row, strict=True)))
                 seq += 1
 
 
-def _parquet_values(column: pyarrow.Array) -> list[object]:
-    """A column's values as plain objects; times as `Instant`, durations as microseconds."""
+def arrow_values(column: pyarrow.Array) -> list[object]:
+    """A column's values as plain objects; times as `Instant` or `WallTime`, durations as microseconds."""
     import pyarrow
     from pyarrow import types
 
     kind = column.type
     if types.is_dictionary(kind):
-        return _parquet_values(column.dictionary_decode())
+        return arrow_values(column.dictionary_decode())
     if types.is_date(kind):
-        return _parquet_values(column.cast(pyarrow.timestamp("s" if types.is_date32(kind) else "ms")))
+        return arrow_values(column.cast(pyarrow.timestamp("s" if types.is_date32(kind) else "ms")))
     if types.is_timestamp(kind) or types.is_duration(kind):
-        make = Instant if types.is_timestamp(kind) else int
+        make = int if types.is_duration(kind) else Instant if kind.tz else WallTime
         counts = column.cast(pyarrow.int64()).to_pylist()
         return [None if each is None else make(_microseconds(each, kind.unit)) for each in counts]
     if types.is_decimal(kind) and kind.scale == 0:

@@ -1,23 +1,24 @@
 """Records as JSON Lines and CSV hold them: every line or row, the good and the bad.
 
 Nothing is converted here: a record's fields are what the file says. A bad one has a reason instead.
+A row of a wide table is one record here; its number leaves room for those of its cells (`row_width`).
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
 from kaicep.errors import Diagnostic, Mistake
-from kaicep.plan.convert import guess_text
+from kaicep.plan.convert import USUAL, Dialect, Notation, guess_text
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 
@@ -27,10 +28,12 @@ __all__ = [
     "Watcher",
     "begin_csv",
     "csv_record",
+    "json_columns_of",
     "json_object",
     "json_record",
     "read_csv",
     "read_json_lines",
+    "row_width",
     "skip_json_lines",
     "tell",
     "watching",
@@ -38,6 +41,7 @@ __all__ = [
 
 _BOM = b"\xef\xbb\xbf"
 _TICK = 1_000
+_COMMAS = USUAL.csv
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class Record:
 
 @dataclass(slots=True)
 class Cursor:
-    """How far a text file was read: the byte, the number and the line of the *next* record.
+    """How far a text file was read: the byte, the number of the row and the line of the *next* record.
 
     A reader that gets one starts there and moves it along with every record it gives.
     """
@@ -87,14 +91,34 @@ def tell(path: Path, position: int) -> None:
         watcher(path, position)
 
 
+def row_width(notation: Notation, columns: Sequence[str]) -> int:
+    """How many numbers a row uses up: one, or, in a wide table, as many as its header has columns.
+
+    >>> row_width(USUAL, ["ts", "a", "b"]), row_width(Notation(wide=Wide()), ["ts", "a", "b"])
+    (1, 3)
+    """
+    return 1 if notation.wide is None else max(1, len(columns))
+
+
+def json_columns_of(notation: Notation) -> tuple[str, ...]:
+    """What stands for the header of objects that have none: the columns of a wide table, as it names them."""
+    if notation.wide is None:
+        return ()
+    if not notation.wide.columns:
+        hint = 'CSV and Parquet have a header; else write "columns": ["AHU1 supply air", ...]'
+        raise Mistake(Diagnostic("a wide table of JSON objects needs its columns by name", hint=hint))
+    return notation.wide.columns
+
+
 def read_json_lines(
-    part: int, path: Path, cursor: Cursor | None = None, growing: bool = False
+    part: int, path: Path, cursor: Cursor | None = None, growing: bool = False, notation: Notation = USUAL
 ) -> Iterator[Record]:
     """The lines of a file that are not blank; a blank one uses up its number all the same.
 
     Of a `growing` file, a last line without its end is left for later: it may be half of one.
     """
     cursor = cursor or Cursor()
+    width = row_width(notation, json_columns_of(notation))
     with path.open("rb") as file:
         file.seek(cursor.offset)
         for seq, raw in enumerate(file, cursor.seq):
@@ -107,7 +131,7 @@ def read_json_lines(
             if seq % _TICK == 0:
                 tell(path, cursor.offset)
             if (record := json_record(part, seq, str(path), raw)) is not None:
-                yield record
+                yield record if width == 1 else replace(record, seq=seq * width)
 
 
 def skip_json_lines(path: Path, seq: int) -> Cursor:
@@ -158,6 +182,7 @@ class _Lines:
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
+        self._encoding = file.encoding
         self._row: list[str] = []
         self.ended = False
 
@@ -180,7 +205,7 @@ class _Lines:
 
     def take(self) -> bytes:
         """The lines since the last call, as they are in the file."""
-        row = "".join(self._row).encode(errors="surrogateescape")
+        row = "".join(self._row).encode(self._encoding, "surrogateescape")
         self._row.clear()
         return row
 
@@ -192,6 +217,7 @@ def read_csv(
     columns: Callable[[list[str]], None] = lambda header: None,
     cursor: Cursor | None = None,
     growing: bool = False,
+    notation: Notation = USUAL,
 ) -> Iterator[Record]:
     """The rows of a file below its header, which `columns` gets to see; an empty cell is None.
 
@@ -199,15 +225,16 @@ def read_csv(
     """
     cursor = cursor or Cursor()
     if cursor.header is None:
-        begun = begin_csv(path, time, growing)
+        begun = begin_csv(path, time, growing, notation.csv)
         if begun.header is None:
             return
         columns(begun.header)
         cursor.header, cursor.offset, cursor.line = begun.header, begun.offset, begun.line
+    width, encoding = row_width(notation, cursor.header), notation.csv.encoding
     with path.open("rb") as file:
         file.seek(cursor.offset)
-        lines = _Lines(TextIOWrapper(file, "utf-8", "surrogateescape", newline=""))
-        rows = csv.reader(lines, strict=True)
+        lines = _Lines(TextIOWrapper(file, encoding, "surrogateescape", newline=""))
+        rows = csv.reader(lines, strict=True, delimiter=notation.csv.delimiter)
         before = cursor.line - rows.line_num
         while True:
             seq, line = cursor.seq, cursor.line
@@ -222,34 +249,36 @@ def read_csv(
             except csv.Error as error:
                 reason = f"not CSV: {error}"
             else:
-                fields, reason = _csv_fields(cursor.header, cells)
+                fields, reason = _csv_fields(cursor.header, cells, encoding)
             if growing and not lines.whole:
                 return
             raw = lines.take()
             cursor.offset += len(raw)
             cursor.seq, cursor.line = seq + 1, before + rows.line_num
             if fields or reason:
-                text = raw.decode(errors="replace").rstrip("\r\n")
-                yield Record(part, seq, line, str(path), fields, text, reason)
+                text = raw.decode(encoding, "replace").rstrip("\r\n")
+                yield Record(part, seq * width, line, str(path), fields, text, reason)
 
 
-def begin_csv(path: Path, time: str, growing: bool = False) -> Cursor:
+def begin_csv(path: Path, time: str, growing: bool = False, dialect: Dialect = _COMMAS) -> Cursor:
     """The cursor below the header; of a `growing` file whose header has no end yet, one without a header."""
     with path.open("rb") as file:
         bom = len(_BOM) if file.read(len(_BOM)) == _BOM else 0
         file.seek(bom)
-        lines = _Lines(TextIOWrapper(file, "utf-8", "surrogateescape", newline=""))
-        rows = csv.reader(lines, strict=True)
+        lines = _Lines(TextIOWrapper(file, dialect.encoding, "surrogateescape", newline=""))
+        rows = csv.reader(lines, strict=True, delimiter=dialect.delimiter)
         try:
             names = next((row for row in rows if row), [])
         except csv.Error as error:
             raise Mistake(f"{path}: the first row is not CSV: {error}") from None
         if growing and not lines.whole:
             return Cursor()
-        return Cursor(bom + len(lines.take()), 0, rows.line_num + 1, _csv_header(path, names, time))
+        return Cursor(bom + len(lines.take()), 0, rows.line_num + 1, _csv_header(path, names, time, dialect))
 
 
-def csv_record(part: int, seq: int, line: int, file: str, header: list[str], raw: bytes) -> Record | None:
+def csv_record(
+    part: int, seq: int, line: int, file: str, header: list[str], raw: bytes, dialect: Dialect = _COMMAS
+) -> Record | None:
     """The record of a row that is one line of a file; None where it is blank.
 
     >>> csv_record(0, 7, 9, "m.csv", ["ts", "kW"], b"12,\\n").fields
@@ -257,14 +286,16 @@ def csv_record(part: int, seq: int, line: int, file: str, header: list[str], raw
     """
     fields: dict[str, object] | None = None
     try:
-        cells = next(csv.reader([raw.decode(errors="surrogateescape")], strict=True))
+        text = raw.decode(dialect.encoding, "surrogateescape")
+        cells = next(csv.reader([text], strict=True, delimiter=dialect.delimiter))
     except csv.Error as error:
         reason = f"not CSV: {error}"
     else:
-        fields, reason = _csv_fields(header, cells)
+        fields, reason = _csv_fields(header, cells, dialect.encoding)
     if not (fields or reason):
         return None
-    return Record(part, seq, line, file, fields, raw.decode(errors="replace").rstrip("\r\n"), reason)
+    shown = raw.decode(dialect.encoding, "replace").rstrip("\r\n")
+    return Record(part, seq, line, file, fields, shown, reason)
 
 
 def json_record(part: int, seq: int, file: str, raw: bytes) -> Record | None:
@@ -280,19 +311,21 @@ def json_record(part: int, seq: int, file: str, raw: bytes) -> Record | None:
     return Record(part, seq, seq + 1, file, fields, text, reason)
 
 
-def _csv_header(path: Path, names: list[str], time: str) -> list[str]:
+def _csv_header(path: Path, names: list[str], time: str, dialect: Dialect) -> list[str]:
     """The names in the first row; a mistake where they cannot name columns."""
     header = [each.strip() for each in names]
     for mark, called in ((";", "semicolons"), ("\t", "tabs")):
         if len(names) == 1 and mark in names[0]:
-            commas = "save it with commas between the columns, and decimals with a point"
-            raise Mistake(Diagnostic(f"{path}: its columns stand between {called}", hint=commas))
+            said = f'say so in the annotation: "csv": {{"delimiter": {json.dumps(mark)}}}'
+            said += ', with "decimal": "," if its numbers are written so'
+            raise Mistake(Diagnostic(f"{path}: its columns stand between {called}", hint=said))
     for place, each in enumerate(header):
         problem = hint = None
         if not each:
             problem = f"column {place + 1} has no name"
         elif any("\udc80" <= char <= "\udcff" for char in each):
-            problem, hint = f"the name of column {place + 1} is not UTF-8", "save the file as UTF-8"
+            problem = f"the name of column {place + 1} is not {_called(dialect.encoding)}"
+            hint = 'say how it is written: "csv": {"encoding": "latin-1"} in the annotation'
         elif each in header[:place]:
             problem = f"two columns are named {each}"
         elif time not in header and (guess_text(each) is not Type.STRING or parse_time(each) is not None):
@@ -303,12 +336,16 @@ def _csv_header(path: Path, names: list[str], time: str) -> list[str]:
     return header
 
 
-def _csv_fields(header: list[str], cells: list[str]) -> tuple[dict[str, object] | None, str]:
+def _called(encoding: str) -> str:
+    return "UTF-8" if encoding == "utf-8" else encoding
+
+
+def _csv_fields(header: list[str], cells: list[str], encoding: str) -> tuple[dict[str, object] | None, str]:
     """The cells by name; an empty or a missing one is null."""
     if len(cells) > len(header):
         return None, f"{len(cells)} cells, but the header names {len(header)} columns"
     for name, cell in zip(header, cells, strict=False):
         if not cell.isascii() and any("\udc80" <= char <= "\udcff" for char in cell):
-            return None, f"not UTF-8: {name}"
+            return None, f"not {_called(encoding)}: {name}"
     fields: dict[str, object] = {name: cell or None for name, cell in zip(header, cells, strict=False)}
     return fields, ""

@@ -1,7 +1,8 @@
 """What the records of a stream are: its attributes and their types, and how a record becomes an event.
 
 Records enter as their readers found them; events leave, and a dead letter for every record that is none.
-The types are the declared ones; of what is not declared they are inferred from the first records
+This is the one place where a record becomes typed values, and a row of a wide table the records of its
+cells. The types are the declared ones; of what is not declared they are inferred from the first records
 (semantics 1). They can be given back later, so that a source which goes on where it stopped reads the
 rest as it read the beginning.
 """
@@ -10,20 +11,32 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, Protocol
 
 from kaicep.connectors.records import Record
-from kaicep.errors import Mistake
-from kaicep.plan.convert import USUAL, Notation, Unfit, convert, guess, guess_text, json_text, widen
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.plan.convert import (
+    USUAL,
+    Instant,
+    Notation,
+    Unfit,
+    Wide,
+    convert,
+    guess,
+    guess_text,
+    json_text,
+    widen,
+)
 from kaicep.plan.events import Event
 from kaicep.plan.terms import Blank, Iri, Term, Triple, literal
 from kaicep.plan.time import format_time
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
 
-__all__ = ["SAMPLE", "DeadLetter", "Form", "Schema", "Shaper"]
+__all__ = ["SAMPLE", "DeadLetter", "Form", "Schema", "Shaper", "mostly_bad", "refuse_wide"]
 
 SAMPLE = 1_000
 """How many records are looked at to infer the types (semantics 1)."""
@@ -52,6 +65,27 @@ class DeadLetter:
             "reason": self.reason,
             "record": self.record_text,
         }
+
+
+def mostly_bad(stream: str, dead: Sequence[DeadLetter], good: int) -> str | None:
+    """What to say where most records of a stream could not be read; None where that is not so.
+
+    >>> letter = DeadLetter("air", 0, 0, 1, "air.csv", 'kW: "warm" is no float64', "")
+    >>> mostly_bad("air", [letter, letter], 1)
+    'most records of air could not be read (2 of 3); mostly because of kW: "warm" is no float64'
+    """
+    if len(dead) <= good:
+        return None
+    kinds = Counter(_QUOTED.sub("", each.reason) for each in dead)
+    kind, _ = kinds.most_common(1)[0]
+    first = next(each.reason for each in dead if _QUOTED.sub("", each.reason) == kind)
+    if not good:
+        return f"no record of {stream} could be read: {first}"
+    most = f"most records of {stream} could not be read ({len(dead):,} of {len(dead) + good:,})"
+    return f"{most}; mostly because of {first}"
+
+
+_QUOTED = re.compile(r'".*"')
 
 
 class Described(Protocol):
@@ -124,6 +158,13 @@ class Schema:
             raise Mistake(f"this is no schema of a stream: {json_text(data)}") from None
 
 
+def refuse_wide(form: Form, kind: str) -> None:
+    """A mistake where a stream is a wide table and comes from where positions leave no room for its cells."""
+    if form.notation.wide is not None:
+        message = f"stream {form.stream}: a wide table is read from files, not from {kind}"
+        raise Mistake(Diagnostic(message, hint="send a record for each reading"))
+
+
 class Shaper:
     """Makes events of records: first it learns what their attributes are, then, settled, it converts.
 
@@ -150,22 +191,34 @@ class Shaper:
         """Takes note of the columns that a file declares, whatever is in them."""
         if self.schema is None:
             for name, suggested in columns:
-                self._seen[name] = widen(self._seen.get(name), suggested)
+                self._saw(name, suggested)
 
     def header(self, names: list[str]) -> None:
         """Takes note of columns that a file names without saying what is in them."""
         self.columns((each, None) for each in names)
 
+    def _saw(self, name: str, suggested: Type | None) -> None:
+        wide = self.form.notation.wide
+        if wide is not None and is_point(name, wide, self.form.time):
+            name = wide.value
+            # Each column may be of another kind: a whole number in one says little of the others.
+            suggested = Type.FLOAT64 if suggested is Type.INT64 else suggested
+            self._seen[wide.point] = Type.STRING
+        elif wide is not None and name not in (self.form.time, *wide.keep):
+            return
+        self._seen[name] = widen(self._seen.get(name), suggested)
+
     def learn(self, record: Record) -> int:
         """Takes note of a record; says how many good ones there were so far."""
         if record.fields is None:
             return self._records
+        notation = self.form.notation
         csv = record.file.lower().endswith(".csv")
-        suggest: Callable[[Any], Type | None] = guess_text if csv else guess
+        suggest: Callable[[Any, Notation], Type | None] = guess_text if csv else guess
         for name, value in record.fields.items():
             known = self._seen.get(name)
             if known is not Type.STRING or name not in self._seen:
-                self._seen[name] = widen(known, suggest(value))
+                self._saw(name, suggest(value, notation))
         if record.fields.get(self.form.time) is not None:
             self._timed += 1
         elif "triple" in record.fields or "triples" in record.fields:
@@ -207,11 +260,11 @@ class Shaper:
         events: list[Event] = []
         dead: list[DeadLetter] = []
         widened: set[str] = set()
-        latest = self.form.latest
+        latest, wide = self.form.latest, self.form.notation.wide
         if self.form.ahead is not None:
             bound = time.time_ns() // 1_000 + self.form.ahead
             latest = bound if latest is None else min(latest, bound)
-        for record in records:
+        for record in self._unpivoted(records):
             try:
                 if record.fields is None:
                     raise Unfit(record.reason)
@@ -224,12 +277,21 @@ class Shaper:
                         raise
                     widened |= found
                     made = self._build(record, record.fields)
-                events.append(_in_time(made, latest))
+                if wide is None or made.values.get(wide.value) is not None:
+                    events.append(_in_time(made, latest))
             except Unfit as unfit:
                 text = json_text(record.fields) if record.text is None else record.text
                 place = (self.form.stream, record.part, record.seq, record.line, record.file)
                 dead.append(DeadLetter(*place, str(unfit), text))
         return [_as_floats(each, widened) for each in events] if widened else events, dead
+
+    def _unpivoted(self, records: Iterable[Record]) -> Iterable[Record]:
+        """The records of the cells of a wide table; other records are what they are."""
+        wide = self.form.notation.wide
+        if wide is None:
+            return records
+        types = dict(self.schema.attributes) if self.schema is not None else {}
+        return (cell for row in records for cell in _cells(row, wide, self.form, types))
 
     def _widen(self, fields: Mapping[str, object]) -> set[str]:
         """The attributes that this record shows to be float64, and not the int64 that was inferred."""
@@ -237,7 +299,9 @@ class Shaper:
         found = {
             name
             for name, type in self.schema.attributes
-            if type is Type.INT64 and name not in self.form.types and _has_fraction(fields.get(name))
+            if type is Type.INT64
+            and name not in self.form.types
+            and _has_fraction(fields.get(name), self.form.notation)
         }
         if found:
             types = ((name, Type.FLOAT64 if name in found else type) for name, type in self.schema.attributes)
@@ -250,6 +314,49 @@ def _in_time(event: Event, latest: int | None) -> Event:
     if latest is not None and event.ts > latest:
         raise Unfit(f"its time, {format_time(event.ts)}, is too far ahead: after {format_time(latest)}")
     return event
+
+
+# --- wide tables ------------------------------------------------------------------------------------
+
+
+def is_point(column: str, wide: Wide, time: str) -> bool:
+    """Whether the cells of a column of a wide table are events."""
+    return column in wide.columns if wide.columns else column != time and column not in wide.keep
+
+
+def _cells(row: Record, wide: Wide, form: Form, types: Mapping[str, Type]) -> Iterator[Record]:
+    """The records of a row's filled cells, with its time and what is kept; a bad one for each bad cell.
+
+    The number of a cell is that of the row, plus the place of its column in the header (`row_width`).
+    """
+    fields, notation = row.fields, form.notation
+    if fields is None or fields.get(form.time) is None:
+        kept = {form.time: None} if fields and form.time in fields else {}
+        yield row if fields is None else replace(row, fields=kept)
+        return
+    header = fields if row.file.lower().endswith((".csv", ".parquet")) else wide.columns
+    places = {name: row.seq + at for at, name in enumerate(header)}
+
+    def bad(name: str, reason: object) -> Record:
+        text = f"{name}: {reason}"
+        return Record(row.part, places.get(name, row.seq), row.line, row.file, None, row.text, text)
+
+    try:
+        ts = convert(fields[form.time], Type.TIMESTAMP, notation)
+    except Unfit as unfit:
+        yield bad(form.time, unfit)
+        return
+    shared: dict[str, object] = {form.time: Instant(ts) if isinstance(ts, int) else None}
+    for name in wide.keep:
+        try:
+            shared[name] = convert(fields.get(name), types.get(name, Type.STRING), notation)
+        except Unfit as unfit:
+            shared[name] = None
+            yield bad(name, unfit)
+    for name, cell in fields.items():
+        if cell is not None and is_point(name, wide, form.time) and name in places:
+            made = {**shared, wide.point: name, wide.value: cell}
+            yield Record(row.part, places[name], row.line, row.file, made)
 
 
 # --- from records to events -------------------------------------------------------------------------
@@ -292,7 +399,7 @@ def _converter(name: str, type: Type, notation: Notation) -> Callable[[Any], Val
     def slowly(raw: object) -> Value:
         return _convert(name, raw, type, notation)
 
-    if type is Type.STRING:
+    if type is Type.STRING and not notation.nulls:
         return lambda raw: raw if raw.__class__ is str else slowly(raw)
     if type is Type.FLOAT64:
         return lambda raw: raw if raw.__class__ is float and isfinite(raw) else slowly(raw)
@@ -304,13 +411,13 @@ def _converter(name: str, type: Type, notation: Notation) -> Callable[[Any], Val
     return slowly
 
 
-def _has_fraction(raw: object) -> bool:
+def _has_fraction(raw: object, notation: Notation) -> bool:
     """Whether a value is a number that int64 cannot hold and float64 can."""
     try:
-        convert(raw, Type.INT64)
+        convert(raw, Type.INT64, notation)
     except Unfit:
         try:
-            return convert(raw, Type.FLOAT64) is not None
+            return convert(raw, Type.FLOAT64, notation) is not None
         except Unfit:
             return False
     return False

@@ -18,9 +18,11 @@ from kaicep.connectors.records import (
     Cursor,
     begin_csv,
     csv_record,
+    json_columns_of,
     json_record,
     read_csv,
     read_json_lines,
+    row_width,
     tell,
 )
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
@@ -60,6 +62,16 @@ class Stretch:
     line: int = 1
     header: tuple[str, ...] = ()
     blank: int = 0  # so many blank rows stand at the offset, before the first position
+    width: int = 1  # so many positions has a row
+
+    def scaled(self, width: int) -> Stretch:
+        """Of rows, with the positions that they use up."""
+        return replace(self, first=self.first * width, after=self.after * width, width=width)
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The numbers of its first row and of the one after it."""
+        return self.first // self.width, self.after // self.width
 
 
 def stretches(
@@ -75,7 +87,9 @@ def stretches(
         elif path.suffix.lower() == ".csv":
             yield from _of_csv(form, part, path, first, growing)
         else:
-            yield from _of_json(form, part, path, first, growing)
+            width = row_width(form.notation, json_columns_of(form.notation))
+            for each in _of_json(form, part, path, first // width, growing):
+                yield each.scaled(width)
     except OSError as error:
         raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
 
@@ -87,7 +101,7 @@ def read_stretch(stretch: Stretch, form: Form, schema: Schema) -> Columns:
     try:
         if stretch.way == "columns":
             return _read_columns(stretch, form, schema)
-        if stretch.way in ("rows", "records"):
+        if stretch.way in ("rows", "records") or form.notation.wide is not None:
             events, dead = read_events(stretch, form, schema)
             return replace(event_columns(shaper, events), dead=dead)
         with path.open("rb") as file:
@@ -138,23 +152,26 @@ def _of_json(form: Form, part: int, path: Path, first: int, growing: bool) -> It
 
 
 def _of_csv(form: Form, part: int, path: Path, first: int, growing: bool) -> Iterator[Stretch]:
-    begun = begin_csv(path, form.time, growing)
+    begun = begin_csv(path, form.time, growing, form.notation.csv)
     if begun.header is None:
         return
     header = tuple(begun.header)
+    width = row_width(form.notation, header)
+    first //= width
     begin = _ended_at(path, first, begun) if growing else begun
     seq, line = begin.seq, begin.line
     for offset, block, ends in _blocks(path, begin.offset, growing):
-        if not _a_row_a_line(block, ends):
+        if not _a_row_a_line(block, ends, form.notation.csv.delimiter):
             rows = Stretch("rows", part, str(path), seq, seq, offset, 0, line, header)
-            yield from _of_rows(form, rows, first, growing)
+            for each in _of_rows(form, rows, first, growing):
+                yield each.scaled(width)
             return
         found = Stretch("csv", part, str(path), seq, seq + len(ends), offset, len(block), line, header)
         seq, line = found.after, line + len(ends)
         if growing:
             _remember(path, Cursor(offset + len(block), seq, line))
         if seq > first:
-            yield _from(found, first, ends)
+            yield _from(found, first, ends).scaled(width)
     _reaches(form, path, first, seq)
 
 
@@ -184,7 +201,7 @@ def _of_rows(form: Form, begin: Stretch, first: int, growing: bool) -> Iterator[
     """The rest of a CSV file whose rows may go over several lines: only reading it tells where they end."""
     cursor = Cursor(begin.offset, begin.first, begin.line, list(begin.header))
     path, start = Path(begin.file), begin
-    for _ in read_csv(begin.part, path, form.time, cursor=cursor, growing=growing):
+    for _ in read_csv(begin.part, path, form.time, cursor=cursor, growing=growing, notation=form.notation):
         if cursor.seq <= first:
             start = replace(begin, first=cursor.seq, offset=cursor.offset, line=cursor.line)
         elif cursor.offset - start.offset >= BYTES and cursor.seq > first:
@@ -224,7 +241,7 @@ def _reaches(form: Form, path: Path, first: int, count: int) -> None:
         )
 
 
-def _a_row_a_line(block: bytes, ends: numpy.ndarray[Any, Any]) -> bool:
+def _a_row_a_line(block: bytes, ends: numpy.ndarray[Any, Any], delimiter: str) -> bool:
     """Whether every line of CSV is a row, and one that all readers read alike.
 
     Quotes must open at the beginning of a cell, close at its end, and do both within the line.
@@ -246,8 +263,9 @@ def _a_row_a_line(block: bytes, ends: numpy.ndarray[Any, Any]) -> bool:
         return False
     before = numpy.where(opening > 0, data[opening - 1], 10)
     padded = numpy.append(data, 10)
+    mark = ord(delimiter)
     return bool(
-        numpy.isin(before, (44, 10, 34)).all() and numpy.isin(padded[closing + 1], (44, 13, 10, 34)).all()
+        numpy.isin(before, (mark, 10, 34)).all() and numpy.isin(padded[closing + 1], (mark, 13, 10, 34)).all()
     )
 
 
@@ -279,7 +297,13 @@ def _read_lines(stretch: Stretch, shaper: Shaper, block: bytes) -> Columns:
             block,
             seq,
             lambda at: csv_record(
-                stretch.part, stretch.first + at, stretch.line + at, stretch.file, header, line(at)
+                stretch.part,
+                stretch.first + at,
+                stretch.line + at,
+                stretch.file,
+                header,
+                line(at),
+                shaper.form.notation.csv,
             ),
         )
     offsets = numpy.append(starts, ends[-1]).astype(numpy.int32)
@@ -293,15 +317,15 @@ def _read_lines(stretch: Stretch, shaper: Shaper, block: bytes) -> Columns:
 
 def read_events(stretch: Stretch, form: Form, schema: Schema) -> tuple[list[Event], list[DeadLetter]]:
     """The events of a stretch one by one, and the dead letters: slow, and for every kind of stream."""
-    path = Path(stretch.file)
-    begin = stretch.first - stretch.blank
-    cursor = Cursor(stretch.offset, begin, stretch.line, list(stretch.header) or None)
+    path, notation = Path(stretch.file), form.notation
+    first, _ = stretch.rows
+    cursor = Cursor(stretch.offset, first - stretch.blank, stretch.line, list(stretch.header) or None)
     if path.suffix.lower() == ".parquet":
-        records = read_parquet(form.stream, stretch.part, path, stretch.first)
+        records = read_parquet(form.stream, stretch.part, path, first, notation)
     elif path.suffix.lower() == ".csv":
-        records = read_csv(stretch.part, path, form.time, cursor=cursor)
+        records = read_csv(stretch.part, path, form.time, cursor=cursor, notation=notation)
     else:
-        records = read_json_lines(stretch.part, path, cursor)
+        records = read_json_lines(stretch.part, path, cursor, notation=notation)
     return Shaper(form, schema).shape(takewhile(lambda each: each.seq < stretch.after, records))
 
 
@@ -313,21 +337,21 @@ def _of_parquet(form: Form, schema: Schema, part: int, path: Path, first: int) -
 
     with open_parquet(form.stream, path) as file:
         found = file.metadata
-        way: Literal["columns", "records"] = (
-            "columns" if not schema.rdf and is_direct(file, form.time, schema) else "records"
-        )
+        width = row_width(form.notation, file.schema_arrow.names)
+        direct = not schema.rdf and is_direct(file, form, schema)
+        way: Literal["columns", "records"] = "columns" if direct else "records"
         counts = [found.row_group(each).num_rows for each in range(found.num_row_groups)]
-    size, seq = path.stat().st_size, 0
+    size, seq, first = path.stat().st_size, 0, first // width
     start = 0
     for count in counts:
         seq += count
-        if seq - max(start, first) >= ROWS:
-            yield Stretch(way, part, str(path), max(start, first), seq)
+        if (seq - max(start, first)) * width >= ROWS:
+            yield Stretch(way, part, str(path), max(start, first), seq).scaled(width)
             start = seq
         tell(path, size * seq // max(1, sum(counts)))
     _reaches(form, path, first, seq)
     if seq > max(start, first):
-        yield Stretch(way, part, str(path), max(start, first), seq)
+        yield Stretch(way, part, str(path), max(start, first), seq).scaled(width)
 
 
 def _read_columns(stretch: Stretch, form: Form, schema: Schema) -> Columns:

@@ -301,10 +301,11 @@ def related(situation: Situation, entity: str) -> list[str]:
                 before, _, after = entity_.template.partition("{value}")
                 fitting = (each for each in names if each.startswith(before) and each.endswith(after))
                 names |= {each[len(before) : len(each) - len(after)] for each in tuple(fitting)}
-            elif entity_.lookup is not None:
-                for each in found:
-                    for _, _, value in situation.knowledge.match(each, entity_.lookup, None):
-                        names |= {value.lexical} if isinstance(value, Literal) else set()
+            for way in entity_.lookup:
+                pairs = situation.knowledge.pairs(way)
+                names |= {
+                    value.lexical for each, value in pairs if each in found and isinstance(value, Literal)
+                }
     return sorted(names)
 
 

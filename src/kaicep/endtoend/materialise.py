@@ -106,7 +106,7 @@ def _asked(conditions: Sequence[Semantic], stream: Stream) -> tuple[tuple[str, .
     """The attributes on which an answer depends, and whether it depends on the very time of the event."""
     relations = [each.relation for each in conditions]
     if None in relations:
-        return (*dict(stream.concepts), *dict(stream.entities)), True
+        return stream.graph_attributes, True
     roots = [root for each in relations if each is not None for root in each.roots]
     names = (
         name
@@ -114,7 +114,7 @@ def _asked(conditions: Sequence[Semantic], stream: Stream) -> tuple[tuple[str, .
         for found in (root.literals, root.entities)
         for name in dict(found).get(stream.name, ())
     )
-    return tuple(dict.fromkeys(names)), False
+    return stream.reads(*dict.fromkeys(names)), False
 
 
 @dataclass(frozen=True)

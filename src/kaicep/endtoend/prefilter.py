@@ -131,8 +131,12 @@ class Prefilter:
                 continue
             (root,) = each.relation.roots
             read = *dict(root.literals).get(self.stream, ()), *dict(root.entities).get(self.stream, ())
-            if len(read) == 1 and self._types.get(read[0]) is Type.STRING:
+            if len(read) == 1 and self._types.get(read[0]) is Type.STRING and self._whole(read):
                 yield each, read[0]
+
+    def _whole(self, read: tuple[str, ...]) -> bool:
+        """Whether no other attributes have a say in what these name."""
+        return self._relations.catalog.streams[self.stream].reads(*read) == read
 
     # --- what a scan and a batch are asked ---
 

@@ -16,7 +16,7 @@ from kaicep.connectors.kafka import kafka_record
 from kaicep.connectors.kafka_offsets import Offsets, Records, offsets_of, read_offsets, topic_ends
 from kaicep.connectors.parts import remember
 from kaicep.connectors.records import Record
-from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
+from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper, refuse_wide
 from kaicep.connectors.sources.files import FileOptions, FileSource
 from kaicep.connectors.sources.kafka import KafkaOptions, KafkaSource
 from kaicep.connectors.stretches import Stretch, read_events, read_stretch, stretches
@@ -133,6 +133,7 @@ def _planned_topic(
     waiting: Waiting,
     materialise: Materialise | None,
 ) -> Plan | None:
+    refuse_wide(form, "a topic")
     where = f"stream {form.stream}"
     ends = topic_ends(origin, where, waiting)
     if table is None:

@@ -168,6 +168,8 @@ class Engine(Replacing):
         known = self.catalog.streams[stream]
         operators = [each.operator for each in queries]
         types, notation = dict(known.attributes), known.notation
+        if not notation.usual_values:
+            return None
         return Lane(sorter, operators, types, known.time, parts[0], self.strings, notation)
 
     def _note_late(self, event: Event) -> None:

@@ -151,7 +151,7 @@ def attribute_types(operator: Operator, plans: Sequence[ChiPlan], catalog: Catal
     if operator.versioned or any(map(asks_the_knowledge, plans)):
         # The plan for other knowledge may read whatever an annotation speaks of.
         for stream in streams:
-            declared.update({name: set() for name, _ in (*stream.concepts, *stream.entities)})
+            declared.update({name: set() for name in stream.graph_attributes})
     else:
         as_float = _read_as_float(plans)
     for stream in streams:

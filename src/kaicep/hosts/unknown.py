@@ -12,9 +12,9 @@ import numpy as np
 
 from kaicep.errors import Mistake
 from kaicep.kernel.batches import Batch
-from kaicep.knowledge.event_graph import UnknownEntities, entity_in, literal_in
+from kaicep.knowledge.event_graph import UnknownEntities, entity_in, naming, shown_values
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.catalog import Catalog
+from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
 from kaicep.plan.types import Type, Value
 
@@ -28,40 +28,43 @@ class UnknownValues:
         self._knowledge = knowledge
         self._counted = counted
         self._version = knowledge.version
-        self._known: dict[tuple[str, str, type, Value, int], str | None] = {}
+        self._known: dict[tuple[str, str, tuple[tuple[type, Value], ...], int], str | None] = {}
 
     def look(self, batch: Batch, catalog: Catalog) -> None:
         """Takes note of a batch."""
         if self._version != self._knowledge.version:
             self._version = self._knowledge.version
             self._known.clear()
-        for attribute, _ in catalog.streams[batch.stream].entities:
-            if attribute not in batch.types:
+        stream = catalog.streams[batch.stream]
+        for name, _ in stream.entities:
+            read = stream.reads(name)
+            if any(each not in batch.types for each in read):
                 continue
-            for (value, epoch), count in self._values(batch, attribute).items():
-                missing = self._missing(batch.stream, attribute, value, epoch, catalog)
+            for (values, epoch), count in self._values(batch, read).items():
+                missing = self._missing(stream, name, dict(zip(read, values, strict=True)), epoch)
                 if missing is not None:
-                    self._counted.add(batch.stream, attribute, missing, count)
+                    self._counted.add(batch.stream, name, missing, count)
 
-    def _values(self, batch: Batch, attribute: str) -> Counter[tuple[Value, int]]:
-        """How often each value is there, by the epoch of the knowledge."""
-        column = batch.column(attribute)
+    def _values(self, batch: Batch, read: tuple[str, ...]) -> Counter[tuple[tuple[Value, ...], int]]:
+        """How often each value is there, or each combination of values, by the epoch of the knowledge."""
+        columns = [batch.column(each) for each in read]
         epochs = np.searchsorted(np.array(self._knowledge.epochs, np.int64), batch.ts, "right")
-        if column.type is not Type.STRING:
-            return Counter(zip(column.values(batch.strings), epochs.tolist(), strict=True))
-        pairs, counts = np.unique(np.stack([column.data, epochs]), axis=1, return_counts=True)
-        texts = [None if code < 0 else batch.strings.texts[code] for code in pairs[0].tolist()]
+        if len(columns) > 1 or columns[0].type is not Type.STRING:
+            rows = zip(*(each.values(batch.strings) for each in columns), strict=True)
+            return Counter(zip(rows, epochs.tolist(), strict=True))
+        pairs, counts = np.unique(np.stack([columns[0].data, epochs]), axis=1, return_counts=True)
+        texts = [(None if code < 0 else batch.strings.texts[code],) for code in pairs[0].tolist()]
         return Counter(dict(zip(zip(texts, pairs[1].tolist(), strict=True), counts.tolist(), strict=True)))
 
-    def _missing(self, stream: str, attribute: str, value: Value, epoch: int, catalog: Catalog) -> str | None:
-        """The value as text, where it has no entity."""
-        key = stream, attribute, type(value), value, epoch
+    def _missing(self, stream: Stream, name: str, values: dict[str, Value], epoch: int) -> str | None:
+        """The values as text, where they have no entity."""
+        key = stream.name, name, tuple((type(each), each) for each in values.values()), epoch
         if key not in self._known:
-            event, known = Event(stream, 0, 0, 0, {attribute: value}), catalog.streams[stream]
-            literal = literal_in(event, known, attribute)
+            event = Event(stream.name, 0, 0, 0, values)
+            literals = naming(event, stream, name)
             try:
-                found = literal and entity_in(event, known, attribute, self._knowledge.in_epoch(epoch))
-                self._known[key] = literal.lexical if literal is not None and found is None else None
+                found = literals and entity_in(event, stream, name, self._knowledge.in_epoch(epoch))
+                self._known[key] = shown_values(literals) if literals and found is None else None
             except Mistake:  # several: whoever asks for it says so
                 self._known[key] = None
         return self._known[key]

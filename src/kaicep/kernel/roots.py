@@ -353,10 +353,11 @@ def _roots_of(condition: Semantic, variable: str, catalog: Catalog) -> dict[str,
     if condition.relation is not None:
         for root in condition.relation.roots:
             for stream, names in (*root.literals, *root.entities) if root.variable == variable else ():
-                found.setdefault(stream, {}).update(dict.fromkeys(names))
+                own = catalog.streams[stream].reads(*names)
+                found.setdefault(stream, {}).update(dict.fromkeys(own))
     elif condition.alternatives:
         for name, known in catalog.streams.items():
-            found[name] = dict.fromkeys(each for each, _ in (*known.concepts, *known.entities))
+            found[name] = dict.fromkeys(known.graph_attributes)
     return {stream: tuple(names) for stream, names in found.items()}
 
 

@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
+import codecs
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
 from kaicep.knowledge.places import Places, read_json
+from kaicep.plan import sparql
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Catalog, Entity, Stream, Vocabulary
-from kaicep.plan.convert import USUAL, Notation
+from kaicep.plan.convert import USUAL, Dialect, Notation, Wide
 from kaicep.plan.terms import Iri
 from kaicep.plan.time import TIME_UNITS
 from kaicep.plan.types import Type
+from kaicep.plan.zones import is_zone, zone_names
 
 __all__ = ["Annotation", "build_catalog", "load_annotations", "parse_annotations", "prefixes_of", "stream_of"]
 
-_KEYS = ("stream", "prefixes", "class", "time", "attributes", "entities", "types", "time_unit", "blank_nodes")
-_ENTITY_KEYS = ("property", "iri", "lookup")
+_KEYS = (
+    "stream",
+    "prefixes",
+    "class",
+    "time",
+    "attributes",
+    "entities",
+    "types",
+    "time_unit",
+    "time_format",
+    "time_zone",
+    "nulls",
+    "csv",
+    "wide",
+    "blank_nodes",
+)
+_ENTITY_KEYS = ("property", "iri", "lookup", "datatype", "attributes")
+_CSV_KEYS = ("delimiter", "decimal", "thousands", "encoding")
+_WIDE_KEYS = ("columns", "point", "value", "keep")
+_FORMAT_HINT = 'such as "%d.%m.%Y %H:%M", with the codes of strptime'
+_PATH_TOKEN = re.compile(r"<[^<>]*>|[/|^()*+?]|[^\s/|^()*+?<>]+")
+_PATH_SIGNS = re.compile(r"[/|^()*+?]")
 _ABSOLUTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|urn:)\S+")
 _NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|\\^`]')
+
+
+_REPEATS = {"*": (0, True), "+": (1, True), "?": (0, False)}
+
+Way = Iri | sparql.Path
+"""A property or a property path."""
 
 
 @dataclass(frozen=True)
@@ -160,11 +190,96 @@ class _Reader:
                 (name, self.entity(path, one, words)) for path, name, one in self.members(value, "entities")
             ),
             tuple((name, self.type(path, one)) for path, name, one in self.members(value, "types")),
-            Notation(
-                self.choice(("time_unit",), value.get("time_unit", "s"), tuple(TIME_UNITS)),
-                self.choice(("blank_nodes",), value.get("blank_nodes", "record"), ("record", "stream")),
-            ),
+            self.notation(value),
         )
+
+    def notation(self, value: Mapping[str, Any]) -> Notation:
+        """How the values are written."""
+        return Notation(
+            self.choice(("time_unit",), value.get("time_unit", "s"), tuple(TIME_UNITS)),
+            self.choice(("blank_nodes",), value.get("blank_nodes", "record"), ("record", "stream")),
+            self.texts(("nulls",), value.get("nulls", []), empty=True),
+            self.time_format(value["time_format"]) if "time_format" in value else None,
+            self.time_zone(value["time_zone"]) if "time_zone" in value else None,
+            self.dialect(value.get("csv", {})),
+            self.wide(value["wide"], value.get("time", "ts")) if "wide" in value else None,
+        )
+
+    def time_format(self, value: object) -> str:
+        text, path = self.text(("time_format",), value), ("time_format",)
+        day = datetime(2001, 2, 3)
+        try:
+            shown = datetime.strptime(day.strftime(text), text)
+        except ValueError as error:
+            raise self.mistake(path, f'"{text}" is no format of a time: {error}', _FORMAT_HINT) from None
+        if shown.date() != day.date():
+            raise self.mistake(path, f'"{text}" does not say the year, the month and the day', _FORMAT_HINT)
+        return text
+
+    def time_zone(self, value: object) -> str:
+        name = self.text(("time_zone",), value)
+        if not is_zone(name):
+            hint = did_you_mean(name, zone_names()) or 'such as "Europe/Berlin"'
+            raise self.mistake(("time_zone",), f"no time zone is called {name}", hint)
+        return name
+
+    def dialect(self, value: object) -> Dialect:
+        path = ("csv",)
+        if not isinstance(value, Mapping):
+            raise self.mistake(path, '"csv" is an object, such as {"delimiter": ";", "decimal": ","}')
+        self.known_keys(path, value, _CSV_KEYS)
+        usual = Dialect()
+        delimiter = self.text((*path, "delimiter"), value.get("delimiter", usual.delimiter))
+        if len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii():
+            raise self.mistake((*path, "delimiter"), "a delimiter is one character: ; or , or \\t or |")
+        decimal = self.choice((*path, "decimal"), value.get("decimal", usual.decimal), (".", ","))
+        thousands = value.get("thousands", usual.thousands)
+        if thousands not in ("", ".", ",", "'", " ", "\u00a0", "\u202f", "\u2019") or thousands == decimal:
+            hint = 'one of . , \' or a space, and another than "decimal"'
+            raise self.mistake((*path, "thousands"), f'"thousands" cannot be {thousands}', hint)
+        return Dialect(delimiter, decimal, thousands, self.encoding((*path, "encoding"), value))
+
+    def encoding(self, path: tuple[str, ...], value: Mapping[str, Any]) -> str:
+        """UTF-8, or an encoding in which each byte is a character, and the first 128 are those of ASCII."""
+        name = self.text(path, value.get("encoding", "utf-8"))
+        try:
+            known = codecs.lookup(name).name
+            if known in ("utf-8", "utf-8-sig", "ascii"):
+                return "utf-8"
+            text = bytes(range(256)).decode(known, "replace")
+            if len(text) == 256 and text[:128].encode("ascii") == bytes(range(128)):
+                return known
+        except (LookupError, ValueError):
+            pass
+        hint = "utf-8, or one with a byte for each character, such as latin-1 or cp1252; or save it as UTF-8"
+        raise self.mistake(path, f"files cannot be read in the encoding {name}", hint)
+
+    def wide(self, value: object, time: object) -> Wide:
+        path = ("wide",)
+        if not isinstance(value, Mapping):
+            hint = '{"columns": "*", "point": "name", "value": "reading"}'
+            raise self.mistake(path, f'"wide" is an object, such as {hint}')
+        self.known_keys(path, value, _WIDE_KEYS)
+        columns = value.get("columns", "*")
+        made = Wide(
+            () if columns == "*" else self.texts((*path, "columns"), columns),
+            self.text((*path, "point"), value.get("point", "name")),
+            self.text((*path, "value"), value.get("value", "reading")),
+            self.texts((*path, "keep"), value.get("keep", [])),
+        )
+        names = (time, made.point, made.value, *made.keep)
+        for name in names:
+            if names.count(name) > 1:
+                raise self.mistake(path, f"the events would have two attributes {name}")
+        return made
+
+    def texts(self, path: tuple[str, ...], value: object, empty: bool = False) -> tuple[str, ...]:
+        """A list of texts, which may be `empty` ones."""
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self.mistake(path, f'"{path[-1]}" is a list of texts')
+        if not empty and "" in value:
+            raise self.mistake(path, f'"{path[-1]}" has an empty text')
+        return tuple(value)
 
     def choice(self, path: tuple[str, ...], value: object, choices: Sequence[str]) -> str:
         text = self.text(path, value)
@@ -184,14 +299,53 @@ class _Reader:
             raise self.mistake(path, f'an entity has "iri" or "lookup"; this has {problem}', hint)
         leads = self.iri((*path, "property"), value["property"], prefixes)
         if "lookup" in value:
-            return Entity(leads, lookup=self.iri((*path, "lookup"), value["lookup"], prefixes))
+            return self.lookup(path, value, leads, prefixes)
+        for key in ("datatype", "attributes"):
+            if key in value:
+                raise self.mistake((*path, key), f'"{key}" goes with "lookup", not with "iri"')
         return Entity(leads, template=self.template((*path, "iri"), value["iri"], prefixes))
+
+    def lookup(
+        self, path: tuple[str, ...], value: Mapping[str, Any], leads: Iri, prefixes: Mapping[str, str]
+    ) -> Entity:
+        """An entity that is found by properties, or property paths, of which each has its attribute."""
+        attributes = self.texts((*path, "attributes"), value.get("attributes", []))
+        several = isinstance(value["lookup"], list)
+        texts = self.texts((*path, "lookup"), value["lookup"]) if several else (value["lookup"],)
+        if len(texts) != max(1, len(attributes)):
+            many = f"{len(texts)} and {max(1, len(attributes))}"
+            hint = '{"attributes": ["device", "object"], "lookup": ["bacnet:device", "bacnet:object"], ..}'
+            raise self.mistake((*path, "lookup"), f"there is one lookup for each attribute, not {many}", hint)
+        ways = tuple(self.way((*path, "lookup"), each, prefixes) for each in texts)
+        types = value.get("datatype")
+        named = types if isinstance(types, list) else [types] * len(ways)
+        if len(named) != len(ways):
+            raise self.mistake((*path, "datatype"), "there is one datatype, or one for each lookup")
+        datatypes = tuple(
+            None if each is None else self.iri((*path, "datatype"), each, prefixes) for each in named
+        )
+        return Entity(leads, None, ways, datatypes if types else (), attributes)
+
+    def way(self, path: tuple[str, ...], value: object, prefixes: Mapping[str, str]) -> Way:
+        """A property, or a property path."""
+        text = self.text(path, value)
+        tokens = _PATH_TOKEN.findall(text)
+        if _ABSOLUTE.fullmatch(text) or not any(_PATH_SIGNS.fullmatch(each) for each in tokens):
+            return self.iri(path, text, prefixes)
+        reader = _PathReader(tokens, lambda name: self.iri(path, name, prefixes))
+        found = reader.alternative()
+        if found is None or reader.tokens:
+            hint = "such as ee:hasTag/ee:value or ^ee:tagOf"
+            raise self.mistake(path, f'"{text}" is no property path', hint)
+        return found
 
     def template(self, path: tuple[str, ...], value: object, prefixes: Mapping[str, str]) -> str:
         text = self.text(path, value)
         if "{value}" not in text:
             hint = 'such as "ee:{value}"'
             raise self.mistake(path, f'"{text}" gives every event the same entity: it lacks {{value}}', hint)
+        if text == "{value}":  # a whole IRI
+            return text
         # What will stand for {value} is made fit for an IRI when it is known.
         return self.iri(path, text.replace("{value}", "\0"), prefixes).value.replace("\0", "{value}")
 
@@ -241,3 +395,50 @@ class _Reader:
     def mistake(self, path: tuple[str, ...], message: str, hint: str | None = None) -> Mistake:
         span = self.places.get((*self.root, *path))
         return Mistake(Diagnostic(message, span, self.source, hint))
+
+
+@dataclass
+class _PathReader:
+    """Reads a property path of SPARQL from its tokens, as far as it is one; None where it is none."""
+
+    tokens: list[str]
+    iri: Callable[[str], Iri]
+
+    def alternative(self) -> Way | None:
+        return self._several("|", self._sequence, sparql.Alternative)
+
+    def _sequence(self) -> Way | None:
+        return self._several("/", self._step, sparql.Sequence)
+
+    def _several(
+        self, sign: str, read: Callable[[], Way | None], make: Callable[[tuple[Way, ...]], sparql.Path]
+    ) -> Way | None:
+        parts = [read()]
+        while self._accept(sign):
+            parts.append(read())
+        known = tuple(each for each in parts if each is not None)
+        return None if len(known) < len(parts) else known[0] if len(known) == 1 else make(known)
+
+    def _step(self) -> Way | None:
+        if self._accept("^"):
+            inner = self._step()
+            return None if inner is None else sparql.Inverse(inner)
+        found = self._primary()
+        for sign, (least, unbounded) in _REPEATS.items():
+            if found is not None and self._accept(sign):
+                return sparql.Repeat(found, least, unbounded)
+        return found
+
+    def _primary(self) -> Way | None:
+        if self._accept("("):
+            inner = self.alternative()
+            return inner if self._accept(")") else None
+        if not self.tokens or _PATH_SIGNS.fullmatch(self.tokens[0]):
+            return None
+        return self.iri(self.tokens.pop(0))
+
+    def _accept(self, sign: str) -> bool:
+        if self.tokens and self.tokens[0] == sign:
+            del self.tokens[0]
+            return True
+        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -26,6 +26,7 @@ from kaicep.plan.sparql import (
     may_be_empty,
 )
 from kaicep.plan.terms import RDF, Iri, Literal, Term, Triple, Variable
+from kaicep.plan.text import predicate_text
 from kaicep.plan.types import Type, Value
 
 __all__ = [
@@ -38,6 +39,8 @@ __all__ = [
     "event_triples",
     "goes_back",
     "literal_in",
+    "naming",
+    "shown_values",
     "own_classes",
     "own_triples",
 ]
@@ -114,8 +117,8 @@ def event_triples(
         if literal is not None:
             triples |= {(node, each, literal): None for each in knowledge.properties_above(concept)}
     for attribute, entity in stream.entities:
-        literal = literal_in(event, stream, attribute)
-        if literal is None:
+        values = naming(event, stream, attribute)
+        if not values:
             continue
         try:
             found = entity_in(event, stream, attribute, knowledge)
@@ -127,7 +130,7 @@ def event_triples(
             continue
         missing.setdefault(entity.property, None)
         if unknown is not None:
-            unknown.add(stream.name, attribute, literal.lexical)
+            unknown.add(stream.name, attribute, shown_values(values))
     triples[node, HAS_TIME, literal_of(event.ts, Type.TIMESTAMP)] = None
     return EventGraph(node, tuple(triples), missing)
 
@@ -161,22 +164,42 @@ def _type_of(value: Value) -> Type:
     return shown.get(type(value), Type.STRING)
 
 
+def naming(event: Event, stream: Stream, name: str) -> tuple[Literal, ...]:
+    """The values by which an event names an entity; nothing where one of them is null."""
+    found = tuple(literal_in(event, stream, each) for each in stream.reads(name))
+    return () if None in found else tuple(each for each in found if each is not None)
+
+
+def shown_values(values: Iterable[Literal]) -> str:
+    """The values by which an event names an entity, as they are counted and logged.
+
+    >>> shown_values([Literal("12"), Literal("7")])
+    '12 7'
+    """
+    return " ".join(each.lexical for each in values)
+
+
 def entity_in(event: Event, stream: Stream, attribute: str, knowledge: Knowledge) -> Term | None:
     """The entity that an attribute names, or None where the knowledge base does not have it."""
-    entity, literal = dict(stream.entities)[attribute], literal_in(event, stream, attribute)
-    if literal is None:
+    entity, values = dict(stream.entities)[attribute], naming(event, stream, attribute)
+    if not values:
         return None
     if entity.template is not None:
-        value = _NOT_IN_IRI.sub(lambda found: quote(found[0]), literal.lexical)
+        value = _NOT_IN_IRI.sub(lambda found: quote(found[0]), values[0].lexical)
         made = Iri(entity.template.replace("{value}", value))
         return made if knowledge.knows(made) else None
-    assert entity.lookup is not None
-    found = knowledge.entities_by(entity.lookup, literal)
+    typed = (
+        each if datatype is None else Literal(each.lexical, datatype.value)
+        for each, datatype in zip(values, entity.datatypes or (None,) * len(values), strict=True)
+    )
+    each_by = [knowledge.entities_by(way, each) for way, each in zip(entity.lookup, typed, strict=True)]
+    found = [each for each in each_by[0] if all(each in others for others in each_by[1:])]
     if len(found) > 1 and not set(found).issubset(knowledge.same_as(found[0])):
         names = ", ".join(map(str, found))
+        by = ", ".join(predicate_text(each) for each in entity.lookup)
         raise Mistake(
             Diagnostic(
-                f"{entity.lookup} = {literal.lexical} names several entities: {names}",
+                f"{by} = {shown_values(values)} names several entities: {names}",
                 hint="a lookup needs a property that has each value once",
             )
         )

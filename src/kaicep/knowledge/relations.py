@@ -276,12 +276,12 @@ class _Lookup:
     its bare value and the epoch: then an event costs no more than that.
     """
 
-    def __init__(self, condition: Semantic, relation: Relation, kept: KeptTable) -> None:
+    def __init__(self, condition: Semantic, relation: Relation, kept: KeptTable, catalog: Catalog) -> None:
         self.condition = condition
         self.relation = relation
         self.kept = kept
         self.variable = relation.roots[0].variable if len(relation.roots) == 1 else ""
-        self.attributes = _single_attributes(relation.roots[0]) if self.variable else {}
+        self.attributes = _single_attributes(relation.roots[0], catalog) if self.variable else {}
         self.answers: dict[tuple[str, int], dict[Value, frozenset[Row]]] = {}
         self.own = {root.name: index for index, root in enumerate(relation.roots)}
         self.selects_roots = any(each in self.own for each in condition.selected)
@@ -301,9 +301,12 @@ class _Lookup:
         )
 
 
-def _single_attributes(root: Root) -> dict[str, str]:
+def _single_attributes(root: Root, catalog: Catalog) -> dict[str, str]:
     literals, entities = dict(root.literals), dict(root.entities)
-    found = {stream: (*literals.get(stream, ()), *entities.get(stream, ())) for stream in literals | entities}
+    found = {
+        stream: catalog.streams[stream].reads(*literals.get(stream, ()), *entities.get(stream, ()))
+        for stream in literals | entities
+    }
     return {stream: each[0] for stream, each in found.items() if len(each) == 1}
 
 
@@ -323,7 +326,7 @@ class Relations:
         self.runtime = RuntimePath(catalog, knowledge, unknown, settings or Settings())
         self._lookups: dict[int, _Lookup] = {}
         self._kept: dict[tuple[Relation, tuple[str, ...]], KeptTable] = {}
-        self._entities: dict[tuple[str, str, Value, int], Term | None] = {}
+        self._entities: dict[tuple[str, str, tuple[Value, ...], int], Term | None] = {}
         self._counted: set[tuple[Event, str]] = set()
         self._version = knowledge.version
         self._epochs = knowledge.epochs
@@ -337,7 +340,7 @@ class Relations:
         lookup = self._lookups.get(id(condition))
         if lookup is None:
             kept = self._kept_table(condition.relation, condition.selected)
-            lookup = self._lookups[id(condition)] = _Lookup(condition, condition.relation, kept)
+            lookup = self._lookups[id(condition)] = _Lookup(condition, condition.relation, kept, self.catalog)
         if not lookup.variable:
             return self._looked_up(lookup, binding)
         event = binding[lookup.variable]
@@ -354,7 +357,7 @@ class Relations:
         if found is None:
             found = self._looked_up(lookup, binding)
             # An unknown entity is counted for every event that has it.
-            if self._entities.get((event.stream, attribute or "", value, epoch), _NOTHING) is not None:
+            if self._entities.get((event.stream, attribute or "", (value,), epoch), _NOTHING) is not None:
                 if len(answers) >= _MOST_VALUES:
                     answers.clear()
                 answers[value] = found
@@ -433,14 +436,16 @@ class Relations:
             if literal is not None:
                 yield literal
         for attribute in dict(root.entities).get(event.stream, ()):
-            if event.value(attribute) is not None:
-                found = self._entity(event, stream, attribute, epoch)
+            values = tuple(map(event.value, stream.reads(attribute)))
+            if None not in values:
+                found = self._entity(event, stream, attribute, values, epoch)
                 # The event has it under every name that it is known by.
                 yield from (None,) if found is None else self.knowledge.in_epoch(epoch).same_as(found)
 
-    def _entity(self, event: Event, stream: Stream, attribute: str, epoch: int) -> Term | None:
-        value = event.value(attribute)
-        key = event.stream, attribute, value, epoch
+    def _entity(
+        self, event: Event, stream: Stream, attribute: str, values: tuple[Value, ...], epoch: int
+    ) -> Term | None:
+        key = event.stream, attribute, values, epoch
         if key not in self._entities:
             if len(self._entities) >= _MOST_VALUES:
                 self._entities.clear()
@@ -450,5 +455,5 @@ class Relations:
             if len(self._counted) >= _MOST_VALUES:
                 self._counted.clear()  # an event that old is asked about no more
             self._counted.add((event, attribute))
-            self.unknown.add(event.stream, attribute, str(value))
+            self.unknown.add(event.stream, attribute, " ".join(map(str, values)))
         return found

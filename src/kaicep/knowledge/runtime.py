@@ -231,10 +231,12 @@ class RuntimePath:
             of = self.catalog.streams[stream]
             made = [(attribute, concept) for attribute, concept in of.concepts]
             made += [(attribute, entity.property) for attribute, entity in of.entities]
-            known = asked.attributes[name, stream] = tuple(
-                attribute
-                for attribute, each in (*made, ("ts", HAS_TIME))
-                if depends_on(asked.condition, name, each, self.knowledge)
+            known = asked.attributes[name, stream] = of.reads(
+                *(
+                    attribute
+                    for attribute, each in (*made, ("ts", HAS_TIME))
+                    if depends_on(asked.condition, name, each, self.knowledge)
+                )
             )
         return known
 

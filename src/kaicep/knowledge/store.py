@@ -34,9 +34,10 @@ from kaicep.knowledge.validity import (
     with_validity,
 )
 from kaicep.knowledge.words import Words, words
+from kaicep.plan import sparql
 from kaicep.plan.html import html_table
 from kaicep.plan.literals import NUMERIC_TYPES, native, normalise
-from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal, Term, Triple, n_triples
+from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal, Term, Triple, Variable, n_triples
 from kaicep.plan.types import Value
 
 __all__ = ["Change", "Edit", "Knowledge", "Reason", "check_level"]
@@ -101,7 +102,7 @@ class Knowledge:
         self._closure = closure
         self._odd = odd
         self._near: dict[tuple[Iri, Iri, bool], frozenset[Iri]] = {}
-        self._by_value: dict[Iri, dict[tuple[str, Value], tuple[Term, ...]]] = {}
+        self._by_value: dict[Iri | sparql.Path, dict[tuple[str, Value], tuple[Term, ...]]] = {}
         self._views: dict[int, _View] = {}
         self._changes: deque[Change] = deque(maxlen=_MOST_CHANGES)
         self.contradictions  # noqa: B018 - found now, as part of loading
@@ -392,8 +393,8 @@ class Knowledge:
             self._near[key] = frozenset(one for one in found if isinstance(one, Iri))
         return self._near[key]
 
-    def entities_by(self, property: Iri, value: Term) -> tuple[Term, ...]:
-        """The subjects whose property has that value, by name.
+    def entities_by(self, property: Iri | sparql.Path, value: Term) -> tuple[Term, ...]:
+        """The subjects whose property, or property path, has that value, by name.
 
         Literals are compared by value, whatever their numeric type or their language is.
 
@@ -403,10 +404,20 @@ class Knowledge:
         """
         if property not in self._by_value:
             found: dict[tuple[str, Value], dict[Term, None]] = {}
-            for subject, _, each in self.match(None, property, None):
+            for subject, each in self.pairs(property):
                 found.setdefault(_value_key(each), {})[subject] = None
             self._by_value[property] = {key: tuple(sorted(some, key=str)) for key, some in found.items()}
         return self._by_value[property].get(_value_key(value), ())
+
+    def pairs(self, property: Iri | sparql.Path) -> Iterable[tuple[Term, Term]]:
+        """The subjects and objects of a property or a property path."""
+        if isinstance(property, Iri):
+            return ((subject, each) for subject, _, each in self.match(None, property, None))
+        from kaicep.knowledge.queries import select
+
+        pattern = sparql.TriplePattern(Variable("entity"), property, Variable("value"))
+        group = sparql.Group((sparql.Triples((pattern,)),))
+        return ((row[0], row[1]) for row in select(self, group, ("entity", "value")) if row[0] and row[1])
 
     def entails_with(self, triples: Iterable[Triple]) -> frozenset[Triple]:
         """The given triples, and all that follows from them and the knowledge but not without them.
@@ -489,6 +500,8 @@ class Knowledge:
         for link in predicates:
             if isinstance(link, Iri):
                 self._by_value.pop(link, None)
+        for way in [each for each in self._by_value if isinstance(each, sparql.Path)]:
+            del self._by_value[way]
         if not predicates.isdisjoint(_VOCABULARY):
             self._near.clear()
         self._views.clear()
@@ -560,11 +573,11 @@ class _View(Knowledge):
     def _stated(self) -> Collection[Ids]:
         return (*self._closure.always, *self._closure.stated_at(self._ts))
 
-    def entities_by(self, property: Iri, value: Term) -> tuple[Term, ...]:
-        """The subjects whose property has that value, by name."""
+    def entities_by(self, property: Iri | sparql.Path, value: Term) -> tuple[Term, ...]:
+        """The subjects whose property, or property path, has that value, by name."""
         return (
             super().entities_by(property, value)
-            if self._says(property)
+            if isinstance(property, sparql.Path) or self._says(property)
             else self._whole.entities_by(property, value)
         )
 

@@ -353,9 +353,10 @@ def entities_of(entity: Entity, knowledge: Knowledge) -> set[int]:
     have a class; else all.
     """
     facts, terms = knowledge.by_number()
-    if entity.lookup is not None:
-        number = terms.known(entity.lookup)
-        return set() if number is None else {s for s, _ in facts.pairs(number)}
+    if entity.lookup:
+        named = ([subject for subject, _ in knowledge.pairs(each)] for each in entity.lookup)
+        things = map(terms.known, frozenset.intersection(*map(frozenset, named)))
+        return {each for each in things if each is not None}
     assert entity.template is not None
     before, _, after = entity.template.partition("{value}")
     words = (knowledge.classes() or frozenset()) | (knowledge.properties() or frozenset())
@@ -368,7 +369,7 @@ def entities_of(entity: Entity, knowledge: Knowledge) -> set[int]:
     if type_ is None:
         return fitting
     ranges = [kind for _, _, kind in knowledge.match(entity.property, _RANGE, None)]
-    numbers = [number for kind in ranges if (number := terms.known(kind)) is not None]
+    numbers = [known for kind in ranges if (known := terms.known(kind)) is not None]
     inside = {each for each in fitting if any(facts.has(each, type_, number) for number in numbers)}
     return inside or {each for each in fitting if facts.objects(each, type_)} or fitting
 

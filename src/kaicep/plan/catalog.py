@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kaicep.plan.convert import USUAL, Notation
+from kaicep.plan.sparql import Path
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri
 from kaicep.plan.types import Type
 
@@ -23,12 +24,16 @@ WELL_KNOWN_PREFIXES: Mapping[str, str] = {"rdf": RDF, "rdfs": RDFS, "owl": OWL, 
 class Entity:
     """How an attribute's value becomes a node of the knowledge base.
 
-    By `template`, an IRI with `{value}` in it; or by `lookup`, a property whose value names the node.
+    By `template`, an IRI with `{value}` in it; or by `lookup`, properties or property paths whose values name
+    the node: one, or one for each of several `attributes`, with the datatype that a value has there, if it
+    is said. With `attributes`, what the annotation calls the entity is no attribute.
     """
 
     property: Iri
     template: str | None = None
-    lookup: Iri | None = None
+    lookup: tuple[Iri | Path, ...] = ()
+    datatypes: tuple[Iri | None, ...] = ()
+    attributes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,18 @@ class Stream:
         if attribute == "ts":
             return Type.TIMESTAMP
         return dict(self.attributes).get(attribute)
+
+    def reads(self, *names: str) -> tuple[str, ...]:
+        """The attributes that decide what these annotated names stand for: mostly themselves."""
+        several = {name: entity.attributes for name, entity in self.entities if entity.attributes}
+        if not several:
+            return names
+        return tuple(dict.fromkeys(read for each in names for read in several.get(each, (each,))))
+
+    @property
+    def graph_attributes(self) -> tuple[str, ...]:
+        """The attributes of which the graph of an event is made."""
+        return self.reads(*dict.fromkeys(name for name, _ in (*self.concepts, *self.entities)))
 
     def carried(self) -> tuple[Iri, ...]:
         """The properties that its attributes carry: concepts, and what leads to entities."""

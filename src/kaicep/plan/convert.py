@@ -17,22 +17,28 @@ from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 from kaicep.plan.time import (
     format_time,
     nearest_thousandth,
+    parse_formatted,
     parse_time,
     time_from_number,
     unit_of_number,
 )
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value, unify
+from kaicep.plan.zones import in_zone
 
 __all__ = [
     "USUAL",
+    "Dialect",
     "Instant",
     "Notation",
     "Unfit",
+    "WallTime",
+    "Wide",
     "convert",
     "guess",
     "guess_text",
@@ -62,15 +68,93 @@ class Instant(int):
     """A time in microseconds, where a plain number would be taken for seconds."""
 
 
+class WallTime(Instant):
+    """An `Instant` of a time that came without an offset: what a clock showed, as if it were UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a CSV file is written: what stands between its cells and in its numbers, and its encoding."""
+
+    delimiter: str = ","
+    decimal: str = "."
+    thousands: str = ""
+    encoding: str = "utf-8"
+
+    @property
+    def plain_numbers(self) -> bool:
+        """Whether numbers are written as elsewhere."""
+        return self.decimal == "." and not self.thousands
+
+    def number(self, text: str) -> str | None:
+        """A number as it is written elsewhere; None where the text is no number of this dialect.
+
+        >>> german = Dialect(decimal=",", thousands=".")
+        >>> german.number("-1.234,5"), german.number("1.5"), Dialect(thousands=",").number("1,234")
+        ('-1234.5', None, '1234')
+        """
+        text = text.strip()
+        if self.plain_numbers or _NOT_FINITE.fullmatch(text):
+            return text
+        found = _number_pattern(self.decimal, self.thousands).fullmatch(text)
+        if found is None:
+            return None
+        return text.replace(self.thousands, "").replace(self.decimal, ".")
+
+
+@lru_cache
+def _number_pattern(decimal: str, thousands: str) -> re.Pattern[str]:
+    point = re.escape(decimal)
+    whole = rf"\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|\d+" if thousands else r"\d+"
+    return re.compile(rf"[+-]?(?:(?:{whole})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """A table with a column for each point: every filled cell of `columns` is an event (semantics 2.12).
+
+    Its attributes are `point`, the header of the column, `value`, the cell, and the columns in `keep`.
+    Where `columns` is empty, all are points but the time and those that are kept.
+    """
+
+    columns: tuple[str, ...] = ()
+    point: str = "name"
+    value: str = "reading"
+    keep: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Notation:
     """How the values of a stream are written, as its annotation says: the unit of times that are numbers.
 
     The label of a blank node means one node inside of one record, or (`blank_nodes`) in the whole stream.
+    Texts in `nulls` are null. Times that are texts have the `time_format` (of `strptime`; else ISO 8601) and,
+    where they have no offset, the `time_zone` (else UTC).
     """
 
     time_unit: str = "s"
     blank_nodes: str = "record"
+    nulls: tuple[str, ...] = ()
+    time_format: str | None = None
+    time_zone: str | None = None
+    csv: Dialect = Dialect()
+    wide: Wide | None = None
+
+    @property
+    def usual_times(self) -> bool:
+        """Whether times that are texts are ISO 8601, and UTC where they have no offset."""
+        return self.time_format is None and self.time_zone is None
+
+    @property
+    def usual_values(self) -> bool:
+        """Whether a value means what it means elsewhere, but for the unit of its times."""
+        return self.usual_times and not self.nulls and self.csv.plain_numbers and self.wide is None
+
+    def time_of(self, text: str) -> int | None:
+        """The microseconds of a time that is a text; None where it is none."""
+        if self.time_format is not None:
+            return parse_formatted(text, self.time_format, self.time_zone)
+        return parse_time(text, self.time_zone)
 
 
 USUAL = Notation()
@@ -111,15 +195,16 @@ def plain(value: object) -> object:
 
 def _instant(value: datetime | date) -> Instant | None:
     if not isinstance(value, datetime):
-        return Instant((value - _EPOCH.date()) // timedelta(microseconds=1))
+        return WallTime((value - _EPOCH.date()) // timedelta(microseconds=1))
     if value != value:  # NaT
         return None
+    made = Instant if value.tzinfo else WallTime
     own = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
     nanoseconds = getattr(own, "nanosecond", 0)
     if nanoseconds:  # of pandas
         own = own.replace(nanosecond=0)  # type: ignore[call-arg]
     micros = int((own - _EPOCH) // timedelta(microseconds=1))
-    return Instant(nearest_thousandth(1_000 * micros + nanoseconds))
+    return made(nearest_thousandth(1_000 * micros + nanoseconds))
 
 
 def _of_numpy(value: Any) -> object:
@@ -137,7 +222,7 @@ def _of_numpy(value: Any) -> object:
     else:
         kinds = ("datetime64[us]", "timedelta64[us]")
         made = int(value.astype(kinds[kind == "m"]).astype("int64"))
-    return Instant(made) if kind == "M" else made
+    return WallTime(made) if kind == "M" else made
 
 
 def show(value: object) -> str:
@@ -181,10 +266,22 @@ def convert(value: object, type: Type, notation: Notation = USUAL) -> Value:
     value = plain(value)
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
+    if isinstance(value, str) and not notation.usual_values:
+        if value in notation.nulls:
+            return None
+        if type in (Type.INT64, Type.FLOAT64):
+            value = _number_of(value, type, notation.csv)
     try:
         return _to_timestamp(value, notation) if type is Type.TIMESTAMP else _CONVERTERS[type](value)
     except RecursionError:
         raise Unfit("it is nested too deeply") from None
+
+
+def _number_of(text: str, type: Type, dialect: Dialect) -> str:
+    number = dialect.number(text)
+    if number is None:
+        raise Unfit(f"{show(text)} is no {type} with the decimal {dialect.decimal}")
+    return number
 
 
 def _to_bool(value: object) -> Value:
@@ -261,18 +358,23 @@ _UNIT_NAMES = {
 
 
 def _to_timestamp(value: object, notation: Notation) -> Value:
+    zone = notation.time_zone
     if isinstance(value, Instant):
-        return _in_range(value)
+        return _in_range(in_zone(value, zone) if zone and isinstance(value, WallTime) else value)
     number: object = value
     if isinstance(value, str):
-        found = parse_time(value)
+        found = notation.time_of(value)
         if found is not None:
             return found
-        number = Decimal(value.strip()) if _NUMBER.fullmatch(value.strip()) else None
+        text = notation.csv.number(value) or ""
+        number = Decimal(text) if _NUMBER.fullmatch(text) else None
     unit = notation.time_unit
     if not isinstance(number, int | float | Decimal) or isinstance(number, bool):
-        raise Unfit(f"{show(value)} is neither an ISO 8601 time nor {_UNIT_NAMES[unit]}")
+        form = f"a time like {notation.time_format}" if notation.time_format else "an ISO 8601 time"
+        raise Unfit(f"{show(value)} is neither {form} nor {_UNIT_NAMES[unit]}")
     found = time_from_number(number, unit)
+    if found is not None and zone and unit == "excel":
+        found = in_zone(found, zone)  # a spreadsheet counts the days of a wall calendar
     if found is None:
         reason = f"{show(value)} is no time of the years 1 to 9999 in {_UNIT_NAMES[unit]}"
         likely = unit_of_number(number)
@@ -282,7 +384,7 @@ def _to_timestamp(value: object, notation: Notation) -> Value:
     return found
 
 
-def _in_range(instant: Instant) -> int:
+def _in_range(instant: int) -> int:
     if not _FIRST <= instant <= _LAST:
         raise Unfit(f"a time {int(instant)} microseconds from 1970 is not of the years 1 to 9999")
     return int(instant)
@@ -296,14 +398,14 @@ _CONVERTERS: Mapping[Type, Callable[[object], Value]] = {
 }
 
 
-def guess(value: object) -> Type | None:
-    """The type that a value of JSON or Parquet suggests; None where it says nothing.
+def guess(value: object, notation: Notation = USUAL) -> Type | None:
+    """The type that a value of JSON or Parquet suggests; None where it says nothing, or means null.
 
     >>> guess(1), guess(1.0), guess("1"), guess({"a": 1}), guess(None)
     (Type.INT64, Type.FLOAT64, Type.STRING, Type.STRING, None)
     """
     value = plain(value)
-    if value is None:
+    if value is None or (notation.nulls and value in notation.nulls):
         return None
     if isinstance(value, bool):
         return Type.BOOL
@@ -316,17 +418,18 @@ def guess(value: object) -> Type | None:
     return Type.STRING
 
 
-def guess_text(text: str | None) -> Type | None:
-    """The type that a cell of CSV suggests; an empty one says nothing.
+def guess_text(text: str | None, notation: Notation = USUAL) -> Type | None:
+    """The type that a cell of CSV suggests; an empty one says nothing, nor does one that means null.
 
     >>> [str(guess_text(each)) for each in ("12", "1e3", "True", "007", "a", "")]
     ['int64', 'float64', 'bool', 'string', 'string', 'None']
     """
-    if not text:
+    if not text or text in notation.nulls:
         return None
-    if _PLAIN_INTEGER.fullmatch(text) and INT64_MIN <= int(text) <= INT64_MAX:
+    number = text if notation.csv.plain_numbers else notation.csv.number(text) or ""
+    if _PLAIN_INTEGER.fullmatch(number) and INT64_MIN <= int(number) <= INT64_MAX:
         return Type.INT64
-    if _PLAIN_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text):
+    if _PLAIN_NUMBER.fullmatch(number) or _NOT_FINITE.fullmatch(number):
         return Type.FLOAT64
     if text.lower() in ("true", "false"):
         return Type.BOOL

@@ -87,6 +87,7 @@ __all__ = [
     "group_text",
     "iri_text",
     "name_text",
+    "predicate_text",
     "resolved_text",
     "triple_text",
     "window_text",
@@ -185,6 +186,15 @@ def group_text(
 def triple_text(pattern: TriplePattern, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
     """A triple pattern with its full stop."""
     return _Printer(prefixes).triple(pattern)
+
+
+def predicate_text(path: Iri | Path, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
+    """A property or a property path.
+
+    >>> predicate_text(Sequence((Iri("urn:p"), Inverse(Iri("urn:q")))))
+    '<urn:p>/^<urn:q>'
+    """
+    return _Printer(prefixes).path(path)
 
 
 def window_text(window: WindowClause, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:

@@ -11,6 +11,8 @@ from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
 
+from kaicep.plan.zones import in_zone
+
 __all__ = [
     "DURATION_UNITS",
     "EXCEL_EPOCH",
@@ -20,6 +22,7 @@ __all__ = [
     "format_time",
     "nearest_thousandth",
     "parse_duration",
+    "parse_formatted",
     "parse_time",
     "time_from_number",
     "unit_of_number",
@@ -59,12 +62,14 @@ _ISO = re.compile(
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|min|h|d)", re.ASCII)
 
 
-def parse_time(text: str) -> int | None:
-    """Microseconds of an ISO 8601 time, or None where the text is none. Without a zone it is UTC.
+def parse_time(text: str, zone: str | None = None) -> int | None:
+    """Microseconds of an ISO 8601 time, or None where the text is none. Without an offset it is of the zone.
 
     >>> parse_time("1970-01-01T00:00:01.5Z")
     1500000
     >>> parse_time("2012-05-07T09:00") == parse_time("2012-05-07T11:00+02:00")
+    True
+    >>> parse_time("2012-05-07T11:00", "Europe/Berlin") == parse_time("2012-05-07T09:00")
     True
     >>> parse_time("tomorrow") is None
     True
@@ -72,7 +77,7 @@ def parse_time(text: str) -> int | None:
     found = _ISO.fullmatch(text.strip())
     if found is None:
         return None
-    year, month, day, hour, minute, second, fraction, zone = found.groups()
+    year, month, day, hour, minute, second, fraction, offset = found.groups()
     try:
         moment = datetime(
             int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), tzinfo=UTC
@@ -82,12 +87,34 @@ def parse_time(text: str) -> int | None:
     micros = (moment - _EPOCH) // timedelta(microseconds=1)
     if fraction:
         micros += int((Decimal("0." + fraction) * 1_000_000).to_integral_value(ROUND_HALF_EVEN))
-    if zone and zone not in "Zz":
-        digits = zone[1:].replace(":", "").ljust(4, "0")
-        offset = int(digits[:2]) * 60 + int(digits[2:])
+    if offset is None and zone is not None:
+        micros = in_zone(micros, zone)
+    elif offset and offset not in "Zz":
+        digits = offset[1:].replace(":", "").ljust(4, "0")
+        minutes = int(digits[:2]) * 60 + int(digits[2:])
         if int(digits[:2]) > 23 or int(digits[2:]) > 59:
             return None
-        micros -= (offset if zone[0] == "+" else -offset) * DURATION_UNITS["min"]
+        micros -= (minutes if offset[0] == "+" else -minutes) * DURATION_UNITS["min"]
+    return micros if _FIRST <= micros <= _LAST else None
+
+
+def parse_formatted(text: str, form: str, zone: str | None = None) -> int | None:
+    """Microseconds of a time in a format of `strptime`, or None where the text is none.
+
+    >>> parse_formatted("07.05.2012 09:00", "%d.%m.%Y %H:%M") == parse_time("2012-05-07T09:00")
+    True
+    """
+    try:
+        found = datetime.strptime(text.strip(), form)
+    except ValueError:
+        return None
+    try:
+        if found.tzinfo is not None:
+            return (found - _EPOCH) // timedelta(microseconds=1)
+    except OverflowError:
+        return None
+    micros = (found.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+    micros = micros if zone is None else in_zone(micros, zone)
     return micros if _FIRST <= micros <= _LAST else None
 
 

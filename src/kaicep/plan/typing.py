@@ -58,7 +58,7 @@ def resolve_field(
     for stream in streams:
         if isinstance(expr, Concept):
             carriers = [(each, prop) for each, prop in stream.concepts]
-            carriers += [(each, entity.property) for each, entity in stream.entities]
+            carriers += [(each, entity.property) for each, entity in stream.entities if not entity.attributes]
             found = tuple(each for each, prop in carriers if prop in narrower)
         else:
             known = stream.type_of(expr.name) is not None

@@ -1,12 +1,12 @@
-"""Time zones: which there are, and how far their clocks are from UTC at an instant."""
+"""Time zones: which there are, how far their clocks are from UTC at an instant, and when they show a time."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
-__all__ = ["is_zone", "zone_names", "zone_offset"]
+__all__ = ["in_zone", "is_zone", "zone_names", "zone_offset"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A calendar ends where its years do, and a clock of another zone may have passed that end.
@@ -31,6 +31,25 @@ def is_zone(name: str) -> bool:
 @cache
 def _zone(name: str) -> ZoneInfo:
     return ZoneInfo(name)
+
+
+def in_zone(micros: int, name: str) -> int:
+    """When the clocks of a zone show a time that is given as if it were UTC.
+
+    Of an hour that comes twice the first; a time that does not exist is moved on by the gap (semantics 2.12).
+
+    >>> in_zone(0, "Europe/Berlin")
+    -3600000000
+    """
+    second, rest = divmod(micros, 1_000_000)
+    return _second_in_zone(second, name) * 1_000_000 + rest
+
+
+@lru_cache(4096)
+def _second_in_zone(second: int, name: str) -> int:
+    """The second since 1970 that the clocks of a zone show as this one."""
+    shown = min(max(_EPOCH + timedelta(seconds=second), _FIRST), _LAST).replace(tzinfo=_zone(name))
+    return second - (shown.utcoffset() or timedelta()) // timedelta(seconds=1)
 
 
 def zone_offset(ts: int, name: str) -> int:

@@ -121,8 +121,9 @@ class _Writer:
             return self._graph_attributes(semantic)
         read: dict[str, dict[str, None]] = {each: {} for each in semantic.variables}
         for root in semantic.relation.roots:
-            for _, names in (*root.literals, *root.entities):
-                read[root.variable].update(dict.fromkeys(each for each in names if each != "ts"))
+            for stream, names in (*root.literals, *root.entities):
+                own = self.catalog.streams[stream].reads(*names)
+                read[root.variable].update(dict.fromkeys(each for each in own if each != "ts"))
         return {variable: tuple(names) for variable, names in read.items()}
 
     def _graph_attributes(self, semantic: Semantic) -> dict[str, tuple[str, ...]]:
@@ -135,7 +136,7 @@ class _Writer:
         found: dict[str, tuple[str, ...]] = {}
         for variable in semantic.variables:
             streams = [self.catalog.streams[name] for name in chains[variable].streams]
-            names = [name for each in streams for name, _ in (*each.concepts, *each.entities)]
+            names = [name for each in streams for name in each.graph_attributes]
             if any(each.time in names for each in streams):
                 raise refusal(self.plan, "a PATH about the time of an event")
             found[variable] = tuple(dict.fromkeys(names))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -19,7 +19,15 @@ from kaicep.connectors.files import SUFFIXES, is_whole, parts_of
 from kaicep.connectors.options import Count
 from kaicep.connectors.parquet import parquet_columns, read_parquet
 from kaicep.connectors.parts import remember
-from kaicep.connectors.records import Cursor, Record, read_csv, read_json_lines, skip_json_lines
+from kaicep.connectors.records import (
+    Cursor,
+    Record,
+    json_columns_of,
+    read_csv,
+    read_json_lines,
+    row_width,
+    skip_json_lines,
+)
 from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Schema, Shaper
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.types import INT64_MIN
@@ -225,15 +233,23 @@ class _File:
         self._size_given_up: int | None = None
         self._rows: Iterator[Record] | None = None
         self.done = False
-        if self._kind == ".parquet":
-            self._cursor.seq = seq
-        elif seq:
+        if seq:
             self._skip(seq)
 
     @property
     def seq(self) -> int:
         """The number of the next record."""
-        return self._cursor.seq
+        return self._cursor.seq * self._width if self._cursor.seq else 0
+
+    @property
+    def _width(self) -> int:
+        """How many numbers a row uses up."""
+        notation = self._form.notation
+        if notation.wide is None:
+            return 1
+        if self._kind == ".parquet":
+            return row_width(notation, [name for name, _ in parquet_columns(self._form.stream, self.path)])
+        return row_width(notation, self._cursor.header or json_columns_of(notation))
 
     @property
     def over(self) -> bool:
@@ -275,28 +291,36 @@ class _File:
             return
         try:
             if self._kind == ".parquet":
-                self._rows = self._rows or read_parquet(self._form.stream, self._part, self.path, self.seq)
+                self._rows = self._rows or read_parquet(
+                    self._form.stream, self._part, self.path, self._cursor.seq, self._form.notation
+                )
                 for record in self._rows:
-                    self._cursor.seq = record.seq + 1
+                    self._cursor.seq = record.line
                     yield record
                 self.done = True
             elif self._kind == ".csv":
-                time = self._form.time
-                yield from read_csv(self._part, self.path, time, self._header, self._cursor, self._growing)
+                yield from self._read_csv(self._header, self._growing)
             else:
-                yield from read_json_lines(self._part, self.path, self._cursor, self._growing)
+                notation = self._form.notation
+                yield from read_json_lines(self._part, self.path, self._cursor, self._growing, notation)
         except OSError as error:
             raise Failure(f"stream {self._form.stream}: cannot read {self.path}: {error.strerror}") from None
         self.done = self.done or not self._growing
 
+    def _read_csv(self, header: Callable[[list[str]], None], growing: bool) -> Iterator[Record]:
+        form = self._form
+        return read_csv(self._part, self.path, form.time, header, self._cursor, growing, form.notation)
+
     def _skip(self, seq: int) -> None:
         """Moves to a record; a failure where the file does not reach that far."""
-        if self._kind == ".csv":
-            for _ in read_csv(self._part, self.path, self._form.time, cursor=self._cursor):
+        if self._kind == ".parquet":
+            self._cursor.seq = seq // self._width
+        elif self._kind == ".csv":
+            for _ in self._read_csv(lambda names: None, growing=False):
                 if self.seq >= seq:
                     break
         else:
-            self._cursor = skip_json_lines(self.path, seq)
+            self._cursor = skip_json_lines(self.path, seq // self._width)
         if self.seq < seq:
             raise Failure(
                 f"stream {self._form.stream}: the position is record {seq} of {self.path}, but the file "

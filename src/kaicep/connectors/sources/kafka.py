@@ -15,7 +15,7 @@ from kaicep.connectors.contract import Batch, Guarantee, Lost, Position, Source,
 from kaicep.connectors.kafka import Setting, client_settings, is_gone, is_passing, kafka_record
 from kaicep.connectors.options import Count, Variable
 from kaicep.connectors.records import Record
-from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper
+from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper, refuse_wide
 from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class KafkaSource(Source):
 
     def __init__(self, form: Form, options: KafkaOptions) -> None:
         super().__init__(form)
+        refuse_wide(form, "a topic")
         self._options = options
         self._where = f"stream {form.stream}: topic {options.topic}"
         self._settings = client_settings(

@@ -12,7 +12,7 @@ from pathlib import Path
 from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
 from kaicep.connectors.log import Log
 from kaicep.connectors.records import Record
-from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper
+from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper, refuse_wide
 
 __all__ = ["PushSource"]
 
@@ -25,6 +25,7 @@ class PushSource(Source):
 
     def __init__(self, form: Form, log: Path, batch: int) -> None:
         super().__init__(form)
+        refuse_wide(form, "what is sent record by record")
         self._folder = log
         self._batch = batch
         self._log: Log | None = None

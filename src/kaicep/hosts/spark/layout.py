@@ -56,7 +56,8 @@ def _attributes(part: Part, name: str, catalog: Catalog) -> list[tuple[str, Type
     stream, needed = catalog.streams[name], _needed(part)
     wanted = needed.get(name, set())
     if "*" in needed:
-        wanted = wanted | {each for each, _ in (*stream.concepts, *stream.entities)}
+        wanted = wanted | set(stream.graph_attributes)
+    wanted = set(stream.reads(*wanted))
     return [each for each in stream.attributes if each[0] in wanted and each[0] != "ts"]
 
 

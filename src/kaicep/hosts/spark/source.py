@@ -7,6 +7,8 @@ for small data without any.
 
 from __future__ import annotations
 
+from functools import partial
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import (
@@ -29,8 +31,10 @@ from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.hosts.spark.clock import EVENT_ROW
 from kaicep.hosts.spark.wire import Layout
 from kaicep.plan.catalog import Stream
+from kaicep.plan.convert import Notation, Unfit, convert
 from kaicep.plan.time import EXCEL_EPOCH, TIME_UNITS
-from kaicep.plan.types import Type
+from kaicep.plan.types import Type, Value
+from kaicep.plan.zones import in_zone
 
 __all__ = [
     "SPARK_TYPES",
@@ -50,6 +54,9 @@ _ZONED = r"([Zz]|[+-]\d\d:?\d\d)\s*$"
 
 def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout) -> DataFrame:
     """The events of a stream as the rows of a layout."""
+    if stream.notation.wide is not None:
+        message = f"{stream.name}: a wide table is read from files, not from a DataFrame"
+        raise Mistake(Diagnostic(message, hint="unpivot it: a row for each reading"))
     timed = time_of(frame, stream)
     own = {number: (name, layout.columns[number]) for name, number in layout.of_stream(stream.name).items()}
     cells: list[Column] = []
@@ -128,8 +135,10 @@ def _value(frame: DataFrame, stream: Stream, name: str, type: Type) -> Column:
     if name not in frame.columns:
         raise _missing(frame, stream, name)
     found, column = frame.schema[name].dataType, sf.col(f"`{name}`")
+    if stream.notation.nulls and isinstance(found, StringType):
+        column = sf.when(~column.isin(*stream.notation.nulls), column)
     if type is Type.TIMESTAMP:
-        made = _micros(column, found, stream.notation.time_unit)
+        made = _micros(column, found, stream.notation)
     elif type is Type.FLOAT64 and isinstance(found, _NUMBERS):
         wide = column.cast("double")
         made = sf.when(sf.abs(wide) <= 1.7976931348623157e308, wide)
@@ -151,13 +160,19 @@ def _value(frame: DataFrame, stream: Stream, name: str, type: Type) -> Column:
     return made
 
 
-def _micros(column: Column, found: DataType, unit: str) -> Column | None:
+def _micros(column: Column, found: DataType, notation: Notation) -> Column | None:
     """A time in microseconds, whatever the time zone of the session is."""
+    unit, zone = notation.time_unit, notation.time_zone
     if isinstance(found, TimestampType):
         return sf.unix_micros(column)
     if isinstance(found, TimestampNTZType | DateType):
         begin = sf.lit("1970-01-01").cast("timestamp_ntz")
-        return sf.timestamp_diff("MICROSECOND", begin, column.cast("timestamp_ntz"))
+        shown = sf.timestamp_diff("MICROSECOND", begin, column.cast("timestamp_ntz"))
+        return (
+            shown if zone is None else sf.udf(partial(_in_zone, zone=zone), "bigint", useArrow=False)(shown)
+        )
+    if (isinstance(found, StringType) and not notation.usual_times) or (unit == "excel" and zone):
+        return sf.udf(partial(_time_in, notation=notation), "bigint", useArrow=False)(column)
     if isinstance(found, _WHOLE) and unit in ("s", "ms", "us"):
         return column.cast("bigint") * sf.lit(int(TIME_UNITS[unit]))
     if isinstance(found, _NUMBERS):
@@ -167,6 +182,19 @@ def _micros(column: Column, found: DataType, unit: str) -> Column | None:
         zoned = sf.when(sf.rlike(column, sf.lit(_ZONED)), column).otherwise(sf.concat(column, sf.lit("Z")))
         return sf.unix_micros(zoned.try_cast("timestamp"))
     return None
+
+
+def _in_zone(micros: int | None, zone: str) -> int | None:
+    """A time without an offset as one of a zone."""
+    return None if micros is None else in_zone(micros, zone)
+
+
+def _time_in(value: object, notation: Notation) -> Value:
+    """A time as its annotation has it written; None where it is none."""
+    try:
+        return convert(value, Type.TIMESTAMP, notation)
+    except Unfit:
+        return None
 
 
 def without_late(rows: DataFrame, lateness: int) -> DataFrame:
