@@ -259,8 +259,8 @@ def _with_look_at(streams: Sequence[StreamData], said: Diagnostic) -> Diagnostic
     if texts and not odd:
         hint = f"{found[0]} holds numbers as text, such as {show(texts[0])}: declare them, {declared}"
     elif odd and all(_COMMA.fullmatch(each) for each in odd):
-        said = '"csv": {"decimal": ","} in the annotation'
-        hint = f"{found[0]} has decimal commas, such as {show(odd[0])}: {said}"
+        dialect = '"csv": {"decimal": ","} in the annotation'
+        hint = f"{found[0]} has decimal commas, such as {show(odd[0])}: {dialect}"
     elif odd and len(odd) * 2 < len(texts):
         because = f"{found[0]} is text because of values such as {show(odd[0])}"
         hint = f'{because}; with {declared} those are bad records, with "nulls": [{show(odd[0])}] null'
