@@ -38,7 +38,8 @@ class Counters:
     `offered` is what came to it, `ran` how often an operator ran, for `busy` nanoseconds in all, `delivered`
     what consumers got: `timely` or `late`. `shed` is by reason. `latency` reaches from the supplier to the
     consumer, wherever they are; `inside` is the part of it within the service. `blocked` counts how often a
-    callback did not return in time for its worker.
+    callback did not return in time for its worker, `locked` how often an operator kept the interpreter lock
+    for so long that others waited.
     """
 
     offered: int = 0
@@ -50,6 +51,7 @@ class Counters:
     bytes: int = 0
     shed: Counter[str] = field(default_factory=Counter)
     blocked: int = 0
+    locked: int = 0
     latency: Histogram = field(default_factory=Histogram)
     inside: Histogram = field(default_factory=Histogram)
 

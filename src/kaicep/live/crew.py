@@ -8,13 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kaicep.live import priorities
-from kaicep.live.bindings import RunningConsumer
+from kaicep.live.bindings import RunningConsumer, RunningOperator
 from kaicep.live.processor import Dispatcher, EventProcessor, Seat
 
-__all__ = ["BLOCKED", "Crew", "Hanging"]
+__all__ = ["BLOCKED", "LOCKED", "Crew", "Hanging"]
 
 BLOCKED = 0.02
 """After how many seconds a callback has blocked: it gets a thread of its own, and its worker another."""
+
+
+LOCKED = 0.02
+"""For how many seconds an operator may keep the interpreter lock before that is counted."""
+_MOSTLY = 0.8
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,8 @@ class Crew:
         self._rest = rest
         self._seats: list[Seat] = []
         self._intakes: dict[int, Callable[[], EventProcessor]] = {}
+        self._processes: dict[int, Callable[[], RunningOperator | None]] = {}
+        self._used: dict[int, float] = {}
 
     def fill(self, processor: EventProcessor) -> None:
         """Fills the seats of a level, if the service runs."""
@@ -127,8 +134,38 @@ class Crew:
                 below = 1 if seat.mover else 2 if seat.consumer is not None else 0
                 rank = first[id(seat.processor)] + below
                 priorities.real_time(seat.thread.native_id, priorities.TOP - 1 - rank)
+        for pid, whose in tuple(self._processes.items()):
+            operator = whose()
+            if operator is not None and not priorities.real_time(
+                pid, priorities.TOP - 1 - first[id(operator.processor)]
+            ):
+                del self._processes[pid]  # it has ended
         for thread, level in self._intakes.items():
             priorities.real_time(thread, priorities.TOP - 1 - first[id(level())])
+
+    def rank_process(self, pid: int, whose: Callable[[], RunningOperator | None]) -> None:
+        """Ranks a process that works for an operator, once that is there, with the workers of its level.
+
+        Without the lock.
+        """
+        with self.dispatcher.lock:
+            self._processes[pid] = whose
+            self.rank()
+
+    def lockers(self, waited: float) -> list[RunningOperator]:
+        """The operators that have computed all the while that somebody waited in vain for the interpreter."""
+        found: list[RunningOperator] = []
+        used: dict[int, float] = {}
+        if hasattr(time, "pthread_getcpuclockid"):
+            for seat in self._seats:
+                reader = seat.task[0] if seat.task is not None else None
+                if isinstance(reader, RunningOperator) and seat.thread and seat.thread.ident:
+                    spent = time.clock_gettime(time.pthread_getcpuclockid(seat.thread.ident))
+                    used[id(seat)] = spent
+                    if waited > LOCKED and spent - self._used.get(id(seat), spent) > _MOSTLY * waited:
+                        found.append(reader)
+        self._used = used
+        return found
 
     def busy_seconds(self) -> float:
         """The CPU time that the threads have used so far; 0 if the system does not report it."""

@@ -268,7 +268,11 @@ def _operator_problems(node: Operator) -> Iterator[Diagnostic]:
         if key not in kind.settings:
             message = f"{node.kind} has no setting {key}"
             yield problem(
-                node, message, (key,), key, ("name", "kind", "inputs", "queue", "parallel", *kind.settings)
+                node,
+                message,
+                (key,),
+                key,
+                ("name", "kind", "inputs", "queue", "parallel", "isolate", *kind.settings),
             )
             continue
         setting = kind.settings[key]

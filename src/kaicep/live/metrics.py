@@ -10,6 +10,7 @@ from kaicep.live.counters import REASONS, Counters
 from kaicep.live.draw import priority_name
 from kaicep.live.graph import inputs_of
 from kaicep.live.histogram import Histogram
+from kaicep.live.isolated import Isolated
 from kaicep.live.service import Service
 
 __all__ = ["figures", "prometheus", "recall", "shown"]
@@ -64,6 +65,8 @@ def figures(service: Service) -> dict[str, Any]:
                     "ran": each.counters.ran,
                     "recall": round(recall(service, name), 4),
                     "shed": {reason: each.counters.shed[reason] for reason in REASONS},
+                    "locked": each.counters.locked,
+                    "isolated": isinstance(each.function, Isolated),
                     "mean_us": round(each.counters.busy / max(1, each.counters.ran) / 1000, 1),
                 }
                 for name, each in service.operators.items()
@@ -225,6 +228,11 @@ def shown(found: Mapping[str, Any]) -> str:
             "",
             *_aligned([["consumer", *columns, "recall"], *consumers]),
             *(f"\nleft out for now: {each}" for each in found["hopeless"]),
+            *(
+                f"\n{name} has kept the interpreter lock {each['locked']:,} times: isolate = true helps"
+                for name, each in found["operators"].items()
+                if each["locked"] and not each["isolated"]
+            ),
         ]
     )
 

@@ -61,7 +61,8 @@ class Operator:
 
     `function` is what it does, where that is the caller's: something to call, or a compiled `Query`. `queue`
     bounds what waits for it on each input. A `parallel` one may work on several events at once: it must not
-    remember anything. Its events come out in order all the same.
+    remember anything. Its events come out in order all the same. An `isolate`d one runs in a process of its
+    own.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Operator:
     gives: str = "any"
     queue: int = 4096
     parallel: bool = False
+    isolate: bool = False
     place: Place | None = field(default=None, compare=False, repr=False)
 
 
@@ -119,11 +121,13 @@ def operator(
     gives: str = "any",
     queue: int = 4096,
     parallel: bool = False,
+    isolate: bool = False,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Makes a function an operator of the nodes that it reads: one argument for each of them.
 
     It gives the new event's payload, or None for no event. A Numba kernel will do as well. A `parallel` one
-    remembers nothing, and may be called for several events at once.
+    remembers nothing, and may be called for several events at once. An `isolate`d one runs in a process of
+    its own, so that it keeps the interpreter from nobody: it must be a function of a module.
 
     >>> radar = supplier("radar")
     >>> @operator(radar)
@@ -136,7 +140,7 @@ def operator(
 
     def made(function: Callable[..., Any]) -> Operator:
         called = name or function.__name__
-        return Operator(called, "python", read, {}, function, accepts, gives, queue, parallel)
+        return Operator(called, "python", read, {}, function, accepts, gives, queue, parallel, isolate)
 
     return made
 

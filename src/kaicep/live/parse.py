@@ -18,7 +18,7 @@ __all__ = ["load_graph", "parse_rows", "parse_toml"]
 
 _TOP = ("name", "outdated", "cores", "supplier", "operator", "consumer")
 _SUPPLIER = ("name", "validity", "period", "ring", "type", "source")
-_OPERATOR = ("name", "kind", "inputs", "queue", "parallel")
+_OPERATOR = ("name", "kind", "inputs", "queue", "parallel", "isolate")
 _CONSUMER = ("name", "input", "priority", "queue", "output")
 
 
@@ -141,6 +141,12 @@ class _Reader:
             return default
         return value
 
+    def flag(self, row: Mapping[str, Any], key: str) -> bool:
+        value = row.get(key, False)
+        if not isinstance(value, bool):
+            self.say(f"{key} is true or false", key)
+        return value is True
+
     def supplier(self, name: str, row: Mapping[str, Any]) -> Supplier:
         self.known("supplier", row, _SUPPLIER)
         source = row.get("source", {})
@@ -167,11 +173,16 @@ class _Reader:
         settings = {key: each for key, each in row.items() if key not in _OPERATOR}
         kind = self.text(row, "kind", "python").lower()
         queue = self.number(row, "queue", Operator.queue) or 0
-        parallel = row.get("parallel", False)
-        if not isinstance(parallel, bool):
-            self.say("parallel is true or false", "parallel")
+        parallel, isolate = self.flag(row, "parallel"), self.flag(row, "isolate")
         return Operator(
-            name, kind, tuple(inputs), settings, queue=queue, parallel=parallel is True, place=self.place
+            name,
+            kind,
+            tuple(inputs),
+            settings,
+            queue=queue,
+            parallel=parallel,
+            isolate=isolate,
+            place=self.place,
         )
 
     def consumer(self, name: str, row: Mapping[str, Any]) -> Consumer:

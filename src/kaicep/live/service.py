@@ -13,13 +13,14 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Protocol
 
-from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
+from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake, did_you_mean
 from kaicep.live import priorities
 from kaicep.live.admission import Admission, Passed
 from kaicep.live.bindings import Delivery, Reader, RunningConsumer, RunningOperator, RunningSupplier
 from kaicep.live.counters import MISSED, Counters
 from kaicep.live.crew import Crew, Hanging, leave
 from kaicep.live.graph import Graph
+from kaicep.live.isolated import Isolated, check_isolable
 from kaicep.live.kinds import KINDS
 from kaicep.live.nodes import Consumer, Node, Operator
 from kaicep.live.processor import Dispatcher, EventProcessor, Seat
@@ -33,6 +34,7 @@ __all__ = ["DeadLetter", "Hanging", "Service", "Settings"]
 
 _LETTERS = 1000
 _INTERVAL = 0.05
+_TOO_OFTEN = 3
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,9 @@ class Service:
         is stopped for the change.
         """
         graph = arranged.graph
-        made = {name: _running(each) for name, each in graph.operators.items() if name not in self.operators}
+        made = {
+            name: self._running(each) for name, each in graph.operators.items() if name not in self.operators
+        }
         with self._lock:
             self.given, self._shared = given, arranged
             self.operators.update(made)
@@ -207,7 +211,33 @@ class Service:
             self.crew.release(consumer)
             self._dismiss(consumer)
 
+    def _running(self, operator: Operator) -> RunningOperator:
+        from kaicep.live.operators import function_of
+
+        function = self._isolated(operator) if operator.isolate else function_of(operator)
+        made = RunningOperator(
+            operator.name,
+            operator.inputs,
+            function,
+            KINDS[operator.kind].each,
+            operator.queue,
+            operator.parallel,
+        )
+        if isinstance(operator.function, Query):
+            made.places = operator.function.places
+        return made
+
+    def _isolated(self, operator: Operator) -> Isolated:
+        """The function of an operator in a process of its own, ranked with the workers of its level."""
+
+        def ranked(pid: int) -> None:
+            self.crew.rank_process(pid, lambda: self.operators.get(operator.name))
+
+        return Isolated(operator, ranked if self.real_time else lambda pid: None)
+
     def _dismiss(self, reader: Reader) -> None:
+        if isinstance(reader, RunningOperator) and isinstance(reader.function, Isolated):
+            reader.function.close()
         reader.admitted = False
         reader.forget(self._shed, "removed")
 
@@ -461,13 +491,40 @@ class Service:
         """Looks after the service from time to time: who hangs, and who may be admitted."""
         if self.real_time:
             priorities.real_time(0, priorities.TOP)
+        began = time.monotonic()
         while not stopping.wait(_INTERVAL):
+            waited = time.monotonic() - began - _INTERVAL
             self._watch()
+            with self._lock:
+                locking = self.crew.lockers(waited)
+                for each in locking:
+                    each.counters.locked += 1
+            for each in locking:
+                self._set_apart(each)
             if self.settings.admission and self.dispatcher.discard:
                 with self._lock:
                     if self.admission.observe(self._paths, self._passed):
                         self._admit()
             self._rest()
+            began = time.monotonic()
+
+    def _set_apart(self, running: RunningOperator) -> None:
+        """Moves an operator that keeps the interpreter lock to a process, where that changes nothing else.
+
+        What may remember something stays where it is; the figures name it.
+        """
+        operator = self.graph.operators.get(running.name)
+        if operator is None or running.counters.locked < _TOO_OFTEN or isinstance(running.function, Isolated):
+            return
+        if not (operator.parallel or not KINDS[operator.kind].stateful):
+            return
+        try:
+            check_isolable(operator)
+            function = self._isolated(operator)
+        except KaicepError:
+            return
+        with self._lock:
+            running.function = function
 
     def _passed(self, name: str) -> Passed:
         counters = (self.operators.get(name) or self.consumers[name]).counters
@@ -508,16 +565,6 @@ class Service:
 def _cores() -> int:
     found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, found - 1)
-
-
-def _running(operator: Operator) -> RunningOperator:
-    from kaicep.live.operators import function_of
-
-    each, function = KINDS[operator.kind].each, function_of(operator)
-    made = RunningOperator(operator.name, operator.inputs, function, each, operator.queue, operator.parallel)
-    if isinstance(operator.function, Query):
-        made.places = operator.function.places
-    return made
 
 
 def _size(payload: Any) -> int:

@@ -118,7 +118,8 @@ def _key(operator: Operator) -> str:
     function = operator.function
     who = function.key if isinstance(function, Query) else None if function is None else id(function)
     settings = json.dumps(dict(operator.settings), sort_keys=True, default=repr)
-    return repr((operator.kind, operator.inputs, settings, who, operator.queue, operator.parallel))
+    how = (operator.queue, operator.parallel, operator.isolate)
+    return repr((operator.kind, operator.inputs, settings, who, how))
 
 
 def _join_queries(operators: Mapping[str, Operator]) -> dict[str, Operator]:
