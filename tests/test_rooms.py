@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "optimize": {"plan", "knowledge"},
     "reference": {"plan", "knowledge", "query"},
     "hosts": {"plan", "knowledge", "optimize", "kernel", "archive", "reference", "query", "storage"},
-    "live": {"plan", "kernel", "hosts", "query"},
+    "live": {"plan", "kernel", "hosts", "processes", "query"},
     "examples": {"kaicep", "api", "testing"},
 }
 TOP = {
