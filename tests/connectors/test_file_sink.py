@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -77,6 +78,59 @@ def test_two_processes_cannot_write_one_file(tmp_path: Path) -> None:
 def test_a_missing_folder_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(Mistake, match="there is no folder"):
         FileSink("out", FileOptions(tmp_path / "none" / "out.jsonl")).open()
+
+
+@pytest.mark.parametrize("how", ["renamed", "copied and emptied"])
+def test_a_rotated_file_goes_on_in_a_new_one(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "out.jsonl"
+    with FileSink("out", FileOptions(path)) as sink:
+        sink.open()
+        sink.write(matches(0, 1))
+        sink.commit({"n": 1})
+        if how == "renamed":
+            path.rename(tmp_path / "out.1")
+        else:
+            shutil.copy(path, tmp_path / "out.1")
+            path.open("w").close()
+        sink.write(matches(2))
+        sink.commit({"n": 2})
+        sink.write(matches(3))
+        sink.commit({"n": 3})
+    with FileSink("out", FileOptions(path)) as sink:
+        assert sink.open() == {"n": 3}
+    assert (ids(tmp_path / "out.1"), ids(path)) == (["00000", "00001"], ["00002", "00003"])
+
+
+def test_a_file_that_was_renamed_after_a_crash_has_what_was_committed(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    with FileSink("out", FileOptions(path)) as sink:
+        sink.open()
+        sink.write(matches(0))
+        sink.commit({"n": 1})
+        sink.write(matches(1))
+        sink._flush()
+    path.rename(tmp_path / "out.1")
+    with FileSink("out", FileOptions(path)) as sink:
+        assert sink.open() == {"n": 1}
+        sink.write(matches(1))
+        sink.commit({"n": 2})
+    with FileSink("out", FileOptions(path)) as sink:
+        assert sink.open() == {"n": 2}
+    assert (ids(tmp_path / "out.1"), ids(path)) == (["00000"], ["00001"])
+
+
+def test_a_file_that_somebody_put_in_the_place_of_the_old_one_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    with FileSink("out", FileOptions(path)) as sink:
+        sink.open()
+        sink.write(matches(0))
+        sink.commit({"n": 1})
+        path.rename(tmp_path / "out.1")
+        path.write_text("precious")
+        sink.write(matches(1))
+        with pytest.raises(Failure, match="no sink wrote"):
+            sink.commit({"n": 2})
+    assert path.read_text() == "precious"
 
 
 def test_a_full_disk_is_said_and_the_commit_can_be_tried_again(

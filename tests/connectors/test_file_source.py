@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import random
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -224,18 +227,209 @@ def test_a_file_that_is_removed_leaves_the_parts_of_the_others(tmp_path: Path) -
 
 def test_half_a_line_in_the_note_of_parts_is_written_anew(tmp_path: Path) -> None:
     append(tmp_path / "b.jsonl", row(0))
-    (tmp_path / NOTE).write_text('"b.jsonl"\n"a.js')
+    with source(tmp_path, follow=True):
+        pass
+    append(tmp_path / NOTE, '{"part": 1, "name": "a.js', end="")
     append(tmp_path / "a.jsonl", row(1))
     with source(tmp_path, follow=True) as opened:
         assert ids(opened.next_batch(0)) == [(0, 0), (1, 0)]
-    assert (tmp_path / NOTE).read_text() == '"b.jsonl"\n"a.jsonl"\n'
+    assert [json.loads(each.rpartition(" ")[0])["name"] for each in (tmp_path / NOTE).open()] == [
+        "b.jsonl",
+        "a.jsonl",
+    ]
 
 
-def test_a_note_of_parts_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
+def test_a_flipped_bit_in_the_note_of_parts_is_a_mistake(tmp_path: Path) -> None:
     append(tmp_path / "a.jsonl", row(0))
-    (tmp_path / NOTE).write_text("a.jsonl\n")
-    with pytest.raises(Mistake, match="cannot be read"):
-        read_stream("s", tmp_path)
+    with source(tmp_path, follow=True):
+        pass
+    data = (tmp_path / NOTE).read_bytes()
+    for at in range(0, 8 * len(data) - 8, 13):
+        wrong = bytearray(data)
+        wrong[at // 8] ^= 1 << at % 8
+        (tmp_path / NOTE).write_bytes(wrong)
+        with pytest.raises(Mistake, match="it is damaged"):
+            read_stream("s", tmp_path)
+
+
+# --- rotation: every record once, whatever happens to the name of its file --------------------------------
+
+
+def rows(first: int, after: int) -> list[str]:
+    return [row(each) for each in range(first, after)]
+
+
+def seconds(*batches: Batch) -> list[int]:
+    return [int(each.values["x"]) for batch in batches for each in batch.events]
+
+
+@pytest.fixture(params=["log.jsonl", "folder"])
+def followed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """What is followed: one file, or the folder that it is in."""
+    append(tmp_path / "log.jsonl", *rows(0, 3))
+    return tmp_path / "log.jsonl" if request.param == "log.jsonl" else tmp_path
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("old", ["log.jsonl.1", "log-1.jsonl"])
+def test_a_file_that_is_renamed_is_read_to_its_end_and_the_new_one_whole(
+    followed: Path, tmp_path: Path, old: str, restart: bool
+) -> None:
+    file = tmp_path / "log.jsonl"
+    with source(followed, follow=True) as opened:
+        first = opened.next_batch(0)
+        append(file, *rows(3, 5))
+        file.rename(tmp_path / old)
+        append(tmp_path / old, *rows(5, 6))
+        append(file, *rows(10, 20))
+        if not restart:
+            second = opened.next_batch(0)
+    if restart:
+        with source(followed, first.position, follow=True, schema=opened.schema) as opened:
+            second = opened.next_batch(0)
+    assert sorted(seconds(first, second)) == [*range(6), *range(10, 20)]
+    assert sorted(ids(first, second)) == [*((0, n) for n in range(6)), *((1, n) for n in range(10))]
+    assert second.position == {0: 6, 1: 10}
+    assert not second.dead
+
+
+@pytest.mark.parametrize("longer", [False, True])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_file_that_is_copied_and_emptied_is_read_from_its_copy(
+    followed: Path, tmp_path: Path, restart: bool, longer: bool
+) -> None:
+    file = tmp_path / "log.jsonl"
+    with source(followed, follow=True) as opened:
+        first = opened.next_batch(0)
+        append(file, *rows(3, 5))
+        shutil.copy(file, tmp_path / "log.jsonl.1")
+        file.open("w").close()
+        append(file, *rows(10, 20 if longer else 11))
+        if not restart:
+            second = opened.next_batch(0)
+    if restart:
+        with source(followed, first.position, follow=True, schema=opened.schema) as opened:
+            second = opened.next_batch(0)
+    assert seconds(first, second) == [*range(5), *range(10, 20 if longer else 11)]
+
+
+def test_a_file_that_is_emptied_waits_for_what_comes(followed: Path, tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    with source(followed, follow=True) as opened:
+        opened.next_batch(0)
+        file.open("w").close()
+        assert not opened.next_batch(0)
+        append(file, *rows(10, 12))
+        batch = opened.next_batch(0)
+        assert (seconds(batch), batch.position) == ([10, 11], {0: 3, 1: 2})
+
+
+def test_what_is_replaced_before_it_was_read_is_lost_and_said(
+    followed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "log.jsonl"
+    with source(followed, follow=True, batch=2) as opened:
+        first = opened.next_batch(0)
+        append(tmp_path / "new", *rows(10, 20))
+        (tmp_path / "new").replace(file)
+        found = [first]
+        while batch := opened.next_batch(0):
+            found.append(batch)
+    assert seconds(*found) == [0, 1, *range(10, 20)]
+    size = len(row(0)) + 1
+    assert f"lost are its records from 2 on, bytes {2 * size} to {3 * size - 1}" in caplog.text
+
+
+def test_a_file_that_is_gone_is_trouble_until_it_is_there_again(tmp_path: Path) -> None:
+    file = append(tmp_path / "log.jsonl", *rows(0, 3))
+    with source(file, follow=True) as opened:
+        opened.next_batch(0)
+        file.rename(tmp_path / "away")
+        opened.next_batch(0)
+        assert opened.trouble == f"{file} is gone"
+        (tmp_path / "away").rename(file)
+        append(file, *rows(3, 4))
+        assert ids(opened.next_batch(0)) == [(0, 3)]
+        assert opened.trouble is None
+
+
+def test_a_file_that_is_put_there_again_is_the_same(tmp_path: Path) -> None:
+    file = append(tmp_path / "log.jsonl", *rows(0, 3))
+    with source(file, follow=True) as opened:
+        first = opened.next_batch(0)
+    append(tmp_path / "copy", *rows(0, 5))
+    file.unlink()
+    (tmp_path / "copy").rename(file)
+    with source(file, first.position, follow=True, schema=opened.schema) as opened:
+        assert ids(opened.next_batch(0)) == [(0, 3), (0, 4)]
+
+
+def test_another_file_that_comes_while_one_is_read_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at a file and its opening, the name comes to mean another one."""
+    file = append(tmp_path / "log.jsonl", *rows(0, 3))
+    with source(file, follow=True) as opened:
+        first = opened.next_batch(0)
+        append(file, *rows(3, 4))
+        look = opened._look
+
+        def rotated_after() -> None:
+            look()
+            if not (tmp_path / "log.jsonl.1").exists():
+                file.rename(tmp_path / "log.jsonl.1")
+                append(file, *rows(10, 20))
+
+        monkeypatch.setattr(opened, "_look", rotated_after)
+        batches = [first, opened.next_batch(0), opened.next_batch(0), opened.next_batch(0)]
+    assert seconds(*batches) == [*range(4), *range(10, 20)]
+    assert not any(each.dead for each in batches)
+
+
+def test_whoever_reads_a_rotated_file_later_gives_its_events_the_same_identity(tmp_path: Path) -> None:
+    file = append(tmp_path / "log.jsonl", *rows(0, 3))
+    with source(file, follow=True) as opened:
+        opened.next_batch(0)
+        file.rename(tmp_path / "log.jsonl.1")
+        append(file, *rows(10, 12))
+        followed = ids(opened.next_batch(0))
+    assert [(each.part, each.seq) for each in read_stream("s", file).events] == followed == [(1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rotated_at_random_every_record_comes_once(tmp_path: Path, seed: int) -> None:
+    """Renamed or copied and emptied, in any order with appends, looks and restarts."""
+    chosen = random.Random(seed)
+    file = append(tmp_path / "log.jsonl", row(0))
+    written, found, rotations = 1, [], 0
+    position: Position | None = None
+    schema: Schema | None = None
+    for _ in range(6):
+        with source(file, position, follow=True, schema=schema) as opened:
+            for _ in range(8):
+                match chosen.choice(["append", "append", "look", "rename", "copy"]):
+                    case "append":
+                        count = chosen.randrange(1, 9)
+                        append(file, *rows(written, written + count))
+                        written += count
+                    case "look":
+                        found.append(opened.next_batch(0))
+                    case "rename" if file.stat().st_size:
+                        rotations += 1
+                        found.append(
+                            opened.next_batch(0)
+                        )  # a rotation nobody has seen the file before is lost
+                        file.rename(tmp_path / f"log.{rotations}")
+                        append(file, row(written))
+                        written += 1
+                    case "copy" if file.stat().st_size:
+                        rotations += 1
+                        found.append(opened.next_batch(0))
+                        shutil.copy(file, tmp_path / f"log.{rotations}")
+                        file.write_text("")
+            found.append(opened.next_batch(0))
+            position, schema = opened.position, opened.schema
+    assert sorted(seconds(*found)) == list(range(written))
 
 
 def test_an_empty_folder_can_be_followed(tmp_path: Path) -> None:
@@ -290,7 +484,7 @@ def test_a_bad_file_stops_nobody_else(tmp_path: Path) -> None:
         assert sorted(Path(each.file).name for each in batch.dead) == ["a.parquet", "b.csv", "d.txt"]
         assert not opened.next_batch(0.1), "each is said once"
         (tmp_path / "b.csv").write_text("ts,x\n1,1\n")
-        assert ids(opened.next_batch(1)) == [(1, 0)]
+        assert ids(opened.next_batch(1)) == [(3, 0)], "it begins with other bytes: another file"
 
 
 def test_a_followed_file_that_becomes_shorter_is_said(tmp_path: Path) -> None:

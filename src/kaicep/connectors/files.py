@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from kaicep.connectors.parquet import parquet_columns, read_parquet
-from kaicep.connectors.parts import in_order
+from kaicep.connectors.parts import in_order, note_of
 from kaicep.connectors.records import Record, read_csv, read_json_lines
 from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Shaper
 from kaicep.errors import Diagnostic, Mistake
@@ -27,6 +27,7 @@ __all__ = [
     "SUFFIXES",
     "DeadLetter",
     "StreamData",
+    "check_suffix",
     "files_of",
     "growing_names",
     "is_whole",
@@ -135,11 +136,21 @@ def parts_of(name: str, path: Path) -> dict[int, Path]:
     """
     try:
         if not path.is_dir():
-            _check_suffix(name, path)
+            check_suffix(name, path)
             with path.open("rb"):
-                return {0: path}
+                now = in_order(note_of(path), [path.name]).values()
+                return {each.part: path for each in now if each.now == path.name}
         names = [each.name for each in path.iterdir() if not each.name.startswith((".", "_"))]
-        parts = {part: path / each for part, each in in_order(path, names).items()}
+        inside = next((each for each in sorted(names) if (path / each).is_dir()), None)
+        if inside is not None:
+            raise Mistake(
+                Diagnostic(
+                    f"stream {name}: {path / inside} is a folder inside the stream's folder",
+                    hint="a stream is one file, or one folder of files",
+                )
+            )
+        found = in_order(note_of(path), names)
+        parts = {part: path / each.now for part, each in found.items() if each.now in names}
     except OSError as error:
         raise _unreadable(name, path, error) from None
     if not parts:
@@ -150,14 +161,7 @@ def parts_of(name: str, path: Path) -> dict[int, Path]:
             )
         )
     for each in parts.values():
-        if each.is_dir():
-            raise Mistake(
-                Diagnostic(
-                    f"stream {name}: {each} is a folder inside the stream's folder",
-                    hint="a stream is one file, or one folder of files",
-                )
-            )
-        _check_suffix(name, each)
+        check_suffix(name, each)
     return parts
 
 
@@ -179,7 +183,8 @@ def is_whole(path: Path) -> bool:
         return file.read() == _MAGIC
 
 
-def _check_suffix(name: str, path: Path) -> None:
+def check_suffix(name: str, path: Path) -> None:
+    """A mistake where the ending of a file says that it is nothing to read."""
     if path.suffix.lower() in SUFFIXES or not path.exists():
         return
     kind = f"files that end in {path.suffix}" if path.suffix else "files without an ending"

@@ -14,7 +14,7 @@ from kaicep.connectors.columnar import Columns, json_columns
 from kaicep.connectors.files import growing_names, is_whole, parts_of
 from kaicep.connectors.kafka import kafka_record
 from kaicep.connectors.kafka_offsets import Offsets, Records, offsets_of, read_offsets, topic_ends
-from kaicep.connectors.parts import remember
+from kaicep.connectors.parts import note_of, remember
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper, refuse_wide
 from kaicep.connectors.sources.files import FileOptions, FileSource
@@ -121,8 +121,10 @@ def planned(
 
 def _growing(folder: Path) -> dict[int, Path]:
     """The files of a folder that can be read by now."""
-    found = {part: folder / name for part, name in remember(folder, growing_names(folder)).items()}
-    return {part: path for part, path in found.items() if is_whole(path)}
+    names = growing_names(folder)
+    found = remember(note_of(folder), names).values()
+    paths = {each.part: folder / each.now for each in found if each.now in names}
+    return {part: path for part, path in paths.items() if is_whole(path)}
 
 
 def _planned_topic(

@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kaicep.connectors.contract import Guarantee, Mark, Sink
 from kaicep.errors import Diagnostic, Failure, Mistake
@@ -56,30 +57,38 @@ class FileSink(Sink):
         self._file: int | None = None
         self._buffer = bytearray()
         self._end = 0
+        self._committed = 0
+        self._mark: Mark | None = None
         self._broken: str | None = None
 
     def open(self) -> Mark | None:
         """Cuts off what was not committed; gives the mark of what was."""
         try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._file = self._opened()
         except OSError as error:
             hint = f"there is no folder {self._path.parent}" if isinstance(error, FileNotFoundError) else None
             raise Mistake(
                 Diagnostic(f"{self._where}: cannot write {self._path}: {error.strerror}", hint=hint)
             ) from None
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return self._recover(self._file)
-        except BlockingIOError:
-            self.close()
-            raise Mistake(f"{self._where}: another process writes {self._path}") from None
         except BaseException:
             self.close()
             raise
 
+    def _opened(self) -> int:
+        """The file, which this process has alone."""
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            raise Mistake(f"{self._where}: another process writes {self._path}") from None
+        return file
+
     def _recover(self, file: int) -> Mark | None:
         size = os.fstat(file).st_size
-        committed: dict[str, object] = {"bytes": 0, "mark": None}
+        committed: dict[str, Any] = {"bytes": 0, "mark": None, "file": _identity(file)}
         try:
             committed = json.loads(read_sealed(self._commit))
         except FileNotFoundError:
@@ -95,6 +104,9 @@ class FileSink(Sink):
         end, mark = committed["bytes"], committed["mark"]
         assert isinstance(end, int)
         assert mark is None or isinstance(mark, dict)
+        if size == 0 and self._cut_rotated(committed["file"], end):
+            self._begin(file, mark)
+            end = 0
         if size < end:
             raise Failure(
                 f"{self._where}: {self._path} has {size} bytes, but {end} were committed: it was cut short, "
@@ -102,7 +114,8 @@ class FileSink(Sink):
             )
         os.ftruncate(file, end)
         sync_folder(self._path.parent)
-        self._end = end
+        self._end = self._committed = end
+        self._mark = mark
         self._buffer.clear()
         self._broken = None
         return mark
@@ -119,12 +132,52 @@ class FileSink(Sink):
         assert self._file is not None, "open comes first"
         if self._broken is not None:
             raise Failure(self._broken)
-        self._flush()
-        self._sync(self._file)
         try:
-            replace_sealed(self._commit, json.dumps({"bytes": self._end, "mark": dict(mark)}).encode())
+            self._follow_rotation(self._file)
+            self._flush()
+            self._sync(self._file)
+            said = {"bytes": self._end, "mark": dict(mark), "file": _identity(self._file)}
+            replace_sealed(self._commit, json.dumps(said).encode())
         except OSError as error:
             raise self._failure(error) from None
+        self._committed, self._mark = self._end, mark
+
+    def _follow_rotation(self, file: int) -> None:
+        """Goes on in a new file where somebody has renamed the old one, or emptied it after a copy.
+
+        What was written since the last commit must be committed in one file: then it is done at the next.
+        """
+        if self._end != self._committed:
+            return
+        if os.fstat(file).st_size == 0 < self._end:
+            self._begin(file, self._mark)
+            self._end = self._committed = 0
+        if self._path.exists() and os.path.samestat(self._path.stat(), os.fstat(file)):
+            return
+        new = self._opened()
+        if os.fstat(new).st_size:
+            os.close(new)
+            raise Failure(f"{self._where}: {self._path} was replaced by a file that no sink wrote")
+        sync_folder(self._path.parent)
+        self._begin(new, self._mark)
+        os.close(file)
+        self._file, self._end, self._committed = new, 0, 0
+
+    def _begin(self, file: int, mark: Mark | None) -> None:
+        """Says that a file is ours, before anything is written to it."""
+        said = {"bytes": 0, "mark": None if mark is None else dict(mark), "file": _identity(file)}
+        replace_sealed(self._commit, json.dumps(said).encode())
+
+    def _cut_rotated(self, identity: Sequence[int], end: int) -> bool:
+        """Cuts what was not committed off the file that was renamed; whether there is such a file."""
+        for each in self._path.parent.iterdir():
+            found = each.stat()
+            if [found.st_dev, found.st_ino] == identity and each != self._path and found.st_size >= end:
+                with each.open("r+b") as old:
+                    old.truncate(end)
+                    os.fsync(old.fileno())
+                return True
+        return False
 
     def close(self) -> None:
         """Closes the file."""
@@ -154,3 +207,9 @@ class FileSink(Sink):
 
     def _failure(self, error: OSError) -> Failure:
         return Failure(f"{self._where}: cannot write {self._path}: {error.strerror}")
+
+
+def _identity(file: int) -> list[int]:
+    """What a file is known by, whatever its name."""
+    found = os.fstat(file)
+    return [found.st_dev, found.st_ino]

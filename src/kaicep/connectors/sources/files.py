@@ -1,24 +1,25 @@
 """Files as a source: a file or a folder of JSON Lines, CSV or Parquet, read to its end or followed.
 
-Followed means: lines that are appended and files that are added are picked up. A last line without its
-end waits for it, a Parquet file without its footer too. Which file is which part is kept in the folder
-(`kaicep.connectors.parts`).
+Followed means: lines that are appended and files that are added are picked up, and rotated ones are read to
+their end. A last line without its end waits for it, a Parquet file without its footer too. Which file is
+which part is kept beside them (`kaicep.connectors.parts`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
 
 from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
-from kaicep.connectors.files import SUFFIXES, is_whole, parts_of
+from kaicep.connectors.files import SUFFIXES, check_suffix, is_whole, parts_of
 from kaicep.connectors.options import Count
 from kaicep.connectors.parquet import parquet_columns, read_parquet
-from kaicep.connectors.parts import remember
+from kaicep.connectors.parts import Located, note_of, remember
 from kaicep.connectors.records import (
     Cursor,
     Record,
@@ -33,6 +34,8 @@ from kaicep.errors import Failure, Mistake
 from kaicep.plan.types import INT64_MIN
 
 __all__ = ["FileOptions", "FileSource"]
+
+_log = logging.getLogger("kaicep.run")
 
 _POLL = 0.05
 _SAMPLE = 100
@@ -72,6 +75,13 @@ class FileSource(Source):
         self._refused: set[str] = set()
         self._letters: list[DeadLetter] = []
         self._first: dict[int, int] = {}
+        self._there: dict[str, tuple[int, int, int]] | None = None
+        self._trouble: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """That the file which is followed is not there."""
+        return self._trouble
 
     @property
     def finite(self) -> bool:
@@ -108,6 +118,7 @@ class FileSource(Source):
         """The next lines and rows, file by file."""
         deadline = time.monotonic() + timeout
         while True:
+            self._look()
             records = self._read()
             if records and self.schema is None and any(each.fields is not None for each in records):
                 self._learn()
@@ -118,7 +129,6 @@ class FileSource(Source):
             if events or dead or letters or ended or time.monotonic() >= deadline:
                 return Batch(self.position, events, [*letters, *dead], ended=ended)
             time.sleep(max(0.0, min(_POLL, deadline - time.monotonic())))
-            self._look()
 
     def finished(self, reached: Mapping[int, int]) -> Collection[int]:
         """Files that are whole or gone, and those that others came after.
@@ -140,7 +150,7 @@ class FileSource(Source):
     def _first_time(self, part: int) -> int:
         """The time of the first event of a file."""
         if part not in self._first:
-            file = _File(self.form, part, self._parts[part].path, True, 0)
+            file = self._parts[part].again(None)
             events, _ = self._shaper.shape(islice(file.read(), _SAMPLE))
             file.close()
             self._first[part] = min((each.ts for each in events), default=INT64_MIN)
@@ -153,19 +163,48 @@ class FileSource(Source):
 
     def _look(self) -> None:
         """Takes note of the files that are there now."""
-        path, follow = self._options.path, self._options.follow
-        if follow and path.is_dir():
-            names = self._names()
-            if {each.path.name for each in self._parts.values()}.issuperset(names):
-                return
-            found = {part: path / name for part, name in remember(path, names).items()}
-        elif self._parts:
+        path = self._options.path
+        if self._options.follow:
+            self._follow(path)
+        elif not self._parts:
+            for part, file in parts_of(self.form.stream, path).items():
+                self._parts[part] = _File(self.form, part, file, False, self._start.get(part, 0))
+
+    def _follow(self, path: Path) -> None:
+        """Finds the files that are followed, wherever they are by now, if anything has changed."""
+        if self._there is None and not path.is_dir():
+            check_suffix(self.form.stream, path)
+            parts_of(self.form.stream, path)  # a mistake where it cannot be read
+        folder = path if path.is_dir() else path.parent
+        names = self._names() if path.is_dir() else [path.name] if path.exists() else []
+        there = {name: _stamp(folder / name) for name in names}
+        if there == self._there:
             return
-        else:
-            found = parts_of(self.form.stream, path)
-        for part, file in found.items():
-            if part not in self._parts:
-                self._parts[part] = _File(self.form, part, file, follow, self._start.get(part, 0))
+        self._there = there
+        self._trouble = None if names or path.is_dir() else f"{path} is gone"
+        found = remember(note_of(path), names)
+        known = {str(folder / str(each.now)) for each in found.values()}
+        self._letters = [each for each in self._letters if each.file not in known]
+        for part, file in self._parts.items():
+            if part not in found and not file.gone:
+                file.gone = True
+                self._tell_loss(file)
+        for part, each in found.items():
+            place = folder / str(each.now)
+            if part in self._parts:
+                self._parts[part].moved(each, place)
+            else:
+                file = _File(self.form, part, place, True, self._start.get(part, 0), located=each)
+                self._parts[part] = file
+
+    def _tell_loss(self, file: _File) -> None:
+        """A file that is gone before it was read to its end."""
+        if not file.done and not file.given_up and file.size > file.offset:
+            _log.warning(
+                "%s: part %d: %s is gone before it was read to its end: lost are its records from %d on, "
+                "bytes %d to %d",
+                *(self.form.stream, file.part, file.path, file.seq, file.offset, file.size - 1),
+            )
 
     def _names(self) -> list[str]:
         """The files of a followed folder that can be read; a dead letter for each that cannot, once."""
@@ -192,7 +231,7 @@ class FileSource(Source):
         for part in sorted(self._parts):
             file = self._parts[part]
             try:
-                records += islice(file.read(), self._options.batch - len(records))
+                records += file.taken(self._options.batch - len(records))
             except Mistake as mistake:
                 if not self._options.follow:
                     raise
@@ -207,9 +246,9 @@ class FileSource(Source):
         """Looks at the first records of the files, as if the source had been opened at their beginning."""
         for part in sorted(self._parts):
             path, follow = self._parts[part].path, self._options.follow
-            file = _File(self.form, part, path, follow, 0, self._shaper)
+            file = self._parts[part].again(self._shaper)
             try:
-                if path.suffix.lower() == ".parquet" and file.ready:
+                if file.kind == ".parquet" and file.ready:
                     self._shaper.columns(parquet_columns(self.form.stream, path))
                 if any(self._shaper.learn(each) >= SAMPLE for each in file.read()):
                     return
@@ -224,11 +263,25 @@ class _File:
     """A file of the stream and how far it was read."""
 
     def __init__(
-        self, form: Form, part: int, path: Path, growing: bool, seq: int, shaper: Shaper | None = None
+        self,
+        form: Form,
+        part: int,
+        path: Path,
+        growing: bool,
+        seq: int,
+        shaper: Shaper | None = None,
+        located: Located | None = None,
     ) -> None:
-        self._form, self._part, self.path, self._growing = form, part, path, growing
+        self._form, self.part, self.path, self._growing = form, part, path, growing
         self._header = shaper.header if shaper else lambda names: None
-        self._kind = path.suffix.lower()
+        self._located = located
+        self._kind = Path(located.name if located is not None else path.name).suffix.lower()
+        self.size = 0
+        """How large it was when somebody looked."""
+        self.gone = False
+        """Whether it is not there any more."""
+        self._waits: int | None = None
+        """The number of the next record, in a file that was emptied: what comes to it is another file."""
         self._cursor = Cursor()
         self._size_given_up: int | None = None
         self._rows: Iterator[Record] | None = None
@@ -239,6 +292,8 @@ class _File:
     @property
     def seq(self) -> int:
         """The number of the next record."""
+        if self._waits is not None:
+            return self._waits
         return self._cursor.seq * self._width if self._cursor.seq else 0
 
     @property
@@ -252,9 +307,34 @@ class _File:
         return row_width(notation, self._cursor.header or json_columns_of(notation))
 
     @property
+    def offset(self) -> int:
+        """So many bytes of it were read."""
+        return self._cursor.offset
+
+    @property
+    def kind(self) -> str:
+        """Its format: how its first name ended."""
+        return self._kind
+
+    @property
+    def given_up(self) -> bool:
+        """Whether nothing of it can be read."""
+        return self._size_given_up is not None
+
+    def again(self, shaper: Shaper | None) -> _File:
+        """The same file from its beginning."""
+        return _File(self._form, self.part, self.path, self._growing, 0, shaper, self._located)
+
+    def moved(self, located: Located, path: Path) -> None:
+        """It has another name, perhaps, and more of its beginning is known."""
+        self._located, self.path, self.gone = located, path, False
+        if self._waits is not None:
+            self._skip(self._waits)
+
+    @property
     def over(self) -> bool:
         """Whether nothing more will come: it was read to its end, or it is gone."""
-        return self.done or not self.path.exists()
+        return self.done or self.gone
 
     @property
     def read_to_end(self) -> bool:
@@ -267,6 +347,8 @@ class _File:
     @property
     def ready(self) -> bool:
         """Whether there is something to read: of a Parquet file, all of it."""
+        if self.gone or self._waits is not None:
+            return False
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
@@ -274,7 +356,10 @@ class _File:
         if self._size_given_up is not None and size == self._size_given_up:
             return False
         if self._kind != ".parquet":
+            self.size = max(self.size, size)
             if size < self._cursor.offset:
+                if self._emptied():
+                    return False
                 raise Failure(
                     f"stream {self._form.stream}: {self.path} has become shorter: {self._cursor.seq} records "
                     f"({self._cursor.offset} bytes) of it were read, and now it has {size} bytes; "
@@ -285,6 +370,21 @@ class _File:
             return is_whole(self.path)
         return True
 
+    def _emptied(self) -> bool:
+        """Whether no record is left of it, as when a log is rotated: then it waits for what comes."""
+        with self.path.open("rb") as file:
+            first = file.readline()
+            return not first.endswith(b"\n") or (self._kind == ".csv" and not file.read(1))
+
+    def taken(self, count: int) -> list[Record]:
+        """So many records at most; none where another file has come to its name meanwhile."""
+        before = replace(self._cursor)
+        found = list(islice(self.read(), count))
+        if found and self._kind != ".parquet" and self._located and not self._located.is_at(self.path):
+            self._cursor = before
+            return []
+        return found
+
     def read(self) -> Iterator[Record]:
         """The records from the next one on, as many as are taken."""
         if self.done or not self.ready:
@@ -292,7 +392,7 @@ class _File:
         try:
             if self._kind == ".parquet":
                 self._rows = self._rows or read_parquet(
-                    self._form.stream, self._part, self.path, self._cursor.seq, self._form.notation
+                    self._form.stream, self.part, self.path, self._cursor.seq, self._form.notation
                 )
                 for record in self._rows:
                     self._cursor.seq = record.line
@@ -302,17 +402,18 @@ class _File:
                 yield from self._read_csv(self._header, self._growing)
             else:
                 notation = self._form.notation
-                yield from read_json_lines(self._part, self.path, self._cursor, self._growing, notation)
+                yield from read_json_lines(self.part, self.path, self._cursor, self._growing, notation)
         except OSError as error:
             raise Failure(f"stream {self._form.stream}: cannot read {self.path}: {error.strerror}") from None
         self.done = self.done or not self._growing
 
     def _read_csv(self, header: Callable[[list[str]], None], growing: bool) -> Iterator[Record]:
         form = self._form
-        return read_csv(self._part, self.path, form.time, header, self._cursor, growing, form.notation)
+        return read_csv(self.part, self.path, form.time, header, self._cursor, growing, form.notation)
 
     def _skip(self, seq: int) -> None:
         """Moves to a record; a failure where the file does not reach that far."""
+        self._cursor, self._waits = Cursor(), None
         if self._kind == ".parquet":
             self._cursor.seq = seq // self._width
         elif self._kind == ".csv":
@@ -321,7 +422,9 @@ class _File:
                     break
         else:
             self._cursor = skip_json_lines(self.path, seq // self._width)
-        if self.seq < seq:
+        if self.seq < seq and self._growing and self._emptied():
+            self._cursor, self._waits = Cursor(), seq
+        elif self.seq < seq:
             raise Failure(
                 f"stream {self._form.stream}: the position is record {seq} of {self.path}, but the file "
                 f"has only {self.seq}: it was cut short, or it is another one"
@@ -335,6 +438,15 @@ class _File:
     def close(self) -> None:
         """Closes the file."""
         self._rows = None
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """What changes when something comes to a file, or another one takes its place."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0, 0
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _letter(stream: str, part: int, file: str, reason: str) -> DeadLetter:
