@@ -1,4 +1,4 @@
-"""Real servers for tests, on loopback and ephemeral ports: a Kafka broker (KRaft) and mosquitto.
+"""Real servers for tests, on loopback and ephemeral ports: a Kafka broker (KRaft), mosquitto, and a SPARQL server.
 
 The fixtures `kafka` and `mosquitto` start one server each for the whole run, also when several workers
 share it, and only when a test asks. It ends with the run, even if the run is killed. Where a server cannot be
@@ -18,6 +18,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -55,6 +56,12 @@ def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> str:
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
     """A Kafka broker for one test alone, not yet started, which may stop and start it."""
     yield from _own(Broker(tmp_path / "kafka"))
+
+
+@pytest.fixture
+def fuseki(tmp_path: Path) -> Iterator[Fuseki]:
+    """A SPARQL server for one test alone, not yet started, which may stop and start it."""
+    yield from _own(Fuseki(tmp_path / "fuseki"))
 
 
 @pytest.fixture
@@ -201,6 +208,32 @@ class Mosquitto(Server):
 
     def _program(self) -> str | None:
         return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+
+
+class Fuseki(Server):
+    """A SPARQL 1.1 server with an empty dataset `/ds`, which is gone when it is stopped."""
+
+    def prepare(self) -> None:
+        _java()
+        self._jars = jars_of(POM.with_name("fuseki-pom.xml"), "a SPARQL server")
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def command(self) -> list[str]:
+        small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-DFUSEKI_BASE={self.folder}"]
+        main = "org.apache.jena.fuseki.main.cmds.FusekiMainCmd"
+        options = ["--localhost", "--port", str(self.port), "--mem", "--update", "/ds"]
+        return [_java(), *small, "-cp", f"{self._jars}/*", main, *options]
+
+    @property
+    def url(self) -> str:
+        """Where it answers queries."""
+        return f"http://{self.address}/ds/query"
+
+    def update(self, text: str) -> None:
+        """Changes the dataset by SPARQL UPDATE."""
+        headers = {"Content-Type": "application/sparql-update"}
+        asked = urllib.request.Request(f"http://{self.address}/ds/update", text.encode(), headers)
+        urllib.request.urlopen(asked, timeout=START_SECONDS).close()
 
 
 class Broker(Server):

@@ -16,7 +16,8 @@ MAY_IMPORT = {
     "errors": set(),
     "plan": set(),
     "processes": set(),
-    "query": {"plan", "knowledge", "api"},  # `api` for `Query.explain`, which speaks of every host
+    # `api` for `Query.explain`, which speaks of every host; `optimize` for warnings of PATHs without an answer.
+    "query": {"plan", "knowledge", "optimize", "api"},
     "language": {"plan"},
     "knowledge": {"plan"},
     "kernel": {"plan"},

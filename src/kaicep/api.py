@@ -61,7 +61,7 @@ class Run(FiniteQuery):
         """What the queries and the knowledge give reason to say, and what stops nothing."""
         unread = (Diagnostic(each, severity="warning") for each in self.unread)
         own = (*self.knowledge.warnings, *self.knowledge.contradictions, *unread)
-        return (*own, *(each for query in self.program.queries for each in query.warnings))
+        return (*own, *self.said())
 
     @property
     def unread(self) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kaicep.errors import Diagnostic
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import ChiQuery
 from kaicep.plan.events import Event
@@ -48,7 +49,17 @@ class Query:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the queries, which do not keep them from running."""
-        return tuple(each.render() for query in self.program.queries for each in query.warnings)
+        return tuple(each.render() for each in self.said())
+
+    def said(self, name: str | None = None) -> tuple[Diagnostic, ...]:
+        """What there is to say about the queries, or about one of them, which keeps none from running."""
+        from kaicep.optimize import path_warnings
+
+        found: list[Diagnostic] = []
+        for each in self.program.queries:
+            if name in (None, each.name):
+                found += (*each.warnings, *path_warnings(each, self.catalog, self.knowledge))
+        return tuple(found)
 
     @property
     def streams(self) -> tuple[str, ...]:

@@ -169,6 +169,22 @@ def test_there_are_three_ways_at_most_forward_before_backward_and_the_commoner_f
     ]  # here :u says what :q says, and :r from behind what :p says
 
 
+def test_a_way_through_what_everything_belongs_to_comes_last():
+    units = "".join(
+        f":z{n} a :Temperature ; :atSite :campus ; :pointOf :vav{n} ."
+        f":d{n} a :Damper ; :atSite :campus ; :pointOf :vav{n} ."
+        f":vav{n} :partOf :ahu{n // 4} ; :atSite :campus ."
+        f":m{n // 4} a :Meter ; :atSite :campus ; :measures :ahu{n // 4} ."
+        for n in range(12)
+    )
+    pair, hub = found(":Temperature", ":Damper", "@prefix : <urn:kaicep:> ." + units)[:2]
+    assert ":pointOf ?vav" in pair or ":pointOf ?pointOf" in pair
+    assert ":atSite" in hub
+    best = found(":Temperature", ":Meter", "@prefix : <urn:kaicep:> ." + units)[0]
+    assert ":partOf" in best
+    assert ":atSite" not in best
+
+
 def test_a_way_holds_at_one_instant_the_latest_that_has_one():
     text = """
         @prefix : <urn:kaicep:> . @prefix kai: <https://kaicep.org/ns#> .

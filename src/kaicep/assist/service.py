@@ -168,7 +168,7 @@ def diagnose(situation: Situation, name: str, suffix: str, text: str) -> list[Fi
         query = resolve(situation, name, suffix, text)
         for plan in query.program.chi_plans:
             optimize(plan, query.catalog, query.knowledge)
-        found = [each for plan in query.program.queries if plan.name == name for each in plan.warnings]
+        found = list(query.said(name))
     except Mistake as mistake:
         found = list(mistake.diagnostics)
     except Unsupported as error:

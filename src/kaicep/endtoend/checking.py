@@ -51,7 +51,7 @@ def check_deployment(config: Config) -> Iterator[str]:
     try:
         query = resolve_queries(queries, catalog_of(config, knowledge), knowledge, 0)
         for plan in query.program.queries:
-            notes = [each.message for each in plan.warnings if each.severity == "warning"]
+            notes = [each.message for each in query.said(plan.name) if each.severity == "warning"]
             lines.append(f"query {plan.name}: {'; '.join(notes) or 'ok'}")
     except Mistake as mistake:
         wrong += mistake.diagnostics

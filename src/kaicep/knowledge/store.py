@@ -324,6 +324,13 @@ class Knowledge:
         others = (row[2] for row in self.match(term, _SAME, None))
         return (term, *sorted((each for each in others if each != term), key=str))
 
+    def under(self, reasoning: str) -> Knowledge:
+        """The same statements under another level of reasoning, as they are now."""
+        held = dict.fromkeys(self._closure.always, ALWAYS) | self._closure.sometimes
+        made = Knowledge.__new__(Knowledge)
+        made._begin(self._reader, Closure(self._terms, held, reasoning), self._odd, time.perf_counter())
+        return made
+
     def match(
         self, subject: Term | None = None, predicate: Term | None = None, object: Term | None = None
     ) -> Iterator[Triple]:

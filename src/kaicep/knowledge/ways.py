@@ -1,14 +1,16 @@
 """How one thing leads to another: chains of properties, found in the data, to copy into a PATH.
 
-A search goes breadth first from a set of things. A chain is kept with the things that it reaches, so that
-every chain found is true of some thing, and not only possible by the classes of its ends.
+The most specific chain comes first: one through a hub, such as the site that everything belongs to, connects
+everything with everything, and says little. A search goes breadth first from a set of things. A chain is kept
+with the things that it reaches, so that every chain found is true of some thing, and not only possible by the
+classes of its ends.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kaicep.errors import Diagnostic, Mistake
@@ -28,6 +30,7 @@ MOST_STEPS = 6
 """How long a chain may be."""
 _MOST_WAYS = 3
 _MOST_CHAINS = 200  # that are followed at one depth; with more than that, the names say too little
+_MANY_TO_ONE = 4
 _EVENT = Variable("e")
 
 
@@ -140,6 +143,7 @@ class _Chain:
     origin: _Origin
     steps: tuple[_Step, ...]
     reached: frozenset[int]
+    hub: bool = False  # whether it leads through something that connects all with all
 
     @property
     def backward(self) -> int:
@@ -212,6 +216,7 @@ class _Search:
         ranked = sorted(
             found,
             key=lambda each: (
+                each[0].hub,
                 len(each[0].steps),
                 each[0].backward,
                 -each[1].holds,
@@ -221,20 +226,21 @@ class _Search:
         return [way for _, way in ranked[:_MOST_WAYS]]
 
     def _chains(self, origins: Iterable[_Origin], goal: frozenset[int]) -> list[_Chain]:
-        """The shortest chains, and where these are few those that are longer by one."""
+        """The shortest chains, and where these are few those that are longer by one; hubs do not count."""
         level = [_Chain(each, (), each.things) for each in origins]
         depths = {thing: 0 for each in level for thing in each.reached}
         found: list[_Chain] = []
         for depth in range(MOST_STEPS + 1):
             found += [each for each in level if each.reached & goal]
-            if len(found) >= _MOST_WAYS or (found and depth > len(found[0].steps)):
+            specific = [each for each in found if not each.hub]
+            if len(specific) >= _MOST_WAYS or (specific and depth > len(specific[0].steps)):
                 break
             open_ends = [each for each in level if not each.reached & goal]
             level = [new for each in open_ends for new in self._longer(each, depths, goal)]
             for each in level:
-                for thing in each.reached:
+                for thing in () if each.hub else each.reached:
                     depths.setdefault(thing, depth + 1)
-            level = sorted(level, key=lambda each: each.backward)[:_MOST_CHAINS]
+            level = sorted(level, key=lambda each: (each.hub, each.backward))[:_MOST_CHAINS]
         return found
 
     def _longer(self, chain: _Chain, depths: dict[int, int], goal: frozenset[int]) -> Iterator[_Chain]:
@@ -252,7 +258,8 @@ class _Search:
             # A thing that a chain shorter by two reached is not worth a detour.
             reached = frozenset(other for _, other in links if depths.get(other, depth) >= depth - 1)
             if reached:
-                yield _Chain(chain.origin, (*chain.steps, step), reached)
+                hub = chain.hub or _is_hub(chain, links)
+                yield _Chain(chain.origin, (*chain.steps, step), reached, hub)
 
     def _preference(self, step: _Step) -> tuple[bool, int, str]:
         """Forward, then the narrower property, then by name."""
@@ -340,6 +347,13 @@ class _Search:
         named = [(len(self.facts.subjects(number, each)), self.terms.term(each)) for each in shared]
         best = min(((size, name.local) for size, name in named if isinstance(name, Iri)), default=None)
         return _from_class(best[1]) if best else None
+
+
+def _is_hub(chain: _Chain, links: Collection[tuple[int, int]]) -> bool:
+    """Whether many things come together in few, from which a step leads on to very many."""
+    ends = len({other for _, other in links})
+    few = len(chain.reached) * _MANY_TO_ONE <= len(chain.origin.things)
+    return few and len(links) * _MANY_TO_ONE > ends * len(chain.reached) and ends >= _MANY_TO_ONE
 
 
 def _variables(patterns: Iterable[TriplePattern]) -> Iterator[Variable]:

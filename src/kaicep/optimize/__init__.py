@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from kaicep.errors import Diagnostic
 from kaicep.knowledge.store import Knowledge
+from kaicep.optimize.empty_paths import empty_paths
 from kaicep.optimize.fold_constants import fold_constants
 from kaicep.optimize.normalise_concepts import normalise_concepts
 from kaicep.optimize.partition_from_equality import partition_from_equality
@@ -25,7 +27,7 @@ from kaicep.plan.nodes import ChiPlan, QueryPlan
 
 _Plan = TypeVar("_Plan", ChiPlan, QueryPlan)
 
-__all__ = ["RULES", "STEADY", "Note", "Rule", "optimize", "share_subplans", "subplan"]
+__all__ = ["RULES", "STEADY", "Note", "Rule", "optimize", "path_warnings", "share_subplans", "subplan"]
 
 RULES: tuple[Rule, ...] = (
     prune_constants,
@@ -40,6 +42,14 @@ RULES: tuple[Rule, ...] = (
 
 STEADY: tuple[Rule, ...] = (normalise_concepts, fold_constants, push_filters, partition_from_equality)
 """Those that do not look at the knowledge: what they make of a plan holds whatever becomes known."""
+
+
+def path_warnings(plan: QueryPlan, catalog: Catalog, knowledge: Knowledge) -> tuple[Diagnostic, ...]:
+    """What is to be said of PATHs that hold for nothing; nothing, where nothing is known."""
+    if not isinstance(plan, ChiPlan) or not plan.body.all_semantics or not knowledge.statements:
+        return ()
+    optimised, _ = optimize(plan, catalog, knowledge)
+    return tuple(empty_paths(plan, optimised, Context(catalog, knowledge)))
 
 
 def optimize(
