@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sees to what tests talk to: mosquitto, Maven, which fetches a Kafka broker, and Chromium, which looks at the
+# Sees to what tests talk to: mosquitto, Maven, which fetches Kafka and a SPARQL server, and Chromium, which looks at the
 # console. As root on Debian and Ubuntu they are installed; elsewhere the command is printed. Without them
 # those tests are skipped. The exit status says whether all of them are there now.
 set -euo pipefail

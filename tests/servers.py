@@ -1,4 +1,4 @@
-"""Real servers for tests, on loopback and ephemeral ports: a Kafka broker (KRaft), mosquitto, and a SPARQL server.
+"""Real servers for tests, on loopback and ephemeral ports: Kafka (KRaft), mosquitto, and a SPARQL server.
 
 The fixtures `kafka` and `mosquitto` start one server each for the whole run, also when several workers
 share it, and only when a test asks. It ends with the run, even if the run is killed. Where a server cannot be

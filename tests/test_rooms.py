@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "errors": set(),
     "plan": set(),
     "processes": set(),
-    # `api` for `Query.explain`, which speaks of every host; `optimize` for warnings of PATHs without an answer.
+    # `api` for `Query.explain`, which speaks of every host; `optimize` for PATHs that hold for nothing.
     "query": {"plan", "knowledge", "optimize", "api"},
     "language": {"plan"},
     "knowledge": {"plan"},

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests.endtoend.processes import matches, write
-from tests.servers import free_port
+from tests.servers import Fuseki, free_port
 
 from kaicep.api import open_run
 from kaicep.archive.archive import Archive
@@ -391,6 +391,41 @@ def test_knowledge_is_watched(folder: Path) -> None:
         append(folder, event(2, 8), event(3, 9, "q"))
         settle(made)
     assert told(folder) == [{"x": 1}, {"x": 7}, {"x": 9}]
+
+
+@pytest.mark.servers
+def test_knowledge_of_an_endpoint_is_followed_and_outlives_it(folder: Path, fuseki: Fuseki) -> None:
+    fuseki.start()
+    fuseki.update("INSERT DATA { <urn:v:p> a <urn:v:Hot> . <urn:v:q> a <urn:v:Cold> }")
+    endpoint = f'[knowledge]\nendpoint = "{fuseki.url}"\n'
+    write(
+        folder,
+        {
+            "kaicep.toml": toml(stream='annotation = "s.json"', sinks=endpoint),
+            "s.json": '{"stream": "s", "prefixes": {"v": "urn:v:"},'
+            ' "entities": {"k": {"property": "v:of", "iri": "v:{value}"}}}',
+            "queries/high.chi": f"SELECT ?e.x FROM (?e, s) {SINCE} PATH {{?e v:of ?o . ?o a v:Hot}}",
+        },
+    )
+    assert any("2 statements" in line for line in check_deployment(load_config(folder / "kaicep.toml")))
+    with deployed(folder) as made:
+        settle(made)
+        fuseki.update("DELETE WHERE { ?s ?p ?o } ; INSERT DATA { <urn:v:q> a <urn:v:Hot> }")
+        made.knowledge.notify()
+        deadline = time.monotonic() + 60
+        while made.status()["knowledge"]["version"] == 0 and time.monotonic() < deadline:
+            look_again(made)
+            time.sleep(0.01)
+        append(folder, event(2, 8), event(3, 9, "q"))
+        settle(made)
+    fuseki.stop()
+    with deployed(folder) as made:
+        settle(made)
+        look_again(made)
+        assert "cannot be reached" in made.status()["knowledge"]["trouble"]
+        append(folder, event(4, 2, "q"))
+        settle(made)
+    assert told(folder) == [{"x": 1}, {"x": 7}, {"x": 9}, {"x": 2}]
 
 
 # --- lost and found ---------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from kaicep.api import read_query
 from kaicep.archive.archive import Archive
@@ -13,6 +15,7 @@ from kaicep.endtoend.config import Config, read_token
 from kaicep.endtoend.registered import SUFFIXES, check_name
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.annotation import build_catalog, prefixes_of
+from kaicep.knowledge.endpoint import Copy
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import ChiQuery
@@ -42,7 +45,10 @@ def check_deployment(config: Config) -> Iterator[str]:
         near = next(each for each in (folder, *folder.resolve().parents) if each.exists())
         if not os.access(near, os.W_OK):
             wrong.append(Diagnostic(f"{folder} cannot be made: {near} is not writable"))
-    knowledge = Knowledge.load(*config.knowledge, reasoning=config.reasoning)
+    with TemporaryDirectory() as place:
+        copied = Copy.begun(config.endpoint, Path(place)).file if config.endpoint is not None else None
+        paths = (*((copied,) if copied else ()), *config.knowledge)
+        knowledge = Knowledge.load(*paths, reasoning=config.reasoning)
     lines.append(f"knowledge: {len(knowledge):,} statements, reasoning {config.reasoning}")
     lines += [f"stream {name}: {each.source['kind']}" for name, each in config.streams.items()]
     lines += [f"sink {name}: {each.options['kind']}" for name, each in config.sinks.items()]

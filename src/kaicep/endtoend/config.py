@@ -21,8 +21,10 @@ from kaicep.connectors.shape import Form
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
 from kaicep.hosts.spark.session import Cluster
 from kaicep.knowledge.annotation import Annotation, load_annotations
+from kaicep.knowledge.endpoint import Copy, Endpoint, copy_in
 from kaicep.knowledge.loading import expanded
 from kaicep.knowledge.store import check_level
+from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.time import parse_duration
 from kaicep.plan.toml import Keys, key_spans, read_source, read_toml
 from kaicep.plan.types import Type
@@ -46,7 +48,8 @@ _TOKENS = ("token_env", "token_file", "read_token_env", "read_token_file")
 _TOP = ("name", "state", "tick", "listen", *_TOKENS, "archive", "engine", "knowledge", "queries")
 _TABLES = ("streams", "sinks")
 _ARCHIVE = ("folder", "retention")
-_KNOWLEDGE = ("files", "reasoning")
+_REFRESH = 60_000_000
+_KNOWLEDGE = ("files", "reasoning", "endpoint", "graph", "construct", "refresh", "token")
 _STREAM = ("annotation", "types", "lateness", "idle", "ahead", "source")
 _ENGINE = ("kind", "master", "remote", "conf", "buckets", "trigger")
 _QUERY = ("plan", "urgency", "annotation")
@@ -164,6 +167,7 @@ class Config:
     sinks: Mapping[str, SinkConfig]
     asked: Mapping[str, QueryConfig] = field(default_factory=dict)
     engine: EngineConfig = EngineConfig()
+    endpoint: Endpoint | None = None  # a SPARQL server that keeps knowledge
 
     @property
     def annotations(self) -> tuple[Annotation, ...]:
@@ -202,8 +206,20 @@ class Config:
 
     @property
     def known(self) -> tuple[Path, ...]:
-        """Where the knowledge is: its files, and what was changed from outside."""
-        return (*self.knowledge, self.changes) if self.changes.is_dir() else self.knowledge
+        """Where the knowledge is: its files, the copy of an endpoint, and what was changed from outside."""
+        copied = (copy_in(self.copies),) if self.endpoint is not None else ()
+        changed = (self.changes,) if self.changes.is_dir() else ()
+        return (*(each for each in copied if each.exists()), *self.knowledge, *changed)
+
+    @property
+    def copies(self) -> Path:
+        """The folder of the copy of what an endpoint says."""
+        return self.state / "endpoint"
+
+    def open_knowledge(self) -> KnowledgeFiles:
+        """The knowledge, to be kept up with; an endpoint is asked now."""
+        copy = Copy.begun(self.endpoint, self.copies) if self.endpoint is not None else None
+        return KnowledgeFiles(self.known, self.reasoning, copy)
 
     @property
     def lateness(self) -> dict[str, int | None]:
@@ -258,6 +274,7 @@ class _Reader:
             retention=self.duration(("archive",), archive, "retention", None),
             knowledge=self.knowledge(knowledge),
             reasoning=self.reasoning(knowledge),
+            endpoint=self.endpoint(knowledge),
             queries=folder,
             tick=self.duration((), read, "tick", _TICK) or _TICK,
             listen=self.listen(read),
@@ -384,6 +401,22 @@ class _Reader:
             if near is not None and not all(path.exists() for path in near or [self.folder / each]):
                 self.say(("knowledge", "files"), f"there is no knowledge file {self.folder / each}")
         return tuple(self.folder / each for each in given)
+
+    def endpoint(self, read: Mapping[str, Any]) -> Endpoint | None:
+        way = ("knowledge",)
+        if "endpoint" not in read:
+            for key in ("graph", "construct", "refresh", "token"):
+                if key in read:
+                    self.say((*way, key), f"{key} is for an endpoint", 'such as endpoint = "http://..."')
+            return None
+        url, graph, construct, token = (
+            self.text(way, read, key, "") for key in ("endpoint", "graph", "construct", "token")
+        )
+        refresh = self.duration(way, read, "refresh", _REFRESH) or _REFRESH
+        made = Endpoint(url, graph, construct, refresh / 1e6, token)
+        if (problem := made.problem()) is not None:
+            self.say((*way, "endpoint"), problem)
+        return made
 
     def reasoning(self, read: Mapping[str, Any]) -> str:
         level = self.text(("knowledge",), read, "reasoning", "rdfs")

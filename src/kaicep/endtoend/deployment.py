@@ -29,7 +29,6 @@ from kaicep.endtoend.seam import Stretch
 from kaicep.endtoend.sessions import Session, Told
 from kaicep.errors import Failure, Mistake, reason_of
 from kaicep.knowledge.annotation import prefixes_of
-from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time
 
@@ -73,7 +72,7 @@ class Deployment:
         self._lock = locked(config.state)
         for folder in (config.state / "marks", config.state / "states", config.changes):
             folder.mkdir(exist_ok=True)
-        self.knowledge = KnowledgeFiles(config.known, config.reasoning)
+        self.knowledge = config.open_knowledge()
         self.feeds = {name: Feed(each, self.archive) for name, each in config.streams.items()}
         wanted = config.sinks or {"none": SinkConfig("none", {})}
         self.outlets = {

@@ -45,7 +45,6 @@ from kaicep.endtoend.spark_matching import Done, Group, Step, Unit, grouped, mat
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake
 from kaicep.hosts.queries import asks_the_knowledge
 from kaicep.knowledge.annotation import prefixes_of
-from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.optimize import RULES, STEADY
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.sparql import EpQuery
@@ -111,7 +110,7 @@ class SparkDeployment:
         for folder in (config.state / "marks", config.state / _STATES, config.changes):
             folder.mkdir(exist_ok=True)
         self._states = (config.state / _STATES).absolute()
-        self.knowledge = KnowledgeFiles(config.known, config.reasoning)
+        self.knowledge = config.open_knowledge()
         self._prefixes = prefixes_of(config.annotations)
         self.sources = {name: self._source(each) for name, each in config.streams.items()}
         wanted = config.sinks or {"none": SinkConfig("none", {})}
@@ -634,6 +633,7 @@ class SparkDeployment:
             "knowledge": {
                 "statements": len(self.knowledge.knowledge),
                 "version": self.knowledge.knowledge.version,
+                "trouble": self.knowledge.trouble,
             },
         }
 

@@ -24,7 +24,7 @@ from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.plan.cache import write_whole
 from kaicep.plan.time import format_time
 
-__all__ = ["Copy", "Endpoint"]
+__all__ = ["Copy", "Endpoint", "copy_in"]
 
 _LOG = logging.getLogger("kaicep.knowledge")
 _PATIENCE = 60.0
@@ -51,7 +51,9 @@ class Endpoint:
         """What is wrong with it, if anything."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            return f"{self.url} is no address of a SPARQL server: such as http://localhost:3030/building/sparql"
+            return (
+                f"{self.url} is no address of a SPARQL server: such as http://localhost:3030/building/sparql"
+            )
         if self.graph and self.construct:
             return "there is a graph and a CONSTRUCT: leave one of them out"
         if re.search(r'[\x00-\x20<>"{}|\\^`]', self.graph):
@@ -130,6 +132,11 @@ def _quads(results: Any) -> Iterable[Any]:
         yield pyoxigraph.Quad(*ends) if graph is None else pyoxigraph.Quad(*ends, graph)
 
 
+def copy_in(folder: Path) -> Path:
+    """The file of a copy in its folder."""
+    return folder / "endpoint.nq"
+
+
 class Copy:
     """The copy of what an endpoint says, in a file.
 
@@ -149,7 +156,7 @@ class Copy:
     def begun(cls, endpoint: Endpoint, folder: Path) -> Copy:
         """The copy, as new as can be had: where the server cannot be reached, that of an earlier run."""
         folder.mkdir(parents=True, exist_ok=True)
-        made = cls(endpoint, folder / "endpoint.nq")
+        made = cls(endpoint, copy_in(folder))
         made._renew()
         if made.trouble is not None:
             if made.fetched is None:

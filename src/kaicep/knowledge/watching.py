@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.changes import Change
+from kaicep.knowledge.endpoint import Copy
 from kaicep.knowledge.graph import Ids, Terms
 from kaicep.knowledge.loading import FORMATS, Reader, Said, expanded, read_bytes, suffix_of
 from kaicep.knowledge.sparql_update import Operation, changes_of, operations
@@ -45,14 +46,19 @@ class KnowledgeFiles:
     is one update. What was changed by `knowledge.update` stays, until a file says something else about the
     same triple. `news` says of the last update which files were new, changed or removed.
 
+    With a `copy` of what an endpoint says, that is one of the files, which renews itself.
+
     A SPARQL UPDATE file (`.ru`) is applied when it appears, or has new content, after the others of
     that moment; to delete it undoes nothing.
     """
 
-    def __init__(self, paths: Iterable[str | Path], reasoning: str = "rdfs") -> None:
+    def __init__(
+        self, paths: Iterable[str | Path], reasoning: str = "rdfs", copy: Copy | None = None
+    ) -> None:
         check_level(reasoning)
         started = time.perf_counter()
-        self._paths = tuple(map(Path, paths))
+        self._copy = copy
+        self._paths = tuple(dict.fromkeys(map(Path, (*((copy.file,) if copy else ()), *paths))))
         self._reader = Reader(Terms())
         self._seen: dict[Path, _Seen] = {}
         self._taken: dict[Path, bytes] = {}
@@ -74,8 +80,13 @@ class KnowledgeFiles:
 
     @property
     def trouble(self) -> str | None:
-        """Why the files cannot be looked at, in words; what they said before stands meanwhile."""
-        return self._unseen
+        """Why files or endpoint cannot be looked at, in words; what they said before stands meanwhile."""
+        return self._unseen or (self._copy.trouble if self._copy else None)
+
+    def notify(self) -> None:
+        """Somebody says that the endpoint has something new."""
+        if self._copy is not None:
+            self._copy.notify()
 
     def poll(self) -> Change | Mistake | None:
         """Look at the files: what changed in the knowledge; or what is wrong with them, once; or None.
@@ -83,6 +94,8 @@ class KnowledgeFiles:
         While a file is wrong, what it said before stands; the others are followed all the same, from
         the next look on.
         """
+        if self._copy is not None:
+            self._copy.look()
         try:
             now = self._look()
         except Mistake as mistake:

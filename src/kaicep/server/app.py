@@ -262,6 +262,11 @@ async def _remove(app: Application, request: Request) -> Response:
     return JSONResponse({"removed": name})
 
 
+async def _refresh(app: Application, request: Request) -> Response:
+    app.deployment.knowledge.notify()
+    return JSONResponse({"knowledge": "the endpoint is asked now"}, 202)
+
+
 async def _follow(app: Application, request: Request) -> Response:
     name = request.path_params.get("name")
     if name is not None and name not in app.board.queries:
@@ -296,6 +301,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST", "/queries/{name}", "Register a query", _register, _LANGUAGE, "text/plain", changes=True
     ),
     Operation("DELETE", "/queries/{name}", "Remove a query from outside", _remove, changes=True),
+    Operation("POST", "/knowledge/refresh", "Fetch the knowledge of the endpoint", _refresh, changes=True),
     Operation("GET", "/queries/{name}/matches", "Its matches as they come", _follow, _LAST, answer=_SSE),
     Operation("GET", "/matches", "The matches of all queries as they come", _follow, _LAST, answer=_SSE),
     Operation("GET", "/matches/{id}", "The matches of late whose id begins so", _match),
