@@ -278,7 +278,7 @@ def test_the_language_is_seen_from_the_text() -> None:
     [
         ({"streams": {"air": {"sensor": "text"}}}, "no type is called text"),
         ({"language": "SQL"}, "no language is called SQL"),
-        ({"now": "yesterday"}, "yesterday is no time"),
+        ({"now": "yesterday"}, "yesterday is not a time"),
         ({"streams": {"ait": {}}}, "air"),
     ],
 )

@@ -32,11 +32,11 @@ function localise(root) {
 
 // --- live parts: a page names its stream, the stream names the parts it replaces ---
 
-const LOST = "connection lost, trying again";
+const LOST = "connection lost; reconnecting";
 
 function follow(page) {
   const stream = new EventSource(page.dataset.live);
-  const said = document.querySelector("[data-connection]");
+  const said = document.querySelector(".connection");
   const state = (name, text) => {
     page.dataset.connection = name;
     if (said) {
@@ -68,7 +68,7 @@ function follow(page) {
   });
   stream.addEventListener("end", () => {
     stream.close();
-    state("lost", "the deployment has stopped");
+    state("lost", "the deployment has stopped; reconnecting");
     setTimeout(() => follow(page), 2000);
   });
   addEventListener("pagehide", () => stream.close());
@@ -105,7 +105,7 @@ function clicked(event) {
     const part = document.getElementById(button.dataset.of);
     const paused = part.dataset.paused === "yes";
     part.dataset.paused = paused ? "no" : "yes";
-    button.textContent = paused ? "Pause" : "Go on";
+    button.textContent = paused ? "Pause" : "Resume";
     button.setAttribute("aria-pressed", String(!paused));
   } else if (button.dataset.does === "copy") {
     navigator.clipboard?.writeText(location.href);

@@ -67,7 +67,7 @@ async function diagnose() {
   const found = (await ask("diagnostics")) ?? [];
   const most = view.state.doc.length;
   problems.replaceChildren(...found.map(row));
-  problems.dataset.checked = String(Number(problems.dataset.checked ?? 0) + 1);
+  if (!found.some((each) => each.severity === "error")) document.body.dispatchEvent(new CustomEvent("checked"));
   return found.map((each) => ({
     from: Math.min(each.start, most),
     to: Math.min(Math.max(each.end, each.start + 1), most),
@@ -158,9 +158,16 @@ field.hidden = true;
 document.querySelector("label[for=text]")?.setAttribute("hidden", "");
 language.addEventListener("change", () => view.dispatch({ changes: { from: 0, insert: "" } }));
 
+// A suggested PATH is about ?e: it goes to where the cursor was, or to the end, and speaks of the query's own variable.
+let visited = false;
+view.contentDOM.addEventListener("focus", () => { visited = true; });
+
 document.addEventListener("click", (event) => {
   const chosen = event.target.closest("[data-insert]");
   if (!chosen) return;
-  view.dispatch(view.state.replaceSelection(chosen.dataset.insert));
+  const own = view.state.doc.toString().match(/\(\s*(\?\w+)\s*,/)?.[1] ?? "?e";
+  const text = chosen.dataset.insert.replace(/\?e\b/g, own);
+  if (!visited) view.dispatch({ selection: { anchor: view.state.doc.length } });
+  view.dispatch(view.state.replaceSelection(text));
   view.focus();
 });

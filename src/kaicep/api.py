@@ -257,7 +257,7 @@ def _with_look_at(streams: Sequence[StreamData], said: Diagnostic) -> Diagnostic
     odd = [each for each in texts if guess_text(each) is Type.STRING]
     declared = f'"types": {{"{name}": "float64"}} in the annotation'
     if texts and not odd:
-        hint = f"{found[0]} holds numbers as text, such as {show(texts[0])}: declare them, {declared}"
+        hint = f"{found[0]} has numbers as text, such as {show(texts[0])}: declare them, {declared}"
     elif odd and all(_COMMA.fullmatch(each) for each in odd):
         dialect = '"csv": {"decimal": ","} in the annotation'
         hint = f"{found[0]} has decimal commas, such as {show(odd[0])}: {dialect}"
@@ -280,7 +280,7 @@ def read_query(path: Path, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:
     except OSError as error:
         raise Mistake(Diagnostic(f"cannot read the query {path}: {error.strerror}")) from None
     except UnicodeDecodeError as error:
-        raise Mistake(Diagnostic(f"the query {path} is no UTF-8 text: {error.reason}")) from None
+        raise Mistake(Diagnostic(f"the query {path} is not UTF-8 text: {error.reason}")) from None
     return parse_query(Source(str(path), text), prefixes)
 
 
@@ -291,7 +291,7 @@ def parse_query(source: Source, prefixes: Mapping[str, str]) -> ChiQuery | EpQue
     if parse is None:
         raise Mistake(
             Diagnostic(
-                f"{name} is no query: its name ends neither in .chi nor in .epsparql",
+                f"{name} is not a query: its name ends neither in .chi nor in .epsparql",
                 hint="options such as --stream, --annotation and --knowledge are repeated for each file",
             )
         )

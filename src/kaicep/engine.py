@@ -153,7 +153,7 @@ class Engine:
             shaper = self._shapers[stream] = self._shaper(stream, records)
         events, dead = shaper.shape(records, widening=True)
         if dead and not self.dead_count:
-            _log.warning("a record of %s is no event: %s", stream, dead[0].reason)
+            _log.warning("a record of %s is not an event: %s", stream, dead[0].reason)
         self.dead_count += len(dead)
         if self._on_dead is not None:
             for letter in dead:
@@ -317,12 +317,12 @@ def _microseconds(lateness: str | int | None) -> int | None:
         return lateness
     found = parse_duration(lateness)
     if found is None:
-        raise Mistake(Diagnostic(f"lateness: {lateness} is no duration", hint="such as 5min or 500ms"))
+        raise Mistake(Diagnostic(f"lateness: {lateness} is not a duration", hint="such as 5min or 500ms"))
     return found
 
 
 def _instant(ts: str | int) -> int:
     found = parse_time(ts) if isinstance(ts, str) else ts
     if found is None:
-        raise Mistake(Diagnostic(f"{ts} is no time", hint="such as 2012-05-07T09:00"))
+        raise Mistake(Diagnostic(f"{ts} is not a time", hint="such as 2012-05-07T09:00"))
     return found

@@ -44,7 +44,7 @@ def _launch(how: str, owner: int, command: list[str]) -> str:
     if how == "kernel":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != owner:
-            return "whoever started it is gone"
+            return "the process that started it is gone"
     else:
         _leave_watcher(owner)
     for each in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and what it becomes would too

@@ -142,5 +142,5 @@ def _instant(now: str | int | None) -> int | None:
         return now
     found = parse_time(now)
     if found is None:
-        raise Mistake(Diagnostic(f"now: {now} is no time", hint="such as 2012-05-07T09:00"))
+        raise Mistake(Diagnostic(f"now: {now} is not a time", hint="such as 2012-05-07T09:00"))
     return found

@@ -116,7 +116,7 @@ def deliver(
 
     given = _by_stream(events, query)
     if not _is_endless(given):
-        raise Mistake(Diagnostic("the events are no stream", hint="kaicep.spark.match is for what is there"))
+        raise Mistake(Diagnostic("this DataFrame is not a stream", hint="use kaicep.spark.match for it"))
     if engine not in ENGINES:
         raise Mistake(Diagnostic(f"there is no engine {engine}", hint=did_you_mean(engine, ENGINES)))
     streamed = _streamed(query, _duration(lateness), parts, idle, checkpoint if refresh else None)
@@ -232,7 +232,7 @@ def ingest(
         return follow_files(rows, target, form, path, saved, allowed, trigger, materialise=wanted)
     if not records.isStreaming:
         hint = "kaicep.spark.kafka(..., streaming=True); `kaicep ingest --host spark` is for what is there"
-        raise Mistake(Diagnostic("the records are no stream", hint=hint))
+        raise Mistake(Diagnostic("this DataFrame is not a stream", hint=hint))
     if topic is None:
         raise Mistake(Diagnostic("the topic of the records is not given", hint="topic=..."))
     share_python(records.sparkSession)
@@ -386,5 +386,5 @@ def _duration(given: str | int | None) -> int | None:
         return given
     found = parse_duration(given)
     if found is None:
-        raise Mistake(Diagnostic(f"{given!r} is no duration", hint="write 5min"))
+        raise Mistake(Diagnostic(f"{given!r} is not a duration", hint="write 5min"))
     return found

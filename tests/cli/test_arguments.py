@@ -41,15 +41,15 @@ error: cannot read the query rize.chi: No such file or directory
   = help: did you mean rise.chi?
 
 $ rise.sql --stream air=air.jsonl
-error: rise.sql is no query file
+error: rise.sql is not a query file
   = help: a query file ends in .chi (chi-CEP) or .epsparql (EP-SPARQL)
 
 $ rise.chi --stream air=air.jsonl meter=meter.csv
-error: meter=meter.csv is no query file
+error: meter=meter.csv is not a query file
   = help: every stream needs its own option: --stream meter=meter.csv
 
 $ rise.chi campus.ttl --stream air=air.jsonl
-error: campus.ttl is no query file
+error: campus.ttl is not a query file
   = help: this looks like the value of an option: --knowledge campus.ttl
 
 $ rise.chi --stream air=air.jsonl --knowledge campus.ttl --knowledge city.ttl

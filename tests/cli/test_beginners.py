@@ -37,11 +37,11 @@ error: unknown prefix h:
   |
 1 | SELECT ?e.sensor FROM (?e, air) FILTER (?e.h:airflow > 500)
   |                                            ^^^^^^^^^
-  = help: is the annotation forgotten? Beside the data there is --annotation data/annotations/air.json
+  = help: did you forget the annotation? There is one beside the data: --annotation data/annotations/air.json
 
 $ match high.chi --stream air=semicolons.csv
 2
-error: semicolons.csv: its columns stand between semicolons
+error: semicolons.csv: its columns are separated by semicolons
   = help: say so in the annotation: "csv": {"delimiter": ";"}, with "decimal": "," if its numbers are \
 written so
 
@@ -71,17 +71,17 @@ error: cannot compare a string and an int64 value
   |
 1 | SELECT ?e.sensor FROM (?e, air) FILTER (?e.flow > 500)
   |                                         ^^^^^^^^^^^^^
-  = help: ?e.flow holds numbers as text, such as "510": declare them, "types": {"flow": "float64"} \
+  = help: ?e.flow has numbers as text, such as "510": declare them, "types": {"flow": "float64"} \
 in the annotation
 
 $ match all.chi --stream air=millis.jsonl
 1
-warning: no record of air could be read: ts: 1336381200000 is no time of the years 1 to 9999 in epoch \
-seconds; as epoch milliseconds it is one: "time_unit": "ms" in the annotation
+warning: no record of air could be read: ts: 1336381200000 is not a time between the years 1 and 9999 in \
+epoch seconds; as epoch milliseconds it is one: "time_unit": "ms" in the annotation
 
 dead letters: 1 record could not be read; --dead-letters FILE keeps them
-  millis.jsonl:1: ts: 1336381200000 is no time of the years 1 to 9999 in epoch \
-seconds; as epoch milliseconds it is one: "time_unit": "ms" in the annotation
+  millis.jsonl:1: ts: 1336381200000 is not a time between the years 1 and 9999 in \
+epoch seconds; as epoch milliseconds it is one: "time_unit": "ms" in the annotation
 
 $ match high.chi --stream air=headless.csv
 2
@@ -98,7 +98,7 @@ dead letters: 1 record could not be read; --dead-letters FILE keeps them
 $ match
 2
 error: no query is given
-  = help: such as QUERY.chi, or --deployment kaicep.toml with its queries
+  = help: give a file such as QUERY.chi, or --deployment kaicep.toml
 """
 
 

@@ -69,8 +69,8 @@ def test_check_starts_nothing(folder: Path) -> None:
             'tack = "20ms"',
             ["has no tack", "kaicep.toml:2:1", "did you mean tick?"],
         ),
-        ('tick = "20ms"', 'tick = "soon"', ["tick is no duration", "kaicep.toml:2:1"]),
-        ('"20ms"', "20ms", ["this is no TOML", "kaicep.toml:2:"]),
+        ('tick = "20ms"', 'tick = "soon"', ["tick is not a duration", "kaicep.toml:2:1"]),
+        ('"20ms"', "20ms", ["this is not TOML", "kaicep.toml:2:"]),
         ('kind = "files", path', 'kind = "flies", path', ["no source of kind flies", "kaicep.toml:5:"]),
         (
             "follow = true",
@@ -83,7 +83,7 @@ def test_check_starts_nothing(folder: Path) -> None:
             '[queries]\nfolder = "none"\n[streams.s]',
             ["there is no folder none", "kaicep.toml:5:1"],
         ),
-        ("[streams.s]", "[streams.s]\nlateness = 5", ["lateness is no duration", "kaicep.toml:5:1"]),
+        ("[streams.s]", "[streams.s]\nlateness = 5", ["lateness is not a duration", "kaicep.toml:5:1"]),
         ("[streams.s]", '[streams.s]\ntypes = {x = "whole"}', ["unknown type whole", "kaicep.toml:5:"]),
         ("[streams.s]", '[streams.s]\nannotation = "no.json"', ["cannot read the annotation file", "5:1"]),
         (
@@ -106,7 +106,7 @@ def test_check_starts_nothing(folder: Path) -> None:
             '[queries]\nfoldr = "q"\n[streams.s]',
             ["queries has no foldr", "did you mean folder?"],
         ),
-        ('tick = "20ms"', 'listen = "everywhere"', ["everywhere is no address", "kaicep.toml:2:1"]),
+        ('tick = "20ms"', 'listen = "everywhere"', ["everywhere is not an address", "kaicep.toml:2:1"]),
         (
             "[streams.s]",
             '[knowledge]\nfiles = ["no.ttl"]\n[streams.s]',

@@ -107,7 +107,7 @@ def test_strict_is_per_partition(check):
 
 
 def test_only_events_whose_path_holds_count_for_strict(check):
-    # n1 is of an office, and both variables ask for meeting rooms: n1 is no event of this query
+    # n1 is of an office, and both variables ask for meeting rooms: n1 is not an event of this query
     check(
         """
         SELECT ?a.room FROM (?a, s), (?b, s)

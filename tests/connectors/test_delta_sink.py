@@ -124,7 +124,7 @@ def test_a_table_of_something_else_is_a_mistake(tmp_path: Path) -> None:
     from deltalake import write_deltalake
 
     write_deltalake(tmp_path / "t", pyarrow.table({"id": ["a"]}))
-    with pytest.raises(Mistake, match="is no table of matches: it lacks end"):
+    with pytest.raises(Mistake, match="is not a table of matches: it lacks end"):
         sink_at(tmp_path / "t").open()
 
 

@@ -455,7 +455,7 @@ def test_a_schema_that_is_given_back_stands(tmp_path: Path) -> None:
     append(file, '{"ts": 1, "x": 2.5}', '{"ts": 2, "x": 3, "y": 1}')
     with source(file, position, follow=True, schema=schema) as again:
         batch = again.next_batch(0)
-    assert [each.reason for each in batch.dead] == ["x: 2.5 is no int64: it has a fraction"]
+    assert [each.reason for each in batch.dead] == ["x: 2.5 is not an int64: it has a fraction"]
     assert [dict(each.values) for each in batch.events] == [{"ts": 2_000_000, "x": 3}]
 
 

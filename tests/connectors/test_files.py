@@ -78,7 +78,7 @@ def test_json_lines(tmp_path: Path) -> None:
         ('{"ts": null}', "no time: ts is null"),
         ('{"ts": NaN}', "no time: ts is null"),
         ('{"ts": "soon"}', 'ts: "soon" is neither an ISO 8601 time nor epoch seconds'),
-        ('{"ts": 1, "x": "warm"}', 'x: "warm" is no int64'),
+        ('{"ts": 1, "x": "warm"}', 'x: "warm" is not an int64'),
         (b'{"ts": 1, "x": "\xff"}', "not UTF-8: byte 0xff at column 17"),
         ('{"ts": 1, "x": "\\ud800"}', "not Unicode: half of a surrogate pair"),
         ("[" * 100_000, "not JSON that can be read: nested too deeply"),
@@ -156,7 +156,7 @@ def test_only_the_first_records_decide(tmp_path: Path) -> None:
     assert dict(inside.attributes)["x"] is F
     after = read_stream("s", write(tmp_path / "b.jsonl", *lines, lines[0], '{"ts": 0, "x": "a", "y": 1}'))
     assert after.attributes == (("ts", T), ("x", I))
-    assert reasons(after) == [(SAMPLE, 'x: "a" is no int64')]
+    assert reasons(after) == [(SAMPLE, 'x: "a" is not an int64')]
 
 
 # --- CSV --------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_csv(tmp_path: Path) -> None:
         (b"2,\xe9", "not UTF-8: x"),
         (",2", "no time: ts is null"),
         ("noon,2", 'ts: "noon" is neither an ISO 8601 time nor epoch seconds'),
-        ("2,warm", 'x: "warm" is no int64'),
+        ("2,warm", 'x: "warm" is not an int64'),
         ('2,"a"b', "not CSV: ',' expected after '\"'"),
     ],
 )
@@ -396,7 +396,7 @@ def test_a_label_is_one_node_in_one_record_or_in_the_stream(tmp_path: Path) -> N
          "end: [] is neither an ISO 8601 time nor epoch seconds"),
         ('{"start": 1}', "it has no triple"),
         ('{"triples": [], "start": 1}', "it has no triple"),
-        ('{"triple": 5, "start": 1}', "triple: 5 is no text"),
+        ('{"triple": 5, "start": 1}', "triple: 5 is not text"),
         ('{"triple": "<urn:a> <urn:p>", "start": 1}', "triple: Parser error at line 1"),
         ('{"triple": "<urn:a> <urn:p> <<( <urn:a> <urn:p> <urn:b> )>> .", "start": 1}',
          "triple: a triple inside a triple is not known here"),
@@ -461,7 +461,7 @@ def test_an_inferred_int64_is_a_float64_where_a_fraction_comes_later(tmp_path: P
 
 def test_of_a_declared_int64_a_fraction_is_a_bad_record(tmp_path: Path) -> None:
     declared = read_stream("s", write(tmp_path / "s.jsonl", '{"ts": 1, "x": 2.5}'), types={"x": I})
-    assert reasons(declared) == [(0, "x: 2.5 is no int64: it has a fraction")]
+    assert reasons(declared) == [(0, "x: 2.5 is not an int64: it has a fraction")]
 
 
 def test_a_record_of_a_time_too_far_ahead_is_a_bad_one(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_an_unknown_option_is_a_mistake(what: str, name: str, kind: Kind) -> Non
         ("source", {"kind": 7}, "there is no source of kind 7"),
         ("sink", {"kind": "file", "path": "x"}, "did you mean files?"),
         ("source", {"kind": "files"}, "stream s: the option path is missing"),
-        ("source", {"kind": "files", "path": 7}, "path: 7 is no text"),
+        ("source", {"kind": "files", "path": 7}, "path: 7 is not text"),
         ("source", {"kind": "files", "path": "x", "folow": True}, "did you mean follow?"),
         (
             "source",
@@ -95,15 +95,15 @@ def test_an_unknown_option_is_a_mistake(what: str, name: str, kind: Kind) -> Non
             'follow: "yes" is neither true nor false',
         ),
         ("source", {"kind": "files", "path": "x", "batch": 0}, "batch: 0 is less than 1"),
-        ("source", {"kind": "files", "path": "x", "batch": True}, "batch: true is no whole number"),
-        ("source", {"kind": "generator", "rate": 0}, "rate: 0 is no number above 0"),
+        ("source", {"kind": "files", "path": "x", "batch": True}, "batch: true is not a whole number"),
+        ("source", {"kind": "generator", "rate": 0}, "rate: 0 is not a number above 0"),
         ("source", {"kind": "generator", "start": "noon"}, "start: noon is no ISO 8601 time"),
         (
             "source",
             {"kind": "kafka", "servers": "a", "topic": "t", "expired": "skip"},
             '"skip" is none of stop, continue',
         ),
-        ("source", {"kind": "kafka", "servers": "a", "topic": "t", "settings": "x"}, "is no table of names"),
+        ("source", {"kind": "kafka", "servers": "a", "topic": "t", "settings": "x"}, "not a table of names"),
         (
             "source",
             {"kind": "kafka", "servers": "a", "topic": "t", "settings": {"auto.offset.reset": "latest"}},
@@ -111,7 +111,7 @@ def test_an_unknown_option_is_a_mistake(what: str, name: str, kind: Kind) -> Non
         ),
         ("sink", {"kind": "webhook", "url": "http://a/", "patience": 5}, "write it as 5s or 5min"),
         ("sink", {"kind": "webhook", "url": "http://a/", "token": "NO_SUCH"}, "variable NO_SUCH is not set"),
-        ("sink", {"kind": "mqtt", "server": "a:b", "topic": "t"}, "server: a:b is no address"),
+        ("sink", {"kind": "mqtt", "server": "a:b", "topic": "t"}, "server: a:b is not an address"),
     ],
 )
 def test_wrong_options_are_mistakes_that_say_so(what: str, options: dict[str, object], message: str) -> None:

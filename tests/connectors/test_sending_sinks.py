@@ -279,7 +279,7 @@ def test_mqtt_sends_again_in_order_what_was_under_way(by_hand: BrokerByHand) -> 
 
 @pytest.mark.parametrize("topic", ["building/+/hot", "#"])
 def test_an_mqtt_topic_with_wildcards_is_a_mistake(topic: str) -> None:
-    with pytest.raises(Mistake, match="is no topic"):
+    with pytest.raises(Mistake, match="is not a topic"):
         make_sink("out", {"kind": "mqtt", "server": "127.0.0.1", "topic": topic})
 
 
@@ -452,7 +452,7 @@ def test_a_webhook_gets_its_token_from_the_environment(
 
 @pytest.mark.parametrize(
     ("url", "message"),
-    [("example.org/x", "is no web address"), ("https://me:pass@example.org/", "no password belongs into")],
+    [("example.org/x", "is not a web address"), ("https://me:pass@example.org/", "no password belongs into")],
 )
 def test_an_address_that_is_none_is_a_mistake(url: str, message: str) -> None:
     with pytest.raises(Mistake, match=message) as caught:

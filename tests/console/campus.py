@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.servers import free_port
+
 from kaicep.demo.archiving import archive_here
 from kaicep.demo.campus import SCALES, Campus
 from kaicep.demo.folder import Folder
@@ -30,10 +32,11 @@ read_token_file = "read"
 class Alive:
     """A campus at work: `report` lets a sensor say something."""
 
-    def __init__(self, folder: Folder, deployment: Deployment, url: str) -> None:
+    def __init__(self, folder: Folder, deployment: Deployment, service: Service) -> None:
         self.folder = folder
         self.deployment = deployment
-        self.url = url
+        self.url = service.url
+        self.service = service
         self.now = parse_time("2012-05-07T08:20:00Z") or 0
 
     def report(self, sensor: str, flowrate: float, after: int = 10) -> None:
@@ -42,6 +45,16 @@ class Alive:
         row = {"sensorID": sensor, "flowrate": flowrate, "timestamp": format_time(self.now)[:19] + "Z"}
         with self.folder.data("airflowReport").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
+
+    @contextmanager
+    def unreachable(self) -> Iterator[None]:
+        """Its service is down meanwhile, and then back at the same address."""
+        self.service.__exit__()
+        try:
+            yield
+        finally:
+            self.service = Service(self.deployment)
+            self.service.__enter__()
 
     def surge(self, sensor: str) -> None:
         """Above 500, and then more than 50 above that."""
@@ -67,14 +80,16 @@ def alive(path: Path) -> Iterator[Alive]:
         f"<http://cei.usc.edu/Building.owl#RTH110> rdfs:label {label} .\n"
     )
     text = (path / "kaicep.toml").read_text()
-    (path / "kaicep.toml").write_text(text.replace('state = "run"\n', 'state = "run"\n' + TOP))
+    top = f'state = "run"\n{TOP}listen = "127.0.0.1:{free_port()}"\n'
+    (path / "kaicep.toml").write_text(text.replace('state = "run"\n', top))
     archive_here(folder)
     deployment = Deployment(load_config(path / "kaicep.toml"))
-    with Service(deployment) as service:
-        thread = threading.Thread(target=deployment.run)
-        thread.start()
-        try:
-            yield Alive(folder, deployment, service.url)
-        finally:
-            deployment.stop()
-            thread.join()
+    made = Alive(folder, deployment, Service(deployment).__enter__())
+    thread = threading.Thread(target=deployment.run)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.service.__exit__()
+        deployment.stop()
+        thread.join()

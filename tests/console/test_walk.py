@@ -46,10 +46,10 @@ def page(context: BrowserContext, campus: Alive) -> Page:
     made.on("pageerror", lambda error: made.wrong.append(str(error)))  # type: ignore[attr-defined]
     made.goto("/")
     made.get_by_label("Token").fill("not this one")
-    made.get_by_role("button", name="Come in").click()
-    expect(made.get_by_role("alert")).to_contain_text("not the token")
+    made.get_by_role("button", name="Log in").click()
+    expect(made.get_by_role("alert")).to_contain_text("Wrong token")
     made.get_by_label("Token").fill(FULL)
-    made.get_by_role("button", name="Come in").click()
+    made.get_by_role("button", name="Log in").click()
     expect(made.get_by_role("heading", name="Overview")).to_be_visible()
     return made
 
@@ -106,9 +106,10 @@ def test_a_query_is_written_tried_and_registered(page: Page, campus: Alive) -> N
     page.get_by_label("To (UTC)").fill("2012-05-07T08:30Z")
     page.get_by_role("button", name="Try", exact=True).click()
     expect(page.locator("#outcome")).to_contain_text("EEB110VOL")
-    page.get_by_role("button", name="Plan", exact=True).click()
-    expect(page.locator("#outcome svg").first).to_be_visible()
-    expect(page.locator("#outcome")).to_contain_text("relate paths")
+    expect(page.locator("#beside svg")).to_be_visible()
+    expect(page.locator("#beside")).to_contain_text("relate paths")
+    page.get_by_role("button", name="Whole plan", exact=True).click()
+    expect(page.locator("#outcome")).to_contain_text("How each host would run it")
     page.get_by_label("Name").fill("mine")
     page.get_by_role("button", name="Register", exact=True).click()
     expect(page.locator("#registered")).to_contain_text("mine is registered")
@@ -117,6 +118,30 @@ def test_a_query_is_written_tried_and_registered(page: Page, campus: Alive) -> N
     expect(page.locator("#rows")).to_contain_text("RTH110VOL")
     page.goto("/console/log")
     expect(page.locator("main")).to_contain_text("registered mine")
+
+
+def test_a_path_to_a_department_is_suggested(page: Page, campus: Alive) -> None:
+    page.goto("/console/workbench")
+    page.get_by_label("From stream").select_option("airflowReport")
+    page.get_by_label("To", exact=True).fill("department")
+    page.get_by_role("button", name="Suggest").click()
+    expect(page.locator("#paths")).to_contain_text("bd:hasLocation")
+    expect(page.locator("#paths")).to_contain_text("leads somewhere for")
+    page.locator("#paths .note", has_text="bd:hasLocation").get_by_role("button", name="Insert").click()
+    expect(page.locator(".cm-content")).to_contain_text("PATH {?e1 evt:hasSource")
+    expect(page.locator("#problems li.error")).to_have_count(0)
+
+
+def test_a_plan_shows_what_flows_and_how_it_runs(page: Page, campus: Alive) -> None:
+    page.goto("/console/plan?query=query7")
+    expect(page.locator(".connection")).to_have_text("live")
+    scan = page.locator("#flow .count", has_text=" of ").first
+    before = scan.text_content()
+    campus.report("EEB110VOL", 100.0)
+    expect(scan).not_to_have_text(before or "")
+    expect(page.locator(".physical h2", has_text="In process")).to_contain_text("in use")
+    expect(page.locator(".physical h2", has_text="On Spark")).to_be_visible()
+    expect(page.locator(".physical svg").first).to_contain_text("Source airflowReport")
 
 
 def test_why_nothing_matched_is_a_number(page: Page, campus: Alive) -> None:
@@ -128,6 +153,9 @@ def test_why_nothing_matched_is_a_number(page: Page, campus: Alive) -> None:
     page.goto("/console/why?query=query7&low=2012-05-07T08:20Z&high=2012-05-07T08:40Z&key=OHE110VOL")
     expect(page.locator("main")).to_contain_text("560.0 - 520.0 = 40.0 > 50.0")
     expect(page.locator("main")).to_contain_text("short by 20%")
+    tests = page.locator(".funnel", has_text="?e1.flowrate > 500")
+    expect(tests.locator("tr", has_text="?e1.flowrate > 500").locator("td").nth(3)).to_have_text("2")
+    expect(page.locator("main")).to_contain_text("broken by an event that must be absent")
 
 
 def test_a_moved_sensor_changes_the_next_match(page: Page, campus: Alive) -> None:
@@ -138,8 +166,8 @@ def test_a_moved_sensor_changes_the_next_match(page: Page, campus: Alive) -> Non
     page.get_by_role("button", name="See what it would change").click()
     expect(page.locator("#proposed")).to_contain_text("It would add: 1")
     expect(page.locator("#proposed")).to_contain_text("query7")
-    page.get_by_role("button", name="Apply it").click()
-    expect(page.locator("#proposed")).to_contain_text("Written down")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.locator("#proposed")).to_contain_text("Saved as")
     page.goto("/console/knowledge")
     while "version 1" not in page.locator("main").inner_text():
         page.reload()
@@ -148,6 +176,52 @@ def test_a_moved_sensor_changes_the_next_match(page: Page, campus: Alive) -> Non
     expect(page.locator("#rows")).to_contain_text("RTH105VOL")
     story_of_the_newest(page, "mine")
     expect(page.locator(".where")).to_contain_text("OHE110")
+
+
+def test_a_change_counts_from_a_time_on(page: Page, campus: Alive) -> None:
+    page.goto("/console/knowledge")
+    page.get_by_label("Remove (Turtle)").fill("ee:OHE110VOL bd:hasLocation bd:OHE110 .")
+    page.get_by_label("Add (Turtle)").fill("ee:OHE110VOL bd:hasLocation bd:RTH105 .")
+    page.get_by_label("Valid from").fill("2012-05-07T23:00Z")
+    page.get_by_role("button", name="See what it would change").click()
+    expect(page.locator("#proposed")).to_contain_text("It would remove: 1")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.locator("#proposed")).to_contain_text("Saved as")
+    address = "/console/knowledge/entity?iri=http%3A%2F%2Fcei.usc.edu%2FEquipment.owl%23OHE110VOL"
+    page.goto(address)
+    while "from " not in page.locator("main table").first.inner_text():
+        page.goto(address)
+    rows = page.locator("main table").first.locator("tr", has_text="has location")
+    expect(rows.filter(has_text="OHE110").first).to_contain_text("until")
+    expect(rows.filter(has_text="RTH105").first).to_contain_text("from")
+    page.goto("/console/log")
+    expect(page.locator("main")).to_contain_text("changed the knowledge")
+
+
+def test_mistakes_are_shown_beside_what_was_written(page: Page, campus: Alive) -> None:
+    page.goto("/console/data?stream=airflowReport&condition=flowrate+over+500")
+    expect(page.get_by_role("alert")).to_contain_text("How to fix it")
+    expect(page.get_by_label("Condition on ?e")).to_have_value("flowrate over 500")
+    page.goto("/console/why?query=query7&low=yesterday&high=2012-05-07T09:00Z")
+    expect(page.get_by_role("alert")).to_contain_text("yesterday is not a time")
+    expect(page.get_by_label("From (UTC)")).to_have_value("yesterday")
+    page.goto("/console/matches?entity=atlantis")
+    expect(page.get_by_role("alert")).to_contain_text("atlantis")
+    page.goto("/console/nowhere")
+    expect(page.locator("main")).to_contain_text("no such page")
+
+
+def test_times_are_the_readers_with_utc_on_hover(browser: Browser, campus: Alive) -> None:
+    context = browser.new_context(base_url=campus.url, timezone_id="Asia/Tokyo", locale="en-GB")
+    page = context.new_page()
+    page.goto("/console/login?next=/console/matches%3Fquery=query7")
+    page.get_by_label("Token").fill(READ)
+    page.get_by_role("button", name="Log in").click()
+    shown = page.locator("#rows time").first
+    expect(shown).to_contain_text("17:20")
+    assert "2012-05-07 08:20" in (shown.get_attribute("title") or "")
+    assert (shown.get_attribute("title") or "").endswith("UTC")
+    context.close()
 
 
 def test_a_hostile_label_is_shown_and_does_not_run(page: Page, campus: Alive) -> None:
@@ -168,9 +242,9 @@ def test_whoever_may_only_look_cannot_register(browser: Browser, campus: Alive) 
     page = context.new_page()
     page.goto("/console/login")
     page.get_by_label("Token").fill(READ)
-    page.get_by_role("button", name="Come in").click()
+    page.get_by_role("button", name="Log in").click()
     page.goto("/console/workbench", timeout=PATIENCE)
-    expect(page.locator("main")).to_contain_text("change nothing")
+    expect(page.locator("main")).to_contain_text("read-only")
     expect(page.get_by_role("button", name="Register", exact=True)).to_have_count(0)
     for path in ("/console/workbench/register", "/console/workbench/remove", "/console/knowledge/apply"):
         said = context.request.post(path, form={"name": "sly", "language": "chi-cep", "text": "SELECT ?e.x"})
@@ -185,7 +259,7 @@ def test_overview_and_matches_are_readable_without_scripts(browser: Browser, cam
     page = context.new_page()
     page.goto("/console/login")
     page.get_by_label("Token").fill(READ)
-    page.get_by_role("button", name="Come in").click()
+    page.get_by_role("button", name="Log in").click()
     expect(page.locator("#queries")).to_contain_text("query7")
     expect(page.locator("#streams")).to_contain_text("airflowReport")
     page.goto("/console/matches?query=query7")
@@ -212,9 +286,53 @@ def test_nothing_came_from_elsewhere_and_nothing_broke(page: Page, campus: Alive
     assert page.wrong == []  # type: ignore[attr-defined]
 
 
+def test_the_overview_is_painted_from_few_files_of_its_own(browser: Browser, campus: Alive) -> None:
+    context = browser.new_context(base_url=campus.url)
+    page = context.new_page()
+    page.goto("/console/login")
+    page.get_by_label("Token").fill(READ)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("#queries")).to_contain_text("query7")
+    page.reload()
+    loaded = page.evaluate(
+        "performance.getEntriesByType('resource').map(each => new URL(each.name).pathname)"
+    )
+    assert {each.rsplit("/", 1)[-1] for each in loaded} <= {
+        "console.css",
+        "console.js",
+        "icon.svg",
+        "overview",
+    }
+    answer = context.request.get("/console")
+    policy = dict(each.strip().split(" ", 1) for each in answer.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == "'self'"
+    assert "<script>" not in answer.text()
+    page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+    painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    print(f"first paint of the overview after {painted:.0f} ms")
+    context.close()
+
+
 def test_no_page_is_wider_than_the_window(page: Page, campus: Alive, tmp_path: Path) -> None:
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 844})
         for path in ("", "/matches", "/why", "/workbench", "/knowledge", "/data", "/plan", "/log"):
             page.goto(f"/console{path}")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_a_page_says_that_it_lost_its_connection_and_reconnects(page: Page, campus: Alive) -> None:
+    page.goto("/console")
+    expect(page.locator(".connection")).to_have_text("live")
+    page.evaluate("window.here = true")
+    with campus.unreachable():
+        expect(page.locator(".connection")).to_contain_text("reconnecting")
+        said = page.locator(".card.live > h2").first.evaluate(
+            "each => getComputedStyle(each, '::after').content"
+        )
+        assert "connection lost" in said
+    expect(page.locator(".connection")).to_have_text("live")
+    assert page.evaluate("window.here") is True
+    expect(page.locator("#queries")).to_contain_text("query7")
+    assert page.wrong == []  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ from kaicep.plan.events import Event
 pytestmark = pytest.mark.random
 EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 
-# q is in two rooms and has two limits; z has a limit that is no number; of null nothing is known.
+# q is in two rooms and has two limits; z has a limit that is not a number; of null nothing is known.
 KNOWLEDGE = """
     @prefix : <urn:kaicep:> .
     :p :in :r1 ; :limit 2 . :q :in :r1, :r2 ; :limit 1, 2.5 . :z :in :r2 ; :limit "many" ; :name "p" .

@@ -86,7 +86,7 @@ def test_a_stream_as_annotated() -> None:
         ({"steam": "x"}, "did you mean stream?"),
         ({"class": "evtt:A"}, "unknown prefix evtt: in evtt:A"),
         ({"class": "evtt:A"}, "did you mean evt?"),
-        ({"class": "A"}, '"A" is no name of the knowledge base'),
+        ({"class": "A"}, '"A" is not a name of the knowledge base'),
         ({"class": "<A B>"}, "a character that no IRI may have"),
         ({"types": {"x": "int"}}, "unknown type int"),
         ({"types": {"x": "int"}}, "the types are bool, int64, float64, string, timestamp"),
@@ -136,7 +136,7 @@ def test_mistakes_in_files_are_underlined(tmp_path: Path) -> None:
         "  = help: the types are bool, int64, float64, string, timestamp",
     ]
     assert mistake(file, '{"stream": "s",\n}')[:2] == [
-        "error: this is no JSON: Expecting property name enclosed in double quotes",
+        "error: this is not JSON: Expecting property name enclosed in double quotes",
         f" --> {file}:2:1",
     ]
     assert mistake(file, '{"stream": "s", "stream": "t"}')[:2] == [
@@ -144,7 +144,7 @@ def test_mistakes_in_files_are_underlined(tmp_path: Path) -> None:
         f" --> {file}:1:17",
     ]
     assert mistake(file, "{}")[1] == f" --> {file}"
-    assert mistake(file, "")[0].startswith("error: this is no JSON")
+    assert mistake(file, "")[0].startswith("error: this is not JSON")
 
 
 def test_unreadable_files(tmp_path: Path) -> None:

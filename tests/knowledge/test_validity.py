@@ -155,9 +155,9 @@ def test_a_contradiction_of_a_day() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (':g kai:validFrom "2012-05-08"^^xsd:date .', "of the graph <urn:t:g> is no xsd:dateTime"),
-        (":g kai:validTo 5 .", "of the graph <urn:t:g> is no xsd:dateTime"),
-        (':g kai:validTo "soon"^^xsd:dateTime .', "of the graph <urn:t:g> is no xsd:dateTime"),
+        (':g kai:validFrom "2012-05-08"^^xsd:date .', "of the graph <urn:t:g> is not an xsd:dateTime"),
+        (":g kai:validTo 5 .", "of the graph <urn:t:g> is not an xsd:dateTime"),
+        (':g kai:validTo "soon"^^xsd:dateTime .', "of the graph <urn:t:g> is not an xsd:dateTime"),
         (
             """:g kai:validFrom "2012-05-08T00:00:00Z"^^xsd:dateTime .
             :g kai:validTo "2012-05-08T00:00:00Z"^^xsd:dateTime .""",

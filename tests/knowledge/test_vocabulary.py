@@ -249,8 +249,8 @@ def test_a_way_is_true_of_as_many_things_as_it_says(seed):
     [
         ("s", ":Ofice", "the knowledge does not have :Ofice", "did you mean :Office"),
         ("s", "x:Office", "unknown prefix x: in x:Office", "did you mean xsd: or :?"),
-        ("s", "office", "office is no name of the knowledge", "did you mean :Office?"),
-        ("s", "zzz", "zzz is no name of the knowledge", "write prefix:name, or a whole IRI"),
+        ("s", "office", "office is not a name of the knowledge", "did you mean :Office?"),
+        ("s", "zzz", "zzz is not a name of the knowledge", "write prefix:name, or a whole IRI"),
         ("ss", ":Office", "ss is neither a stream nor a name of the knowledge", "did you mean s?"),
         (":s1", ":s1", ":s1 and <urn:kaicep:s1> are the same", ""),
         (":of", ":Room", ":of is a property", "a way begins with a thing, a class or a stream"),

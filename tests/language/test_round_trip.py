@@ -320,11 +320,11 @@ def sound(within):
 
 
 def parsed(parse, text):
-    """The query of a text; not of one with a blank node in two groups, which is no query."""
+    """The query of a text; not of one with a blank node in two groups, which is not a query."""
     try:
         return parse(Source("printed", text))
     except Mistake as mistake:
-        assume(not all("stands in another group" in each.message for each in mistake.diagnostics))
+        assume(not all("is already used in another group" in each.message for each in mistake.diagnostics))
         raise
 
 

@@ -65,7 +65,7 @@ def test_what_re2_lacks_is_no_pattern(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", [r"(a)\\1", "a(?=b)"])
 def test_a_literal_that_is_no_pattern_is_a_mistake_of_the_query(pattern: str) -> None:
-    with pytest.raises(Mistake, match=r"(?s)no regular expression.*RE2"):
+    with pytest.raises(Mistake, match=r"(?s)not a regular expression.*RE2"):
         path(f"SELECT * FROM (?e, s) PATH {{ ?e <urn:p> ?x FILTER (REGEX(?x, '{pattern}')) }}")
 
 

@@ -232,7 +232,7 @@ def test_beyond_this_machine_it_starts_only_with_a_token(folder: Path) -> None:
 
 def test_a_token_never_stands_in_the_file(folder: Path) -> None:
     write(folder, {"kaicep.toml": TOML.format(top='token = "abc"')})
-    with pytest.raises(Mistake, match="never stands in the file"):
+    with pytest.raises(Mistake, match="never in the file"):
         load_config(folder / "kaicep.toml")
 
 

@@ -107,7 +107,7 @@ def _syntax(case: Case) -> str:
         plan_of(case)
     except Mistake as mistake:
         return _refused(mistake) if case.kind == POSITIVE else "exact"
-    return "exact" if case.kind == POSITIVE else "WRONG: it is no query, and was taken for one"
+    return "exact" if case.kind == POSITIVE else "WRONG: it is not a query, and was taken for one"
 
 
 def _refused(mistake: Mistake) -> str:

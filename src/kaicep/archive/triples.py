@@ -23,7 +23,7 @@ def read_triple(text: str) -> Triple:
     try:
         (quad,) = pyoxigraph.parse(text, format=pyoxigraph.RdfFormat.N_TRIPLES)
     except (SyntaxError, ValueError):
-        raise Failure(f"the archive holds what is no triple: {text[:80]}") from None
+        raise Failure(f"the archive has a record that is not a triple: {text[:80]}") from None
     return _term(quad.subject), _term(quad.predicate), _term(quad.object)
 
 

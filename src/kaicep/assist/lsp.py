@@ -51,9 +51,7 @@ class _Deployments:
             (each / _FILE for each in query.resolve().parents if (each / _FILE).is_file()), None
         )
         if path is None:
-            raise Mistake(
-                f"no {_FILE} stands beside {query.name} or above: streams and knowledge are unknown"
-            )
+            raise Mistake(f"no {_FILE} beside {query.name} or above it: streams and knowledge are unknown")
         if path not in self._known:
             self._known[path] = Situation(path)
         self._known[path].refresh()

@@ -96,7 +96,7 @@ Reasoning = Annotated[
 ]
 """The option `--reasoning`."""
 Now = Annotated[
-    str | None, typer.Option("--now", metavar="TIME", help="The time that `now` stands for in the queries.")
+    str | None, typer.Option("--now", metavar="TIME", help="The time that `now` means in the queries.")
 ]
 """The option `--now`."""
 Master = Annotated[
@@ -143,7 +143,7 @@ class Inputs:
             if not beside:
                 raise
             option = " ".join(f"--annotation {each}" for each in beside)
-            hint = f"is the annotation forgotten? Beside the data there is {option}"
+            hint = f"did you forget the annotation? There is one beside the data: {option}"
             raise Mistake(
                 [
                     replace(each, hint=hint) if _UNANNOTATED.match(each.message) else each
@@ -181,7 +181,7 @@ def inputs_of(
         level = level if reasoning else config.reasoning
         paths = paths or sorted(each for each in config.queries.iterdir() if each.suffix in _LANGUAGES)
     if not paths:
-        hint = "such as QUERY.chi, or --deployment kaicep.toml with its queries"
+        hint = "give a file such as QUERY.chi, or --deployment kaicep.toml"
         raise Mistake(Diagnostic("no query is given", hint=hint))
     found = query_files(paths, list(named.items()))
     known += files("--knowledge", knowledge, folders=True)
@@ -233,7 +233,7 @@ def _query_problems(path: Path) -> Iterator[Diagnostic]:
             hint = f"every stream needs its own option: --stream {name}={rest}"
         elif path.suffix.lower() in _OPTIONS:
             hint = f"this looks like the value of an option: {_OPTIONS[path.suffix.lower()]}{path}"
-        yield Diagnostic(f"{path} is no query file", hint=hint)
+        yield Diagnostic(f"{path} is not a query file", hint=hint)
     elif problem := _unreadable(path, "the query", _LANGUAGES):
         yield problem
 

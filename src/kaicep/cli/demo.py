@@ -66,7 +66,7 @@ def demo(
     began = time.perf_counter()
     choose("--scale", scale, _SCALES)
     if seconds is not None and not seconds > 0:
-        raise Mistake(Diagnostic(f"--seconds: {seconds:g} is no time to look at anything", hint="such as 20"))
+        raise Mistake(Diagnostic(f"--seconds: {seconds:g} is not more than 0", hint="such as 20"))
 
     from kaicep.cli.progress import compile_kernel
     from kaicep.demo.run import Options, run

@@ -324,5 +324,5 @@ def _cache() -> Finding:
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         state = "the kernel is compiled" if is_warm() else "the kernel is compiled on first use"
         return Finding("ok", "cache", f"{folder} ({state})")
-    seen = f"{folder} cannot be written; the kernel is compiled anew by every process"
+    seen = f"{folder} cannot be written; every process compiles the kernel again"
     return Finding("missing", "cache", seen, "set KAICEP_CACHE_DIR to a folder that you may write to")

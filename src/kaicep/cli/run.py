@@ -42,7 +42,7 @@ def run(
     ] = None,
     now: Annotated[
         str | None,
-        typer.Option("--now", metavar="TIME", help="The time that `now` stands for in new queries."),
+        typer.Option("--now", metavar="TIME", help="The time that `now` means in new queries."),
     ] = None,
     log: Annotated[
         str, typer.Option("--log", metavar="|".join(_LOGS), help="The form of the messages on stderr.")
@@ -110,7 +110,7 @@ def stopped_by_signals(running: Deployment | SparkDeployment) -> Iterator[None]:
         asked += 1
         if asked > 1:
             os._exit(FAILED)
-        say("stopping: what came in is answered and told; once more stops at once")
+        say("stopping: finishing what came in; press again to stop at once")
         running.stop()
 
     before = [signal.signal(each, stop) for each in signals]

@@ -74,7 +74,7 @@ def _reasons(query: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {came:,} events in, {filters:,} passed a FILTER, {paths:,} a PATH, {query['held']:,} kept"
     if query.get("behind"):
         behind = query["behind"]
-        reached = f"stands at {behind['reached']}" if behind["reached"] else "has sent nothing"
+        reached = f"is at {behind['reached']}" if behind["reached"] else "has sent nothing"
         silent = f", silent for {behind['silent']:,.0f} s" if behind["silent"] is not None else ""
         yield f"  waits for {behind['stream']} part {behind['part']}, which {reached}{silent}"
     dropped = [f"{count:,} {what}" for what, count in query.get("dropped", {}).items() if count]

@@ -38,7 +38,7 @@ def read_position(data: Mapping[Any, Any] | None) -> dict[int, int]:
     ({0: 12, 1: 0}, {})
     >>> read_position({"0": -1})
     Traceback (most recent call last):
-    kaicep.errors.Mistake: error: this is no position: {"0":-1}
+    kaicep.errors.Mistake: error: this is not a position: {"0":-1}
       = help: a position maps each part to the number of its next record, such as {"0": 12}
     """
     try:
@@ -48,7 +48,7 @@ def read_position(data: Mapping[Any, Any] | None) -> dict[int, int]:
     except (AttributeError, TypeError, ValueError):
         pass
     hint = 'a position maps each part to the number of its next record, such as {"0": 12}'
-    raise Mistake(Diagnostic(f"this is no position: {json_text(data)}", hint=hint))
+    raise Mistake(Diagnostic(f"this is not a position: {json_text(data)}", hint=hint))
 
 
 class Guarantee(Enum):
@@ -74,7 +74,7 @@ class Lost:
 class Batch:
     """Records of one stream, and the position after them.
 
-    `dead` holds a letter for every record that is no event: those count in the position too. `lost` says
+    `dead` holds a letter for every record that is not an event: those count in the position too. `lost` says
     what the source no longer has. With `ended`, nothing will ever come after this batch.
     """
 

@@ -41,7 +41,7 @@ def parse_server(
     ('broker.lan:1883', '::1:8883')
     >>> parse_server("stream s", "broker.lan:mqtt")
     Traceback (most recent call last):
-    kaicep.errors.Mistake: error: stream s: server: broker.lan:mqtt is no address
+    kaicep.errors.Mistake: error: stream s: server: broker.lan:mqtt is not an address
       = help: write it as host:port, such as 127.0.0.1:1883
     """
     host, colon, port = server.rpartition(":")
@@ -49,7 +49,7 @@ def parse_server(
         host, port = server, str(_TLS_PORT if tls else _PORT)
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         hint = "write it as host:port, such as 127.0.0.1:1883"
-        raise Mistake(Diagnostic(f"{where}: server: {server} is no address", hint=hint))
+        raise Mistake(Diagnostic(f"{where}: server: {server} is not an address", hint=hint))
     return Server(host, int(port), tls, username, secret(password, where))
 
 

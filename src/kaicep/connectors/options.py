@@ -97,7 +97,7 @@ def _value(value: object, wanted: Any) -> Any:
     if get_origin(wanted) is Mapping:
         _, item = get_args(wanted)
         if not isinstance(value, Mapping):
-            raise _Wrong(f"{show(value)} is no table of names and values")
+            raise _Wrong(f"{show(value)} is not a table of names and values")
         return {str(name): _value(each, item) for name, each in value.items()}
     if type(None) in get_args(wanted):
         [inner] = [each for each in get_args(wanted) if each is not type(None)]
@@ -107,7 +107,7 @@ def _value(value: object, wanted: Any) -> Any:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise _Wrong(f"{show(value)} is no text")
+        raise _Wrong(f"{show(value)} is not text")
     return value
 
 
@@ -125,7 +125,7 @@ def _flag(value: object) -> bool:
 
 def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _Wrong(f"{show(value)} is no whole number")
+        raise _Wrong(f"{show(value)} is not a whole number")
     return value
 
 
@@ -137,14 +137,14 @@ def _count(value: object) -> int:
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise _Wrong(f"{show(value)} is no number above 0")
+        raise _Wrong(f"{show(value)} is not a number above 0")
     return float(value)
 
 
 def _duration(value: object) -> int:
     micros = parse_duration(value) if isinstance(value, str) else None
     if micros is None:
-        raise _Wrong(f"{show(value)} is no duration", f"write it as {format_duration(5_000_000)} or 5min")
+        raise _Wrong(f"{show(value)} is not a duration", f"write it as {format_duration(5_000_000)} or 5min")
     return micros
 
 

@@ -159,7 +159,7 @@ def json_object(raw: bytes) -> tuple[dict[str, object] | None, str]:
     try:
         value = _decode(raw.decode().rstrip("\r\n"))
         if b"\\u" in raw:
-            # Half of a surrogate pair is no character: nothing that holds one can be written down.
+            # Half of a surrogate pair is not a character: nothing that holds one can be written down.
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         return None, f"not UTF-8: byte 0x{raw[error.start]:02x} at column {error.start + 1}"
@@ -318,7 +318,7 @@ def _csv_header(path: Path, names: list[str], time: str, dialect: Dialect) -> li
         if len(names) == 1 and mark in names[0]:
             said = f'say so in the annotation: "csv": {{"delimiter": {json.dumps(mark)}}}'
             said += ', with "decimal": "," if its numbers are written so'
-            raise Mistake(Diagnostic(f"{path}: its columns stand between {called}", hint=said))
+            raise Mistake(Diagnostic(f"{path}: its columns are separated by {called}", hint=said))
     for place, each in enumerate(header):
         problem = hint = None
         if not each:

@@ -155,7 +155,7 @@ class Schema:
             attributes = tuple((str(name), Type(type)) for name, type in data["attributes"].items())
             return cls(attributes, bool(data["rdf"]))
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise Mistake(f"this is no schema of a stream: {json_text(data)}") from None
+            raise Mistake(f"this is not a schema of a stream: {json_text(data)}") from None
 
 
 def refuse_wide(form: Form, kind: str) -> None:
@@ -464,7 +464,7 @@ def _triple_texts(fields: Mapping[str, object]) -> Iterator[str]:
         value = fields.get(name)
         for text in value if isinstance(value, list) else () if value is None else (value,):
             if not isinstance(text, str):
-                raise Unfit(f"{name}: {json_text(text)} is no text")
+                raise Unfit(f"{name}: {json_text(text)} is not text")
             yield text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ __all__ = ["Chart", "Curve", "Graph", "Timeline", "chart", "plan_graph", "timeli
 
 _MOST_LINES = 7
 _LONGEST = 46
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
 # --- charts ------------------------------------------------------------------------------------------------
@@ -123,7 +125,10 @@ def timeline(readings: Sequence[Mapping[str, Any]], absences: Sequence[Mapping[s
         lanes[lane : lane + 1] = [x]
         dots.append({**each, "x": round(x, 1), "lane": lane})
     base = 24.0 + 34.0 * len(lanes)
-    placed = tuple({**each, "y": round(base - 30.0 - 34.0 * each["lane"], 1)} for each in dots)
+    placed = tuple(
+        {**each, "y": round(base - 30.0 - 34.0 * each["lane"], 1), "figure": _first_number(each)}
+        for each in dots
+    )
     spans = ({"x": round(at(first), 1), "width": round(at(first + length) - at(first), 1)},) if length else ()
     absent = tuple(
         {
@@ -135,6 +140,12 @@ def timeline(readings: Sequence[Mapping[str, Any]], absences: Sequence[Mapping[s
         if each["until"]
     )
     return Timeline(width, int(base + (58 if absent else 34)), base, placed, spans, absent)
+
+
+def _first_number(reading: Mapping[str, Any]) -> str:
+    """The first of an event's values that is a number, as its dot shows it."""
+    shown = (value for _, value, *_ in reading.get("values", ()))
+    return next((each for each in shown if _NUMBER.fullmatch(each)), "")
 
 
 # --- plans -------------------------------------------------------------------------------------------------
@@ -166,10 +177,10 @@ class _Box:
         return max(self.width, sum(each.span for each in self.below) + 24.0 * max(0, len(self.below) - 1))
 
 
-def plan_graph(card: Mapping[str, Any], figures: Mapping[str, str] | None = None) -> Graph:
+def plan_graph(card: Mapping[str, Any]) -> Graph:
     """A plan as it flows: events at the bottom, matches at the top.
 
-    `figures` says what is written on edges: `root` above the plan, and each scan's by its headline.
+    The `flow` of a card is what is written on the edge above it.
     """
     root = _box(card)
     levels: list[float] = []
@@ -179,7 +190,7 @@ def plan_graph(card: Mapping[str, Any], figures: Mapping[str, str] | None = None
     _place(root, 12.0, 0, levels)
     boxes = [each for _, each in _walk(root, 0)]
     nodes = tuple(_node(each, each is root) for each in boxes)
-    edges = tuple(_edge(upper, lower, figures or {}) for upper in boxes for lower in upper.below)
+    edges = tuple(_edge(upper, lower) for upper in boxes for lower in upper.below)
     width = root.span + 24.0
     return Graph(int(width), int(max(each.y + each.height for each in boxes) + 14), nodes, edges)
 
@@ -197,7 +208,7 @@ def _box(card: Mapping[str, Any]) -> _Box:
 
 def _lines(card: Mapping[str, Any]) -> Iterator[str]:
     for kind, some in card.items():
-        if kind in ("operator", "what", "inputs"):
+        if kind in ("operator", "what", "inputs", "flow"):
             continue
         for text in some:
             for index, line in enumerate(str(text).split("\n")):
@@ -237,7 +248,7 @@ def _node(box: _Box, root: bool) -> Mapping[str, Any]:
     }
 
 
-def _edge(upper: _Box, lower: _Box, figures: Mapping[str, str]) -> Mapping[str, Any]:
+def _edge(upper: _Box, lower: _Box) -> Mapping[str, Any]:
     x1, y1 = lower.x + lower.width / 2, lower.y
     x2, y2 = upper.x + upper.width / 2, upper.y + upper.height
     middle = (y1 + y2) / 2
@@ -245,5 +256,5 @@ def _edge(upper: _Box, lower: _Box, figures: Mapping[str, str]) -> Mapping[str, 
         "d": f"M{x1:.1f} {y1:.1f} C{x1:.1f} {middle:.1f} {x2:.1f} {middle:.1f} {x2:.1f} {y2:.1f}",
         "x": round(x1 + 8, 1),
         "y": round(y1 - 7, 1),
-        "count": figures.get("scan" if not lower.below else "inner", ""),
+        "count": lower.card.get("flow", ""),
     }

@@ -13,10 +13,11 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode
 
@@ -113,13 +114,13 @@ class Pages:
         async def answer(request: Request) -> Response:
             try:
                 if not self.board.at_work and page.path not in (*OPEN, "/console/static/{name}"):
-                    raise Failure("the deployment is starting: this page looks again in a moment")
+                    raise Failure("The deployment is starting. This page reloads by itself.")
                 found = await page.handler(self, request)
             except (KaicepError, HTTPException) as error:
                 found = self._problem(request, error)
             except Exception:
                 _log.exception("the page %s failed", page.path)
-                found = self._problem(request, Failure("this page failed: the reason stands in the log"))
+                found = self._problem(request, Failure("this page failed; the log of the process says why"))
             for name, value in _HEADERS.items():
                 found.headers.setdefault(name, value)
             return found
@@ -132,12 +133,12 @@ class Pages:
             said: list[tuple[str, str | None]]
             status, said = error.status_code, [(error.detail, None)]
         elif isinstance(error, Mistake):
-            status, said = 400, [(each.message, each.hint) for each in error.diagnostics]
+            status, said = 400, _said(error)
         else:
             status, said = 503 if isinstance(error, Failure) else 400, [(str(error), None)]
         name = "problem_part.html" if "hx-request" in request.headers else "problem.html"
         answer = self.render(
-            request, name, status, title="Not like this" if status < 500 else "Not now", said=said
+            request, name, status, title=_TITLES.get(status, "Something is wrong"), said=said
         )
         if not self.board.at_work:
             answer.headers["Refresh"] = "2"
@@ -207,6 +208,16 @@ class Pages:
             self._parts = time.monotonic(), parts
         return parts
 
+    async def plan_stream(self, name: str, found: Mapping[str, Any]) -> AsyncIterator[bytes]:
+        """The plan of a query with what flows on its edges, whenever that has changed."""
+        shown = ""
+        while not self.board.closing and name in self.board.queries:
+            html = self.part("part_flow.html", **_flow_values(self, name, found))
+            yield event("part", {"id": "flow", "html": html}) if html != shown else b": still here\n\n"
+            shown = html
+            await asyncio.sleep(_EVERY)
+        yield event("end", "the query is gone")
+
     async def match_stream(self, query: str, text: str, values: list[str]) -> AsyncIterator[bytes]:
         """The matches as they come, as rows; of very many the newest."""
         yield b": welcome\n\n"
@@ -248,7 +259,12 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
+_TITLES = {400: "Please correct this", 403: "Not allowed", 404: "Not found", 503: "Not available now"}
 _PARTS = ("tiles", "charts", "streams", "queries", "rest")
+
+
+def _said(mistake: Mistake) -> list[tuple[str, str | None]]:
+    return [(each.message, each.hint) for each in mistake.diagnostics]
 
 
 def _policy(nonce: str) -> str:
@@ -342,6 +358,7 @@ _RULES = {
     "eq-rep-s": "being the same",
     "eq-rep-o": "being the same",
 }
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{9,}(?!\d|e)")
 
 
@@ -367,9 +384,13 @@ def _shown(value: object) -> str:
     return _local(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def _is_time(value: object) -> bool:
+    return isinstance(value, str) and _TIME.fullmatch(value) is not None
+
+
 def _row(match: Mapping[str, Any]) -> dict[str, Any]:
     """A match as a row."""
-    selected = [(name, _shown(value)) for name, value in (match.get("select") or {}).items()]
+    selected = [(name, _shown(value), _is_time(value)) for name, value in (match.get("select") or {}).items()]
     return {**match, "selected": selected, "triples": list(match.get("triples") or ())[:6]}
 
 
@@ -386,9 +407,8 @@ def _fits(match: Match, text: str, values: list[str]) -> bool:
 def _overview(pages: Pages) -> dict[str, Any]:
     board, status = pages.board, pages.board.status
     samples, rates = list(board.samples), board.rates
-    config = pages.board.config
     queries = {
-        name: {**each, "rate": rates.get(("queries", name), 0.0), "host": config.engine.kind}
+        name: {**each, "rate": rates.get(("queries", name), 0.0), "host": status["engine"]["kind"]}
         for name, each in status["queries"].items()
     }
     streams = {
@@ -407,7 +427,7 @@ def _overview(pages: Pages) -> dict[str, Any]:
         "latency": chart(
             [
                 ("median", [_milliseconds(each.median) for each in samples]),
-                ("99 of 100", [_milliseconds(each.worst) for each in samples]),
+                ("p99", [_milliseconds(each.worst) for each in samples]),
             ],
             " ms",
         ),
@@ -418,7 +438,7 @@ def _overview(pages: Pages) -> dict[str, Any]:
 
 
 def _host(name: str) -> str:
-    return {"inprocess": "in this process", "spark": "Spark"}.get(name, name)
+    return {"inprocess": "in process", "spark": "Spark"}.get(name, name)
 
 
 def _milliseconds(seconds: float | None) -> float | None:
@@ -450,14 +470,18 @@ async def _matches_page(pages: Pages, request: Request) -> Response:
     asked = request.query_params
     query, text, entity = (asked.get(each, "").strip() for each in ("query", "text", "entity"))
     past = asked.get("past") == "yes"
-    values = await _values_of(pages, entity)
-    if past:
-        found = await pages.app.ask("written", _LONG, query=query, text=text, values=values)
-        rows, readable = found["matches"], found["readable"]
-    else:
-        every = pages.board.recent(query or None)[::-1]
-        rows = [each.to_dict() for each in every if _fits(each, text, values)][:_SHOWN]
-        readable = 1
+    rows: list[Any] = []
+    readable, wrong = 1, None
+    try:
+        values = await _values_of(pages, entity)
+        if past:
+            found = await pages.app.ask("written", _LONG, query=query, text=text, values=values)
+            rows, readable = found["matches"], found["readable"]
+        else:
+            every = pages.board.recent(query or None)[::-1]
+            rows = [each.to_dict() for each in every if _fits(each, text, values)][:_SHOWN]
+    except Mistake as mistake:
+        wrong = _said(mistake)
     return pages.render(
         request,
         "matches.html",
@@ -469,6 +493,7 @@ async def _matches_page(pages: Pages, request: Request) -> Response:
         entity=entity,
         past=past,
         readable=readable,
+        wrong=wrong,
         live=f"/console/live/matches?{urlencode({'query': query, 'text': text, 'entity': entity})}",
     )
 
@@ -500,9 +525,12 @@ async def _why_page(pages: Pages, request: Request) -> Response:
     asked = request.query_params
     query, low, high, key = (asked.get(each, "").strip() for each in ("query", "low", "high", "key"))
     names = sorted(pages.board.queries)
-    found = None
-    if query:
-        found = await pages.app.ask("misses", _LONG, query=query, low=low, high=high, key=key)
+    found = wrong = None
+    if query and (low or high):
+        try:
+            found = await pages.app.ask("misses", _LONG, query=query, low=low, high=high, key=key)
+        except Mistake as mistake:
+            wrong = _said(mistake)
     if not (low and high):
         low, high = _last_minutes(pages)
     return pages.render(
@@ -515,6 +543,7 @@ async def _why_page(pages: Pages, request: Request) -> Response:
         high=high,
         key=key,
         found=found,
+        wrong=wrong,
         streams=pages.board.status["streams"],
         state=pages.board.queries.get(query or (names[0] if names else "")),
     )
@@ -565,14 +594,14 @@ async def _workbench_page(pages: Pages, request: Request) -> Response:
 async def _language(pages: Pages, request: Request) -> Response:
     what = request.path_params["what"]
     if what not in ("diagnostics", "completions", "hover"):
-        raise HTTPException(404, f"nobody can be asked for {what[:40]}")
+        raise HTTPException(404, f"unknown question {what[:40]}: ask for diagnostics, completions or hover")
     try:
         asked = json.loads(await request.body())
         given: dict[str, Any] = {"text": str(asked["text"]), "language": str(asked["language"])}
         if what != "diagnostics":
             given["offset"] = int(asked["offset"])
     except (ValueError, KeyError, TypeError):
-        raise HTTPException(400, "text and language are asked about, as JSON") from None
+        raise HTTPException(400, "send JSON with text and language") from None
     return JSONResponse(await pages.app.ask(what, _QUICK, **given))
 
 
@@ -587,10 +616,14 @@ async def _try(pages: Pages, request: Request) -> Response:
 
 
 async def _draft_plan(pages: Pages, request: Request) -> Response:
+    """The plan of the text in the editor: whole, or as it stands beside the editor."""
     form = await _form(request)
     given = {each: form.get(each, "") for each in ("text", "language")}
     found = await pages.app.ask("plan", _QUICK, name="draft", **given)
-    return pages.render(request, "part_plan.html", **_plan_values(found, {}))
+    values = _plan_values(found) | {"optimised": plan_graph(found["optimised"])}
+    if form.get("beside"):
+        return pages.render(request, "part_beside.html", **values)
+    return pages.render(request, "part_plan.html", **values)
 
 
 async def _register(pages: Pages, request: Request) -> Response:
@@ -652,7 +685,7 @@ def _update(form: Mapping[str, str]) -> str:
 async def _change(pages: Pages, request: Request) -> tuple[dict[str, str], str]:
     form = await _form(request)
     if not (form.get("add", "").strip() or form.get("remove", "").strip()):
-        raise HTTPException(400, "say what to add, or what to remove")
+        raise HTTPException(400, "Nothing to change: write statements to add or to remove.")
     used = await pages.app.ask("prefixes", _QUICK, text=f"{form.get('add', '')} {form.get('remove', '')}")
     form["prefixes"] = "".join(f"PREFIX {name}: <{iri}>\n" for name, iri in used.items())
     return form, _update(form)
@@ -684,11 +717,15 @@ async def _data_page(pages: Pages, request: Request) -> Response:
     names = sorted({*extent, *pages.board.status["streams"]})
     stream = stream or (names[0] if names else "")
     rows: Any = None
-    if what == "dead":
-        rows = await pages.app.ask("dead", _QUICK, stream=stream)
-    elif stream in extent:
-        given = {"stream": stream, "low": low, "high": high, "key": key, "condition": condition}
-        rows = await pages.app.ask("events", _LONG, late=what == "late", **given)
+    wrong = None
+    try:
+        if what == "dead":
+            rows = await pages.app.ask("dead", _QUICK, stream=stream)
+        elif stream in extent:
+            given = {"stream": stream, "low": low, "high": high, "key": key, "condition": condition}
+            rows = await pages.app.ask("events", _LONG, late=what == "late", **given)
+    except Mistake as mistake:
+        wrong = _said(mistake)
     return pages.render(
         request,
         "data.html",
@@ -702,6 +739,7 @@ async def _data_page(pages: Pages, request: Request) -> Response:
         condition=condition,
         what=what or "events",
         rows=rows,
+        wrong=wrong,
         counts=pages.board.status["streams"].get(stream, {}),
     )
 
@@ -715,7 +753,7 @@ async def _plan_page(pages: Pages, request: Request) -> Response:
     if known is not None:
         language = "ep-sparql" if known.suffix == ".epsparql" else "chi-cep"
         found = await pages.app.ask("plan", _QUICK, name=name, text=known.text, language=language)
-        values = _plan_values(found, _figures(row))
+        values = _plan_values(found) | _flow_values(pages, name, found)
     return pages.render(
         request,
         "plan.html",
@@ -728,19 +766,79 @@ async def _plan_page(pages: Pages, request: Request) -> Response:
     )
 
 
-def _figures(row: Mapping[str, Any]) -> dict[str, str]:
-    """What flows in a plan at the moment, as a query's status says it."""
-    steps = row.get("steps") or {}
-    found = {"scan": f"{steps['path']:,} of {steps['in']:,} events"} if steps else {}
-    return {**found, "inner": f"{row.get('matches', 0):,} matches, {row.get('held', 0):,} kept"}
+async def _plan_live(pages: Pages, request: Request) -> Response:
+    name = request.query_params.get("query", "")
+    known = pages.board.registered(name)
+    if known is None:
+        raise HTTPException(404, f"no query is called {name[:80]}")
+    language = "ep-sparql" if known.suffix == ".epsparql" else "chi-cep"
+    found = await pages.app.ask("plan", _QUICK, name=name, text=known.text, language=language)
+    return pages.stream(pages.plan_stream(name, found))
 
 
-def _plan_values(found: Mapping[str, Any], figures: Mapping[str, str]) -> dict[str, Any]:
+def _plan_values(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {"found": found, "logical": plan_graph(found["logical"])}
+
+
+def _flow_values(pages: Pages, name: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The optimised and the physical plan of a registered query, with what flows on their edges."""
+    row, rates = pages.board.queries.get(name, {}), pages.board.rates
+    fits, steps = row.get("fits") or {}, row.get("steps")
+    matches = f"{row.get('matches', 0):,} matches, {rates.get(('queries', name), 0.0):.3g}/s"
+
+    def flowing(card: Mapping[str, Any]) -> dict[str, Any]:
+        variable = str(card.get("what", "")).partition(" in ")[0].removeprefix("?")
+        if card.get("inputs"):
+            flow = f"{matches}, {row.get('held', 0):,} kept"
+        else:
+            flow = f"{fits[variable]:,} of {steps['in']:,} events" if steps and variable in fits else ""
+        return {**card, "flow": flow, "inputs": [flowing(each) for each in card.get("inputs", ())]}
+
+    used = pages.board.status["engine"]["kind"]
     return {
-        "found": found,
-        "logical": plan_graph(found["logical"]),
-        "optimised": plan_graph(found["optimised"], figures),
+        "optimised": plan_graph(flowing(found["optimised"])),
+        "physical": [
+            (title, kind == used, plan_graph(_physical(pages, name, found, kind, matches)))
+            for kind, title in (("inprocess", "In process"), ("spark", "On Spark"))
+        ],
     }
+
+
+def _physical(
+    pages: Pages, name: str, found: Mapping[str, Any], kind: str, matches: str
+) -> Mapping[str, Any]:
+    """From sources to sinks as a host runs it, as a plan's card; with live figures for the host in use."""
+    config, status, rates = pages.board.config, pages.board.status, pages.board.rates
+    live = status["engine"]["kind"] == kind
+
+    def source(stream: str) -> dict[str, Any]:
+        row = status["streams"].get(stream)
+        if row is None:
+            flow = f"{rates.get(('queries', stream), 0.0):.3g}/s"
+            return _card("Query", stream, (), (), flow if live else "")
+        parts = len(row["positions"])
+        flow = f"{row['events']:,} events, {rates.get(('streams', stream), 0.0):.3g}/s" if live else ""
+        lines = [config.streams[stream].source["kind"], f"{parts} source partition{'s' * (parts != 1)}"]
+        if kind == "inprocess":
+            return _card("Source", stream, lines, (), flow)
+        return _card("Archive", stream, ["Delta table"], [_card("Source", stream, lines, ())], flow)
+
+    how = found["physical"]
+    text = [how[kind], *([how["end to end"]] if kind == "inprocess" and "end to end" in how else [])]
+    lines = [line for each in text for line in wrap(each, 44)]
+    flow = matches if live else ""
+    title = "Micro-batches" if kind == "spark" else "Engine"
+    engine = _card(title, "", lines, [source(each) for each in found["streams"]], flow)
+    if kind == "spark":
+        engine = _card("Table of matches", "", ["Delta table"], [engine], flow)
+    return _card("Sinks", ", ".join(config.sinks) or "none", (), [engine])
+
+
+def _card(
+    operator: str, what: str, lines: Sequence[str], inputs: Sequence[Mapping[str, Any]], flow: str = ""
+) -> dict[str, Any]:
+    """A box of a plan: its headline, its lines, what feeds it, and what is written on the edge above it."""
+    return {"operator": operator, "what": what, "": lines, "inputs": inputs, "flow": flow}
 
 
 async def _log_page(pages: Pages, request: Request) -> Response:
@@ -804,6 +902,10 @@ async def _static(pages: Pages, request: Request) -> Response:
     return Response(await run_in_threadpool(path.read_bytes), 200, headers, _TYPES[path.suffix])
 
 
+async def _missing(pages: Pages, request: Request) -> Response:
+    raise HTTPException(404, "The console has no such page; the pages are on the left.")
+
+
 @cache
 def _files() -> frozenset[str]:
     return frozenset(each.name for each in _STATIC.iterdir() if each.suffix in _TYPES)
@@ -830,11 +932,13 @@ PAGES: tuple[Page, ...] = (
     Page("POST", "/console/knowledge/apply", _apply, changes=True),
     Page("GET", "/console/data", _data_page),
     Page("GET", "/console/plan", _plan_page),
+    Page("GET", "/console/live/plan", _plan_live),
     Page("GET", "/console/log", _log_page),
     Page("GET", "/console/login", _login_page),
     Page("POST", "/console/login", _login),
     Page("POST", "/console/logout", _logout),
     Page("POST", "/console/theme", _choose_theme),
     Page("GET", "/console/static/{name}", _static),
+    Page("GET", "/console/{rest:path}", _missing),
 )
 """All pages."""

@@ -52,6 +52,7 @@ _MOST_ROWS = 200
 _MOST_THINGS = 12
 _MOST_STATEMENTS = 200
 _TAIL = 8 << 20
+_SEARCH = "search for it on the Knowledge page"
 _EVENT = "urn:kaicep:event:"
 _PLAIN_LABELS = {TYPE: "is a", Iri(RDFS + "subClassOf"): "is a kind of"}
 
@@ -96,7 +97,7 @@ def story(situation: Situation, id: str, match: Answer | None, version: int | No
     if found is None:
         found = _searched(deployed, id)
     if found is None:
-        hint = "it is neither in its sinks nor found again in its archive"
+        hint = "neither the sinks nor the archive have it: it may have been removed there, or the id is wrong"
         raise Mistake(Diagnostic(f"no match of {situation.config.name} has the id {id[:64]}", hint=hint))
     source = deployed.source(found.query)
     reason = explained(source, found, version)
@@ -180,9 +181,11 @@ def _selected(value: object, words: Vocabulary) -> Answer:
     return {"label": text if isinstance(text, str) else json.dumps(text, ensure_ascii=False), "iri": None}
 
 
-def _values(event: Event) -> list[list[str]]:
+def _values(event: Event) -> list[list[str | bool]]:
     return [
-        [name, str(value)] for name, value in event.values.items() if value is not None and value != event.ts
+        [name, str(value), False]
+        for name, value in event.values.items()
+        if value is not None and value != event.ts
     ]
 
 
@@ -284,7 +287,12 @@ def related(situation: Situation, entity: str) -> list[str]:
         Iri(entity) if Iri(entity) in words.by_iri else next((each.iri for each in words.find(entity)), None)
     )
     if chosen is None:
-        raise Mistake(Diagnostic(f"the knowledge has nothing that is called {entity[:80]}"))
+        raise Mistake(
+            Diagnostic(
+                f"the knowledge has no entity that is called {entity[:80]}",
+                hint="search for it on the Knowledge page",
+            )
+        )
     found, level = {chosen}, {chosen}
     for _ in range(2):
         level = {
@@ -317,7 +325,7 @@ def misses(situation: Situation, query: str, low: str, high: str, key: str = "")
     source = Deployed.of(situation.config, situation.knowledge).source(query)
     begin, end = _time(low, "from"), _time(high, "to")
     if end < begin:
-        raise Mistake(Diagnostic(f"{high} is before {low}"))
+        raise Mistake(Diagnostic(f"the range ends before it begins: {low} to {high}"))
     return _misses(why_not_between(source, query, begin, end, key or None))
 
 
@@ -359,7 +367,9 @@ def _time(text: str, what: str) -> int:
     found = parse_time(text)
     if found is None:
         raise Mistake(
-            Diagnostic(f"{what}: {text[:40] or 'nothing'} is no time", hint="such as 2012-05-07T09:30")
+            Diagnostic(f"{what}: {text[:40]} is not a time", hint="write a time such as 2012-05-07T09:30Z")
+            if text
+            else Diagnostic(f"{what}: a time is missing", hint="write a time such as 2012-05-07T09:30Z")
         )
     return found
 
@@ -416,7 +426,16 @@ def plan(situation: Situation, name: str, text: str, language: str) -> Answer:
     """The plan of a text: as it is written, as it is optimised, and how hosts run it."""
     made = service.resolve(situation, name, service.suffix_of(language), text)
     (found,) = (each for each in explain_json(explanations(made))["queries"] if each["name"] == name)
-    return dict(found)
+    streams = [each for each in _scanned(found["optimised"]) if each in made.catalog.streams]
+    return {**found, "streams": streams or sorted(made.catalog.streams)}
+
+
+def _scanned(card: Mapping[str, Any]) -> list[str]:
+    """The streams that a plan reads, in the order of their mention."""
+    if not card.get("inputs"):
+        named = str(card.get("what", "")).partition(" in ")[2]
+        return [each.strip() for each in named.partition(", within")[0].split(",")]
+    return list(dict.fromkeys(name for each in card["inputs"] for name in _scanned(each)))
 
 
 def trial(situation: Situation, text: str, language: str, low: str, high: str) -> Answer:
@@ -516,7 +535,7 @@ def entity(situation: Situation, iri: str) -> Answer:
     """A word with its statements, asserted and inferred, and what touches it."""
     words, knowledge, term = situation.vocabulary, situation.knowledge.whole, Iri(iri)
     if term not in words.by_iri:
-        raise Mistake(Diagnostic(f"the knowledge does not have {iri[:200]}"))
+        raise Mistake(Diagnostic(f"the knowledge does not know {iri[:200]}", hint=_SEARCH))
     outgoing, incoming = _about(situation, term)
     return {
         **_term(term, words),

@@ -228,7 +228,7 @@ class Catalogue:
             _log.info("%s: changed, and goes on", made.name)
             self.registry.put(replace(made, now=known.now, generation=known.generation))
         else:
-            _log.info("%s: changed, and begins anew: %s", made.name, reason)
+            _log.info("%s: changed, and starts again: %s", made.name, reason)
             self.registry.put(replace(made, generation=known.generation + 1))
         self._tried.clear()
 
@@ -427,6 +427,7 @@ def _reasons(name: str, session: Session, feeds: Mapping[str, Feed]) -> dict[str
     passed = engine.passed(name)
     if passed is not None:
         found["steps"] = {"in": passed.came, "filter": passed.filters, "path": passed.paths}
+        found["fits"] = dict(passed.fits)
     found["dropped"] = {
         "late": engine.late_count,
         "unknown": sum(session.asked.history.unknown.counts.values()),

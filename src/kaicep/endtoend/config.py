@@ -331,7 +331,7 @@ class _Reader:
             conf = {}
         buckets = read.get("buckets", EngineConfig.buckets)
         if not isinstance(buckets, int) or not 0 < buckets < 1 << 16:
-            self.say((*way, "buckets"), f"{buckets} is no number of buckets", "1 to 65535")
+            self.say((*way, "buckets"), f"{buckets} is not a number of buckets", "1 to 65535")
             buckets = EngineConfig.buckets
         master, remote = (self.text(way, read, key, "") or None for key in ("master", "remote"))
         if master and remote:
@@ -427,7 +427,7 @@ class _Reader:
         text = self.text((), read, "listen", "127.0.0.1:0")
         host, _, port = text.rpartition(":")
         if not host or not port.isdigit() or int(port) > 65_535:
-            self.say(("listen",), f"{text} is no address", "such as 127.0.0.1:8080; port 0 is any free one")
+            self.say(("listen",), f"{text} is not an address", "such as 127.0.0.1:8080; port 0: any free one")
             return Listen()
         env, read_env = (self.text((), read, key, "") or None for key in _TOKENS[::2])
         file, read_file = (self.path((), read, key, "") if key in read else None for key in _TOKENS[1::2])
@@ -466,7 +466,7 @@ class _Reader:
             if key not in keys:
                 hint = did_you_mean(key, keys)
                 if key == "token":
-                    hint = 'a token never stands in the file: token_env = "KAICEP_TOKEN", or token_file'
+                    hint = 'a token is never in the file itself: use token_env = "KAICEP_TOKEN", or token_file'
                 self.say((*way, key), f"{what} has no {key}", hint)
 
     def table(self, read: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -508,7 +508,7 @@ class _Reader:
             return default
         micros = parse_duration(read[key]) if isinstance(read[key], str) else None
         if micros is None:
-            self.say((*way, key), f"{key} is no duration", 'a number and a unit in quotes, such as "5min"')
+            self.say((*way, key), f"{key} is not a duration", 'a number and a unit in quotes, such as "5min"')
         return micros
 
 
@@ -539,7 +539,7 @@ def read_token(listen: Listen, which: str = "token") -> str | None:
     try:
         found = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise Mistake(Diagnostic(f"{which}_file: cannot read {file}: {reason}")) from None
     if not found:
         raise Mistake(Diagnostic(f"{which}_file: {file} is empty"))

@@ -10,7 +10,9 @@ from __future__ import annotations
 import fcntl
 import logging
 import queue
+import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -32,16 +34,30 @@ from kaicep.knowledge.annotation import prefixes_of
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time
 
-__all__ = ["Deployment", "Listener", "locked"]
+__all__ = ["STEPS", "Deployment", "Listener", "engine_status", "locked"]
 
 _log = logging.getLogger("kaicep.run")
 
+STEPS = 100
+"""How many of the last steps the status sums up."""
 _WATCH_EVERY = 1.0
 _UPKEEP_EVERY = 300.0
 _SHOW_EVERY = 0.25
 _SLICE = 0.1
 _DRAIN = 10.0
 _KEPT_HOURS = 24
+
+
+def engine_status(kind: str, took: Sequence[float]) -> dict[str, Any]:
+    """What runs the queries, and how many seconds its last steps took: the newest, their median, the longest.
+
+    >>> engine_status("spark", [0.5, 2.0, 0.4])
+    {'kind': 'spark', 'newest': 0.4, 'median': 0.5, 'longest': 2.0}
+    """
+    if not took:
+        return {"kind": kind, "newest": None, "median": None, "longest": None}
+    return {"kind": kind, "newest": took[-1], "median": statistics.median(took), "longest": max(took)}
+
 
 Listener = Callable[[Sequence[tuple[str, Match]]], None]
 """Called, in the deployment's thread, with the new matches of a tick, each with the id of its session."""
@@ -66,6 +82,7 @@ class Deployment:
         self.archive = Archive(config.archive)
         self.listeners: list[Listener] = []
         self.published: dict[str, Any] = {}
+        self._took: deque[float] = deque(maxlen=STEPS)
         """The status of a moment ago, for other threads."""
         self._stopping = False
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -118,7 +135,7 @@ class Deployment:
                 raise failed.failed
             raise Failure(f"stream {failed.name}: {reason_of(failed.failed)}") from failed.failed
         if behind and self.is_over:
-            raise Failure(f"sink {behind[0]} did not take everything: start again, and it is told the rest")
+            raise Failure(f"sink {behind[0]} did not take everything; it gets the rest when you start again")
 
     def _answer_what_waits(self) -> None:
         """Gives those who answer elsewhere some time for what they were given."""
@@ -157,7 +174,7 @@ class Deployment:
         for outlet in self.outlets.values():
             outlet.close(_DRAIN)
             if outlet.settled < self._moment and outlet.broken is None:
-                _log.warning("sink %s did not take everything: it is told the rest next time", outlet.name)
+                _log.warning("sink %s did not take everything; it gets the rest next time", outlet.name)
         self._save_states()
         return [name for name, each in self.outlets.items() if each.settled < self._moment]
 
@@ -214,6 +231,7 @@ class Deployment:
         return {
             "name": self.config.name,
             "since": format_time(int(self.started * 1_000_000)),
+            "engine": engine_status("inprocess", list(self._took)),
             "streams": {name: each.status() for name, each in self.feeds.items()},
             "trouble": self.catalogue.trouble,
             "queries": self.catalogue.status(),
@@ -264,6 +282,8 @@ class Deployment:
         self._hand_on(found, news=bool(stretches))
         self._save_states()
         self._upkeep()
+        if stretches or behind:
+            self._took.append(time.monotonic() - self.ticked)
         self._publish()
         return bool(stretches) or behind
 

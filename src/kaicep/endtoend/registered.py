@@ -144,7 +144,7 @@ def check_name(name: str, streams: Iterable[str]) -> str:
     """The name of a query, if it can be one."""
     if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii() or len(name) > 64:
         hint = "letters, digits, - and _, at most 64 of them"
-        raise Mistake(Diagnostic(f"{name[:80]!r} is no name for a query", hint=hint))
+        raise Mistake(Diagnostic(f"{name[:80]!r} is not a valid name for a query", hint=hint))
     if name in streams:
         raise Mistake(Diagnostic(f"{name} is the name of a stream", hint="give the query another name"))
     return name

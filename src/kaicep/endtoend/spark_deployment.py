@@ -17,7 +17,7 @@ import math
 import queue
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -36,7 +36,7 @@ from kaicep.connectors.sinks.delta import match_of_row, match_schema
 from kaicep.connectors.sources.files import FileOptions
 from kaicep.connectors.sources.kafka import KafkaOptions
 from kaicep.endtoend.config import Config, SinkConfig, StreamConfig
-from kaicep.endtoend.deployment import Listener, locked
+from kaicep.endtoend.deployment import STEPS, Listener, engine_status, locked
 from kaicep.endtoend.feeds import Feed
 from kaicep.endtoend.history import history_of
 from kaicep.endtoend.outlets import BACKLOG, NoSink, Outlet
@@ -100,6 +100,7 @@ class SparkDeployment:
         self.listeners: list[Listener] = []
         self.published: dict[str, Any] = {}
         """The status of a moment ago, for other threads."""
+        self._took: deque[float] = deque(maxlen=STEPS)
         self.problems: dict[str, str] = {}
         self.told: Counter[str] = Counter()
         self.last: dict[str, int] = {}
@@ -312,6 +313,8 @@ class SparkDeployment:
         self._look_at_queries()
         busy = self._match()
         self._deliver()
+        if busy:
+            self._took.append(time.monotonic() - self.ticked)
         if time.monotonic() - self._shown > _SHOW_EVERY:
             self.published, self._shown = self.status(), time.monotonic()
         return busy
@@ -506,7 +509,7 @@ class SparkDeployment:
             triples = {name for name, (suffix, _) in texts.items() if suffix == ".epsparql"}
             gone, new = gone | (triples & known.keys()), new | triples
         for name in gone:
-            _log.info("%s: %s", name, "changed, and begins anew" if name in new else "removed")
+            _log.info("%s: %s", name, "changed, and starts again" if name in new else "removed")
             del self.queries[name]
             self.problems.pop(name, None)
         for name in sorted(new):
@@ -610,7 +613,7 @@ class SparkDeployment:
         return {
             "name": self.config.name,
             "since": format_time(int(self.started * 1_000_000)),
-            "engine": "spark",
+            "engine": engine_status("spark", list(self._took)),
             "streams": {name: self._of_source(name, each) for name, each in self.sources.items()},
             "trouble": None,
             "queries": self._of_queries(),

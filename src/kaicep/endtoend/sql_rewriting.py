@@ -71,7 +71,7 @@ def sql_matches(
         if knowledge.epochs and asks_paths(plan):
             raise Unsupported(
                 f"{plan.name}: the knowledge changes with time, and one query sees one state of it; the "
-                "strategies replay and hybrid judge each event by its own time"
+                "the strategies replay and hybrid use the knowledge of each event's own time"
             )
         rewritten = sql_of(plan, catalog, knowledge, as_seen)
         with told():

@@ -65,7 +65,7 @@ def chosen(strategy: str, rows: int, on_spark: bool) -> Way:
         return Way("replay", "process", "as always")
     if strategy == "rewrite":
         if rows <= SMALL:
-            return Way("rewrite", "store", f"since {rows:,} events are no more than {SMALL:,}")
+            return Way("rewrite", "store", f"since {rows:,} events are at most {SMALL:,}")
         return Way("rewrite", "spark", f"since {rows:,} events are more than {SMALL:,}")
     if rows < SPARK_FROM:
         return Way("hybrid", "process", f"since {rows:,} events are fewer than {SPARK_FROM:,}")

@@ -39,7 +39,7 @@ def decode(kind: str, state: bytes) -> Any:
     head, _, text = state.partition(b"\n")
     words = head.decode("utf-8", "replace").split(" ")
     if len(words) != 3 or words[0] != "kaicep" or words[1] != kind:
-        raise Failure(f"this is no saved state of a {kind}: it begins with {head[:40]!r}")
+        raise Failure(f"this is not a saved state of a {kind}: it begins with {head[:40]!r}")
     if words[2] != str(FORMAT):
         raise Failure(f"the saved state has format {words[2]}, and this version reads {FORMAT}")
     return json.loads(text)

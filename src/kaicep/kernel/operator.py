@@ -21,8 +21,9 @@ The contract, for whoever writes another one:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kaicep.errors import Failure
@@ -81,12 +82,14 @@ class Passed:
     """How many events came (of its streams, inside WITHIN), passed the FILTERs, and the PATHs of a variable.
 
     `own` are the FILTERs as they are written; the other conditions are what became of a PATH. None: all are.
+    `fits` counts the events that passed all of them for each variable.
     """
 
     own: frozenset[Expr] | None = None
     came: int = 0
     filters: int = 0
     paths: int = 0
+    fits: Counter[str] = field(default_factory=Counter)
 
     def in_order(self, conditions: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
         """Conditions: those that are FILTERs, and those that came from a PATH."""

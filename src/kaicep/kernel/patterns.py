@@ -458,6 +458,7 @@ class PatternMachine:
             passes = passes & asked
             counts |= here if all_count else asked
             fits |= passes.astype(np.int64) << place
+            self.passed.fits[chain.variable] += int(np.count_nonzero(passes))
         self.passed.came += int(np.count_nonzero(came))
         self.passed.filters += int(np.count_nonzero(filtered))
         self.passed.paths += int(np.count_nonzero(fits))

@@ -46,12 +46,12 @@ def read_state(kind: str, state: bytes) -> tuple[dict[str, Any], dict[str, Array
         head = json.loads(line)
         found, version = head["kaicep"], head["version"]
     except (ValueError, KeyError, TypeError):
-        raise Failure(f"this is no saved state of {_one(kind)} that this release can read") from None
+        raise Failure(f"this is not a saved state of {_one(kind)} that this release can read") from None
     if found != kind:
         raise Failure(f"this is the saved state of {_one(found)}, not of {_one(kind)}")
     if version != _VERSION:
         raise Failure(
-            f"this state was saved in format {version}, and this release reads format {_VERSION}: begin anew"
+            f"this state was saved in format {version}, this release reads {_VERSION}: start without it"
         )
     arrays: dict[str, Array] = {}
     at = 0

@@ -89,7 +89,7 @@ class Vectors:
         if isinstance(expr, Field):
             return _read(expr, table)
         if not isinstance(expr, Call):
-            raise TypeError(f"{type(expr).__name__} is no value of one event")
+            raise TypeError(f"{type(expr).__name__} is not a value of one event")
         if expr.op in _TESTS and self._is_tested(step):
             return _truths(self._test(step, True), self._test(step, False))
         made: Column | None = None

@@ -186,10 +186,10 @@ class WindowMachine:
             if len(rows) != len(table) or (np.diff(rows) != 1).any():
                 table = table.take(rows)
             fresh = np.diff(rows, prepend=-1) != 0
-            self.passed.paths += int(np.count_nonzero(fresh))
         else:
-            self.passed.paths += len(table)
             fresh = np.ones(len(table), np.bool_)
+        self.passed.paths += int(np.count_nonzero(fresh))
+        self.passed.fits[self.node.chain.variable] = self.passed.paths
         if not len(table):
             return
         partitions, groups = self._numbered(table, cases)

@@ -362,7 +362,7 @@ class _Reader:
             raise self.mistake(path, f"unknown prefix {prefix}: in {text}", did_you_mean(prefix, prefixes))
         else:
             hint = "write prefix:name, or a whole IRI"
-            raise self.mistake(path, f'"{text}" is no name of the knowledge base', hint)
+            raise self.mistake(path, f'"{text}" is not a name of the knowledge base', hint)
         if _NOT_IN_IRI.search(name.replace("\0", "")):
             raise self.mistake(path, f'"{text}" has a character that no IRI may have')
         return Iri(name)

@@ -27,7 +27,7 @@ def read_json(source: Source) -> tuple[Any, Places]:
         value = json.loads(source.text)
     except json.JSONDecodeError as error:
         raise Mistake(
-            Diagnostic(f"this is no JSON: {error.msg}", Span(error.pos, error.pos + 1), source)
+            Diagnostic(f"this is not JSON: {error.msg}", Span(error.pos, error.pos + 1), source)
         ) from None
     places: Places = {}
     _walk(source, _skip(source.text, 0), (), places)

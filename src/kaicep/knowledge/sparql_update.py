@@ -99,7 +99,7 @@ def _valid_from(source: Source) -> int | None:
     if when is None:
         hint = "such as # valid from 2012-05-07T10:00:00Z"
         raise Mistake(
-            Diagnostic(f"{said[1].strip() or 'nothing'} is no time", Span(*said.span(1)), source, hint)
+            Diagnostic(f"{said[1].strip() or 'nothing'} is not a time", Span(*said.span(1)), source, hint)
         )
     return when
 

@@ -188,7 +188,7 @@ def _moment(terms: Terms, graph: int, number: int, name: str) -> int:
     if isinstance(term, Literal) and term.datatype in (XSD + "dateTime", XSD + "dateTimeStamp"):
         moment = parse_time(term.lexical) if "T" in term.lexical else None
     if moment is None:
-        raise _mistake(f"the validity of the graph {terms.term(graph)} is no xsd:dateTime: {term}", name)
+        raise _mistake(f"the validity of the graph {terms.term(graph)} is not an xsd:dateTime: {term}", name)
     return moment
 
 

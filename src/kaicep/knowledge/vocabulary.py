@@ -100,7 +100,7 @@ class Names:
             )
         same = sorted(self.text(each) for each in self._all if each.local.lower() == text.lower())
         hint = f"did you mean {' or '.join(same[:3])}?" if same else "write prefix:name, or a whole IRI"
-        raise Mistake(Diagnostic(f"{text} is no name of the knowledge", hint=hint))
+        raise Mistake(Diagnostic(f"{text} is not a name of the knowledge", hint=hint))
 
     def known(self, text: str, others: Iterable[str] = ()) -> Iri:
         """The name that a text stands for, which must be there; `others` may have been meant as well."""

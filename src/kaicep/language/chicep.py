@@ -146,14 +146,14 @@ class _ChiParser:
         elif not self.seen and token.word != "SELECT":
             self.cursor.report.error(f"a query begins with SELECT, not with {token.word}", token.span)
         elif token.word in self.seen and token.word in _ONCE:
-            self.cursor.report.error(f"{token.word} stands twice in the query", token.span)
+            self.cursor.report.error(f"{token.word} is in the query twice", token.span)
         self.seen.add(token.word)
         clause(self.cursor.advance())
 
     def _no_clause(self, token: Token) -> NoReturn:
         known = [*self.clauses, "PREFIX"]
         if token.word == "PREFIX":
-            raise self.cursor.stuck("PREFIX stands before SELECT", token.span)
+            raise self.cursor.stuck("PREFIX must come before SELECT", token.span)
         if not self.seen:
             self.seen.add("SELECT")  # once told is enough
             raise self.cursor.expected("SELECT", near(token.text, known) if token.kind is Kind.WORD else None)
@@ -161,10 +161,8 @@ class _ChiParser:
             message = f"{token.word} has no place in a stream: matches come in the order of their end"
             raise self.cursor.stuck(message, token.span, "leave it out")
         if token.kind is Kind.WORD:
-            raise self.cursor.stuck(
-                f"{describe(token)} begins no clause", token.span, near(token.text, known)
-            )
-        hint = "a condition stands in FILTER (...), or in JOIN (...)" if token.kind is Kind.VARIABLE else None
+            raise self.cursor.stuck(f"{describe(token)} is not a clause", token.span, near(token.text, known))
+        hint = "write a condition in FILTER (...) or JOIN (...)" if token.kind is Kind.VARIABLE else None
         raise self.cursor.expected("a clause such as FILTER, JOIN, SEQ, WINDOW or PATH", hint)
 
     def _skip_to_clause(self, begun: int) -> None:
@@ -211,7 +209,7 @@ class _ChiParser:
             raise self.cursor.expected(what, hint)
         if token.kind is Kind.QUOTED:
             return quoted_name(self.cursor.advance())
-        return self.cursor.expect_kind(Kind.WORD, what, "an odd name stands in backquotes: `flow rate`").text
+        return self.cursor.expect_kind(Kind.WORD, what, "write an odd name in backquotes: `flow rate`").text
 
     def from_(self, keyword: Token) -> None:
         """`FROM (?e, stream, prefix:Class), LATEST (?s, stream), ...`"""
@@ -292,7 +290,7 @@ class _ChiParser:
         if token := self.cursor.accept_kind(Kind.TIME):
             at = parse_time(token.text.upper())
             if at is None:
-                self.cursor.report.error(f"{token.text} is no time of the calendar", token.span)
+                self.cursor.report.error(f"{token.text} is not a time of the calendar", token.span)
             return Bound(at or 0, 0, inclusive)
         hint = "for example 2012-05-07T09:00, now, or now - 1h"
         if not self.cursor.accept_word("NOW"):
@@ -321,7 +319,7 @@ class _ChiParser:
         while self.cursor.accept(","):
             elements.append(self._element())
         if self.cursor.at("|", "&"):
-            raise self.cursor.expected(") after SEQ", "a choice stands in parentheses: SEQ (?a, (?b | ?c))")
+            raise self.cursor.expected(") after SEQ", "write a choice in parentheses: SEQ (?a, (?b | ?c))")
         self.cursor.expect(")", "to close SEQ", "its parts stand between commas: SEQ (?a, ?b)")
         self._sequence = tuple(elements)
         self._sequence_span = self.cursor.since(keyword)
@@ -381,7 +379,7 @@ class _ChiParser:
             self.cursor.report.error("a loop of no rounds matches nothing", span, hint)
         elif most is not None and least > most:
             hint = f"write {{{most},{least}}}"
-            self.cursor.report.error(f"at least {least} and at most {most} rounds cannot be", span, hint)
+            self.cursor.report.error(f"at least {least} and at most {most} rounds are impossible", span, hint)
 
     def window(self, keyword: Token) -> None:
         """`WINDOW (?a, ?b, 5min)`, `WINDOW (?e, sliding, 5min)`, `WINDOW (?e, batch, 100)`."""
@@ -397,7 +395,7 @@ class _ChiParser:
             return
         if self.cursor.token.kind is Kind.INTEGER:
             size = describe(self.cursor.token)
-            units = f"write {size}min, or {size} and one of us, ms, s, h, d, without a blank between them"
+            units = f"write {size}min, or {size} and one of us, ms, s, h, d, without a space between them"
             raise self.cursor.expected("a duration", units)
         width = duration(self.cursor, self.cursor.expect_kind(Kind.DURATION, "a duration such as 5min", hint))
         self.cursor.expect(")", "to close WINDOW")
@@ -451,7 +449,7 @@ class _ChiParser:
     def _after_path(self, keyword: Token) -> None:
         if not self._paths or not self.cursor.at_word("PATH"):
             hint = "inside one condition use && and ||"
-            raise self.cursor.stuck(f"{keyword.word} stands between two PATH blocks only", keyword.span, hint)
+            raise self.cursor.stuck(f"{keyword.word} is only for two PATH blocks", keyword.span, hint)
 
     # How matches are chosen and cut up.
 

@@ -101,7 +101,7 @@ class Expressions(ABC):
         token = self.cursor.token
         if token.kind is Kind.SIGN:
             if token.text in _SLIPS:
-                raise self.cursor.stuck(f"{token.text} is no operator", token.span, _SLIPS[token.text])
+                raise self.cursor.stuck(f"{token.text} is not an operator", token.span, _SLIPS[token.text])
             return self.signs.get(token.text)
         if token.kind is Kind.WORD:
             return "notin" if self._at_not_in() else self.words.get(token.word)
@@ -116,7 +116,7 @@ class Expressions(ABC):
         if word in ("AND", "OR") and word not in self.words:
             return f"{word} is written {'&&' if word == 'AND' else '||'} here"
         if self.cursor.at(".") and self.cursor.next.kind is Kind.WORD:
-            return "attributes of events stand outside of braces: is a } missing before this?"
+            return "attributes of events belong outside the braces; is a } missing before this?"
         return None
 
     def _passed_sql(self) -> bool:
@@ -125,7 +125,7 @@ class Expressions(ABC):
         hint = _OF_SQL.get(word)
         if hint is None or self.cursor.next.text == "(":
             return False
-        self.cursor.report.error(f"{word} is no operator here", self.cursor.advance().span, hint)
+        self.cursor.report.error(f"{word} is not an operator here", self.cursor.advance().span, hint)
         if word == "IS":
             self.cursor.accept_word("NOT")
         self.expression(COMPARISON + 1)
@@ -248,7 +248,7 @@ class ChiExpressions(Expressions):
             return self._word()
         if token.kind is Kind.TIME:
             raise self.cursor.stuck(
-                f"a time in an expression stands in quotes: {describe(token)}",
+                f"write a time in an expression in quotes: {describe(token)}",
                 token.span,
                 f'write "{describe(token)}"; for a subtraction put blanks around the minus signs',
             )
@@ -287,7 +287,7 @@ class ChiExpressions(Expressions):
         if token.kind is Kind.IRI:
             iri = self.names.iri(token)
             return Concept(variable, iri, str(iri), span=span)
-        hint = "a name with other characters than letters, digits and _ stands in backquotes: ?e.`flow rate`"
+        hint = "write a name with other characters than letters, digits and _ in backquotes: ?e.`flow rate`"
         raise self.cursor.stuck(
             f"expected an attribute after ?{variable}., found {describe(token)}", token.span, hint
         )
@@ -297,7 +297,7 @@ class ChiExpressions(Expressions):
         shown = describe(token)
         if self.cursor.next.text == ".":
             return f"a variable begins with ?: ?{shown}."
-        return f"an attribute belongs to an event variable, ?e.{shown}; a text stands in quotes, '{shown}'"
+        return f"an attribute belongs to an event variable, ?e.{shown}; write text in quotes, '{shown}'"
 
     def _word(self) -> Expr:
         token = self.cursor.token

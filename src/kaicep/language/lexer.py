@@ -155,7 +155,7 @@ def _tokens(source: Source, report: Report, table: re.Pattern[str]) -> Iterator[
     before: list[Token] = []  # the last two tokens, latest first
     path_depth: int | None = None  # how deep the braces of the PATH are that is being read
     if found := _SURROGATE.search(text):
-        report.fail("half a character (a lone surrogate) stands here", Span(found.start(), found.end()))
+        report.fail("half a character (a lone surrogate)", Span(found.start(), found.end()))
     while at < len(text):
         match = (table if path_depth is None else _SPARQL_TOKEN).match(text, at)
         if match is None or match.lastgroup == "WRONG_NUMBER":
@@ -255,7 +255,7 @@ def unescape(text: str, start: int, report: Report, plain: dict[str, str] | None
         if code > 0x10FFFF or 0xD800 <= code < 0xE000:
             span = Span(start + found.start(), start + found.end())
             hint = f"write \\\\{letter} for a backslash and {letter}" if letter else None
-            report.error(f"{found.group()} stands for no character", span, hint)
+            report.error(f"{found.group()} is not a character", span, hint)
             return ""
         return chr(code)
 

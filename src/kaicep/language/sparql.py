@@ -134,7 +134,7 @@ class Groups:
             for name in pattern_variables(each):
                 if name.startswith("_:") and self._blanks.setdefault(name, pattern) is not pattern:
                     hint = "use a variable for a node that several groups speak of"
-                    message = f"{name} stands in another group of patterns already"
+                    message = f"{name} is already used in another group of patterns"
                     self.cursor.report.error(message, each.span or self.cursor.token.span, hint)
 
     def _skip_to_element(self, begun: int, depth: int) -> None:
@@ -167,7 +167,7 @@ class Groups:
             return self.triples.block()
         if token.word in TEMPORAL_OPERATORS or token.word == "UNION":
             raise self.cursor.stuck(
-                f"{token.word} stands between two groups",
+                f"{token.word} belongs between two groups",
                 token.span,
                 f"put both sides in braces: {{ ... }} {token.word} {{ ... }}",
             )
@@ -299,7 +299,7 @@ class Groups:
             row.append(self._value())
         if len(row) != width:
             message = f"this row has {len(row)} values for {width} variables"
-            self.cursor.report.error(message, self.cursor.since(start), "UNDEF stands for a missing value")
+            self.cursor.report.error(message, self.cursor.since(start), "write UNDEF for a missing value")
         return tuple(row)
 
     def _value(self) -> Term | None:
@@ -352,9 +352,7 @@ class Groups:
         while not (self.cursor.at("{", "}") or self.cursor.at_end or self.cursor.at_word("WHERE", "FROM")):
             columns.append(self._column())
             if self.cursor.at(","):
-                raise self.cursor.expected(
-                    "another column or WHERE", "columns stand without commas in SPARQL"
-                )
+                raise self.cursor.expected("another column or WHERE", "SPARQL has no commas between columns")
         if not columns:
             raise self.cursor.expected("a variable, (expression AS ?name), or * after SELECT")
         return tuple(columns)
@@ -413,7 +411,7 @@ class Groups:
             expr: Expr = self.expressions.primary()
             if not isinstance(expr, Call):
                 raise self.cursor.stuck(
-                    f"{describe(start)} is no key to group by", start.span, "write GROUP BY ?x"
+                    f"{describe(start)} is not a key to group by", start.span, "write GROUP BY ?x"
                 )
             return Projection(self.terms.fresh(), expr, span=self.cursor.since(start))
         self.cursor.advance()

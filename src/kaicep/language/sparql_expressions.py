@@ -51,7 +51,7 @@ class SparqlExpressions(Expressions):
             found = self.primary()
             if isinstance(found, Call | Exists | Aggregate):
                 return found
-        raise self.cursor.expected(f"( after {where}", "a condition stands in parentheses")
+        raise self.cursor.expected(f"( after {where}", "write the condition in parentheses")
 
     def number(self, token: Token, sign: str, span: Span) -> Expr:
         """A number as a literal."""
@@ -136,7 +136,7 @@ class SparqlExpressions(Expressions):
             matcher(*texts)
         except BadPattern as found:
             span = pattern[0].span or self.cursor.last.span
-            self.cursor.report.error(f"this is no regular expression: {found}", span, PATTERN_HINT)
+            self.cursor.report.error(f"this is not a regular expression: {found}", span, PATTERN_HINT)
 
     def _unknown(self, token: Token, own: Function | None) -> NoReturn:
         if own is not None:
@@ -153,7 +153,7 @@ class SparqlExpressions(Expressions):
         op = token.word
         if not self.aggregates:
             hint = "move it to SELECT or HAVING; a subselect may stand inside the group"
-            message = f"{op} stands in SELECT or HAVING only, and not in another aggregate"
+            message = f"{op} can only be used in SELECT or HAVING, and not inside another aggregate"
             self.cursor.report.error(message, token.span, hint)
         allowed, self.aggregates = self.aggregates, False
         self.cursor.expect("(", f"after {op}")

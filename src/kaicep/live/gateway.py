@@ -325,7 +325,7 @@ def _record(name: str, payload: memoryview) -> Any:
     try:
         return json.loads(bytes(payload))
     except ValueError as error:
-        raise Failure(f"{name}: this is no JSON: {error}") from None
+        raise Failure(f"{name}: this is not JSON: {error}") from None
 
 
 class _Reader:

@@ -175,7 +175,7 @@ def priority_of(given: int | str) -> int:
     if given not in PRIORITIES:
         raise Mistake(
             Diagnostic(
-                f"{given!r} is no priority: a whole number or one of {', '.join(PRIORITIES)}",
+                f"{given!r} is not a priority: a whole number or one of {', '.join(PRIORITIES)}",
                 hint=did_you_mean(str(given), PRIORITIES),
             )
         )

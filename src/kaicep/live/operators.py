@@ -249,4 +249,4 @@ def _array(payload: Any) -> Any:
     try:
         return np.frombuffer(payload, np.uint8) if hasattr(payload, "__buffer__") else np.asarray(payload)
     except (TypeError, ValueError) as error:
-        raise Failure(f"{type(payload).__name__} is no array of numbers: {error}") from None
+        raise Failure(f"{type(payload).__name__} is not an array of numbers: {error}") from None

@@ -124,7 +124,7 @@ class _Reader:
             return None
         micros = parse_duration(row[key]) if isinstance(row[key], str) else None
         if micros is None:
-            self.say(f"{key} is no duration", key, 'a number and a unit in quotes, such as "10ms"')
+            self.say(f"{key} is not a duration", key, 'a number and a unit in quotes, such as "10ms"')
         return micros
 
     def number(self, row: Mapping[str, Any], key: str, default: int | None) -> int | None:

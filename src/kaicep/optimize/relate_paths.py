@@ -172,7 +172,7 @@ class _Cut:
                 for pattern in element.patterns:
                     self._pattern(pattern)
             elif element_variables(element) & set(self.condition.variables):
-                self.obstacle = "the event stands inside a nested group, a BIND or a FILTER"
+                self.obstacle = "the event is inside a nested group, a BIND or a FILTER"
             else:
                 self.rest.append(element)
         if not self.obstacle:
@@ -193,7 +193,7 @@ class _Cut:
             self.rest.append(Triples((pattern,), span=pattern.span))
             return
         if at != [True, False, False]:
-            self.obstacle = "the event stands where a property or a value is asked for"
+            self.obstacle = "the event is used as a property or a value"
             return
         assert isinstance(pattern.subject, Variable)
         event, predicate, target = pattern.subject.name, pattern.predicate, pattern.object

@@ -165,7 +165,7 @@ def _refuse_bound(bind: Bind, known: Container[str]) -> None:
     """BIND gives a value to a name that has none."""
     if bind.variable in known:
         hint = "bind another name, and compare both with FILTER"
-        message = f"?{bind.variable} has a value already where BIND stands"
+        message = f"?{bind.variable} already has a value before this BIND"
         raise Mistake(Diagnostic(message, bind.span, hint=hint))
 
 
@@ -174,7 +174,7 @@ def _refuse_doubled(select: Select, grouped: bool) -> None:
     known = {each.name for each in select.group_by} if grouped else set(_visible(select.where))
     for each in select.columns or ():
         if each.expr is not None and each.name in known:
-            message = f"?{each.name} stands for something else already"
+            message = f"?{each.name} is already bound to something else"
             raise Mistake(Diagnostic(message, each.span, hint="take another name"))
         if each.expr is not None:
             known.add(each.name)

@@ -261,7 +261,7 @@ def convert(value: object, type: Type, notation: Notation = USUAL) -> Value:
     (1500000, None)
     >>> convert("warm", Type.FLOAT64)
     Traceback (most recent call last):
-    kaicep.plan.convert.Unfit: "warm" is no float64
+    kaicep.plan.convert.Unfit: "warm" is not a float64
     """
     value = plain(value)
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
@@ -291,7 +291,7 @@ def _to_bool(value: object) -> Value:
         return value.strip().lower() == "true"
     if value in (0, 1, "0", "1") and not isinstance(value, Instant):
         return value in (1, "1")
-    raise Unfit(f"{show(value)} is no bool")
+    raise Unfit(f"{show(value)} is not a bool")
 
 
 def _to_int64(value: object) -> Value:
@@ -302,7 +302,7 @@ def _to_int64(value: object) -> Value:
         raise Unfit(f"{show(value)} does not fit into int64")
     whole = int(number)
     if whole != number:
-        raise Unfit(f"{show(value)} is no int64: it has a fraction")
+        raise Unfit(f"{show(value)} is not an int64: it has a fraction")
     if not INT64_MIN <= whole <= INT64_MAX:
         raise Unfit(f"{show(value)} does not fit into int64")
     return whole
@@ -330,7 +330,7 @@ def _number(value: object, type: Type) -> int | float | Decimal | None:
             return float(text) if type is Type.FLOAT64 else Decimal(text)
         if _NOT_FINITE.fullmatch(text):
             return None
-    raise Unfit(f"{show(value)} is no {type}")
+    raise Unfit(f"{show(value)} is not {'an' if type is Type.INT64 else 'a'} {type}")
 
 
 def _to_string(value: object) -> Value:
@@ -344,7 +344,7 @@ def _to_string(value: object) -> Value:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise Unfit(f"{show(value)} is no UTF-8 text") from None
+            raise Unfit(f"{show(value)} is not UTF-8 text") from None
     return json_text(value)
 
 
@@ -376,7 +376,7 @@ def _to_timestamp(value: object, notation: Notation) -> Value:
     if found is not None and zone and unit == "excel":
         found = in_zone(found, zone)  # a spreadsheet counts the days of a wall calendar
     if found is None:
-        reason = f"{show(value)} is no time of the years 1 to 9999 in {_UNIT_NAMES[unit]}"
+        reason = f"{show(value)} is not a time between the years 1 and 9999 in {_UNIT_NAMES[unit]}"
         likely = unit_of_number(number)
         if likely is not None:
             reason += f'; as {_UNIT_NAMES[likely]} it is one: "time_unit": "{likely}" in the annotation'

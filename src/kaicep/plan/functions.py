@@ -103,7 +103,7 @@ def evaluate_expression(expr: Expr, scope: Scope) -> Term:
             return scope.bindings[name]
         case Exists():
             if scope.exists is None:
-                raise Failure("EXISTS stands where there is no graph to look into")
+                raise Failure("EXISTS needs a graph to look into, and there is none here")
             return boolean(scope.exists(expr))
         case Call(op, args):
             own = SPARQL_FUNCTIONS.get(op)
@@ -207,7 +207,7 @@ def _get_end(call: Call, scope: Scope) -> Term:
 
 def _literal(term: Term) -> Literal:
     if not isinstance(term, Literal):
-        raise ExpressionError(f"{term} is no literal")
+        raise ExpressionError(f"{term} is not a literal")
     return term
 
 
@@ -215,7 +215,7 @@ def _string(term: Term) -> Literal:
     """A string, with or without a language."""
     literal = _literal(term)
     if literal.datatype not in (STRING, RDF + "langString"):
-        raise ExpressionError(f"{term} is no string")
+        raise ExpressionError(f"{term} is not a string")
     return literal
 
 
@@ -254,7 +254,7 @@ def _iri(term: Term) -> Iri:
         return term
     text = _simple(term)
     if not _ABSOLUTE.fullmatch(text):
-        raise ExpressionError(f"{term} is no absolute IRI")
+        raise ExpressionError(f"{term} is not an absolute IRI")
     return Iri(text)
 
 
@@ -280,7 +280,7 @@ def _is_numeric(term: Term) -> Literal:
 
 def _strdt(text: Term, datatype: Term) -> Literal:
     if not isinstance(datatype, Iri):
-        raise ExpressionError(f"{datatype} is no datatype")
+        raise ExpressionError(f"{datatype} is not a datatype")
     return Literal(_simple(text), datatype.value)
 
 
@@ -457,7 +457,7 @@ def _to_number(kind: str) -> Callable[[Term], Literal]:
             return _read(literal, kind)
         value = number(literal).value
         if kind in ("integer", "decimal") and not is_finite(value):
-            raise ExpressionError(f"{term} is no {kind}")
+            raise ExpressionError(f"{term} is not a {kind}")
         if kind == "integer":
             return numeral(Number(0, int(value)))
         if kind == "decimal":
@@ -474,7 +474,7 @@ def _read(literal: Literal, kind: str) -> Literal:
     cast = normalise(Literal(literal.lexical.strip(), XSD + kind))
     if kind == "boolean":
         if cast.lexical not in ("true", "false"):
-            raise ExpressionError(f"{literal} is no truth value")
+            raise ExpressionError(f"{literal} is not a truth value")
     elif kind == "dateTime":
         date_time(cast)
     else:
@@ -487,7 +487,7 @@ def _to_duration(datatype: str) -> Callable[[Term], Literal]:
         literal = _plain(term)
         spelt = literal.datatype in (STRING, DURATION, DAY_TIME)
         if not spelt or parse_xsd_duration(literal.lexical) is None:
-            raise ExpressionError(f"{term} is no duration of days and time")
+            raise ExpressionError(f"{term} is not a duration of days and time")
         return Literal(literal.lexical, datatype)
 
     return cast

@@ -189,7 +189,7 @@ def event_function(expr: Expr) -> Callable[[Event], Value]:
 def _attribute(field: Expr) -> Callable[[Event], Value]:
     """As a host reads it: the first name that is not null, an int64 widened where needed."""
     if not isinstance(field, Field):
-        raise TypeError(f"{type(field).__name__} is no value of one event")
+        raise TypeError(f"{type(field).__name__} is not a value of one event")
     sources, widens = dict(field.sources), field.type is Type.FLOAT64
 
     def read(event: Event) -> Value:
@@ -297,7 +297,7 @@ def _wrong_pattern(text: str) -> tuple[str, str | None] | None:
     try:
         matcher(text)
     except BadPattern as found:
-        return f"this is no regular expression: {found}", PATTERN_HINT
+        return f"this is not a regular expression: {found}", PATTERN_HINT
     return None
 
 
@@ -569,7 +569,7 @@ _TABLE = (
     Operator(
         "contains",
         "contains(s, part)",
-        "whether the part stands anywhere in s",
+        "whether s contains the part",
         (_TEXT, _TEXT),
         Type.BOOL,
         operator.contains,

@@ -23,7 +23,7 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def term_value(term: Term | None) -> tuple[Value, Type | None]:
-    """A term as a value of an expression, with its type; what is no value there is null.
+    """A term as a value of an expression, with its type; what is not a value there is null.
 
     >>> term_value(Literal("1.5", XSD + "decimal")), term_value(Iri("urn:a"))
     ((1.5, Type.FLOAT64), ('urn:a', Type.STRING))

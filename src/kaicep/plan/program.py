@@ -270,7 +270,7 @@ def _warn_of_wrong_durations(root: Node, problems: Problems) -> None:
             for arg in call.args:
                 if isinstance(arg, TermConst) and duration_of(arg.term) is None:
                     problems.warn(
-                        f"{arg.term} is no duration: this comparison never holds",
+                        f"{arg.term} is not a duration: this comparison never holds",
                         arg.span or call.span,
                         'write it as "PT5M"^^xsd:duration',
                     )

@@ -19,7 +19,7 @@ FLAGS = "ismxq"
 
 
 class BadPattern(ValueError):
-    """A text that is no regular expression of RE2; the message says why."""
+    """A text that is not a regular expression of RE2; the message says why."""
 
 
 @lru_cache(maxsize=1024)
@@ -30,7 +30,7 @@ def matcher(text: str, flags: str = "") -> Callable[[str], bool]:
     (True, True)
     """
     search = _compiled(text, flags, capture=False).search
-    # What is no character (half of a pair) matches nothing but a dot.
+    # What is not a character (half of a pair) matches nothing but a dot.
     return lambda given: search(given.encode("utf-8", "replace")) is not None
 
 
@@ -61,7 +61,7 @@ def _compiled(text: str, flags: str, capture: bool) -> Any:
         (reason,) = error.args
         raise BadPattern(reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason) from None
     except UnicodeEncodeError:
-        raise BadPattern("it has half of a pair of code units, which is no character") from None
+        raise BadPattern("it has half of a pair of code units, which is not a character") from None
 
 
 def _without_blanks(text: str) -> str:

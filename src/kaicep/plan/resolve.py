@@ -219,7 +219,7 @@ class _Resolver:
         for clause in self.latest.values():
             if not self.places:
                 self.problems.error(
-                    f"?{clause.variable} is found for other events, and there are none",
+                    f"LATEST ?{clause.variable} needs another event to be looked up for",
                     clause.span,
                     "declare the event that it is looked up for: FROM (?e, STREAM), LATEST (?s, STREAM)",
                 )
@@ -269,7 +269,7 @@ class _Resolver:
             )
         elif name in seen:
             self.problems.error(
-                f"?{name} stands in SEQ twice", element.span, "declare a second variable for the second event"
+                f"?{name} is in SEQ twice", element.span, "declare a second variable for the second event"
             )
         seen.add(name)
         if isinstance(element, Loop):
@@ -451,7 +451,7 @@ class _Resolver:
                 self.problems.error(
                     f"PARTITION BY ?{name}: no PATH ties ?{place} to ?{name} by itself",
                     given.span,
-                    f"give it a way of its own, with no other event in it: PATH {{ ?{place} ... ?{name} }}",
+                    f"add a PATH that mentions no other event: PATH {{ ?{place} ... ?{name} }}",
                 )
 
     # --- what do the conditions say? ---
@@ -484,7 +484,7 @@ class _Resolver:
                 self.problems.error(
                     f"the condition ties two absent events, ?{absent[0]} and ?{absent[1]}",
                     each.span,
-                    "an absence is judged against the events of the match",
+                    "an absence is tested against the events of the match",
                 )
             found.append(resolved)
         return found if self.window else found + having
@@ -577,7 +577,7 @@ class _Resolver:
         self._check_batch_values(expr)
         for node in _outside_aggregates(expr):
             if isinstance(node, Previous):
-                self.problems.error("PREV stands in conditions only", node.span)
+                self.problems.error("PREV can only be used in conditions", node.span)
             if not isinstance(node, Field):
                 continue
             if node.variable in self.absent:
@@ -681,7 +681,7 @@ class _Resolver:
         skip = self.query.skip
         if skip and skip.variable is not None and skip.variable not in self.positive:
             hint = did_you_mean(f"?{skip.variable}", [f"?{each}" for each in self.positive])
-            self.problems.error(f"?{skip.variable} is no event of the pattern", skip.span, hint)
+            self.problems.error(f"?{skip.variable} is not an event of the pattern", skip.span, hint)
         windows = tuple(
             each
             for each in self.query.windows
@@ -714,10 +714,10 @@ class _Resolver:
             for later, earlier in _lower_bounds(each):
                 if order.get(later, -1) > order.get(earlier, len(order)):
                     self.problems.warn(
-                        f"under MATCH next, ?{later} is not the next event: one that comes too early for "
-                        "this condition is passed over, and a later one is taken",
+                        f"MATCH next does not stop at a ?{later} that comes too early for this condition: "
+                        "it skips it and takes a later one",
                         each.span,
-                        f"if none shall come in that time, say so: SEQ (?{earlier}, !?{later}) with "
+                        f"to ask for no such event in that time, write SEQ (?{earlier}, !?{later}) with "
                         f"WINDOW (?{earlier}, ?{later}, DURATION)",
                     )
 

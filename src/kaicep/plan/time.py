@@ -122,7 +122,7 @@ _PLAIN = 2.0**31
 
 
 def time_from_number(number: int | float | Decimal, unit: str = "s") -> int | None:
-    """Microseconds of a time that is a number, or None where it is no time of the years 1 to 9999.
+    """Microseconds of a time that is a number, or None where it is not a time of the years 1 to 9999.
 
     >>> time_from_number(1.5), time_from_number(1500, "ms"), time_from_number(45_000.25, "excel")
     (1500000, 1500000, 1678860000000000)

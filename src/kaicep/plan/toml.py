@@ -29,7 +29,7 @@ def read_source(path: Path, what: str) -> Source:
     except OSError as error:
         raise Mistake(Diagnostic(f"cannot read the {what} {path}: {error.strerror}")) from None
     except UnicodeDecodeError as error:
-        raise Mistake(Diagnostic(f"the {what} {path} is no UTF-8 text: {error.reason}")) from None
+        raise Mistake(Diagnostic(f"the {what} {path} is not UTF-8 text: {error.reason}")) from None
 
 
 def read_toml(source: Source) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def read_toml(source: Source) -> dict[str, Any]:
     {'tick': '1s'}
     >>> read_toml(Source("a.toml", "tick = ?"))
     Traceback (most recent call last):
-    kaicep.errors.Mistake: error: this is no TOML: Invalid value
+    kaicep.errors.Mistake: error: this is not TOML: Invalid value
      --> a.toml:1:8
       |
     1 | tick = ?
@@ -55,7 +55,7 @@ def _no_toml(error: tomllib.TOMLDecodeError, source: Source) -> Diagnostic:
     """The reader tells the place in its message only."""
     text = str(error)
     found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", text)
-    message = f"this is no TOML: {text[: found.start()] if found else text}"
+    message = f"this is not TOML: {text[: found.start()] if found else text}"
     if found is None or found[1] is None:
         end = len(source.text.rstrip())
         return Diagnostic(message, Span(max(end - 1, 0), end), source)

@@ -172,7 +172,7 @@ class Typer:
             )
         elif expr.name in self.scope.path_variables and self.scope.either:
             self.problems.error(
-                f"?{expr.name} stands in an expression, and its PATH is joined by OR",
+                f"?{expr.name} is used in an expression, but its PATH is joined by OR",
                 expr.span,
                 "put the comparison into a FILTER inside each PATH, or select the variable by itself",
             )
@@ -236,7 +236,7 @@ class Typer:
         mentioned = variables_of(expr.of)
         if isinstance(of, Field) and not mentioned <= self.scope.loops:
             self.problems.error(
-                f"PREV looks at the round before, and ?{of.variable} is no loop",
+                f"PREV looks at the round before, and ?{of.variable} is not a loop",
                 expr.span,
                 f"make it a loop with SEQ (?{of.variable}+)",
             )

@@ -112,7 +112,7 @@ def boolean(value: bool) -> Literal:
 def number(term: Term) -> Number:
     """The number that a term stands for."""
     if not isinstance(term, Literal) or term.language or term.datatype not in NUMERIC_TYPES:
-        raise ExpressionError(f"{term} is no number")
+        raise ExpressionError(f"{term} is not a number")
     text = term.lexical.strip()
     try:
         if term.datatype in INTEGER_TYPES:
@@ -127,7 +127,7 @@ def number(term: Term) -> Number:
             raise ValueError(text)
         return Number(FLOAT if term.datatype == _KINDS[FLOAT] else DOUBLE, float(text))
     except (ValueError, DecimalException) as error:
-        raise ExpressionError(f"{term} is no number") from error
+        raise ExpressionError(f"{term} is not a number") from error
 
 
 def numeral(value: Number) -> Literal:
@@ -157,13 +157,13 @@ def date_time(term: Term) -> int:
         micros = parse_time(term.lexical)
         if micros is not None:
             return micros
-    raise ExpressionError(f"{term} is no time")
+    raise ExpressionError(f"{term} is not a time")
 
 
 def _duration(term: Literal) -> int:
     micros = parse_xsd_duration(term.lexical)
     if micros is None:
-        raise ExpressionError(f"{term} is no duration of days and time")
+        raise ExpressionError(f"{term} is not a duration of days and time")
     return micros
 
 
@@ -206,14 +206,14 @@ def _part(term: Literal, space: str) -> int:
     text = text.removeprefix("--" if space == "gDay" else "-" if space in ("gMonth", "gMonthDay") else "")
     micros = parse_time(_PARTS[space].format(text, zone or "Z"))
     if micros is None:
-        raise ExpressionError(f"{term} is no {space}")
+        raise ExpressionError(f"{term} is not a {space}")
     return micros
 
 
 def _months(term: Literal) -> int:
     found = _MONTHS.fullmatch(term.lexical.strip())
     if found is None or not any(found.groups()[1:]) or len(term.lexical) > MOST_DIGITS:
-        raise ExpressionError(f"{term} is no duration of years and months")
+        raise ExpressionError(f"{term} is not a duration of years and months")
     sign, years, months = found.groups()
     return (-1 if sign else 1) * (12 * int(years or 0) + int(months or 0))
 
@@ -223,7 +223,7 @@ def _boolean(term: Literal) -> bool:
         return True
     if term.lexical in ("false", "0"):
         return False
-    raise ExpressionError(f"{term} is no truth value")
+    raise ExpressionError(f"{term} is not a truth value")
 
 
 def truth(term: Term) -> bool:

@@ -249,7 +249,7 @@ async def _register(app: Application, request: Request) -> Response:
     try:
         text = (await request.body()).decode()
     except UnicodeDecodeError:
-        raise HTTPException(400, "the query is no UTF-8 text") from None
+        raise HTTPException(400, "the query is not UTF-8 text") from None
     await app.register(name, request.query_params.get("language", "chi-cep"), text)
     app.pages.note(request, "registered", name, text)
     return JSONResponse(_one_query(app, name), 201)
@@ -304,7 +304,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "/knowledge/refresh", "Fetch the knowledge of the endpoint", _refresh, changes=True),
     Operation("GET", "/queries/{name}/matches", "Its matches as they come", _follow, _LAST, answer=_SSE),
     Operation("GET", "/matches", "The matches of all queries as they come", _follow, _LAST, answer=_SSE),
-    Operation("GET", "/matches/{id}", "The matches of late whose id begins so", _match),
+    Operation("GET", "/matches/{id}", "Recent matches whose id begins with this", _match),
 )
 """All that programs can ask."""
 

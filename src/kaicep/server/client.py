@@ -51,7 +51,7 @@ class Client:
         self._ask(f"/queries/{quote(name, safe='')}?language={language}", text.encode()).read()
 
     def remembered(self, id: str) -> list[dict[str, Any]]:
-        """The matches of late whose id begins so."""
+        """Recent matches whose id begins with this."""
         found: dict[str, Any] = json.loads(self._ask(f"/matches/{quote(id, safe='')}").read())
         return list(found["matches"])
 

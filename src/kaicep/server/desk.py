@@ -75,10 +75,10 @@ class Desk:
             if in_time:
                 hint = "ask for less: a shorter range, or triples that are tied together"
                 raise Mistake(Diagnostic(f"it takes longer than {seconds:g} s", hint=hint))
-            raise Failure("this could not be answered: it asks for too much, or try again")
+            raise Failure("no answer: the process that worked on it ended; try again, or ask for less")
         read = json.loads(answer)
         if "wrong" in read:
-            raise Mistake([Diagnostic(each) for each in read["wrong"]])
+            raise Mistake([Diagnostic(text, hint=hint) for text, hint in read["wrong"]])
         return read["answer"]
 
     def _line(self, process: subprocess.Popen[bytes], seconds: float) -> bytes | None:

@@ -16,7 +16,7 @@ _STATES = ("waiting", "catching up", "live", "complete", "failed", "wrong")
 _FIGURES = (
     ("stream", "kaicep_stream_events", "counter", "events", "Events taken in since the start."),
     ("stream", "kaicep_stream_late", "counter", "late", "Events that came too late."),
-    ("stream", "kaicep_stream_dead", "counter", "dead", "Records that are no events."),
+    ("stream", "kaicep_stream_dead", "counter", "dead", "Records that are not events."),
     ("stream", "kaicep_stream_lag_seconds", "gauge", "lag", "Age of the newest event."),
     (
         "stream",

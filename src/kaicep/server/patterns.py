@@ -52,7 +52,7 @@ def why_slow(pattern: str) -> str | None:
     except _Refused as refused:
         return str(refused)
     except (re.error, OverflowError, RecursionError) as error:
-        return f"it is no regular expression: {error}"
+        return f"it is not a regular expression: {error}"
     if ways.endless > 1:
         return "several repetitions that may each stop anywhere"
     return f"more than {_WAYS} ways to match" if ways.choices > _WAYS else None

@@ -11,6 +11,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,12 @@ def _answer(situation: Situation, question: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"answer": _QUESTIONS[question.pop("what")](situation, **question)}
     except Mistake as mistake:
-        return {"wrong": [each.render().removeprefix("error: ") for each in mistake.diagnostics]}
+        shown = [(replace(each, hint=None).render(), each.hint) for each in mistake.diagnostics]
+        return {"wrong": [(text.removeprefix("error: "), hint) for text, hint in shown]}
     except (Unsupported, KaicepError) as error:
-        return {"wrong": [str(error)]}
+        return {"wrong": [(str(error), None)]}
     except (MemoryError, RecursionError):
-        return {"wrong": ["it asks for too much"]}
+        return {"wrong": [("this needs too much memory", "ask for less: a shorter range, fewer variables")]}
 
 
 def _main(deployment: str) -> None:

@@ -254,7 +254,7 @@ def _duration(text: str | None) -> int | None:
         return None
     found = parse_duration(text)
     if found is None:
-        raise Mistake(f"{text!r} is no duration: write 5min")
+        raise Mistake(f"{text!r} is not a duration: write 5min")
     return found
 
 

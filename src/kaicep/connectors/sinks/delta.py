@@ -77,7 +77,7 @@ class DeltaSink(Sink):
             raise Mistake(f"{self._where}: {self._path} cannot be opened as a Delta table: {error}") from None
         missing = set(match_schema().names) - {each.name for each in table.schema().fields}
         if missing:
-            raise Mistake(f"{self._where}: {self._path} is no table of matches: it lacks {min(missing)}")
+            raise Mistake(f"{self._where}: {self._path} is not a table of matches: it lacks {min(missing)}")
         self._table = table
         self._version = table.transaction_version(self._name)
         return None if self._version is None else self._last_mark(table)
@@ -123,7 +123,7 @@ class DeltaSink(Sink):
                 self._done(count)
                 return
         raise Failure(
-            f"{self._where}: somebody else writes {self._path} under this name: its commit {found} came "
+            f"{self._where}: another process writes {self._path} under this name: its commit {found} came "
             f"after {self._version}, our own; give each sink of a table its own name"
         )
 

@@ -60,7 +60,8 @@ class MqttSink(Sink):
         )
         if set("+#") & set(options.topic):
             hint = "matches are published under one topic, without + and #"
-            raise Mistake(Diagnostic(f"{self._where}: topic: {options.topic} is no topic", hint=hint))
+            message = f"{self._where}: topic: {options.topic} is not a topic to publish to"
+            raise Mistake(Diagnostic(message, hint=hint))
         self._client: Client | None = None
         self._trouble: str | None = None
         self._connected = False

@@ -58,7 +58,7 @@ class WebhookSink(Sink):
         parts = urlsplit(options.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             hint = "write it as https://host/path"
-            raise Mistake(Diagnostic(f"{self._where}: url: {options.url} is no web address", hint=hint))
+            raise Mistake(Diagnostic(f"{self._where}: url: {options.url} is not a web address", hint=hint))
         if parts.username or parts.password:
             hint = "name an environment variable that holds a token instead: token = ..."
             raise Mistake(Diagnostic(f"{self._where}: url: no password belongs into a file", hint=hint))

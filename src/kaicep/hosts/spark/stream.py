@@ -144,7 +144,7 @@ def found_stream(
     With `marks` each bucket tells with every micro-batch how far it has come.
     """
     if not 0 < buckets < _MOST_BUCKETS:
-        raise Mistake(Diagnostic(f"{buckets} is no number of buckets", hint=f"1 to {_MOST_BUCKETS - 1}"))
+        raise Mistake(Diagnostic(f"{buckets} is not a number of buckets", hint=f"1 to {_MOST_BUCKETS - 1}"))
     columns: dict[tuple[str, Type], int] = {}
     planned: list[tuple[Streamed, Frames, tuple[Part, ...], list[Layout], Layout]] = []
     first = 0

@@ -95,7 +95,7 @@ class Running:
         as_float = as_double(value)
         if math.isfinite(as_float):
             self.floating += Fraction(as_float)
-        else:  # infinities and what is no number swallow each other: one stands for all
+        else:  # infinities and what is not a number swallow each other: one stands for all
             self.special = [sum([*self.special, as_float])]
 
     def _list(self, term: Term) -> None:
