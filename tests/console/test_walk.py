@@ -108,7 +108,7 @@ def test_a_query_is_written_tried_and_registered(page: Page, campus: Alive) -> N
     expect(page.locator("#outcome")).to_contain_text("EEB110VOL")
     expect(page.locator("#beside svg")).to_be_visible()
     expect(page.locator("#beside")).to_contain_text("relate paths")
-    page.get_by_role("button", name="Whole plan", exact=True).click()
+    page.get_by_role("button", name="Plan details", exact=True).click()
     expect(page.locator("#outcome")).to_contain_text("How each host would run it")
     page.get_by_label("Name").fill("mine")
     page.get_by_role("button", name="Register", exact=True).click()
@@ -151,7 +151,7 @@ def test_why_nothing_matched_is_a_number(page: Page, campus: Alive) -> None:
     while "560" not in page.locator("main").inner_text():
         page.reload()
     page.goto("/console/why?query=query7&low=2012-05-07T08:20Z&high=2012-05-07T08:40Z&key=OHE110VOL")
-    expect(page.locator("main")).to_contain_text("560.0 - 520.0 = 40.0 > 50.0")
+    expect(page.locator("main")).to_contain_text("560.0 - 520.0 = 40.0, needs > 50.0")
     expect(page.locator("main")).to_contain_text("short by 20%")
     tests = page.locator(".funnel", has_text="?e1.flowrate > 500")
     expect(tests.locator("tr", has_text="?e1.flowrate > 500").locator("td").nth(3)).to_have_text("2")

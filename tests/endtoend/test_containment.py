@@ -264,4 +264,4 @@ def test_knowledge_that_cannot_be_looked_at_stays_as_it_was(
         append(folder, event(2, 8))
         settle(made)
     assert told(folder) == [{"x": 7}, {"x": 8}]
-    assert "the knowledge stays as it was: RecursionError" in caplog.text
+    assert "the knowledge stays unchanged: RecursionError" in caplog.text

@@ -56,7 +56,7 @@ def _install() -> list[str]:
 def _check_empty(folder: Path) -> None:
     if folder.is_symlink() or folder.exists():
         if not folder.is_dir():
-            raise Mistake(Diagnostic(f"{folder} is a file", hint="name a folder that is new or empty"))
+            raise Mistake(Diagnostic(f"{folder} is a file", hint="name a new or empty folder"))
         if any(folder.iterdir()):
-            hint = "nothing is written over: name a folder that is new or empty"
+            hint = "nothing is overwritten: name a new or empty folder"
             raise Mistake(Diagnostic(f"{folder} is not empty", hint=hint))

@@ -103,6 +103,7 @@ class Pages:
             "rule": _rule,
             "size": _size,
             "tidy": _tidy,
+            "unmet": _unmet,
         }
 
     @property
@@ -345,20 +346,21 @@ def _pretty(iso: str | None) -> str:
 
 
 _RULES = {
-    "cax-sco": "its class",
-    "prp-spo1": "a narrower property",
-    "prp-dom": "the property's domain",
-    "prp-rng": "the property's range",
-    "prp-inv1": "the inverse property",
-    "prp-inv2": "the inverse property",
-    "prp-trp": "transitivity",
-    "prp-symp": "symmetry",
-    "scm-sco": "a chain of classes",
-    "scm-spo": "a chain of properties",
-    "eq-rep-s": "being the same",
-    "eq-rep-o": "being the same",
+    "cax-sco": "subclass",
+    "prp-spo1": "subproperty",
+    "prp-dom": "domain",
+    "prp-rng": "range",
+    "prp-inv1": "inverse",
+    "prp-inv2": "inverse",
+    "prp-trp": "transitive",
+    "prp-symp": "symmetric",
+    "scm-sco": "subclass of a subclass",
+    "scm-spo": "subproperty of a subproperty",
+    "eq-rep-s": "sameAs",
+    "eq-rep-o": "sameAs",
 }
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_COMPARISON = re.compile(r" (<=|>=|!=|<|>|=) (\S+)$")
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{9,}(?!\d|e)")
 
 
@@ -374,6 +376,15 @@ def _tidy(text: str) -> str:
     '585.2 - 524.4 = 60.8 > 50.0'
     """
     return _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.9g}", text)
+
+
+def _unmet(text: str) -> str:
+    """A comparison that does not hold, with what it would have needed.
+
+    >>> _unmet("560.0 - 520.0 = 40.0 > 50.0"), _unmet("not a meeting room")
+    ('560.0 - 520.0 = 40.0, needs > 50.0', 'not a meeting room')
+    """
+    return _COMPARISON.sub(r", needs \1 \2", text)
 
 
 def _shown(value: object) -> str:
@@ -619,7 +630,12 @@ async def _draft_plan(pages: Pages, request: Request) -> Response:
     """The plan of the text in the editor: whole, or as it stands beside the editor."""
     form = await _form(request)
     given = {each: form.get(each, "") for each in ("text", "language")}
-    found = await pages.app.ask("plan", _QUICK, name="draft", **given)
+    try:
+        found = await pages.app.ask("plan", _QUICK, name="draft", **given)
+    except Mistake:
+        if form.get("beside"):  # somebody is typing: the plan stays as it was
+            return Response(status_code=204)
+        raise
     values = _plan_values(found) | {"optimised": plan_graph(found["optimised"])}
     if form.get("beside"):
         return pages.render(request, "part_beside.html", **values)

@@ -116,7 +116,7 @@ class Folder:
 def check_empty(folder: Path) -> None:
     """Refuses a folder that has something in it."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        hint = "nothing is written over: name a folder that is new or empty"
+        hint = "nothing is overwritten: name a new or empty folder"
         raise Mistake(Diagnostic(f"{folder} is not empty", hint=hint))
 
 

@@ -131,7 +131,7 @@ class Catalogue:
     def _look(self) -> None:
         """Takes note of what is new, changed or gone in the folder. One that is missing says nothing."""
         if not self._config.queries.is_dir():
-            trouble = f"there is no folder {self._config.queries}: the queries stay as they were"
+            trouble = f"there is no folder {self._config.queries}: the queries stay unchanged"
             if trouble != self.trouble:
                 _log.warning(trouble)
             self.trouble = trouble

@@ -466,7 +466,7 @@ class _Reader:
             if key not in keys:
                 hint = did_you_mean(key, keys)
                 if key == "token":
-                    hint = 'a token is never in the file itself: use token_env = "KAICEP_TOKEN", or token_file'
+                    hint = 'a token is never in the file: use token_env = "KAICEP_TOKEN", or token_file'
                 self.say((*way, key), f"{what} has no {key}", hint)
 
     def table(self, read: Mapping[str, Any], key: str) -> Mapping[str, Any]:

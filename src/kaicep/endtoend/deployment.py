@@ -421,11 +421,11 @@ class Deployment:
             change = self.knowledge.poll()
         except Exception as error:
             self._unknown = reason_of(error)
-            _log.error("the knowledge stays as it was: %s", reason_of(error), exc_info=error)
+            _log.error("the knowledge stays unchanged: %s", reason_of(error), exc_info=error)
             return
         self._unknown = self.knowledge.trouble
         if isinstance(change, Mistake):
-            _log.warning("the knowledge stays as it was: %s", change)
+            _log.warning("the knowledge stays unchanged: %s", change)
         elif change is not None:
             files = ", ".join(self.knowledge.news)
             _log.info("the knowledge has changed: version %d, since %s", change.version, files)

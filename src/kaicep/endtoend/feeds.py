@@ -266,7 +266,7 @@ class Feed:
     def _tell_trouble(self) -> None:
         trouble = self._source.trouble
         if trouble != self._said:
-            _log.warning("%s: %s", self.name, trouble or "all is well again")
+            _log.warning("%s: %s", self.name, trouble or "it works again")
             self._said = trouble
 
     # --- silence ---

@@ -186,7 +186,7 @@ class Outlet:
             time.sleep(_RETRY)
             return False
         if self._trouble:
-            _log.info("sink %s: all is well again", self.name)
+            _log.info("sink %s: it works again", self.name)
             self._trouble = None
         return True
 

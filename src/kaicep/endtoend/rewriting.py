@@ -55,7 +55,7 @@ def rewritten_matches(query: Query, snapshot: Snapshot, as_seen: bool = False) -
         rewritten = rewrite_to_sparql(plan, catalog)
         if knowledge.epochs and asks_paths(plan):
             raise Unsupported(
-                f"{plan.name}: the knowledge changes with time, and one query sees one state of it; the "
+                f"{plan.name}: the knowledge changes with time, and one query sees one state of it; "
                 "the strategies replay and hybrid use the knowledge of each event's own time"
             )
         bounds = spans((plan,), catalog)

@@ -480,7 +480,7 @@ class SparkDeployment:
     def _look_at_knowledge(self) -> None:
         change = self.knowledge.poll()
         if isinstance(change, Mistake):
-            _log.warning("the knowledge stays as it was: %s", change)
+            _log.warning("the knowledge stays unchanged: %s", change)
         elif change is not None:
             files = ", ".join(self.knowledge.news)
             _log.info("the knowledge has changed: version %d, since %s", change.version, files)

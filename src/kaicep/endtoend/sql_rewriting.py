@@ -70,7 +70,7 @@ def sql_matches(
             raise Unsupported(f"{plan.name}: it reads the output of a query, which is not in the archive")
         if knowledge.epochs and asks_paths(plan):
             raise Unsupported(
-                f"{plan.name}: the knowledge changes with time, and one query sees one state of it; the "
+                f"{plan.name}: the knowledge changes with time, and one query sees one state of it; "
                 "the strategies replay and hybrid use the knowledge of each event's own time"
             )
         rewritten = sql_of(plan, catalog, knowledge, as_seen)
@@ -95,7 +95,7 @@ def sql_matches(
 def _views(spark: SparkSession, plan: QueryPlan, catalog: Catalog, snapshot: Snapshot) -> None:
     """The streams that a query reads, as views of the files of the snapshot."""
     if snapshot.until is not None or snapshot.since is not None:
-        raise Unsupported("one SQL query reads the archive as a whole, and not a stretch of positions of it")
+        raise Unsupported("one SQL query reads the archive as a whole, not a range of its positions")
     for stream, within in spans((plan,), catalog).items():
         archived_frame(spark, snapshot, stream, within).createOrReplaceTempView(name_sql(stream))
 

@@ -115,7 +115,7 @@ class _ChiParser:
                 self.cursor.report.add(stuck.diagnostic)
                 self._skip_to_clause(begun)
         if "SELECT" not in self.seen:
-            hint = "it says what comes out: SELECT ?e.sensorID"
+            hint = "SELECT says what a match reports: SELECT ?e.sensorID"
             self.cursor.report.error("the query has no SELECT", self.cursor.token.span, hint)
         return ChiQuery(
             self._columns,

@@ -486,7 +486,7 @@ _TABLE = (
     ),
     _arithmetic(
         "%",
-        "what is left of a, with its sign; by zero it is null",
+        "the remainder, with the sign of a; by zero it is null",
         _remainder,
         _sql_number("try_mod({0}, {1})"),
         None,
@@ -551,7 +551,7 @@ _TABLE = (
     Operator(
         "lower",
         "lower(s)",
-        "s in small letters",
+        "s in lower case",
         (_TEXT,),
         Type.STRING,
         str.lower,
@@ -560,7 +560,7 @@ _TABLE = (
     Operator(
         "upper",
         "upper(s)",
-        "s in capital letters",
+        "s in upper case",
         (_TEXT,),
         Type.STRING,
         str.upper,

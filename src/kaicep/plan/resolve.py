@@ -468,7 +468,7 @@ class _Resolver:
                 self.problems.advise(f"{each.keyword} on {what}", each.span, f"{better} says it better")
             if self.window and any(isinstance(node, Aggregate) for node in walk(resolved)):
                 self.problems.error(
-                    f"{each.keyword} judges single events, before they are aggregated",
+                    f"{each.keyword} tests single events, before they are aggregated",
                     each.span,
                     "use HAVING (...) for a condition on an aggregate",
                 )

@@ -33,9 +33,9 @@ def _admit(situation: Situation, name: str, suffix: str, text: str) -> None:
     """Raises the mistakes of a query that is to be registered."""
     query = parse_query(Source(f"{name}{suffix}", text), situation.prefixes)
     for pattern in patterns_of(query):
-        reason = why_slow(pattern) if pattern is not None else "it is not written down in the query"
+        reason = why_slow(pattern) if pattern is not None else "it is not a constant in the query"
         if reason is not None:
-            raise Mistake(Diagnostic(f"a regular expression is not let in from outside: {reason}"))
+            raise Mistake(Diagnostic(f"a query from outside may not use this regular expression: {reason}"))
     others = situation.others(query.name)
     needed = upstream(query.name, {**others, query.name: query})
     queries = [query, *(others[each] for each in needed if each != query.name)]
@@ -43,7 +43,7 @@ def _admit(situation: Situation, name: str, suffix: str, text: str) -> None:
     for plan in made.program.chi_plans:
         optimized, _ = optimize(plan, made.catalog, situation.knowledge)
         if any(each.relation is None for each in optimized.body.all_semantics):
-            message = "a PATH that has to be asked for every event is not let in from outside"
+            message = "a query from outside may not have a PATH that must be evaluated for every event"
             hint = "lead from the event to the knowledge by annotated properties alone"
             raise Mistake(Diagnostic(message, hint=hint))
 
