@@ -226,7 +226,7 @@ def test_asked_twice_it_stops_at_once_and_loses_nothing(folder: Path) -> None:
     with running(folder) as process:
         wait_for(lambda: matches(folder / "out.jsonl"), folder, process)
         process.send_signal(signal.SIGINT)
-        wait_for(lambda: "once more stops at once" in (folder / "log.txt").read_text(), folder, process)
+        wait_for(lambda: "press again to stop at once" in (folder / "log.txt").read_text(), folder, process)
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 1
     write(folder, {"kaicep.toml": TOML.replace(", follow = true", "")})
