@@ -119,7 +119,7 @@ def test_every_filled_cell_of_a_wide_table_is_an_event(tmp_path):
         23: ("08:45", "Meter", 104.0),
     }
     assert dead == [
-        (7, 3, 'reading: "oops" is no float64'),
+        (7, 3, 'reading: "oops" is not a float64'),
         (16, 6, 'Time: "later" is neither an ISO 8601 time nor epoch seconds'),
     ]
 
@@ -146,7 +146,7 @@ def test_columns_may_be_kept_and_chosen(tmp_path):
         8: ("HQ", "b", 4.0, 7),
         12: (None, "a", 5.0, 8),
     }
-    assert dead == [(4, 2, 'unit no: "x" is no int64')]
+    assert dead == [(4, 2, 'unit no: "x" is not an int64')]
 
 
 def test_wide_parquet(tmp_path):
@@ -399,5 +399,5 @@ def test_a_run_in_which_most_records_are_bad_fails_and_says_why(tmp_path, comman
     done = CliRunner().invoke(app, [command, *rest, *words])
     assert done.exit_code == 1
     assert "most records of s could not be read (3 of 4)" in done.stderr
-    assert 'mostly because of kW: "No Data" is no float64' in done.stderr
+    assert 'mostly because of kW: "No Data" is not a float64' in done.stderr
     assert command == "ingest" or done.stdout.count("\n") == 1

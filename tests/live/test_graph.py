@@ -176,7 +176,7 @@ def test_operators_have_a_queue_and_may_be_parallel():
         ("EKFF 0 high", "no kind of operator is named ekff"),
         ("EKF 1 1", "in a circle"),
         ("EKF 0 high 3", "after the followers comes a priority, and there are 2 words"),
-        ("SUPPLIER 1 2 soon\nEKF 0 high", "soon is no duration"),
+        ("SUPPLIER 1 2 soon\nEKF 0 high", "soon is not a duration"),
         ("SUPPLIER 1 2 10ms 5ms 1\nEKF 0 high", "a validity and a period, and nothing after them"),
         ("SUPPLIER 1 2\nSUPPLIER 1 3\nEKF 0 high", "a supplier follows nothing"),
         ("SUPPLIER 0", "there is no operator in this graph"),

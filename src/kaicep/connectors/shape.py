@@ -70,9 +70,9 @@ class DeadLetter:
 def mostly_bad(stream: str, dead: Sequence[DeadLetter], good: int) -> str | None:
     """What to say where most records of a stream could not be read; None where that is not so.
 
-    >>> letter = DeadLetter("air", 0, 0, 1, "air.csv", 'kW: "warm" is no float64', "")
+    >>> letter = DeadLetter("air", 0, 0, 1, "air.csv", 'kW: "warm" is not a float64', "")
     >>> mostly_bad("air", [letter, letter], 1)
-    'most records of air could not be read (2 of 3); mostly because of kW: "warm" is no float64'
+    'most records of air could not be read (2 of 3); mostly because of kW: "warm" is not a float64'
     """
     if len(dead) <= good:
         return None

@@ -266,7 +266,7 @@ def _times(words: list[str]) -> tuple[int | None, int | None]:
         raise ValueError("a supplier has a validity and a period, and nothing after them")
     found = [parse_duration(each) for each in words]
     if None in found:
-        raise ValueError(f"{words[found.index(None)]} is no duration, such as 10ms")
+        raise ValueError(f"{words[found.index(None)]} is not a duration, such as 10ms")
     return found[0] if found else None, found[1] if len(found) > 1 else None
 
 
