@@ -24,6 +24,7 @@ from kaicep.plan.expressions import (
     Expr,
     Field,
     Previous,
+    by_identity,
     rewrite,
     type_of,
     variables_of,
@@ -144,6 +145,7 @@ class Scope(Protocol):
         ...
 
 
+@by_identity
 def of_one_event(expr: Expr) -> str | None:
     """The variable of the one event that an expression speaks of; None where it speaks of others too."""
     if any(isinstance(each, Aggregate | Previous) for each in walk(expr)):
@@ -152,6 +154,7 @@ def of_one_event(expr: Expr) -> str | None:
     return next(iter(names)) if len(names) == 1 else None
 
 
+@by_identity
 def alone(expr: Expr) -> Expr:
     """An expression of one event without the name of its variable, so that equal ones are found."""
     return rewrite(expr, lambda each: replace(each, variable="") if isinstance(each, Field) else each)

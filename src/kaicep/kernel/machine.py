@@ -46,6 +46,7 @@ from kaicep.kernel.tables import (
     F_END,
     F_KEY,
     F_KEY_ROW,
+    F_LAST,
     F_MODE,
     F_SORTED,
     FOREVER,
@@ -62,7 +63,6 @@ from kaicep.kernel.tables import (
     HI,
     HITS,
     KILL,
-    LAST,
     LIMIT,
     LO,
     M_END,
@@ -115,6 +115,8 @@ from kaicep.kernel.tables import (
     S_FIRST,
     S_FRONTS,
     S_SWEEP,
+    S_UNTIL,
+    S_WIDTH,
     S_ZERO,
     SEG,
     STORED,
@@ -129,7 +131,6 @@ from kaicep.kernel.tables import (
     T_PLACE,
     TOO_MUCH,
     TOP,
-    UNTIL,
     VERSION,
     WIDEST,
 )
@@ -185,16 +186,23 @@ def _free(meta, ints, seg, cap):
 
 
 @inner()
-def _grow(meta, cells, ints, columns, c, t):
+def _room(columns, cap):
+    """So many words of the arena a cell takes; they begin where a line of the cache does."""
+    return (columns * cap + U(7)) & ~U(7)
+
+
+@inner()
+def _grow(meta, cells, ints, shape, c, t):
     """Makes room for one row: forgets what is over, slides down, or moves to twice the room.
 
     False where the arena is full; nothing has changed then.
     """
     seg, cap, lo, hi = U(cells[c, SEG]), U(cells[c, CAP]), U(cells[c, LO]), U(cells[c, HI])
-    until = seg + U(UNTIL) * cap
+    columns, last, width = U(shape[S_COLUMNS]), U(shape[S_UNTIL]), shape[S_WIDTH]
+    until = seg + last * cap
     live = ZERO
     for r in range(lo, hi):
-        live += U(ints[until + r] >= t)
+        live += U(ints[until + r] + width >= t)
     new, to = cap, seg
     if live + live >= cap:
         new = max(U(4), cap + cap)
@@ -202,26 +210,26 @@ def _grow(meta, cells, ints, columns, c, t):
         if meta[at] >= 0:
             to = U(meta[at])
             meta[at] = ints[to]
-        elif U(meta[TOP]) + columns * new > U(len(ints)):
+        elif U(meta[TOP]) + _room(columns, new) > U(len(ints)):
             meta[NEED] = N_ARENA
             return False
         else:
             to = U(meta[TOP])
-            meta[TOP] = to + columns * new
+            meta[TOP] = to + _room(columns, new)
         meta[WIDEST] = max(meta[WIDEST], np.int64(new))
     for j in range(columns):
-        if j == U(UNTIL):  # the others look at it
+        if j == last:  # the others look at it
             continue
         w = to + j * new
         source = seg + j * cap
         for r in range(lo, hi):
             ints[w] = ints[source + r]
-            w += U(ints[until + r] >= t)
-    w = to + U(UNTIL) * new
+            w += U(ints[until + r] + width >= t)
+    w = to + last * new
     for r in range(lo, hi):
         x = ints[until + r]
         ints[w] = x
-        w += U(x >= t)
+        w += U(x + width >= t)
     if new != cap and cap:
         _free(meta, ints, seg, cap)
     meta[ROWS] -= np.int64(hi - lo - live)
@@ -262,19 +270,19 @@ def _sweep(tables, memory, t):
     c = meta[HAND]
     for _ in range(share):
         c = c + 1 if c + 1 < len(cells) else 0
-        _let_go(memory, c, t)
+        _let_go(memory, tables.shape, c, t)
     meta[HAND] = c
 
 
 @inner()
-def _let_go(memory, c, t):
+def _let_go(memory, shape, c, t):
     """Gives the slots of a cell back if all its rows are over."""
     cells, ints = memory.cells, memory.ints
     seg, cap = cells[c, SEG], cells[c, CAP]
     if cap == 0:
         return
     for r in range(cells[c, LO], cells[c, HI]):
-        if ints[seg + UNTIL * cap + r] >= t:
+        if ints[seg + shape[S_UNTIL] * cap + r] + shape[S_WIDTH] >= t:
             return
     memory.meta[ROWS] -= cells[c, HI] - cells[c, LO]
     _free(memory.meta, ints, U(seg), U(cap))
@@ -296,9 +304,10 @@ def _look_ahead(tables, memory, batch, i):
             prefetch(cells.ctypes.data + 32 * np.int64(U(soon) * fronts + f))
         if next_ >= 0:
             c = U(next_) * fronts + f
-            at, step = memory.ints.ctypes.data + 8 * (cells[c, SEG] + cells[c, LO]), 8 * cells[c, CAP]
+            at, step = memory.ints.ctypes.data + 8 * cells[c, SEG], 8 * cells[c, CAP]
             for j in range(min(tables.shape[S_COLUMNS], 6)):
-                prefetch(at + j * step)
+                for r in range(cells[c, LO] & ~7, min(cells[c, HI] + 1, cells[c, LO] + 32), 8):
+                    prefetch(at + j * step + 8 * r)
 
 
 @inner(forceinline=True)
@@ -429,8 +438,8 @@ def _look_at(tables, memory, batch, f, o, i, t):
     c = U(key) * U(tables.shape[S_FRONTS]) + f
     seg, cap, lo, hi = U(cells[c, SEG]), U(cells[c, CAP]), U(cells[c, LO]), U(cells[c, HI])
     if tables.front[f, F_SORTED]:
-        begin, until = lo, seg + U(UNTIL) * cap
-        while lo < hi and ints[until + lo] < t:
+        begin, until = lo, seg + U(tables.shape[S_UNTIL]) * cap
+        while lo < hi and ints[until + lo] + tables.shape[S_WIDTH] < t:
             lo += ONE
         memory.meta[ROWS] -= np.int64(lo - begin)
         cells[c, LO] = lo
@@ -438,7 +447,7 @@ def _look_at(tables, memory, batch, f, o, i, t):
         return True
     kind, top = opening[o, O_KIND], hi
     if opening[o, O_LATER]:
-        last = seg + U(LAST) * cap - ONE
+        last = seg + U(tables.front[f, F_LAST]) * cap - ONE
         while top > lo and ints[last + top] >= t:
             top -= ONE
     n = top - lo
@@ -564,14 +573,16 @@ def _enter(tables, memory, batch, f, node, i, t):
         key = row[U(front[f, F_KEY_ROW])]
     if key < 0:
         return  # null equals nothing: no event will ever go on with it
-    until = _until(tables, memory, f)
-    if until < t:
-        return
+    if tables.shape[S_WIDTH] == 0:  # else it is in a column that is carried
+        until = _until(tables, memory, f)
+        if until < t:
+            return
+        row[U(tables.shape[S_UNTIL])] = until
     c = U(key) * U(tables.shape[S_FRONTS]) + f
     if cells[c, HI] == cells[c, CAP]:
-        _grow(memory.meta, cells, ints, columns, c, t)
+        _grow(memory.meta, cells, ints, tables.shape, c, t)
     cap, hi = U(cells[c, CAP]), U(cells[c, HI])
-    row[NODE], row[UNTIL], row[LAST] = node, until, t
+    row[NODE] = node
     at = U(cells[c, SEG]) + hi
     for j in range(columns):
         ints[at] = row[j]
@@ -605,7 +616,7 @@ def _apply_one(tables, memory, batch, w, i, t):
         meta[NEED] = N_HEAP if meta[HEAP] >= len(memory.heap) else N_OUT
         return False
     # Each cell that the row enters may have to move to twice its room.
-    most = (end - begin + ONE) * U(tables.shape[S_COLUMNS]) * (U(2) * U(meta[WIDEST]) + U(4))
+    most = (end - begin + ONE) * _room(U(tables.shape[S_COLUMNS]), U(2) * U(meta[WIDEST]) + U(4))
     if U(meta[TOP]) + most > U(len(memory.ints)):
         meta[NEED] = N_ARENA
         return False
@@ -761,7 +772,7 @@ def begun(tables, memory, t, places):
         waits = tables.front[c % tables.shape[S_FRONTS], F_MODE] >= 0
         for r in range(cells[c, LO], cells[c, HI]):
             place = FOREVER
-            if ints[seg + UNTIL * cap + r] < t:
+            if ints[seg + tables.shape[S_UNTIL] * cap + r] + tables.shape[S_WIDTH] < t:
                 place = np.int64(-1)
             elif waits:
                 node = ints[seg + NODE * cap + r]
@@ -806,13 +817,13 @@ def rows(tables, memory, into, found):
 @entry
 def put(tables, memory, rows, found, begin):
     """Puts rows into cells, from `begin` on; the first that found no room."""
-    cells, columns = memory.cells, U(tables.shape[S_COLUMNS])
+    cells, shape = memory.cells, tables.shape
     for at in range(begin, len(rows)):
         c = found[at]
-        if cells[c, HI] == cells[c, CAP] and not _grow(memory.meta, cells, memory.ints, columns, U(c), NULL):
+        if cells[c, HI] == cells[c, CAP] and not _grow(memory.meta, cells, memory.ints, shape, U(c), NULL):
             return at
         seg, cap, hi = cells[c, SEG], cells[c, CAP], cells[c, HI]
-        for j in range(tables.shape[S_COLUMNS]):
+        for j in range(shape[S_COLUMNS]):
             memory.ints[seg + j * cap + hi] = rows[at, j]
         cells[c, HI] = hi + 1
         memory.meta[ROWS] += 1

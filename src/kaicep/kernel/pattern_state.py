@@ -116,7 +116,7 @@ def _why_other(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
         if old[name] != new[name]:
             return reason
     for name in ("carried", "kept"):
-        missing = set(new[name]) - set(old[name])
+        missing = set(new[name]) - set(old[name]) - {"until", "last"}  # these are found anew
         if missing:
             return f"it needs other values of earlier events: {min(missing)}"
     return None
@@ -127,7 +127,7 @@ def _strings_in(shape: Shape) -> tuple[list[int], list[int]]:
     carried = [
         column
         for (kind, *of), column in shape.carried.items()
-        if kind not in ("anchor", "key", "COUNT", "VALUES", "time", "first")
+        if kind not in ("anchor", "key", "COUNT", "VALUES", "time", "first", "until", "last")
         and shape.types[of[1]] is Type.STRING
     ]
     kept = [t.E_FIXED + at for number, at in shape.kept.items() if shape.types[number] is Type.STRING]
@@ -290,7 +290,11 @@ def load_pattern(operator: PatternMachine, state: bytes) -> None:
     for roots, ids in operator.roots.items():
         if _root_text(roots) in document["roots"]:
             ids.load(document["roots"][_root_text(roots)])
-    _renew_until(shape, rows, arrays["fronts"])
+    if ("last",) in shape.carried:
+        last = operator.memory.nodes[rows[:, t.NODE], t.N_EVENT]
+        rows[:, shape.carried[("last",)]] = operator.memory.events[last, t.E_TS]
+    if ("until",) in shape.carried:
+        _renew_until(shape, rows, arrays["fronts"])
     keys = _joined_anew(operator, rows, arrays["fronts"], arrays["keys"])
     operator.wait(rows, np.maximum(keys, 0) * int(shape.tables.shape[t.S_FRONTS]) + arrays["fronts"])
     for name, each in operator.absent.items():
@@ -355,7 +359,7 @@ def _joined_anew(operator: PatternMachine, rows: Array, fronts: Array, keys: Arr
 def _chosen(table: Array, names: Sequence[str], wanted: Sequence[str], fixed: int) -> Array:
     """A table with the columns that are wanted, after the fixed ones."""
     places = {name: fixed + at for at, name in enumerate(names)}
-    return np.ascontiguousarray(table[:, [*range(fixed), *(places[each] for each in wanted)]])
+    return np.ascontiguousarray(table[:, [*range(fixed), *(places.get(each, 0) for each in wanted)]])
 
 
 def _decode(table: Array, columns: Sequence[int], codes: Array) -> None:
@@ -389,7 +393,7 @@ def _renew_until(shape: Shape, rows: Array, fronts: Array) -> None:
             for column, width in tables.window[opening[t.O_WINDOW] : opening[t.O_WINDOW_END]].tolist():
                 least = np.minimum(least, rows[own, column] + width)
             longest = np.maximum(longest, least)
-        rows[own, t.UNTIL] = longest
+        rows[own, shape.carried[("until",)]] = longest
 
 
 # --- matches that are not decided --------------------------------------------------------------------------

@@ -1022,6 +1022,6 @@ def _longer(array: Array) -> Array:
     room = array.base if isinstance(array.base, np.ndarray) else array
     if len(room) < 2 * len(array):
         share = 8 if array.nbytes < _LARGE else 2
-        room = np.zeros((share * len(array), *array.shape[1:]), array.dtype)
+        room = t.zeros((share * len(array), *array.shape[1:]), array.dtype.type)
         room[: len(array)] = array
     return room[: 2 * len(array)]

@@ -190,11 +190,12 @@ def interpret(context, begin, end, row_, count, first):
     values = carray(pointer(at[5]), (1 << 20, at[6]), np.int64)
     known = carray(pointer(at[7]), (at[8], 6), np.int64)
     asked = carray(pointer(at[9]), (at[10], 5), np.int64)
-    scalars, seg, cap, row, n, done = U(at[11]), U(at[AT_CELL]), U(at[AT_STEP]), U(row_), U(count), U(first)
+    scalars, seg, cap = U(at[11]), U(at[AT_CELL]), U(at[AT_STEP])
+    row, many, done = U(row_), U(count), U(first)
     i = U(at[AT_EVENT])
     pc = begin
     while pc < end:
-        op = program[pc]
+        op, n = program[pc], many if program[pc + 1] < SCALAR else ONE
         d = _place(program[pc + 1], seg, cap, row, scalars)
         a = _place(program[pc + 2], seg, cap, row, scalars)
         b = _place(program[pc + 3], seg, cap, row, scalars)
@@ -420,14 +421,12 @@ def judge(memory, tables, begin, middle, end, seg, cap, lo, count, at):
     `context` says already which event that is.
     """
     context, interpreter = memory.context.ctypes.data, tables.shape[S_INTERPRETER]
-    if middle > begin:
-        memory.context[AT_CELL] = 0
-        call(interpreter, context, begin, middle, 0, 1, 0)
     if end == middle:
         return
     memory.context[AT_CELL], memory.context[AT_STEP] = seg, cap
     done = ZERO
     while done < count:
         n = min(U(BLOCK), count - done)
-        call(interpreter, context, middle, end, np.int64(lo + done), np.int64(n), np.int64(at + done))
+        call(interpreter, context, begin, end, np.int64(lo + done), np.int64(n), np.int64(at + done))
+        begin = middle
         done += U(BLOCK)

@@ -197,6 +197,7 @@ class Shape:
         self.keys: list[tuple[str, tuple[Expr, ...]]] = []
         self.carried: dict[Name, int] = {}
         self.states: dict[tuple[Residual, frozenset[str]], _State] = {}
+        self._comers: dict[tuple[Residual, frozenset[str]], set[str]] = {}
         self.arrivals: dict[tuple[Residual, frozenset[str], str, bool], int] = {}
         self.scalars = 0
         for each in output:
@@ -268,7 +269,9 @@ class Shape:
                 raise Unsupported("a pattern with so many combinations of places cannot be run")
             self.states[key] = _State(*key)
             rest, bound = key
-            left += [(after, bound | {name}) for each in steps(rest) for name, after in each]
+            for name, after in (step for each in steps(rest) for step in each):
+                left.append((after, bound | {name}))
+                self._comers.setdefault(left[-1], set()).add(name)
 
     def counting(
         self, requirement: Requirement, bound: frozenset[str], unfinished: frozenset[str] = frozenset()
@@ -336,6 +339,7 @@ class Shape:
         if self.pattern.deadline is not None:
             shape[t.S_DEADLINE] = self.pattern.deadline
             shape[t.S_FIRST] = self.carry("first")
+        until = self._until(fronts, openings)
         states, carries = self._arrival_tables(pending)
         scratch = REGISTERS * BLOCK
         columns = t.FIXED + len(self.carried)
@@ -346,6 +350,7 @@ class Shape:
         shape[t.S_SCRATCH], shape[t.S_ZERO] = scratch, scratch + self.scalars
         shape[t.S_COUNTS] = len(self.variables) if self.pattern.match == "strict" else -1
         shape[t.S_SWEEP] = max(widths) if widths else -1
+        shape[t.S_UNTIL], shape[t.S_WIDTH] = until
         return t.Tables(
             shape,
             _table(fronts, t.F_FRONT),
@@ -394,16 +399,50 @@ class Shape:
         row[t.F_MODE] = -1 if front.pending else _MODES[self.pattern.match]
         single = len(bound) == 1 and not bound & self.loops.keys()
         row[t.F_SORTED] = int(single and not front.pending)
+        row[t.F_LAST] = self._last(bound if single else None)
         row[t.F_KEY], row[t.F_KEY_ROW] = -1, -1
         if far and of is None:  # the partition, which every event of a match has in common
             row[t.F_KEY] = self._key("", far)
         elif far:
-            if not self._components.isdisjoint(far):
+            again = not self._components.isdisjoint(far)
+            if again:
                 # Another version of the knowledge lets partial matches wait elsewhere.
                 for each in far:
                     self.keep(each)
-            row[t.F_KEY_ROW] = self.carry("key", self._key(str(of), far), of)
+            key = self._key(str(of), far)
+            if {of} == self._comers[front.state] and not again:
+                row[t.F_KEY] = key  # it is the event that comes there
+            else:
+                row[t.F_KEY_ROW] = self.carry("key", key, of)
         return row
+
+    def _last(self, bound: frozenset[str] | None) -> int:
+        """The column with the time of the last event of a row; `bound` where there is only that one."""
+        if bound is None:
+            return self.carry("last")
+        for index, window in enumerate(self.pattern.windows):
+            if bound & set(window.variables):
+                return self.carry("anchor", index)
+        return self.carry("last")
+
+    def _until(self, fronts: list[list[int]], openings: list[list[int]]) -> tuple[int, int]:
+        """The column of the rows that says how long they may wait, and what is to be added to it.
+
+        That is where a WINDOW begins, if it is the same one that counts wherever rows wait.
+        """
+        found = set()
+        for front in fronts:
+            here = [
+                tuple(self.windows[row[t.O_WINDOW] : row[t.O_WINDOW_END]])
+                for row in openings[front[t.F_BEGIN] : front[t.F_END]]
+                if row[t.O_KIND] != t.KILL or front[t.F_MODE] < 0
+            ]
+            found.update(here or [()])
+        if len(found) == 1:
+            for column, width in next(iter(found))[:1]:
+                if len(next(iter(found))) == 1 and width > 0:
+                    return column, width
+        return self.carry("until"), 0
 
     def _front_key(self, front: _Front) -> tuple[tuple[Expr, ...], dict[str, tuple[Expr, ...]], str | None]:
         """What is equal in all that comes to a frontier and what waits there.
@@ -657,6 +696,10 @@ class Shape:
             if names & before:
                 return [t.C_ROW, d, d, 0]
             return [t.C_TIME, d, 0, 0] if variable in names else None
+        if kind == "last":
+            return [t.C_TIME, d, 0, 0]
+        if kind == "until":
+            return None
         if kind == "first":
             return [t.C_ROW, d, d, 0] if before else [t.C_TIME, d, 0, 0]
         owner = of[-1] if kind == "key" else of[0]
@@ -683,7 +726,7 @@ class Shape:
     def zero(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The row that every match begins with."""
         row = np.full(t.FIXED + len(self.carried), t.NULL, np.int64)
-        row[t.NODE], row[t.UNTIL], row[t.LAST] = -1, t.FOREVER, t.NULL
+        row[t.NODE] = -1
         for (kind, *of), column in self.carried.items():
             if kind in ("COUNT", "VALUES"):
                 row[column] = 0

@@ -16,7 +16,7 @@ from kaicep.kernel.aggregates import FOLDS
 from kaicep.kernel.operator import Row, Semantics
 from kaicep.plan.algebra import element_variables
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Aggregate, Expr, Field, Previous
+from kaicep.plan.expressions import Aggregate, Expr, Field, Previous, by_identity
 from kaicep.plan.nodes import Semantic
 from kaicep.plan.operators import function_of
 from kaicep.plan.path_values import with_terms
@@ -95,17 +95,14 @@ def fields_of(expr: Expr) -> Iterator[Field]:
 # --- expressions of many events ---------------------------------------------------------------------------
 
 
-_PREPARED: dict[int, tuple[Expr, Callable[[Scene], Value]]] = {}
-
-
 def value_in(expr: Expr, scene: Scene) -> Value:
     """The value of an expression of several events, and of the rounds of loops."""
-    known = _PREPARED.get(id(expr))
-    if known is None:
-        if len(_PREPARED) >= _MOST_EXPRESSIONS:
-            _PREPARED.clear()
-        known = _PREPARED[id(expr)] = expr, function_of(expr, _leaf)
-    return known[1](scene)
+    return _prepared(expr)(scene)
+
+
+@by_identity
+def _prepared(expr: Expr) -> Callable[[Scene], Value]:
+    return function_of(expr, _leaf)
 
 
 def _leaf(leaf: Expr) -> Callable[[Scene], Value]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from kaicep.kernel.assemble import alone
 from kaicep.kernel.columns import DTYPES, NO_TIME, NULLS, Array, Column, Strings, Table, column_of
-from kaicep.plan.expressions import Call, Const, Expr, Field
+from kaicep.plan.expressions import Call, Const, Expr, Field, by_identity
 from kaicep.plan.operators import FIRST_INSTANT, LAST_INSTANT, OPERATORS, Nulls, apply
 from kaicep.plan.time import DURATION_UNITS
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
@@ -271,18 +271,12 @@ class _Step:
     has_null: bool = False
 
 
-_BY_PLACE: dict[int, tuple[Expr, _Step]] = {}
 _BY_TEXT: dict[str, _Step] = {}
 
 
+@by_identity
 def _step_of(expr: Expr) -> _Step:
-    # Found by its place in memory, since to hash an expression takes longer than to work it out.
-    known = _BY_PLACE.get(id(expr))
-    if known is None:
-        if len(_BY_PLACE) >= _MOST_STEPS:
-            _BY_PLACE.clear()
-        known = _BY_PLACE[id(expr)] = expr, _made(alone(expr))
-    return known[1]
+    return _made(alone(expr))
 
 
 def _made(expr: Expr) -> _Step:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from functools import wraps
+from typing import TypeVar
 
 from kaicep.errors import Span
 from kaicep.plan.terms import Iri, Term
@@ -32,11 +34,46 @@ __all__ = [
     "Previous",
     "TermConst",
     "VariableRef",
+    "by_identity",
     "rewrite",
     "type_of",
     "variables_of",
     "walk",
 ]
+
+
+_T = TypeVar("_T")
+_MOST_REMEMBERED = 10_000
+
+
+def by_identity(function: Callable[[Expr], _T]) -> Callable[[Expr], _T]:
+    """Remembers what a function says of expressions.
+
+    They are found by their place in memory: to hash one takes longer than most functions need.
+    """
+    known: dict[int, tuple[Expr, _T]] = {}
+
+    @wraps(function)
+    def remembered(expr: Expr) -> _T:
+        found = known.get(id(expr))
+        if found is None:
+            if len(known) >= _MOST_REMEMBERED:
+                known.clear()
+            found = known[id(expr)] = expr, function(expr)
+        return found[1]
+
+    return remembered
+
+
+_NAMES: dict[type, tuple[str, ...]] = {}
+
+
+def _names(expr: Expr) -> tuple[str, ...]:
+    """What the nodes of a kind consist of."""
+    kind = type(expr)
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(each.name for each in fields(expr))
+    return _NAMES[kind]
 
 
 @dataclass(frozen=True)
@@ -48,8 +85,8 @@ class Expr:
     def children(self) -> tuple[Expr, ...]:
         """The expressions directly below this one."""
         below: list[Expr] = []
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for name in _names(self):
+            value = getattr(self, name)
             if isinstance(value, Expr):
                 below.append(value)
             elif isinstance(value, tuple):
@@ -170,15 +207,16 @@ def walk(expr: Expr) -> Iterator[Expr]:
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """The expression with `change` applied to every node, children first."""
     updates: dict[str, object] = {}
-    for each in fields(expr):
-        value = getattr(expr, each.name)
+    for name in _names(expr):
+        value = getattr(expr, name)
         if isinstance(value, Expr):
-            updates[each.name] = rewrite(value, change)
+            updates[name] = rewrite(value, change)
         elif isinstance(value, tuple) and any(isinstance(item, Expr) for item in value):
-            updates[each.name] = tuple(rewrite(i, change) if isinstance(i, Expr) else i for i in value)
+            updates[name] = tuple(rewrite(i, change) if isinstance(i, Expr) else i for i in value)
     return change(replace(expr, **updates) if updates else expr)  # type: ignore[arg-type]
 
 
+@by_identity
 def variables_of(expr: Expr) -> frozenset[str]:
     """The names of all variables that the expression mentions, event variables and others."""
     names: set[str] = set()
