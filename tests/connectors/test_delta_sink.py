@@ -87,7 +87,7 @@ def test_two_writers_under_one_name_are_found_out(tmp_path: Path) -> None:
         one.write(matches(0))
         one.commit({"n": 1})
         two.write(matches(1))
-        with pytest.raises(Failure, match="somebody else writes"):
+        with pytest.raises(Failure, match="another process writes"):
             two.commit({"n": 1})
     assert ids(tmp_path / "t") == ["00000"]
 

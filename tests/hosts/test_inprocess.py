@@ -173,7 +173,7 @@ def test_saved_state_of_something_else_is_refused():
     saved = engine(PAIR).snapshot()
     with pytest.raises(Failure, match="another text of q0"):
         engine(SILENT).restore(saved)
-    with pytest.raises(Failure, match="no saved state"):
+    with pytest.raises(Failure, match="not a saved state"):
         engine(PAIR).restore(b"\x80\x04nonsense")
     with pytest.raises(Failure, match="format 99"):
         engine(PAIR).restore(saved.replace(b'"version":2', b'"version":99', 1))

@@ -65,5 +65,5 @@ def test_the_newest_format_is_among_them() -> None:
 
 
 def test_a_state_of_before_the_first_release_is_refused() -> None:
-    with pytest.raises(Failure, match="no saved state of an engine"):
+    with pytest.raises(Failure, match="not a saved state of an engine"):
         engine(*TEXTS).restore(b'kaicep engine 1\n{"lateness": 0}')

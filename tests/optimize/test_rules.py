@@ -140,7 +140,7 @@ def test_what_is_left_becomes_a_table_with_its_size():
     ("path", "why"),
     [
         ("?e ?p :s1", "the event's property is a variable or a path"),
-        ("?e :from ?s . OPTIONAL {?e :flow ?v} ?s :in ?r", "the event stands inside a nested group"),
+        ("?e :from ?s . OPTIONAL {?e :flow ?v} ?s :in ?r", "the event is inside a nested group"),
         ("?e :flow ?v . FILTER (?v + 1 > 4)", "flow is only compared, not looked up"),
         ("?e :from ?s . ?r :flow ?v . ?s :in ?r", None),
         ("?e :from ?s . ?z :flow ?v", "?z may stand for the event itself"),
