@@ -128,7 +128,7 @@ def test_a_path_to_a_department_is_suggested(page: Page, campus: Alive) -> None:
     expect(page.locator("#paths")).to_contain_text("bd:hasLocation")
     expect(page.locator("#paths")).to_contain_text("leads somewhere for")
     page.locator("#paths .note", has_text="bd:hasLocation").get_by_role("button", name="Insert").click()
-    expect(page.locator(".cm-content")).to_contain_text("PATH {?e1 evt:hasSource")
+    expect(page.locator(".cm-content")).to_contain_text("PATH {?e evt:hasSource")
     expect(page.locator("#problems li.error")).to_have_count(0)
 
 

@@ -573,12 +573,9 @@ def _last_minutes(pages: Pages) -> tuple[str, str]:
 # --- workbench ---------------------------------------------------------------------------------------------
 
 _BLANK = """\
-# A sensor above 500, and within five minutes another 50 up.
-SELECT ?e1.sensorID
-FROM (?e1, {stream}), (?e2, {stream})
-WHERE
-  SEQ (?e1, ?e2)
-  WINDOW (?e1, ?e2, 5min)
+# Every event of {stream}. Add FILTER, JOIN, SEQ, WINDOW or PATH to say which ones you look for.
+SELECT *
+FROM (?e, {stream})
 """
 
 
@@ -840,7 +837,7 @@ def _physical(
         return _card("Archive", stream, ["Delta table"], [_card("Source", stream, lines, ())], flow)
 
     how = found["physical"]
-    text = [how[kind], *([how["end to end"]] if kind == "inprocess" and "end to end" in how else [])]
+    text = [how[each] for each in (kind, "end to end" if kind == "inprocess" else "") if each in how]
     lines = [line for each in text for line in wrap(each, 44)]
     flow = matches if live else ""
     title = "Micro-batches" if kind == "spark" else "Engine"
@@ -861,7 +858,7 @@ async def _log_page(pages: Pages, request: Request) -> Response:
     return pages.render(request, "log.html", title="Log", entries=pages.app.audit.last(200))
 
 
-# --- coming in ---------------------------------------------------------------------------------------------
+# --- logging in ---------------------------------------------------------------------------------------------
 
 
 async def _start(pages: Pages, request: Request) -> Response:
@@ -869,7 +866,7 @@ async def _start(pages: Pages, request: Request) -> Response:
 
 
 async def _login_page(pages: Pages, request: Request) -> Response:
-    return pages.render(request, "login.html", title="Come in", wrong=False, next=_next(request.query_params))
+    return pages.render(request, "login.html", title="Log in", wrong=False, next=_next(request.query_params))
 
 
 async def _login(pages: Pages, request: Request) -> Response:
@@ -877,7 +874,7 @@ async def _login(pages: Pages, request: Request) -> Response:
     cookie = pages.app.cookie_for(form.get("token", "").strip())
     if cookie is None:
         await asyncio.sleep(0.5)
-        return pages.render(request, "login.html", 401, title="Come in", wrong=True, next=_next(form))
+        return pages.render(request, "login.html", 401, title="Log in", wrong=True, next=_next(form))
     answer = RedirectResponse(_next(form), 303)
     answer.set_cookie(pages.app.cookie, cookie, httponly=True, samesite="strict", path="/")
     return answer
