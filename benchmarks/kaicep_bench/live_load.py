@@ -1,4 +1,4 @@
-"""A service under load: events come from a process of its own, over a socket, stamped when they are sent."""
+"""A service under load. Its suppliers and consumers are other processes, which stamp what they send and get."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from kaicep.errors import Failure
 from kaicep.live import priorities
-from kaicep.live.gateway import Gateway, Sender
+from kaicep.live.gateway import Gateway, Receiver, Sender
 from kaicep.live.graph import Graph
 from kaicep.live.metrics import figures
 from kaicep.live.nodes import Node, Supplier
@@ -62,18 +62,10 @@ def run_once(nodes: Sequence[Node], warm_up: float, seconds: float, discard: boo
     ]
     with tempfile.TemporaryDirectory() as folder, service:
         gateway = Gateway(service, f"{folder}/gateway")
-        command = "from kaicep_bench.live_load import generate; generate()"
-        wanted = json.dumps({"address": gateway.address, "suppliers": suppliers})
-        generator = subprocess.Popen(
-            bound([sys.executable, "-c", command]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert generator.stdin is not None
-        assert generator.stdout is not None
+        others: list[subprocess.Popen[str]] = []
         try:
-            generator.stdin.write(wanted + "\n")
-            generator.stdin.flush()
-            if generator.stdout.readline().strip() != "ready":
-                raise Failure("the load generator did not start")
+            others.append(_started("consume", address=gateway.address, consumers=list(service.consumers)))
+            others.append(_started("generate", address=gateway.address, suppliers=suppliers))
             time.sleep(warm_up)
             service.count_anew()
             began, used = time.monotonic(), service.crew.busy_seconds()
@@ -81,18 +73,56 @@ def run_once(nodes: Sequence[Node], warm_up: float, seconds: float, discard: boo
             took, used = time.monotonic() - began, service.crew.busy_seconds() - used
             found = figures(service)
         finally:
-            generator.stdin.close()
-            generator.wait(10)
-            generator.stdout.close()
+            for each in reversed(others):
+                each.communicate(timeout=10)
             gateway.close()
     cores = service.dispatcher.cores
     return Run(used / took / cores, cores, took, found)
 
 
+def _started(role: str, **wanted: Any) -> subprocess.Popen[str]:
+    """A process of this module that is ready for its work; it ends when its stdin is closed."""
+    command = f"from kaicep_bench.live_load import {role}; {role}()"
+    made = subprocess.Popen(
+        bound([sys.executable, "-c", command]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert made.stdin is not None
+    assert made.stdout is not None
+    made.stdin.write(json.dumps(wanted) + "\n")
+    made.stdin.flush()
+    if made.stdout.readline().strip() != "ready":
+        raise Failure(f"the process that should {role} did not start")
+    return made
+
+
+def _settle() -> Any:
+    """What a process is to do; it keeps to the last core, and goes before the service there."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    priorities.real_time(0, priorities.TOP + 1)
+    return json.loads(sys.stdin.readline())
+
+
+def consume() -> None:
+    """The consumers: they receive and acknowledge until stdin is closed."""
+    wanted = _settle()
+    receivers = [Receiver(wanted["address"], each) for each in wanted["consumers"]]
+    by_socket: dict[Any, Receiver] = {each.fileno(): each for each in receivers}
+    print("ready", flush=True)
+    while True:
+        ready = select.select([sys.stdin, *by_socket], [], [])[0]
+        if sys.stdin in ready:
+            return
+        for each in ready:
+            while (more := by_socket[each].next()) is not None and by_socket[each].has_next:
+                pass
+            if more is None:
+                del by_socket[each]
+
+
 def generate() -> None:
     """The load generator: told on stdin what to send where, it sends until stdin is closed."""
-    wanted = json.loads(sys.stdin.readline())
-    priorities.real_time(0, priorities.TOP + 1)
+    wanted = _settle()
     names = [each[0] for each in wanted["suppliers"]]
     sender = Sender(wanted["address"], names)
     # Suppliers of one stream send at the same time, as in the paper; the streams are spread over a period.

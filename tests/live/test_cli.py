@@ -87,7 +87,7 @@ def test_it_runs_for_a_while_and_every_consumer_gets_something(tmp_path):
     [
         (["--listen", "0.0.0.0:0"], "0.0.0.0 can be reached by others, and there is no token"),
         (["--listen", "0.0.0.0:0", "--token-env", "KAICEP_NO_SUCH"], "KAICEP_NO_SUCH has no token"),
-        (["--listen", "7070"], "a host and a port"),
+        (["--listen", "7070"], "not a host and a port"),
     ],
 )
 def test_where_others_can_reach_it_a_token_is_wanted(tmp_path, options, message):
@@ -96,6 +96,16 @@ def test_where_others_can_reach_it_a_token_is_wanted(tmp_path, options, message)
     result = kaicep("run", str(graph), "--seconds", "0", *options)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_the_fusion_example_with_suppliers_and_consumers_in_other_processes():
+    result = kaicep("run", "examples/fusion/graph.toml", "--seconds", "2", "--apart", "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert len(found["connected"]) == 4  # the consumers; the suppliers have left
+    for name, each in found["consumers"].items():
+        assert each["delivered"] + each["shed"]["unacknowledged"] > 0, name
+    assert found["levels"]["3"]["latency_us"]["p50"] >= found["levels"]["3"]["inside_us"]["p50"]
 
 
 def test_top_shows_a_service_that_runs(tmp_path):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +24,7 @@ from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake
 if TYPE_CHECKING:
     from kaicep.connectors.contract import Source
     from kaicep.live.bindings import Delivery
+    from kaicep.live.gateway import Receiver
     from kaicep.live.graph import Graph
     from kaicep.live.nodes import Operator, Supplier
     from kaicep.live.queries import Query
@@ -105,6 +107,10 @@ def run(
     metrics: Annotated[
         Path | None, typer.Option("--metrics", metavar="FILE", help="Figures for Prometheus, every second.")
     ] = None,
+    apart: Annotated[
+        bool,
+        typer.Option("--apart", help="Simulated suppliers, and the consumers, in processes of their own."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures at the end as JSON.")] = False,
     real_time: Annotated[
         bool, typer.Option("--real-time/--no-real-time", help="SCHED_FIFO where it is allowed.")
@@ -112,7 +118,8 @@ def run(
 ) -> None:
     """Run a graph, and print the figures of each consumer.
 
-    It runs until interrupted, for --seconds, or until all sources have come to their end.
+    It runs until interrupted, for --seconds, or until all sources have come to their end. With --apart,
+    `kaicep live feed` and `kaicep live consume` run beside it, as they could on other machines.
 
     Example: kaicep live run brakes.toml --seconds 10
     """
@@ -122,7 +129,8 @@ def run(
     from kaicep.live.service import Service, Settings
 
     with ExitStack() as stack:
-        found = _with_outputs(found, stack)
+        if not apart:
+            found = _with_outputs(found, stack)
         settings = Settings(real_time=None if real_time else False)
         service = Service(
             found,
@@ -130,7 +138,9 @@ def run(
             on_dead_letter=lambda each: say(f"warning: {each.node} failed: {each.error!r}"),
             on_hanging=lambda each: say(f"warning: {each.node} has not come back for {each.seconds:.1f} s"),
         )
-        pulses, sources = list(_pulses(service)), dict(_connected(service, graph.parent))
+        pulses, sources = list(_pulses(service, apart)), dict(_connected(service, graph.parent))
+        if apart and listen is None:
+            listen = "127.0.0.1:0"
         if not pulses and not sources and listen is None:
             raise Mistake(
                 Diagnostic(
@@ -143,9 +153,90 @@ def run(
         feeds = [_feed(service, name, source, stack) for name, source in sources.items()]
         endless = bool(pulses) or listen is not None
         door = None if listen is None else _door(listen, token_env)
-        _go(service, pulses, door, metrics, seconds, stack, [] if endless else feeds)
+        others = graph if apart else None
+        _go(service, pulses, door, metrics, seconds, stack, [] if endless else feeds, others, token_env)
         result = figures(service)
     typer.echo(json.dumps(result, indent=2) if as_json else shown(result))
+
+
+Where = Annotated[
+    str, typer.Argument(metavar="HOST:PORT", help="Where `kaicep live run --listen` runs the graph.")
+]
+TokenEnv = Annotated[
+    str | None, typer.Option("--token-env", metavar="NAME", help="The variable with the token to show.")
+]
+
+
+def feed(graph: GraphFile, where: Where, seconds: Seconds = None, token_env: TokenEnv = None) -> None:
+    """Simulate the suppliers of a graph, and send their events to where it runs.
+
+    Example: kaicep live feed brakes.toml 127.0.0.1:7070 --seconds 10
+    """
+    from kaicep.live.gateway import Sender
+    from kaicep.live.outputs import as_bytes
+    from kaicep.live.sources import GENERATED, Pulse, Ticker, payloads
+
+    found = open_graph(graph)
+    simulated = [each for each in found.suppliers.values() if _is_apart(each)]
+    if not simulated:
+        kinds = ", ".join(each for each in GENERATED if each != "clock")
+        raise Mistake(Diagnostic(f"{graph}: no supplier is simulated", hint=f"a source of kind {kinds}"))
+    address, token = _door(where, token_env, serves=False)
+    sender = Sender(address, [each.name for each in simulated], token)
+
+    def beat(name: str, made: Iterator[Any]) -> Callable[[], None]:
+        return lambda: sender.push((name, as_bytes(next(made))))
+
+    ticker = Ticker([Pulse(each.period or 1, beat(each.name, payloads(each))) for each in simulated])
+    ticker.start()
+    until = None if seconds is None else time.monotonic() + seconds
+    try:
+        while ticker.failed is None and (until is None or time.monotonic() < until):
+            time.sleep(0.1)
+    finally:
+        ticker.stop()
+        sender.close()
+    if ticker.failed is not None and not isinstance(ticker.failed, OSError):
+        raise ticker.failed
+
+
+def consume(graph: GraphFile, where: Where, token_env: TokenEnv = None) -> None:
+    """Receive what the consumers of a graph get where it runs, and write it to their outputs.
+
+    Example: kaicep live consume brakes.toml 127.0.0.1:7070
+    """
+    from kaicep.live.gateway import Receiver
+
+    found = open_graph(graph)
+    address, token = _door(where, token_env, serves=False)
+    with ExitStack() as stack:
+        threads = []
+        for each in found.consumers.values():
+            receiver = Receiver(address, each.name, token)
+            stack.callback(receiver.close)
+            write = _lines(each.output, stack) if each.output else None
+            threads.append(threading.Thread(target=_receive, args=(each.name, receiver, write), daemon=True))
+            threads[-1].start()
+        say(f"receiving for {len(threads)} consumers")
+        for thread in threads:
+            thread.join()
+
+
+def _receive(name: str, receiver: Receiver, write: Callable[[str], None] | None) -> None:
+    from kaicep.live.outputs import received_line
+
+    with suppress(OSError):
+        for each in receiver:
+            if write is not None:
+                write(received_line(name, each.payload, each.timely))
+
+
+def _is_apart(supplier: Supplier) -> bool:
+    """Whether a supplier is simulated by `feed`; the time comes from the service itself."""
+    from kaicep.live.sources import GENERATED
+
+    kind = supplier.source.get("kind")
+    return kind in GENERATED and kind != "clock" and supplier.period is not None
 
 
 def top(
@@ -168,7 +259,7 @@ def top(
         time.sleep(1)
 
 
-for _command in (check, explain, run, top):
+for _command in (check, explain, run, feed, consume, top):
     live.command()(guarded(_command))
 
 
@@ -260,26 +351,29 @@ def _with_outputs(graph: Graph, stack: ExitStack) -> Graph:
 def _writer(output: str, stack: ExitStack) -> Callable[[Delivery], None]:
     from kaicep.live.outputs import line
 
-    file: TextIO = sys.stdout
-    if output != "-":
-        file = Path(output).open("w", encoding="utf-8")  # noqa: SIM115, the stack closes it
-        stack.callback(file.close)
+    write = _lines(output, stack)
+    return lambda delivery: write(line(delivery))
 
-    def write(delivery: Delivery) -> None:
-        file.write(line(delivery))
 
-    return write
+def _lines(output: str, stack: ExitStack) -> Callable[[str], Any]:
+    """Writes lines to a file, or with `-` to stdout."""
+    if output == "-":
+        return sys.stdout.write
+    file = Path(output).open("w", encoding="utf-8")  # noqa: SIM115, the stack closes it
+    stack.callback(file.close)
+    return file.write
 
 
 # --- running -----------------------------------------------------------------------------------------------
 
 
-def _pulses(service: Service) -> Iterator[Pulse]:
-    """What pushes the events of the suppliers that make them up."""
+def _pulses(service: Service, apart: bool) -> Iterator[Pulse]:
+    """What pushes the events of the suppliers that make them up, but for those that another process does."""
     from kaicep.live.sources import GENERATED, Pulse, payloads
 
     for supplier in service.graph.suppliers.values():
-        if supplier.source.get("kind") in GENERATED and supplier.period is not None:
+        kind = supplier.source.get("kind")
+        if kind in GENERATED and supplier.period is not None and not (apart and _is_apart(supplier)):
             yield Pulse(supplier.period, _push(service, supplier.name, payloads(supplier)))
 
 
@@ -330,14 +424,28 @@ def _feed(service: Service, name: str, source: Source, stack: ExitStack) -> thre
     return thread
 
 
-def _door(listen: str, token_env: str | None) -> tuple[tuple[str, int], str | None]:
+def _beside(stack: ExitStack, *command: str) -> subprocess.Popen[bytes]:
+    """Starts a command of ours in another process, until the stack is left."""
+    from kaicep.processes import bound
+
+    process = subprocess.Popen(bound([sys.executable, "-m", "kaicep", *command]), stderr=subprocess.DEVNULL)
+    stack.callback(_end, process)
+    return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    process.wait()
+
+
+def _door(listen: str, token_env: str | None, serves: bool = True) -> tuple[tuple[str, int], str | None]:
     """Where suppliers and consumers are taken, and the token that they must show."""
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit():
-        raise Mistake(Diagnostic(f"--listen {listen}: a host and a port", hint="such as 127.0.0.1:7070"))
+        raise Mistake(Diagnostic(f"{listen}: not a host and a port", hint="such as 127.0.0.1:7070"))
     from kaicep.connectors.listening import is_loopback
 
-    if token_env is None and not is_loopback(host):
+    if serves and token_env is None and not is_loopback(host):
         hint = "name an environment variable that has one: --token-env KAICEP_TOKEN"
         raise Mistake(Diagnostic(f"{host} can be reached by others, and there is no token", hint=hint))
     token = None if token_env is None else os.environ.get(token_env, "")
@@ -355,6 +463,8 @@ def _go(
     seconds: float | None,
     stack: ExitStack,
     feeds: list[threading.Thread],
+    apart: Path | None,
+    token_env: str | None,
 ) -> None:
     """Runs until the time is over, or until all of the feeds, if there are any, have ended."""
     from kaicep.live.gateway import Gateway
@@ -362,13 +472,23 @@ def _go(
     from kaicep.live.sources import Ticker
 
     stack.enter_context(service)
+    others: list[subprocess.Popen[bytes]] = []
     file = _folder() / f"{os.getpid()}.json"
     stack.callback(file.unlink, missing_ok=True)
     _replace(file, json.dumps(figures(service)))
     if door is not None:
         gateway = Gateway(service, *door)
         stack.callback(gateway.close)
-        say(f"listening on {gateway.address[0]}:{gateway.address[1]}")
+        where = f"{gateway.address[0]}:{gateway.address[1]}"
+        say(f"listening on {where}")
+        if apart is not None:
+            options = [str(apart), where, *(("--token-env", token_env) if token_env else ())]
+            others = [_beside(stack, "live", each, *options) for each in ("consume", "feed")]
+            while len(service.connected) <= len(service.consumers):
+                if any(each.poll() is not None for each in others):
+                    raise Failure("the suppliers or the consumers did not start")
+                time.sleep(0.01)
+            service.count_anew()
     ticker = Ticker(pulses, service.real_time)
     ticker.start()
     stack.callback(ticker.stop)
@@ -384,6 +504,8 @@ def _go(
             _replace(metrics, prometheus(found))
         time.sleep(1 if until is None else max(0.0, min(1.0, until - time.monotonic())))
     ticker.stop()
+    for each in others[1:]:
+        _end(each)
     service.drain(_DRAIN)
     if metrics is not None:
         _replace(metrics, prometheus(figures(service)))

@@ -33,7 +33,7 @@ from typing import Any
 
 from kaicep.errors import Failure
 from kaicep.live.bindings import Delivery
-from kaicep.live.outputs import as_json
+from kaicep.live.outputs import as_bytes
 from kaicep.live.processor import EventProcessor
 from kaicep.live.service import Service
 from kaicep.live.validity import FOR_EVER
@@ -292,11 +292,7 @@ class _Output:
     def _send(self, delivery: Delivery) -> None:
         """Called by the thread of the consumer, at the priority of its level."""
         self._room.acquire()
-        payload = delivery.payload
-        if hasattr(payload, "tobytes"):
-            content = payload.tobytes()
-        else:
-            content = payload if isinstance(payload, bytes) else as_json(payload).encode()
+        content = as_bytes(delivery.payload)
         ahead = self._offset.ahead
         end = delivery.end if delivery.end >= FOR_EVER else delivery.end + ahead
         head = _OUT.pack(self._number, delivery.begin + ahead, end, delivery.timely, len(content))
@@ -468,6 +464,15 @@ class Receiver:
         with contextlib.suppress(OSError):  # the service may have ended; this came all the same
             self._socket.sendall(_ACKNOWLEDGED.pack(number, self._clock()))
         return Received(bytes(payload), begin, end, timely)
+
+    @property
+    def has_next(self) -> bool:
+        """Whether `next` gives something without waiting for the network."""
+        return self._reader.has_frame(_OUT)
+
+    def fileno(self) -> int:
+        """The number of the socket, for `select`."""
+        return self._socket.fileno()
 
     def close(self) -> None:
         """Ends the connection."""

@@ -33,6 +33,30 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
+def as_bytes(payload: Any) -> bytes:
+    """A payload for the network: bytes and arrays as they are, all else as JSON.
+
+    >>> as_bytes({"x": 1}), as_bytes(b"raw")
+    (b'{"x": 1}', b'raw')
+    """
+    if hasattr(payload, "tobytes"):
+        return payload.tobytes()  # type: ignore[no-any-return]
+    return payload if isinstance(payload, bytes) else as_json(payload).encode()
+
+
+def received_line(consumer: str, payload: bytes, timely: bool) -> str:
+    """What came over the network as one line of JSON.
+
+    >>> received_line("airbag", b'{"x": 1}', True)
+    '{"consumer": "airbag", "timely": true, "payload": {"x": 1}}\\n'
+    """
+    try:
+        content = json.loads(payload)
+    except ValueError:
+        content = base64.b64encode(payload).decode()
+    return json.dumps({"consumer": consumer, "timely": timely, "payload": content}) + "\n"
+
+
 def line(delivery: Delivery) -> str:
     """A delivery as one line of JSON."""
     about = {
