@@ -1,4 +1,4 @@
-"""A service under load. Its suppliers and consumers are other processes, which stamp what they send and get."""
+"""A service under load: suppliers and consumers are other processes, which stamp what they send and get."""
 
 from __future__ import annotations
 
