@@ -25,6 +25,7 @@ import typer.main
 
 import kaicep
 from kaicep.cli.main import app
+from kaicep.processes import bound
 
 ROOT = Path(__file__).parent.parent
 
@@ -152,6 +153,21 @@ def test_quick_starts_and_recipes_run_from_the_wheel(fresh: Fresh, tmp_path: Pat
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > 60, done.stdout
+
+
+@pytest.mark.spark
+def test_the_quick_start_of_spark_runs_from_the_wheel(fresh: Fresh, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    page = (ROOT / "docs" / "start-spark.md").read_text("utf-8")
+    script = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
+    origin = "import kaicep\nprint(kaicep.__file__)\n"
+    done = subprocess.run(
+        bound([str(fresh.python), "-c", origin + script]),
+        cwd=tmp_path, env=fresh.env, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(fresh.env["PYTHONPATH"].split(os.pathsep)[0])
+    assert done.stdout.count("VOL") > 1
 
 
 # --- the core alone ---------------------------------------------------------------------------------------

@@ -844,7 +844,8 @@ def _physical(
     engine = _card(title, "", lines, [source(each) for each in found["streams"]], flow)
     if kind == "spark":
         engine = _card("Table of matches", "", ["Delta table"], [engine], flow)
-    return _card("Sinks", ", ".join(config.sinks) or "none", (), [engine])
+    sinks = [each.name for each in config.sinks.values() if each.takes(name)]
+    return _card("Sinks", ", ".join(sinks) or "none", (), [engine])
 
 
 def _card(
