@@ -229,3 +229,46 @@ def test_what_an_update_file_may_not_say(text: str, told: str, folder: Path) -> 
 def test_words_inside_texts_are_no_keywords() -> None:
     (only,) = operations("INSERT DATA { <urn:a> <urn:graph> \"} GRAPH { é\" , '''; LOAD''' }", "<update>")
     assert only.add.count("LOAD") == 1
+
+
+PATCH = f"""
+H id <urn:uuid:1> .
+TX .
+PA "" "{SPACE}" .
+D :s1 :in :r1 .
+A :s1 :in :r2 .   # moved
+A :s3 :in <{SPACE}r3> .
+TC .
+TX .
+A :s4 :in :r4 .
+TA .
+A :s3 :in :r5 .
+D :s3 :in :r5 .
+"""
+
+
+def test_an_rdf_patch_is_applied_once_and_in_its_order(folder: Path) -> None:
+    files = KnowledgeFiles([folder])
+    (folder / "change.rdfp").write_text(PATCH)
+    added, removed = changed(files)
+    assert {triple("s1 in r2"), triple("s3 in r3")} <= added
+    assert triple("s1 in r1") in removed
+    assert not {each for each in added if each[2] in (iri("r4"), iri("r5"))}
+    assert files.poll() is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "A <urn:a> <urn:p> .",
+        "A <urn:a> <urn:p> <urn:b> <urn:g> .",
+        "D _:b <urn:p> 1 .",
+        "X <urn:a>",
+        "A } ; {",
+    ],
+)
+def test_what_an_rdf_patch_may_not_say(folder: Path, line: str) -> None:
+    files = KnowledgeFiles([folder])
+    (folder / "change.rdfp").write_text(f"H version 1 .\n{line}\n")
+    assert "change.rdfp:2:1" in mistake(files)
+    assert files.poll() is None

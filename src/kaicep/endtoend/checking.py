@@ -16,6 +16,7 @@ from kaicep.endtoend.registered import SUFFIXES, check_name
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.annotation import build_catalog, prefixes_of
 from kaicep.knowledge.endpoint import Copy
+from kaicep.knowledge.shapes import shapes_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import ChiQuery
@@ -49,6 +50,8 @@ def check_deployment(config: Config) -> Iterator[str]:
         copied = Copy.begun(config.endpoint, Path(place)).file if config.endpoint is not None else None
         paths = (*((copied,) if copied else ()), *config.knowledge)
         knowledge = Knowledge.load(*paths, reasoning=config.reasoning)
+    if config.shapes:
+        wrong += shapes_of(config.shapes)(knowledge) if config.violations == "refuse" else ()
     lines.append(f"knowledge: {len(knowledge):,} statements, reasoning {config.reasoning}")
     lines += [f"stream {name}: {each.source['kind']}" for name, each in config.streams.items()]
     lines += [f"sink {name}: {each.options['kind']}" for name, each in config.sinks.items()]

@@ -23,6 +23,7 @@ from kaicep.hosts.spark.session import Cluster
 from kaicep.knowledge.annotation import Annotation, load_annotations
 from kaicep.knowledge.endpoint import Copy, Endpoint, copy_in
 from kaicep.knowledge.loading import expanded
+from kaicep.knowledge.shapes import shapes_of
 from kaicep.knowledge.store import check_level
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.time import parse_duration
@@ -49,7 +50,17 @@ _TOP = ("name", "state", "tick", "listen", *_TOKENS, "archive", "engine", "knowl
 _TABLES = ("streams", "sinks")
 _ARCHIVE = ("folder", "retention")
 _REFRESH = 60_000_000
-_KNOWLEDGE = ("files", "reasoning", "endpoint", "graph", "construct", "refresh", "token")
+_KNOWLEDGE = (
+    "files",
+    "reasoning",
+    "shapes",
+    "violations",
+    "endpoint",
+    "graph",
+    "construct",
+    "refresh",
+    "token",
+)
 _STREAM = ("annotation", "types", "lateness", "idle", "ahead", "source")
 _ENGINE = ("kind", "master", "remote", "conf", "buckets", "trigger")
 _QUERY = ("plan", "urgency", "annotation")
@@ -168,6 +179,8 @@ class Config:
     asked: Mapping[str, QueryConfig] = field(default_factory=dict)
     engine: EngineConfig = EngineConfig()
     endpoint: Endpoint | None = None  # a SPARQL server that keeps knowledge
+    shapes: tuple[Path, ...] = ()  # files of SHACL
+    violations: str = "warn"
 
     @property
     def annotations(self) -> tuple[Annotation, ...]:
@@ -219,7 +232,8 @@ class Config:
     def open_knowledge(self) -> KnowledgeFiles:
         """The knowledge, to be kept up with; an endpoint is asked now."""
         copy = Copy.begun(self.endpoint, self.copies) if self.endpoint is not None else None
-        return KnowledgeFiles(self.known, self.reasoning, copy)
+        validate = shapes_of(self.shapes) if self.shapes else None
+        return KnowledgeFiles(self.known, self.reasoning, copy, validate, self.violations == "refuse")
 
     @property
     def lateness(self) -> dict[str, int | None]:
@@ -272,7 +286,9 @@ class _Reader:
             state=state,
             archive=self.path(("archive",), archive, "folder", str(state / "archive")),
             retention=self.duration(("archive",), archive, "retention", None),
-            knowledge=self.knowledge(knowledge),
+            knowledge=self.files(knowledge, "files"),
+            shapes=self.files(knowledge, "shapes"),
+            violations=self.choice(("knowledge",), knowledge, "violations", ("warn", "refuse")),
             reasoning=self.reasoning(knowledge),
             endpoint=self.endpoint(knowledge),
             queries=folder,
@@ -391,15 +407,16 @@ class _Reader:
                     made[key] = str(self.folder / value)
         return made
 
-    def knowledge(self, read: Mapping[str, Any]) -> tuple[Path, ...]:
-        given = read.get("files", [])
+    def files(self, read: Mapping[str, Any], key: str) -> tuple[Path, ...]:
+        """The files of the knowledge, or of its shapes."""
+        given = read.get(key, [])
         if not _are_texts(given):
-            self.say(("knowledge", "files"), "files is a list of names", 'such as files = ["campus/*.ttl"]')
+            self.say(("knowledge", key), f"{key} is a list of names", f'such as {key} = ["campus/*.ttl"]')
             return ()
         for each in given:
-            near = self.tried(("knowledge", "files"), lambda: list(expanded([self.folder / each])))  # noqa: B023
+            near = self.tried(("knowledge", key), lambda: list(expanded([self.folder / each])))  # noqa: B023
             if near is not None and not all(path.exists() for path in near or [self.folder / each]):
-                self.say(("knowledge", "files"), f"there is no knowledge file {self.folder / each}")
+                self.say(("knowledge", key), f"there is no knowledge file {self.folder / each}")
         return tuple(self.folder / each for each in given)
 
     def endpoint(self, read: Mapping[str, Any]) -> Endpoint | None:

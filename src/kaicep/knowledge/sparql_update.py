@@ -1,4 +1,4 @@
-"""SPARQL UPDATE files: statements to add and to remove, as far as they speak of the one default graph.
+"""SPARQL UPDATE and RDF Patch: statements to add and to remove, of the one default graph.
 
 `INSERT DATA`, `DELETE DATA`, `DELETE WHERE` and `DELETE .. INSERT .. WHERE` are read, one after the
 other. Each is a template to remove, a template to add and a WHERE, which is answered from the closed
@@ -6,6 +6,9 @@ knowledge, so that it finds what a query finds. Nothing that loads, clears, or n
 
 A first line `# valid from 2012-05-07T10:00:00Z` says from when on all of it counts: what is added holds from
 then on, and what is removed held until then.
+
+Of RDF Patch, the lines `A`, `D`, `PA`, `PD`, `H`, `TX`, `TC` and `TA` are read. What stands in a transaction
+that is aborted, or has no end, does not count.
 """
 
 from __future__ import annotations
@@ -21,7 +24,10 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.terms import Triple
 from kaicep.plan.time import parse_time
 
-__all__ = ["Operation", "changes_of", "operations"]
+__all__ = ["UPDATES", "Operation", "changes_of", "operations"]
+
+UPDATES = ("ru", "rdfp")
+"""The suffixes of files that change what is known."""
 
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|\#[^\n]*)
@@ -70,7 +76,7 @@ class _Token:
 
 
 def operations(text: str, name: str) -> tuple[Operation, ...]:
-    """The operations of a text, all of them checked.
+    """The operations of a text, all of them checked; where its name ends in `.rdfp`, it is an RDF Patch.
 
     >>> operations("PREFIX : <urn:> DELETE DATA { :s1 :in :r1 } ; INSERT DATA { :s1 :in :r2 }", "<update>")[1]
     Operation(prologue='PREFIX : <urn:>', remove='', add=' :s1 :in :r2 ', where='', valid_from=None)
@@ -78,6 +84,8 @@ def operations(text: str, name: str) -> tuple[Operation, ...]:
     import pyoxigraph
 
     source = Source(name, text)
+    if name.endswith(".rdfp"):
+        return _patch(source, _valid_from(source))
     escaped = _CODE_POINT.search(text)
     if escaped:
         raise _refused(_Token("", escaped.group(), *escaped.span()), source)
@@ -123,6 +131,64 @@ def changes_of(operation: Operation, knowledge: Knowledge) -> tuple[list[Triple]
         return [(from_oxigraph(s), from_oxigraph(p), from_oxigraph(o)) for s, p, o in rows]
 
     return made(operation.add), made(operation.remove)
+
+
+_PATCH_LINE = re.compile(r"\s*(?P<code>[A-Z]{1,2})\b\s*(?P<rest>.*?)\s*\.?\s*(?:#[^\"<>]*)?$")
+_PATCH_HINT = "a line such as A <urn:s1> <urn:in> <urn:r1> . or D, PA, PD, H, TX, TC, TA"
+
+
+def _patch(source: Source, when: int | None) -> tuple[Operation, ...]:
+    """The operations of an RDF Patch: lines that remove or add, those of one kind together."""
+    prefixes: dict[str, str] = {}
+    done: list[Operation] = []
+    waiting: list[Operation] | None = None
+    start = 0
+    for line in source.text.splitlines(keepends=True):
+        place, start = start, start + len(line)
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _PATCH_LINE.match(line)
+        code, rest = (found["code"], found["rest"]) if found else ("", "")
+        if code == "PA":
+            prefix, _, iri = rest.partition(" ")
+            prefixes[prefix.strip('":')] = iri.strip(' "<>')
+        elif code == "PD":
+            prefixes.pop(rest.strip('":'), None)
+        elif code == "TX":
+            waiting = []
+        elif code in ("TC", "TA"):
+            done += (waiting or []) if code == "TC" else []
+            waiting = None
+        elif code in ("A", "D"):
+            prologue = " ".join(f"PREFIX {name}: <{iri}>" for name, iri in prefixes.items())
+            _check_patched(prologue, code, rest, source, Span(place, start - 1))
+            _put(done if waiting is None else waiting, code, prologue, f" {rest} .", when)
+        elif code != "H":
+            raise Mistake(Diagnostic("no line of an RDF Patch", Span(place, start - 1), source, _PATCH_HINT))
+    return tuple(done)
+
+
+def _put(into: list[Operation], code: str, prologue: str, triple: str, when: int | None) -> None:
+    """A triple beside those before it: an operation first removes and then adds."""
+    last = into[-1] if into else None
+    if last is None or last.prologue != prologue or (code == "D" and last.add):
+        into.append(Operation(prologue, valid_from=when))
+        last = into[-1]
+    add, remove = (last.add + triple, last.remove) if code == "A" else (last.add, last.remove + triple)
+    into[-1] = replace(last, add=add, remove=remove)
+
+
+def _check_patched(prologue: str, code: str, rest: str, source: Source, span: Span) -> None:
+    import pyoxigraph
+
+    verb = "INSERT" if code == "A" else "DELETE"
+    if [each for each in _tokens(rest) if each.kind == "mark"] or _CODE_POINT.search(rest):
+        raise Mistake(Diagnostic("no line of an RDF Patch", span, source, _PATCH_HINT))
+    try:
+        pyoxigraph.Store().update(f"{prologue} {verb} DATA {{ {rest} }}")
+    except SyntaxError:
+        hint = "a subject, a property and a value, in no graph; what is removed has no blank node"
+        raise Mistake(Diagnostic("no triple that this can follow", span, source, hint)) from None
 
 
 def _tokens(text: str) -> Iterator[_Token]:

@@ -616,6 +616,11 @@ class Edit:
         self._missing: dict[Ids, None] = {}
         self._changed = False
 
+    def stated(self) -> dict[Ids, Validity]:
+        """What is stated now, and when it holds."""
+        closure = self._knowledge._closure
+        return dict.fromkeys(closure.always, ALWAYS) | closure.sometimes
+
     def state(self, add: Iterable[Ids], remove: Iterable[Ids], when: Validity = ALWAYS) -> None:
         """Remove and then add statements at these instants."""
         stated = self._knowledge._closure.stated

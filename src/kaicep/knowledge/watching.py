@@ -6,6 +6,7 @@ Whoever runs the queries calls `poll` from time to time, between two events; the
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,12 +17,15 @@ from kaicep.knowledge.changes import Change
 from kaicep.knowledge.endpoint import Copy
 from kaicep.knowledge.graph import Ids, Terms
 from kaicep.knowledge.loading import FORMATS, Reader, Said, expanded, read_bytes, suffix_of
-from kaicep.knowledge.sparql_update import Operation, changes_of, operations
+from kaicep.knowledge.shapes import Validate
+from kaicep.knowledge.sparql_update import UPDATES, Operation, changes_of, operations
 from kaicep.knowledge.store import Edit, Knowledge, check_level
 from kaicep.knowledge.validity import ALWAYS, NEVER, Validity, since, with_validity
 from kaicep.plan.terms import Blank, Term, Triple
 
 __all__ = ["KnowledgeFiles"]
+
+_LOG = logging.getLogger("kaicep.knowledge")
 
 # A file that was written less than this (seconds) before it was read may be written again within the
 # same tick of the file system's clock, so its content is looked at once more.
@@ -48,16 +52,27 @@ class KnowledgeFiles:
 
     With a `copy` of what an endpoint says, that is one of the files, which renews itself.
 
-    A SPARQL UPDATE file (`.ru`) is applied when it appears, or has new content, after the others of
-    that moment; to delete it undoes nothing.
+    A file of SPARQL UPDATE (`.ru`) or RDF Patch (`.rdfp`) is applied when it appears, or has new content,
+    after the others of that moment; to delete it undoes nothing.
+
+    `validate` tells what is wrong with the knowledge (`shapes`). With `refuse`, a change that brings any
+    violation is not taken, and neither is knowledge that begins with some; else they are warnings in the log.
     """
 
     def __init__(
-        self, paths: Iterable[str | Path], reasoning: str = "rdfs", copy: Copy | None = None
+        self,
+        paths: Iterable[str | Path],
+        reasoning: str = "rdfs",
+        copy: Copy | None = None,
+        validate: Validate | None = None,
+        refuse: bool = False,
     ) -> None:
         check_level(reasoning)
         started = time.perf_counter()
         self._copy = copy
+        self._validate = validate
+        self._refuse = refuse
+        self.violations: tuple[Diagnostic, ...] = ()
         self._paths = tuple(dict.fromkeys(map(Path, (*((copy.file,) if copy else ()), *paths))))
         self._reader = Reader(Terms())
         self._seen: dict[Path, _Seen] = {}
@@ -66,7 +81,7 @@ class KnowledgeFiles:
         self._unseen: str | None = None
         self.news: tuple[str, ...] = ()
         now = self._look()
-        updates = {path: self._operations(path, now[path]) for path in now if suffix_of(path) == "ru"}
+        updates = {path: self._operations(path, now[path]) for path in now if suffix_of(path) in UPDATES}
         self._said = {
             path: self._reader.content(path, seen.data) for path, seen in now.items() if path not in updates
         }
@@ -77,6 +92,7 @@ class KnowledgeFiles:
         self._apply(edit, updates)
         edit.done()
         self.knowledge.version = 0  # all of this was loading
+        self._judge()
 
     @property
     def trouble(self) -> str | None:
@@ -146,7 +162,7 @@ class KnowledgeFiles:
         wrong: dict[object, Mistake] = {}
         for path, seen in changed.items():
             try:
-                if suffix_of(path) == "ru":
+                if suffix_of(path) in UPDATES:
                     updates[path] = self._operations(path, seen)
                 else:
                     said[path] = self._reader.content(path, seen.data, self._said.get(path))
@@ -163,14 +179,32 @@ class KnowledgeFiles:
         texts = {path: each for path, each in {**self._said, **said}.items() if path not in gone}
         held = with_validity([texts[path] for path in sorted(texts)], self._reader.terms)
         edit = Edit(self.knowledge)
+        stated = edit.stated() if self._refuse else {}
         edit.restate(_difference(self._held, held))
+        self._apply(edit, updates)
+        try:
+            self._judge()
+        except Mistake:
+            edit.restate(_difference(edit.stated(), stated))
+            raise
         self._said, self._held = texts, held
         for path in gone:
             del self._taken[path]
-        self._apply(edit, updates)
         before = self.knowledge.version
         change = edit.done()
         return change if change.version != before or change.missing else None
+
+    def _judge(self) -> None:
+        """Say what is wrong with the knowledge as it is now, or refuse it."""
+        if self._validate is None:
+            return
+        found = self._validate(self.knowledge)
+        if found and self._refuse:
+            raise Mistake([replace(each, severity="error") for each in found])
+        for each in found:
+            if each not in self.violations:
+                _LOG.warning("the knowledge does not have its shape: %s", each.message)
+        self.violations = found
 
     def _apply(self, edit: Edit, updates: dict[Path, tuple[Operation, ...]]) -> None:
         for path in sorted(updates):
@@ -225,7 +259,9 @@ class KnowledgeFiles:
         for each in expanded(self._paths):
             if each.is_dir():
                 yield from sorted(
-                    file for file in each.iterdir() if file.is_file() and suffix_of(file) in {*FORMATS, "ru"}
+                    file
+                    for file in each.iterdir()
+                    if file.is_file() and suffix_of(file) in {*FORMATS, *UPDATES}
                 )
             else:
                 yield each
