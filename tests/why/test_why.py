@@ -207,3 +207,64 @@ def test_prev_is_shown_round_by_round(tmp_path: Path) -> None:
     told = call("why", match["id"], *words)
     assert "?a.x > PREV(?a.x), round 2\n      2 > 1" in told
     assert "?a.x > PREV(?a.x), round 3\n      4 > 2" in told
+
+
+# --- pairs ----------------------------------------------------------------------------------------------
+
+ROOMS = """
+@prefix x: <urn:x:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+x:Heating rdfs:subClassOf x:Valve . x:Cooling rdfs:subClassOf x:Valve . x:Office rdfs:subClassOf x:Room .
+x:h1 a x:Heating ; x:in x:r1 . x:c1 a x:Cooling ; x:in x:r1 . x:h2 a x:Heating ; x:in x:r2 .
+x:c3 a x:Cooling ; x:in x:r3 . x:r1 a x:Office . x:r2 a x:Office . x:r3 a x:Office .
+"""
+TIED = (
+    "SELECT ?a.f AS heats, ?b.f AS cools, ?r FROM (?a, s), (?b, s) FILTER (?a.x > 5) FILTER (?b.x > 5)"
+    " SEQ (?a, ?b) WINDOW (?a, ?b, 10s) PATH {?a x:of ?h . ?h a x:Heating . ?h x:in ?r . ?r a x:Room ."
+    " ?b x:of ?c . ?c a x:Cooling . ?c x:in ?r . ?r a x:Office}"
+)
+
+
+def pairs(folder: Path, *records: tuple[int, str, int], known: str = ROOMS) -> list[str]:
+    words = trucks(folder, TIED, *records)
+    (folder / "k.ttl").write_text(known)
+    return words
+
+
+def test_the_nearest_misses_are_pairs(tmp_path: Path) -> None:
+    # h2 is the only heating valve of its room, c3 the only cooling valve; h1 and c1 lie too far apart
+    words = pairs(tmp_path, (0, "h1", 9), (1, "h2", 9), (2, "c3", 9), (12, "c1", 9))
+    told = call("why", "--not", *words, "--near", "2012-05-07T09:00:05")
+    nearest = told.partition("the nearest misses")[2]
+    assert "it needs WINDOW of 10s\n      and there is they lie within 12s" in nearest
+    assert "f = h1" in nearest
+    assert "f = c1" in nearest
+    assert "f = h2" not in nearest.partition("it needs PATH")[0]
+    assert "1 of 4 events: PATH { ?a x:of ?h ." in told  # h2 has nobody in its room
+    assert "1 of 4 events: PATH { " in told.partition("?b\n")[2]
+
+
+def test_a_change_of_the_knowledge_is_none_of_the_text(tmp_path: Path) -> None:
+    words = pairs(tmp_path, (0, "h1", 9), (1, "c1", 9))
+    seen = tmp_path / "seen.jsonl"
+    seen.write_text(call("match", *words))
+    (tmp_path / "k.ttl").write_text(ROOMS.replace("x:in x:r1", "x:in x:r2"))
+    match = json.loads(seen.read_text())
+    done = CliRunner().invoke(app, ["why", match["id"], *words, "--results", str(seen)])
+    assert done.exit_code == 2
+    assert "r is urn:x:r2 now, and was urn:x:r1" in done.stderr
+    assert "text of the query" not in done.stderr
+
+
+INFERRED = """
+x:inside rdfs:subPropertyOf x:in . x:in rdfs:range x:Room . x:r1 a x:Hall . x:Hall rdfs:subClassOf x:Room .
+"""
+
+
+def test_what_a_statement_follows_from_is_said_once(tmp_path: Path) -> None:
+    known = ROOMS.replace("x:in x:r1", "x:inside x:r1") + INFERRED
+    words = pairs(tmp_path, (0, "h1", 9), (1, "c1", 9), known=known)
+    match = json.loads(call("match", *words))
+    told = call("why", match["id"], *words)
+    derived = [line.strip() for line in told.splitlines() if "by the rule" in line]
+    assert len(derived) > 2
+    assert len(derived) == len(set(derived))

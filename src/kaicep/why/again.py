@@ -92,7 +92,17 @@ def _reasons(
         if match.start_us < ts:
             message = f"events of {stream} before {format_time(ts)} have been removed from the archive"
             yield message, "removed events cannot be explained; `retention` says how long events are kept"
-    if any(_alike(each, match) for each in run.matches()):
+    alike = [each for each in run.matches() if _alike(each, match)]
+    for name, now in _other_values(match, alike):
+        said = f"the same events match, but {name} is {now} now, and was {match.select.get(name)}"
+        yield f"{said}: {_versions(match, version)}", "give the knowledge as it was when the match was seen"
+    if alike and not match.select and _selects_known(plan):
+        said = "the same events match, but under another id: the knowledge gives other values"
+        yield (
+            f"{said}, or the text of the query has changed",
+            "give both as they were when the match was seen",
+        )
+    if alike:
         yield (
             "the same events match, but under another id: the text of the query has changed since",
             "give the query as it was when the match was seen",
@@ -122,6 +132,19 @@ def _reasons(
 def _alike(one: Match, other: Match) -> bool:
     same = (one.query, one.start, one.end) == (other.query, other.start, other.end)
     return same and other.events is not None and dict(one.events or {}) == dict(other.events)
+
+
+def _selects_known(plan: QueryPlan) -> bool:
+    """Whether values of the knowledge are selected: they are part of the id."""
+    return isinstance(plan, ChiPlan) and any(each.selected for each in plan.body.all_semantics)
+
+
+def _other_values(match: Match, alike: list[Match]) -> Iterator[tuple[str, object]]:
+    """Columns that none of the matches of the same events has as this one: the knowledge gives others."""
+    names = [name for each in alike[:1] for name in each.select if name in match.select]
+    for name in names:
+        if all(each.select[name] != match.select[name] for each in alike):
+            yield name, alike[0].select[name]
 
 
 def _identities(shown: Any) -> Iterator[Mapping[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise, product
 
@@ -111,7 +111,9 @@ def why_not(
     passed: dict[str, list[Event]] = {}
     misses: list[Miss] = []
     for chain in chains:
-        passed[chain.variable] = _through(chain, seen, semantics, prefixes, steps, misses)
+        joint = tuple(_own_part(each, chain.variable) for each in _joint(source, (chain.variable,)))
+        whole = replace(chain, semantics=(*chain.semantics, *joint))
+        passed[chain.variable] = _through(whole, seen, semantics, prefixes, steps, misses)
     combined = _Combined()
     if isinstance(source, WindowAggregate):
         misses += _windows(source, seen, semantics)
@@ -286,8 +288,9 @@ def _combinations(
     prefixes: Mapping[str, str],
 ) -> _Combined:
     """Combinations of events that exactly one thing keeps from being a match."""
-    absent = {each.variable for each in pattern.sequence if isinstance(each, Absent)}
+    absent = _absent(pattern)
     names = [name for name in passed if name not in absent]
+    joint = _joint(pattern, ())
     conditions = [each for each in pattern.conditions if absent.isdisjoint(variables_of(each))]
     found = _Combined()
     for some in islice(product(*(passed[name] for name in names)), _COMBINATIONS):
@@ -296,6 +299,8 @@ def _combinations(
             continue
         if len({key_of(pattern.partition, each) for each in some}) > 1:
             continue
+        if not all(semantics.solutions(each, events) for each in joint):
+            continue  # they have nothing to do with each other
         found.partial += 1
         stopping = list(islice(_stopping(pattern, conditions, events, semantics, prefixes), 2))
         if not stopping:
@@ -304,6 +309,35 @@ def _combinations(
         if len(stopping) == 1:
             found.misses.append(stopping[0])
     return found
+
+
+def _absent(pattern: Pattern) -> set[str]:
+    return {each.variable for each in pattern.sequence if isinstance(each, Absent)}
+
+
+def _joint(source: Pattern | WindowAggregate, about: Collection[str]) -> list[Semantic]:
+    """The PATHs about several events, all of which must be there; only those that are also about these."""
+    absent = _absent(source) if isinstance(source, Pattern) else set()
+    return [
+        each
+        for each in source.semantics
+        if len(each.variables) > 1
+        and len(each.alternatives) == 1
+        and absent.isdisjoint(each.variables)
+        and set(about) <= set(each.variables)
+    ]
+
+
+def _own_part(path: Semantic, variable: str) -> Semantic:
+    """What a PATH about several events asks of one of them: all of its patterns without the others."""
+    others = set(path.variables) - {variable}
+    patterns = tuple(
+        pattern
+        for element in path.alternatives[0].elements
+        for pattern in (element.patterns if isinstance(element, Triples) else ())
+        if others.isdisjoint(pattern_variables(pattern))
+    )
+    return Semantic((Group((Triples(patterns),)),), (variable,))
 
 
 def _intruders(

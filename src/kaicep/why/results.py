@@ -45,7 +45,7 @@ def only_one(matches: Sequence[Match], id: str) -> Match | None:
 
 
 def match_of(row: Mapping[str, Any], path: Path | str) -> Match:
-    """The match of a row of results, without the selected values.
+    """The match of a row of results; the selected values only where they are together, as in JSON Lines.
 
     >>> row = {"query": "hot", "id": "f3", "start": "1970-01-01", "end": "1970-01-01T00:00:01"}
     >>> match_of(row, "matches.jsonl").end_us
@@ -59,7 +59,9 @@ def match_of(row: Mapping[str, Any], path: Path | str) -> Match:
     start, end = times
     if start is None or end is None:
         raise _no_results(path)
-    return Match(query, id, start, end, events=_events(row, path), version=row.get("knowledge"))
+    given = row.get("select")
+    select = dict(given) if isinstance(given, Mapping) else {}
+    return Match(query, id, start, end, select, _events(row, path), version=row.get("knowledge"))
 
 
 def _events(row: Mapping[str, Any], path: Path | str) -> Any:

@@ -57,12 +57,13 @@ def _lines(reason: Why, prefixes: Mapping[str, str]) -> Iterator[str]:
             else f"until {format_time(wait.until or 0)}"
         )
         yield f"  there is no ?{wait.variable} after {format_time(wait.after.ts)} and {end}"
+    told: set[Triple] = set()
     for shown in reason.paths:
         yield ""
-        yield from _path_lines(shown, prefixes)
+        yield from _path_lines(shown, prefixes, told)
 
 
-def _path_lines(shown: Shown, prefixes: Mapping[str, str]) -> Iterator[str]:
+def _path_lines(shown: Shown, prefixes: Mapping[str, str], told: set[Triple]) -> Iterator[str]:
     yield "this is known about them"
     for line in group_text(shown.condition.alternatives[0], 0, prefixes).splitlines():
         yield f"  {line}"
@@ -70,17 +71,23 @@ def _path_lines(shown: Shown, prefixes: Mapping[str, str]) -> Iterator[str]:
         if not name.startswith("_:"):
             yield f"      ?{name} is {_term(term, prefixes)}"
     for statement in shown.proof.statements:
-        yield from _statement_lines(statement, prefixes, 1)
+        yield from _statement_lines(statement, prefixes, 1, told)
 
 
 _ORIGINS = {"event": "from the event", "asserted": "from the knowledge"}
 
 
-def _statement_lines(statement: Statement, prefixes: Mapping[str, str], depth: int) -> Iterator[str]:
+def _statement_lines(
+    statement: Statement, prefixes: Mapping[str, str], depth: int, told: set[Triple]
+) -> Iterator[str]:
+    """A statement and what it follows from, which is said once."""
     origin = _ORIGINS.get(statement.rule, f"by the rule {statement.rule}, because")
-    yield f"{'    ' * depth}- {_triple(statement.triple, prefixes)}  ({origin})"
-    for each in statement.premises:
-        yield from _statement_lines(each, prefixes, depth + 1)
+    again = bool(statement.premises) and statement.triple in told
+    told.add(statement.triple)
+    known = "as shown above" if again else origin
+    yield f"{'    ' * depth}- {_triple(statement.triple, prefixes)}  ({known})"
+    for each in () if again else statement.premises:
+        yield from _statement_lines(each, prefixes, depth + 1, told)
 
 
 def _place(event: Event) -> str:
