@@ -119,8 +119,10 @@ class Concurrent(Joined):
         return found + stood(engine, self.snapshot)
 
     def _go_on(self) -> list[Match]:
-        events = self._seam.take()
-        return self._told_by_both(lambda engine: engine.push(events)) if events else []
+        taken = self._seam.take()
+        if not taken:
+            return []
+        return self._told_by_both(lambda engine: engine.push_batches(each.batch(engine) for each in taken))
 
     def _told_by_both(self, what: Callable[[Engine], list[Match]]) -> list[Match]:
         """Lets the present do something, and the one across as well, now or when it has come so far."""

@@ -10,10 +10,10 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.columns import TS, Shape, extended
+from kaicep.archive.columns import TS, Shape, extended, rows_of
 from kaicep.archive.cut import Cut
 from kaicep.archive.snapshot import Snapshot
 from kaicep.archive.stream import StreamTable
@@ -25,6 +25,9 @@ from kaicep.endtoend.seam import Seam, Stretch, stretches
 from kaicep.errors import Failure, KaicepError, Mistake, reason_of
 from kaicep.plan.events import Event
 from kaicep.plan.time import format_time
+
+if TYPE_CHECKING:
+    import pyarrow
 
 __all__ = ["Feed"]
 
@@ -211,11 +214,14 @@ class Feed:
             return []
         before, after = self._position, dict(batch.position)
         covered = {part: (before.get(part, 0), at) for part, at in after.items() if at > before.get(part, -1)}
+        assert self._table is not None
+        shape = self._table.shape
         events = self._judged(batch.events, is_late)
-        self._archived(events, covered)
+        rows = rows_of(events, shape)
+        self._archived(rows, covered)
         self._position = after
         self._awake(part for part, (low, high) in covered.items() if high > low)
-        return list(stretches(self.name, before, after, events))
+        return list(stretches(self.name, before, after, events if shape.rdf else rows))
 
     def _made(self) -> bool:
         """Makes the table, once it is known what it holds."""
@@ -236,7 +242,7 @@ class Feed:
             replace(each, late=True) if each.part in waking and is_late(each) else each for each in events
         ]
 
-    def _archived(self, events: Sequence[Event], covered: dict[int, tuple[int, int]]) -> None:
+    def _archived(self, rows: pyarrow.Table, covered: dict[int, tuple[int, int]]) -> None:
         if not covered:
             return
         assert self._table is not None
@@ -244,13 +250,13 @@ class Feed:
         whole = [each for each in letters if each.line == 0]  # a whole file, which has no position
         for each in whole:
             _log.warning("%s: %s: %s", self.name, each.file, each.reason)
-        rows: list[dict[str, Any]] = [each.to_dict() for each in letters if each.line != 0]
-        if rows:
-            self._archive.dead_letters.append(self.name, rows, covered)
+        dead: list[dict[str, Any]] = [each.to_dict() for each in letters if each.line != 0]
+        if dead:
+            self._archive.dead_letters.append(self.name, dead, covered)
             _log.warning(
-                "%s: %d records could not be read, such as: %s", self.name, len(rows), rows[0]["reason"]
+                "%s: %d records could not be read, such as: %s", self.name, len(dead), dead[0]["reason"]
             )
-        added = self._table.append(events, covered, lateness=self.config.lateness)
+        added = self._table.append(rows, covered, lateness=self.config.lateness)
         self.counts.events += added.rows
         self.counts.late += added.late
         self._source.forget(self._table.positions)

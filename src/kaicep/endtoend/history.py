@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from kaicep.api import load_knowledge, read_annotations, read_queries
 from kaicep.archive.archive import Archive
-from kaicep.archive.columns import PART, SEQ, Shape, events_of
+from kaicep.archive.columns import Shape, events_of
 from kaicep.archive.snapshot import EVERYTHING, Snapshot
 from kaicep.endtoend.prefilter import Prefilter, both, spans
+from kaicep.endtoend.seam import batch_of_rows
 from kaicep.errors import Diagnostic, Mistake, Unsupported
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.knowledge.annotation import Annotation, build_catalog, prefixes_of
@@ -302,14 +303,11 @@ def _pushed(
     engine: Engine, history: History, snapshot: Snapshot, stream: str, rows: pyarrow.RecordBatch
 ) -> list[Match]:
     """Gives rows to the engine, by columns where it takes them so. Their late marks count no more."""
-    names = rows.schema.names
-    if history.catalog.streams[stream].rdf or "part" in names or "seq" in names:
+    if history.catalog.streams[stream].rdf:
         return engine.push(_unmarked(each) for each in events_of(stream, rows, snapshot.shape(stream)))
-    from kaicep.kernel.arrow import batch_of_arrow
-
-    named = rows.rename_columns([{PART: "part", SEQ: "seq"}.get(each, each) for each in names])
-    types = dict(snapshot.shape(stream).attributes)
-    return engine.push_batch(batch_of_arrow(named, stream, types, engine.strings))
+    made = batch_of_rows(rows, stream, engine)
+    made.late = None
+    return engine.push_batch(made)
 
 
 def _unmarked(event: Event) -> Event:

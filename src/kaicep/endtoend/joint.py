@@ -307,8 +307,8 @@ class HandOff(Joined):
         return reason
 
     def _go_on(self) -> list[Match]:
-        events = self._seam.take()
-        return self.engine.push(events) if events else []
+        taken = self._seam.take()
+        return self.engine.push_batches(each.batch(self.engine) for each in taken) if taken else []
 
 
 def stood(engine: Engine, snapshot: Snapshot) -> list[Match]:

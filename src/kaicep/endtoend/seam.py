@@ -8,29 +8,54 @@ it was opened too late, is waited for until the archive holds it: the positive g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kaicep.archive.columns import PART, SEQ
+from kaicep.archive.columns import LATE, PART, SEQ, Shape
 from kaicep.archive.cut import Cut
 from kaicep.plan.events import Event
 
 if TYPE_CHECKING:
-    from kaicep.archive.snapshot import Snapshot
+    import pyarrow
 
-__all__ = ["Seam", "Stretch"]
+    from kaicep.archive.snapshot import Snapshot
+    from kaicep.hosts.inprocess import Engine
+    from kaicep.kernel.batches import Batch
+
+__all__ = ["Seam", "Stretch", "archived", "batch_of_rows", "stretches"]
 
 Part = tuple[str, int]
 
 
 class Stretch(NamedTuple):
-    """What somebody has of a part: the positions from `low` to before `high`, and the events there."""
+    """What somebody has of a part: the positions from `low` to before `high`, and the events there.
+
+    The events are rows, as the archive has them, with their late marks; or they stand one by one.
+    """
 
     stream: str
     part: int
     low: int
     high: int
-    events: Sequence[Event]
+    events: Sequence[Event] | pyarrow.Table
+
+    def after(self, position: int) -> Stretch:
+        """What of it begins at a position."""
+        if position <= self.low:
+            return self
+        if isinstance(self.events, Sequence):
+            return self._replace(low=position, events=[each for each in self.events if each.seq >= position])
+        import pyarrow.compute as pc
+
+        return self._replace(
+            low=position, events=self.events.filter(pc.greater_equal(self.events[SEQ], position))
+        )
+
+    def batch(self, engine: Engine) -> Batch:
+        """The events as an engine takes them."""
+        if isinstance(self.events, Sequence):
+            return engine.batch(self.stream, self.events)
+        return batch_of_rows(self.events, self.stream, engine)
 
 
 class Seam:
@@ -41,7 +66,7 @@ class Seam:
     >>> seam.take(), list(seam.missing())
     ([], [('s', 0, 2, 3)])
     >>> seam.offer(Stretch("s", 0, 0, 3, [Event("s", 0, 1, 7), Event("s", 0, 2, 8)]))
-    >>> [event.seq for event in seam.take()], seam.cut.next("s", 0)
+    >>> [event.seq for each in seam.take() for event in each.events], seam.cut.next("s", 0)
     ([2, 3], 4)
     """
 
@@ -67,15 +92,15 @@ class Seam:
             waiting.append(stretch)
             waiting.sort(key=lambda each: (each.low, each.high))
 
-    def take(self) -> list[Event]:
-        """The events that come next, part by part, as far as nothing is missing."""
-        found: list[Event] = []
+    def take(self) -> list[Stretch]:
+        """What comes next, part by part, as far as nothing is missing."""
+        found: list[Stretch] = []
         for key in sorted(self._waiting):
             waiting = self._waiting[key]
             while waiting and waiting[0].low <= self._next.get(key, 0):
                 stretch = waiting.pop(0)
                 after = self._next.get(key, 0)
-                found += [each for each in stretch.events if each.seq >= after]
+                found.append(stretch.after(after))
                 self._next[key] = max(after, stretch.high)
         self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting}
         return found
@@ -119,13 +144,48 @@ def archived(snapshot: Snapshot, stream: str, part: int, low: int, high: int) ->
 
 
 def stretches(
-    stream: str, before: dict[int, int], after: dict[int, int], events: Iterable[Event]
+    stream: str, before: Mapping[int, int], after: Mapping[int, int], events: Sequence[Event] | pyarrow.Table
 ) -> Iterator[Stretch]:
     """A batch of a source as stretches: where it stood before it, and after."""
-    by_part: dict[int, list[Event]] = {}
-    for each in events:
-        by_part.setdefault(each.part, []).append(each)
-    for part, high in after.items():
-        low = before.get(part, 0)
-        if high > low:
-            yield Stretch(stream, part, low, high, by_part.get(part, []))
+    moved = {part: high for part, high in after.items() if high > before.get(part, 0)}
+    for part, high in moved.items():
+        yield Stretch(stream, part, before.get(part, 0), high, _of_part(events, part, len(moved) == 1))
+
+
+def _of_part(
+    events: Sequence[Event] | pyarrow.Table, part: int, alone: bool
+) -> Sequence[Event] | pyarrow.Table:
+    if alone:
+        return events
+    if isinstance(events, Sequence):
+        return [each for each in events if each.part == part]
+    import pyarrow.compute as pc
+
+    return events.filter(pc.equal(events[PART], part))
+
+
+def batch_of_rows(rows: pyarrow.Table | pyarrow.RecordBatch, stream: str, engine: Engine) -> Batch:
+    """Rows of the archive, which are records, as a batch for an engine."""
+    import pyarrow
+
+    from kaicep.archive.columns import events_of
+    from kaicep.kernel.arrow import batch_of_arrow
+
+    types = dict(engine.catalog.streams[stream].attributes)
+    names = rows.schema.names
+    if "part" in names or "seq" in names:  # attributes, which are not to be taken for the event's own
+        return engine.batch(stream, list(events_of(stream, rows, Shape(tuple(types.items())))))
+    if isinstance(rows, pyarrow.Table):
+        (rows,) = rows.combine_chunks().to_batches() or [_nothing(rows.schema)]
+    named = rows.rename_columns([{PART: "part", SEQ: "seq"}.get(each, each) for each in names])
+    made = batch_of_arrow(named, stream, types, engine.strings)
+    marks = rows.column(LATE)
+    if marks.true_count:
+        made.late = marks.to_numpy(zero_copy_only=False).copy()
+    return made
+
+
+def _nothing(schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    import pyarrow
+
+    return pyarrow.RecordBatch.from_pylist([], schema)

@@ -96,6 +96,17 @@ class Engine(Replacing):
 
     def push_batch(self, batch: Batch) -> list[Match]:
         """Takes a batch of events of one stream; returns what is certain by now."""
+        return self.push_batches([batch])
+
+    def push_batches(self, batches: Iterable[Batch]) -> list[Match]:
+        """Takes batches that came at once, each of one stream; returns what is certain by now."""
+        for batch in [self._marked(each) for each in batches]:
+            self._seen += len(batch)
+            self._offer(batch)
+        return self._run()
+
+    def _marked(self, batch: Batch) -> Batch:
+        """Takes note that a batch has come; what of it is not late."""
         if batch.strings is not self.strings:
             batch = self.batch(batch.stream, batch.events)  # it was made before strings got new codes
         late = late_in(batch, self._parts)
@@ -103,13 +114,11 @@ class Engine(Replacing):
             passed = sorter.passed(batch)
             if passed is not None:
                 late = passed if late is None else late | passed
-        if late is not None:
-            for event in batch.take(late).events:
-                self._note_late(_late(event))
-            batch = batch.take(~late)
-        self._seen += len(batch)
-        self._offer(batch)
-        return self._run()
+        if late is None:
+            return batch
+        for event in batch.take(late).events:
+            self._note_late(_late(event))
+        return batch.take(~late)
 
     def _offer(self, batch: Batch) -> None:
         """Gives a batch to the sort stages that take its stream: as columns, or as events for EP-SPARQL."""

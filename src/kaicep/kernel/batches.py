@@ -41,7 +41,7 @@ class Batch:
     """Events of one stream, in the order of arrival.
 
     Columns are made by `read`, each when it is first asked for. Events that other queries `derived` have the
-    words of their ids for part and seq.
+    words of their ids for part and seq. `late` are those that somebody has marked so; None: nobody has.
     """
 
     def __init__(
@@ -54,9 +54,11 @@ class Batch:
         read: Callable[[str], Column],
         strings: Strings,
         derived: bool = False,
+        late: Array | None = None,
     ) -> None:
         self.stream = stream
         self.derived = derived
+        self.late = late
         self.ts = ts
         self.part = part
         self.seq = seq
@@ -77,7 +79,7 @@ class Batch:
 
     def take(self, rows: Array) -> Batch:
         """Some of the events."""
-        return Batch(
+        made = Batch(
             self.stream,
             self.ts[rows],
             self.part[rows],
@@ -86,7 +88,11 @@ class Batch:
             lambda name: self.column(name).take(rows),
             self.strings,
             self.derived,
+            None if self.late is None else self.late[rows],
         )
+        if "events" in self.__dict__:  # which may hold more than columns do: triples
+            made.__dict__["events"] = [self.events[each] for each in np.arange(len(self))[rows].tolist()]
+        return made
 
     @cached_property
     def events(self) -> list[Event]:
@@ -147,6 +153,7 @@ def batch_of_events(
         read,
         strings,
         any(each.id is not None for each in events),
+        np.array([each.late for each in events], np.bool_) if any(each.late for each in events) else None,
     )
     made.__dict__["events"] = list(events)
     return made
@@ -176,7 +183,7 @@ def late_in(batch: Batch, parts: Parts) -> Array | None:
     >>> late_in(batch, Parts(lateness=10)).tolist()
     [False, False, True]
     """
-    late = None
+    late = None if batch.late is None else batch.late.copy()
     numbers = np.unique(batch.part) if len(batch) and (batch.part != batch.part[0]).any() else batch.part[:1]
     for number in numbers.tolist():
         part = parts.part(batch.stream, number)
@@ -191,7 +198,7 @@ def late_in(batch: Batch, parts: Parts) -> Array | None:
             behind = ts < before - allowed
             if behind.any():
                 late = np.zeros(len(batch), np.bool_) if late is None else late
-                late[slice(None) if rows is None else rows] = behind
+                late[slice(None) if rows is None else rows] |= behind
         part.idle = False
         part.max_ts = max(part.max_ts, int(reached[-1]))
         part.next_seq = max(part.next_seq, int(seq.max()) + 1)
