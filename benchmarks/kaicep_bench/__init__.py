@@ -26,6 +26,7 @@ BENCHMARKS: Mapping[str, str] = {
     "peers": "the same beside Esper, Siddhi and Flink CEP, with equal matches (needs Java and Maven)",
     "latency": "one event at a time, from push to match, with 20,000 live sensors",
     "queries": "1 to 1,000 standing queries at once, and ten shapes mixed",
+    "deployment": "a deployment of 1 to 1,000 mixed queries: events/s by source, delay, catching up",
     "scaling": "the cost of an event against events, sensors, window and knowledge, with plots",
     "spark": "the Spark hosts: history by scan, filter, shuffle and kernel; streams by rate and delay",
     "startup": "how long the command line takes to start, as a multiple of a bare Python",

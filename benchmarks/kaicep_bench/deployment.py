@@ -40,35 +40,42 @@ RATE = 600
 START = parse_time("2012-05-07T09:00") or 0
 SERVERS = "KAICEP_BENCH_KAFKA"
 
-_SENSOR = "evt:hasSource ?{0}s . ?{0}s bd:hasLocation ?{0}r . ?{0}r rdf:type bd:{1} . ?{0}r bd:belongsTo org:{2}Department"
+_PLACE = """?{0} evt:hasSource ?{0}s . ?{0}s bd:hasLocation ?{0}r . ?{0}r rdf:type bd:KIND .
+?{0}r bd:belongsTo org:DEPARTMENT"""
+
+
+def _placed(variable: str) -> str:
+    """That an event comes from a sensor in a kind of room of a department."""
+    return _PLACE.format(variable)
+
 
 SHAPES: Mapping[str, str] = {
-    "filter": "SELECT ?e.sensorID, ?e.flowrate FROM (?e, airflowReport) FILTER (?e.flowrate > {high})",
-    "average": """SELECT AVG(?e.flowrate) > {mean} AS average FROM (?e, airflowReport)
+    "filter": "SELECT ?e.sensorID, ?e.flowrate FROM (?e, airflowReport) FILTER (?e.flowrate > HIGH)",
+    "average": """SELECT AVG(?e.flowrate) > MEAN AS average FROM (?e, airflowReport)
 WINDOW (?e, sliding, 5min)""",
-    "rise": """SELECT ?a.sensorID FROM (?a, airflowReport), (?b, airflowReport) FILTER (?a.flowrate > {level})
+    "rise": """SELECT ?a.sensorID FROM (?a, airflowReport), (?b, airflowReport) FILTER (?a.flowrate > LEVEL)
 JOIN (?b.sensorID = ?a.sensorID) JOIN (?b.flowrate - ?a.flowrate > 50) SEQ (?a, ?b) WINDOW (?a, ?b, 5min)""",
-    "department": """SELECT ?e.sensorID FROM (?e, airflowReport) FILTER (?e.hvc:airflow > {level})
-PATH {{?e """ + _SENSOR.format("e", "{kind}", "{department}") + "}}",
-    "green": """SELECT ?e.sensorID FROM (?e, airflowReport) FILTER (?e.flowrate > {level})
-PATH {{?e """ + _SENSOR.format("e", "{kind}", "{department}") + """ . ?e hvc:airflow ?rate .
+    "department": f"""SELECT ?e.sensorID FROM (?e, airflowReport) FILTER (?e.hvc:airflow > LEVEL)
+PATH {{{_placed("e")}}}""",
+    "green": f"""SELECT ?e.sensorID FROM (?e, airflowReport) FILTER (?e.flowrate > LEVEL)
+PATH {{{_placed("e")} . ?e hvc:airflow ?rate .
 hvc:GreenOfficeAirflow hvc:hasValue ?green . FILTER (?rate > ?green)}}""",
-    "department average": """SELECT AVG(?e.flowrate) > {mean} AS average FROM (?e, airflowReport)
-WINDOW (?e, sliding, 5min) PATH {{?e """ + _SENSOR.format("e", "{kind}", "{department}") + "}}",
-    "semantic rise": """SELECT ?a.sensorID FROM (?a, airflowReport), (?b, airflowReport)
-FILTER (?a.flowrate > {level}) JOIN (?b.sensorID = ?a.sensorID) JOIN (?b.flowrate - ?a.flowrate > 50)
-SEQ (?a, ?b) WINDOW (?a, ?b, 5min)
-PATH {{?a """ + _SENSOR.format("a", "{kind}", "{department}") + " . ?b " + _SENSOR.format("b", "{kind}", "{department}") + "}}",
+    "department average": f"""SELECT AVG(?e.flowrate) > MEAN AS average FROM (?e, airflowReport)
+WINDOW (?e, sliding, 5min) PATH {{{_placed("e")}}}""",
+    "semantic rise": f"""SELECT ?a.sensorID FROM (?a, airflowReport), (?b, airflowReport)
+FILTER (?a.flowrate > LEVEL) JOIN (?b.sensorID = ?a.sensorID) JOIN (?b.flowrate - ?a.flowrate > 50)
+SEQ (?a, ?b) WINDOW (?a, ?b, 5min) PATH {{{_placed("a")}}} PATH {{{_placed("b")}}}""",
     "disagree": """SELECT ?room FROM (?high, airflowReport), (?low, airflowReport)
-FILTER (?high.hvc:airflow > {level}) FILTER (?low.hvc:airflow < 200) WINDOW (?high, ?low, 2min)
-PATH {{?high evt:hasSource ?one . ?one bd:hasLocation ?room . ?room bd:belongsTo org:{department}Department .
-?low evt:hasSource ?other . ?other bd:hasLocation ?room}}""",
-    "three up": """SELECT ?a.sensorID, LAST(?up.flowrate) AS reached FROM (?a, airflowReport), (?up, airflowReport)
-FILTER (?a.flowrate > {level}) FILTER (?up.flowrate >= PREV(?up.flowrate) + 10) SEQ (?a, ?up{{2}}) MATCH strict
+FILTER (?high.hvc:airflow > LEVEL) FILTER (?low.hvc:airflow < 200) WINDOW (?high, ?low, 2min)
+PATH {?high evt:hasSource ?one . ?one bd:hasLocation ?room . ?room bd:belongsTo org:DEPARTMENT .
+?low evt:hasSource ?other . ?other bd:hasLocation ?room}""",
+    "three up": """SELECT ?a.sensorID, LAST(?up.flowrate) AS reached
+FROM (?a, airflowReport), (?up, airflowReport)
+FILTER (?a.flowrate > LEVEL) FILTER (?up.flowrate >= PREV(?up.flowrate) + 10) SEQ (?a, ?up{2}) MATCH strict
 WINDOW (?a, ?up, 15min) PARTITION BY ?a.sensorID""",
-    "silent": """SELECT ?last.sensorID FROM (?last, airflowReport), (?next, airflowReport)
-FILTER (?last.flowrate > {level}) SEQ (?last, !?next) WINDOW (?last, ?next, {wait}s)
-PARTITION BY ?last.sensorID PATH {{?last """ + _SENSOR.format("l", "{kind}", "{department}") + "}}",
+    "silent": f"""SELECT ?last.sensorID FROM (?last, airflowReport), (?next, airflowReport)
+FILTER (?last.flowrate > LEVEL) SEQ (?last, !?next) WINDOW (?last, ?next, WAIT)
+PARTITION BY ?last.sensorID PATH {{{_placed("last")}}}""",
 }
 """The campus's queries by shape, with their constants left open."""
 
@@ -84,14 +91,17 @@ def mixed(number: int) -> dict[str, str]:
     made: dict[str, str] = {}
     for index, (name, text) in zip(range(number), itertools.cycle(SHAPES.items()), strict=False):
         turn = index // len(SHAPES)
-        made[f"{name.replace(' ', '-')}-{index}"] = text.format(
-            high=660.0 + turn % 50 / 2,
-            mean=430.0 + turn % 50 / 10,
-            level=600.0 + turn % 60,
-            wait=600 + turn % 60,
-            kind=_KINDS[turn % len(_KINDS)],
-            department=DEPARTMENTS[turn % len(DEPARTMENTS)],
-        )
+        constants = {
+            "HIGH": 660.0 + turn % 50 / 2,
+            "MEAN": 430.0 + turn % 50 / 10,
+            "LEVEL": 600.0 + turn % 60,
+            "WAIT": f"{600 + turn % 60}s",
+            "KIND": _KINDS[turn % len(_KINDS)],
+            "DEPARTMENT": f"{DEPARTMENTS[turn % len(DEPARTMENTS)]}Department",
+        }
+        for word, value in constants.items():
+            text = text.replace(word, str(value))
+        made[f"{name.replace(' ', '-')}-{index}"] = text
     return made
 
 
@@ -106,15 +116,19 @@ def measure(quick: bool = False) -> Report:
     agreed = {(row["queries"], row["matches"]) for row in through}
     if len(agreed) != len(numbers):
         raise Failure(f"the sources give different matches: {sorted(agreed)}")
-    delay = [_process({"what": "delay", "queries": 13, "rate": 500 if quick else 10_000, "seconds": 3 if quick else 20})]
+    delay = [
+        _process(
+            {"what": "delay", "queries": 13, "rate": 500 if quick else 10_000, "seconds": 3 if quick else 20}
+        )
+    ]
     again = [
         _process({"what": "catch up", "queries": number, "kind": kind, "count": counts[number]})
         for number in numbers[1:-1] or numbers[-1:]
         for kind in ("parquet", "jsonl")
     ]
     notes = [
-        f"{len(SHAPES)} shapes in turn, {SENSORS:,} sensors, {RATE} events a second of event time, archive on",
-        "from the opening of the deployment to its end, the start of its queries included; matches go to a file",
+        f"{len(SHAPES)} shapes in turn, {SENSORS:,} sensors, {RATE} events a second by their times",
+        "from the opening of the deployment to its end, with the start of its queries; matches go to a file",
         "delay: from the write of a line to a followed file until its match is in the sink's file",
         "catching up: the same events by a deployment that comes back, and by a new query over the archive",
         *([] if len(kinds) == 3 else [f"without a broker: {SERVERS} does not name one"]),
@@ -142,7 +156,9 @@ def work() -> None:
     task = json.loads(sys.stdin.read())
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        found = {"throughput": _run_through, "delay": _run_delay, "catch up": _run_again}[task["what"]](task, place)
+        found = {"throughput": _run_through, "delay": _run_delay, "catch up": _run_again}[task["what"]](
+            task, place
+        )
     sys.stdout.write(json.dumps(found) + "\n")
 
 
@@ -176,7 +192,7 @@ def _ran(path: Path) -> tuple[float, int]:
 
 
 def _run_delay(task: Mapping[str, Any], place: Path) -> dict[str, Cell]:
-    """Writes lines at a rate, every hundredth of which is a match of the first query, and sees when that is out."""
+    """Writes lines at a rate, and sees when the matches of some of them, by the first query, are out."""
     file = place / "reports.jsonl"
     file.touch()
     source = f'{{kind = "files", path = "{file}", follow = true}}'
@@ -195,19 +211,16 @@ def _run_delay(task: Mapping[str, Any], place: Path) -> dict[str, Cell]:
     thread = threading.Thread(target=deployment.run, args=(task["seconds"] + 15.0,))
     thread.start()
     steps = task["rate"] // 100
-    count = 0
+    lines = list(_lines(_rows(0, task["rate"] * task["seconds"])))
+    lines[::steps] = [json.dumps({**json.loads(each), "flowrate": 999.0}) for each in lines[::steps]]
     begun = time.monotonic()
     with file.open("a", encoding="utf-8") as out:
-        while (now := time.monotonic()) < begun + task["seconds"]:
-            rows = _rows(count, steps).to_pylist()
-            rows[0]["flowrate"] = 999.0
-            for row in rows:
-                row["timestamp"] = row["timestamp"].isoformat()
-            out.write("".join(json.dumps(row) + "\n" for row in rows))
+        for count in range(0, len(lines), steps):
+            time.sleep(max(0.0, begun + count / task["rate"] - time.monotonic()))
+            out.write("\n".join(lines[count : count + steps]) + "\n")
             out.flush()
             written[count] = time.monotonic()
-            count += steps
-            time.sleep(max(0.0, begun + count / task["rate"] - time.monotonic()))
+    now, count = time.monotonic(), len(lines)
     last = max(written)
     while last not in seen and thread.is_alive():
         time.sleep(0.05)
@@ -224,7 +237,7 @@ def _run_delay(task: Mapping[str, Any], place: Path) -> dict[str, Cell]:
 
 
 def _run_again(task: Mapping[str, Any], place: Path) -> dict[str, Cell]:
-    """The second half of the events, by a deployment that comes back and from the archive by the same queries."""
+    """Answers everything from the source, then once more, by queries of other names, from the archive."""
     source = _source(place, task["kind"], task["count"])
     path = _written(place, task["queries"], source)
     _warm(place / "warm", task["queries"])
@@ -288,24 +301,22 @@ def _source(place: Path, kind: str, count: int) -> str:
 
         pyarrow.parquet.write_table(rows, place / "reports.parquet")
         return '{kind = "files", path = "reports.parquet"}'
-    lines = _lines(rows)
     if kind == "jsonl":
         with (place / "reports.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(each + "\n" for each in lines)
+            file.writelines(each + "\n" for each in _lines(rows))
         return '{kind = "files", path = "reports.jsonl"}'
     from kaicep_bench.spark_ingest import new_topic, send
 
     servers = os.environ[SERVERS]
-    topic = new_topic(servers, 1)
-    send(servers, topic, (each.encode() for each in lines))
+    topic = new_topic(servers)
+    send(servers, topic, rows)
     return f'{{kind = "kafka", servers = "{servers}", topic = "{topic}", follow = false}}'
 
 
 def _lines(rows: pyarrow.Table) -> Iterator[str]:
     for batch in rows.to_batches(100_000):
         for row in batch.to_pylist():
-            row["timestamp"] = row["timestamp"].isoformat()
-            yield json.dumps(row)
+            yield json.dumps({**row, "timestamp": row["timestamp"].isoformat()})
 
 
 def _rows(first: int, count: int) -> pyarrow.Table:

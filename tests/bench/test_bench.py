@@ -35,7 +35,18 @@ def test_a_wrong_name_is_told_with_the_right_ones():
 
 # Those that start other processes, work by the clock or measure many things take long even in little.
 LONG = (
-    *("constructs", "epsparql", "figures", "latency", "live", "pattern", "peers", "queries", "recovery"),
+    *(
+        "constructs",
+        "deployment",
+        "epsparql",
+        "figures",
+        "latency",
+        "live",
+        "pattern",
+        "peers",
+        "queries",
+        "recovery",
+    ),
     *("scaling", "spark", "startup"),
 )
 

@@ -21,7 +21,7 @@ from kaicep.archive.columns import Shape
 from kaicep.archive.cut import Cut
 from kaicep.connectors.files import StreamData, mark_late
 from kaicep.endtoend.history import History, history_of
-from kaicep.endtoend.joint import HandOff, Joint, Mark
+from kaicep.endtoend.joint import HandOff, Joined, Mark
 from kaicep.endtoend.planning import choose_plan, joined
 from kaicep.endtoend.reach import why_not_concurrent
 from kaicep.endtoend.seam import Stretch
@@ -135,7 +135,7 @@ def lived(world: World, name: str, plan: str, chance: random.Random) -> list[str
     archived = chance.choice((0.0, 0.3, 0.6, 1.0))
     world.archive_to(archived)
     live = chance.choice((0.0, max(0.0, archived - 0.2), archived, min(1.0, archived + 0.3)))
-    made: Joint = joined(history(world, name), world.archive.snapshot(), LATENESS, plan, PARTS)
+    made: Joined = joined(history(world, name), world.archive.snapshot(), LATENESS, plan, PARTS)
     found: list[Match] = []
     past = made.past()
     while live < 1.0 or past is not None or archived < 1.0:
@@ -256,7 +256,7 @@ def crashed(world: World, name: str, chance: random.Random) -> list[str]:
 
 def asked_again(
     world: World, name: str, mark: Mark | None, saved: tuple[Mark, bytes] | None, chance: random.Random
-) -> Joint:
+) -> Joined:
     """A query by any plan that there is for it; one that stood somewhere goes on from there."""
     asked, snapshot = history(world, name), world.archive.snapshot()
     if mark is not None:

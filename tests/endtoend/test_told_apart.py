@@ -39,7 +39,6 @@ class Told:
             "told": {"q": len(self.matches)},
             "last": {},
             "complete": False,
-            "beyond": [],
         }
 
 

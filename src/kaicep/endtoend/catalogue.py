@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from kaicep.endtoend.registered import (
     readers_of,
     upstream,
 )
-from kaicep.endtoend.sessions import Asked, Session, recovery
+from kaicep.endtoend.sessions import Asked, Run, Session, recovery, runs_of
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake, reason_of
 from kaicep.kernel.operator import Limits
 from kaicep.knowledge.store import Knowledge
@@ -68,6 +68,7 @@ class Catalogue:
         now: int | None = None,
     ) -> None:
         self.sessions: dict[str, Session] = {}
+        self.runs: list[Run] = []
         self.problems: dict[str, str] = {}
         self.trouble: str | None = None
         self.changed = False
@@ -100,6 +101,7 @@ class Catalogue:
             self.shape_changed = False
         self._parse()
         self._see_to_sessions(told, parts, sinks)
+        self.registry.save()
 
     def register(self, name: str, language: str, text: str) -> None:
         """Takes a query in from outside, or the new text of one."""
@@ -113,6 +115,7 @@ class Catalogue:
             self._add(made)
         elif (known.suffix, known.text) != (made.suffix, made.text):
             self._edit(known, made)
+        self.registry.save()
 
     def remove(self, name: str) -> None:
         """Removes a query that came in from outside."""
@@ -127,6 +130,7 @@ class Catalogue:
         if readers:
             raise Mistake(Diagnostic(f"{name} is read by {', '.join(readers)}", hint="remove those first"))
         self._drop(name)
+        self.registry.save()
 
     def _look(self) -> None:
         """Takes note of what is new, changed or gone in the folder. One that is missing says nothing."""
@@ -221,7 +225,7 @@ class Catalogue:
         """Another text of a query: it goes on with what it holds where that is sound, or begins anew."""
         self._parse()
         session = self.sessions.get(self._id((known.name,)))
-        if session is not None and session.recovering:
+        if session is not None and session.run is not None and session.run.recovering:
             return  # it is asked again when it has caught up, which it must do under its old text
         reason = self._why_anew(session, known, replace(made, now=known.now))
         if reason is None:
@@ -279,41 +283,106 @@ class Catalogue:
         self, told: Told, parts: Mapping[str, Sequence[int]], sinks: Mapping[str, SinkConfig]
     ) -> None:
         wanted = {self._id(names): names for names in self._units()}
-        for id in [each for each in self.sessions if each not in wanted]:
-            self.sessions.pop(id).forget()
-            self.changed = True
+        self._drop_sessions([each for each in self.sessions if each not in wanted])
         new = {id: names for id, names in wanted.items() if id not in self.sessions and id not in self._tried}
         if not new:
             return
+        self._tried |= new.keys()
         snapshot = self._archive.snapshot()
+        together = self._together(new.values())
+        made: list[Session] = []
+        since: dict[str, Cut | None] = {}
+        self.registry.since = {id: at for id, at in self.registry.since.items() if id in wanted}
         for id, names in new.items():
-            self._tried.add(id)
+            since[id] = self._since(id, names, snapshot)
             takers = [name for name in told if name not in sinks or any(map(sinks[name].takes, names))]
             start = recovery({name: told[name].get(id) for name in takers})
-            since = self._since(id, names, snapshot)
             try:
-                asked = self._asked(id, names)
-                made = Session(
-                    asked, snapshot, self._lateness(), parts, self._config.state / "states", start, since
-                )
+                asked = self._asked(id, names, together)
+                made.append(Session(asked, snapshot, self._config.state / "states", start))
             except Exception as error:
                 for name in names:
                     self._complain(name, error)
-                continue
-            self.sessions[id] = made
+        self._begin(made, together, snapshot, parts, since)
+
+    def _begin(
+        self,
+        made: Sequence[Session],
+        together: History | None,
+        snapshot: Snapshot,
+        parts: Mapping[str, Sequence[int]],
+        since: Mapping[str, Cut | None],
+    ) -> None:
+        """Lets sessions be answered: those that can be together; each alone where that fails."""
+        waiting = [each for each in made if not each.complete]
+        try:
+            self.runs += runs_of(waiting, together, snapshot, self._lateness(), parts, since)
+        except Exception as error:
+            if len(waiting) > 1:
+                for each in made:
+                    self._begin([each], None, snapshot, parts, since)
+                return
+            for name in waiting[0].asked.names:
+                self._complain(name, error)
+            return
+        for each in made:
+            self.sessions[each.asked.id] = each
             self.changed = True
-            for name in names:
+            for name in each.asked.names:
                 self.problems.pop(name, None)
-            self._tell(made, snapshot)
+            self._tell(each, snapshot)
+
+    def _drop_sessions(self, ids: Sequence[str]) -> None:
+        gone = {self.sessions.pop(each) for each in ids}
+        for session in gone:
+            session.forget()
+            self.changed = True
+        for run in self.runs if gone else ():
+            run.drop(gone)
+        self.runs = [each for each in self.runs if each.sessions]
+
+    def unite(self) -> None:
+        """Runs that stand at the same point become one."""
+        if len(self.runs) < 2:
+            return
+        first = next((each for each in self.runs if each.shared and each.made.alone and each.joined), None)
+        if first is not None:
+            self.runs = [each for each in self.runs if each is first or not first.absorb(each)]
+
+    def _together(self, units: Iterable[tuple[str, ...]]) -> History | None:
+        """The queries of chi-CEP that are the deployment's own, resolved in one; None where one is wrong."""
+        needed = dict.fromkeys(name for names in units for name in self._needed(names))
+        queries = [self.registry.queries[each] for each in needed]
+        own = {
+            each.name
+            for each in queries
+            if not each.outside and isinstance(self._parsed[each.name], ChiQuery)
+        }
+        chosen = [
+            each
+            for each in queries
+            if own.issuperset(self._needed((each.name,))) and not self._missing([self._parsed[each.name]])
+        ]
+        names = {each.name for each in chosen}
+        chosen = [each for each in chosen if names.issuperset(self._needed((each.name,)))]
+        if len(chosen) < 2:
+            return None
+        try:
+            return self._history(chosen)
+        except Exception:  # which is said of the query that it comes from
+            return None
 
     def _lateness(self) -> dict[str, int | None]:
         """By stream; what is archived and has no source is all there, and never late."""
         others = dict.fromkeys(self._archive.streams(), 0)
         return {**others, **self._config.lateness}
 
-    def _asked(self, id: str, names: tuple[str, ...]) -> Asked:
+    def _asked(self, id: str, names: tuple[str, ...], together: History | None) -> Asked:
         queries = [self.registry.queries[each] for each in self._needed(names)]
-        history = self._history(queries)
+        if together is not None and {each.name for each in queries} <= set(together.names):
+            history = together.only({each.name for each in queries})
+        else:
+            history = self._history(queries)
         own = self._config.of_query(names[0]) if len(names) == 1 else QueryConfig()
         if any(each.outside for each in queries):
             return Asked(id, names, history, own, FROM_OUTSIDE, STEP)
@@ -322,19 +391,22 @@ class Catalogue:
     def _history(self, queries: Sequence[Registered]) -> History:
         """Queries, resolved; a failure while a stream is missing that nobody has seen a record of."""
         parsed = [absolute(each.parse(self._prefixes), each.now, self._finite) for each in queries]
-        held = self._archive.streams()
-        missing = [name for name in self._config.streams if name not in held and may_read(parsed, name)]
+        missing = self._missing(parsed)
         if missing:
             raise Failure(f"waiting for the first records of {', '.join(missing)}")
         return history_of(parsed, self._archive, self._knowledge, self._config.annotations, 0)
+
+    def _missing(self, parsed: Sequence[Query]) -> list[str]:
+        """The streams that queries need and of which nobody has seen a record."""
+        held = self._archive.streams()
+        return [name for name in self._config.streams if name not in held and may_read(parsed, name)]
 
     def _since(self, id: str, names: tuple[str, ...], snapshot: Snapshot) -> Cut | None:
         """EP-SPARQL has no WITHIN: its queries begin at the positions at which they were registered."""
         if not isinstance(self._parsed[names[0]], EpQuery):
             return None
         if id not in self.registry.since:
-            self.registry.since = {id: json.loads(snapshot.cut.text())}
-            self.registry.save()
+            self.registry.since[id] = json.loads(snapshot.cut.text())
         return Cut.parse(json.dumps(self.registry.since[id]))
 
     def _complain(self, name: str, error: Exception) -> None:

@@ -7,16 +7,16 @@ matches that lie across the cut are found by a third, which sees one window on e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.history import History, replayed
 from kaicep.endtoend.joint import Joined, engine_for, settled, stood
 from kaicep.endtoend.reach import reach_of
-from kaicep.endtoend.seam import Seam, Stretch
+from kaicep.endtoend.seam import Seam
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.kernel.sort import Lateness
-from kaicep.plan.events import Event, Match, by_end
+from kaicep.plan.events import Match, by_end
 from kaicep.plan.nodes import Interval, WindowAggregate
 
 __all__ = ["Concurrent"]
@@ -31,10 +31,7 @@ class Concurrent(Joined):
     the three engines; when the one across has seen a window after that time, the present goes on alone.
     """
 
-    leg = 0
     at_once = True
-    waiting = False
-    beyond: Sequence[str] = ()
 
     def __init__(
         self, history: History, snapshot: Snapshot, lateness: Lateness, settings: Settings | None = None
@@ -71,32 +68,10 @@ class Concurrent(Joined):
             yield self._spanning(self._behind.pop(0))
         self._ready = True
 
-    def live(self, stretch: Stretch) -> list[Match]:
-        """Takes what the live source has, and answers at once what lies after the cut alone."""
-        return self.live_all([stretch])
-
-    def live_all(self, stretches: Iterable[Stretch]) -> list[Match]:
-        """Takes what several parts have, as having come at once."""
-        for each in stretches:
-            self._seam.offer(each)
-        return self._go_on()
-
-    def poll(self, snapshot: Snapshot) -> list[Match]:
-        """Looks whether the archive has what the live source skipped."""
-        self._seam.fill(snapshot)
-        return self._go_on()
-
-    def idle(self, stream: str, part: int) -> list[Match]:
-        """A part has been silent for so long that it holds nobody back."""
-        return self._told_by_both(lambda engine: engine.idle(stream, part))
-
-    def has_passed(self, event: Event) -> bool:
-        """Whether it went on as if this event would not come."""
-        return self.engine.has_passed(event)
-
-    def finish(self) -> list[Match]:
-        """The source has ended; the rest of the matches."""
-        return self._told_by_both(lambda engine: engine.finish())
+    @property
+    def alone(self) -> bool:
+        """Whether the present goes on alone."""
+        return self._over
 
     def edited(self, history: History) -> str | None:
         """Another text of the query; None where it goes on with what it holds, else why it does not."""
@@ -118,13 +93,7 @@ class Concurrent(Joined):
         ]
         return found + stood(engine, self.snapshot)
 
-    def _go_on(self) -> list[Match]:
-        taken = self._seam.take()
-        if not taken:
-            return []
-        return self._told_by_both(lambda engine: engine.push_batches(each.batch(engine) for each in taken))
-
-    def _told_by_both(self, what: Callable[[Engine], list[Match]]) -> list[Match]:
+    def do(self, what: Callable[[Engine], list[Match]]) -> list[Match]:
         """Lets the present do something, and the one across as well, now or when it has come so far."""
         found = self._of("present", what(self.engine))
         if not self._ready:

@@ -28,7 +28,7 @@ from kaicep.endtoend.integrity import check_progress
 from kaicep.endtoend.joint import Mark
 from kaicep.endtoend.outlets import BACKLOG, Entry, NoSink, Outlet
 from kaicep.endtoend.seam import Stretch
-from kaicep.endtoend.sessions import Session, Told
+from kaicep.endtoend.sessions import Run, Session, Told
 from kaicep.errors import Failure, Mistake, reason_of
 from kaicep.knowledge.annotation import prefixes_of
 from kaicep.plan.events import Event, Match
@@ -125,7 +125,6 @@ class Deployment:
                     break
                 if not busy:
                     self._rest(begun + self.config.tick / 1_000_000 - time.monotonic())
-            self._answer_what_waits()
         finally:
             behind = self.drain()
             self.close()
@@ -136,13 +135,6 @@ class Deployment:
             raise Failure(f"stream {failed.name}: {reason_of(failed.failed)}") from failed.failed
         if behind and self.is_over:
             raise Failure(f"sink {behind[0]} did not take everything; it gets the rest when you start again")
-
-    def _answer_what_waits(self) -> None:
-        """Gives those who answer elsewhere some time for what they were given."""
-        until = time.monotonic() + _DRAIN
-        while any(each.waiting for each in self.sessions.values()) and time.monotonic() < until:
-            self._hand_on(self._answers([]), news=True)
-            time.sleep(0.05)
 
     def stop(self) -> None:
         """Lets `run` come to an end: what was taken in is answered and told. May be called by anybody."""
@@ -182,7 +174,7 @@ class Deployment:
         """Closes the sources, and lets others have the state folder."""
         for session in self.sessions.values():
             if session.live:
-                self._tell_count(session, "stopped")
+                _tell_count(session, "stopped")
         for feed in self.feeds.values():
             feed.close()
         self._lock.close()
@@ -300,7 +292,7 @@ class Deployment:
         """
         if any(each.backlog > BACKLOG for each in self.outlets.values()):
             return []
-        if any(each.recovering for each in self.sessions.values()):
+        if any(each.recovering for each in self.catalogue.runs):
             return []
         patience = self.config.tick / 1_000_000 / 5 / len(self.feeds)
         found: list[Stretch] = []
@@ -312,45 +304,39 @@ class Deployment:
         return found
 
     def _is_late(self, event: Event) -> bool:
-        return any(each.has_passed(event) for each in self.sessions.values())
+        return any(each.has_passed(event) for each in self.catalogue.runs)
 
     def _answers(self, stretches: Sequence[Stretch]) -> Iterator[tuple[Session, Told]]:
         """What the sessions find: by what came, by what fell silent, in their past, or at their end."""
         silent = [(feed.name, part) for feed in self.feeds.values() for part in feed.fall_silent()]
         ended = [feed.name for feed in self.feeds.values() if feed.ended]
         until = time.monotonic() + _SLICE
-        for session in self.sessions.values():
-            found = session.take(stretches)
+        for run in self.catalogue.runs:
+            yield from run.take(stretches)
             for stream, part in silent:
-                found += session.idle(stream, part)
-            if session.state == "catching up":
-                found += session.work(until)
-                if session.live:
-                    self._tell_count(session, "up to date")
-            if session.answers and not session.joined:
-                found += self._joins(session)
-            before = session.complete
-            found += session.end_if(ended)
-            if session.complete and not before:
-                self._tell_count(session, "complete")
-            for each in found:
-                yield session, each
+                yield from run.idle(stream, part)
+            if not run.live:
+                yield from self._go_through(run, until)
+            if run.answers and not run.joined:
+                yield from self._joins(run)
+            yield from run.end_if(ended)
+        self.catalogue.unite()
 
-    def _tell_count(self, session: Session, state: str) -> None:
-        for name in session.asked.names:
-            _log.info("%s: %s, %d matches", name, state, session.told[name])
+    def _go_through(self, run: Run, until: float) -> Iterator[tuple[Session, Told]]:
+        """Lets a run go on with its past."""
+        yield from run.work(until)
+        for session in run.sessions if run.live else ():
+            _tell_count(session, "up to date")
 
-    def _joins(self, session: Session) -> list[Told]:
-        """A session comes to the present: parts that are silent by now hold it back no more."""
-        session.joined = True
-        found: list[Told] = []
-        for stream in session.streams:
+    def _joins(self, run: Run) -> Iterator[tuple[Session, Told]]:
+        """A run comes to the present: parts that are silent by now hold it back no more."""
+        run.joined = True
+        for stream in run.streams:
             feed = self.feeds.get(stream)
             # What is archived and has no source sends nothing any more.
             silent = feed.idle_parts if feed is not None else self.archive.stream(stream).positions
             for part in silent:
-                found += session.idle(stream, part)
-        return found
+                yield from run.idle(stream, part)
 
     def _hand_on(self, found: Iterator[tuple[Session, Told]], news: bool) -> None:
         """Gives matches to the sinks and to those who follow, with how far everybody stands."""
@@ -460,6 +446,11 @@ class Deployment:
                 _log.info("%s: events before %s were removed", feed.name, format_time(before))
         compact(feed.table)
         feed.table.table.vacuum(_KEPT_HOURS)
+
+
+def _tell_count(session: Session, state: str) -> None:
+    for name in session.asked.names:
+        _log.info("%s: %s, %d matches", name, state, session.told[name])
 
 
 def locked(folder: Path) -> Any:

@@ -31,7 +31,7 @@ from kaicep.optimize import RULES, optimize
 from kaicep.optimize.relate_paths import relate_paths
 from kaicep.plan.catalog import Stream
 from kaicep.plan.events import Event, Match, by_end
-from kaicep.plan.nodes import Interval
+from kaicep.plan.nodes import Interval, Program
 from kaicep.plan.time import format_time
 from kaicep.query import Query, resolve_queries
 
@@ -47,6 +47,9 @@ __all__ = ["STRATEGIES", "History", "follow", "history_of", "open_history", "pas
 STRATEGIES = ("replay", "rewrite", "hybrid")
 """The ways through the past (SCEPter paper, section 5)."""
 
+_MOST_FILTERED = 8
+"""Of so many queries, little is left that none of them needs."""
+
 AT_RUN_TIME = tuple(each for each in RULES if each is not relate_paths)
 """Without semantic relations, what is left of a PATH is decided at run time."""
 
@@ -57,6 +60,11 @@ class History(Query):
 
     archive: Archive
     unknown: UnknownEntities = field(default_factory=UnknownEntities)
+
+    def only(self, names: Collection[str]) -> History:
+        """Some of the queries."""
+        chosen = tuple(each for each in self.program.queries if each.name in names)
+        return replace(self, program=Program(chosen))
 
     def spans(self) -> dict[str, Interval]:
         """The streams that the queries read, and the bounds of what they see of each."""
@@ -273,12 +281,13 @@ def replayed(
     Only those inside the `bounds` are; what comes after them may be as early as `reach`. Of several
     streams, the one that is furthest behind goes next, so that no more is held than it takes.
     """
-    plans = [optimize(each, history.catalog, history.knowledge)[0] for each in history.program.queries]
+    queries = history.program.queries
+    hybrid = strategy == "hybrid" and len(queries) <= _MOST_FILTERED
+    plans = [optimize(each, history.catalog, history.knowledge)[0] for each in queries] if hybrid else []
     waiting: dict[str, Iterator[pyarrow.RecordBatch]] = {}
     filters: dict[str, Prefilter | None] = {}
     reached: dict[str, float] = {}
     for stream, within in history.spans().items():
-        hybrid = strategy == "hybrid"
         made = (
             Prefilter(stream, plans, history.catalog, history.knowledge, history.unknown) if hybrid else None
         )

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from kaicep.archive.cut import Cut
 from kaicep.archive.snapshot import Snapshot
@@ -24,89 +25,7 @@ from kaicep.kernel.sort import Lateness, allowed_lateness
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Interval
 
-__all__ = ["HandOff", "Joined", "Joint", "Mark", "engine_for", "settled", "stood"]
-
-
-class Joint(Protocol):
-    """A query over archive and live source, as somebody drives it.
-
-    With `at_once` it answers the live source also while it works through the past; where it is `waiting`,
-    answers may come without news.
-    """
-
-    history: History
-
-    @property
-    def leg(self) -> int:
-        """How many marks of those who were told were passed."""
-        ...
-
-    @property
-    def beyond(self) -> Sequence[str]:
-        """The ids of matches that were told although the mark does not cover them."""
-        ...
-
-    @property
-    def at_once(self) -> bool:
-        """Whether it answers the live source before the past is done."""
-        ...
-
-    @property
-    def waiting(self) -> bool:
-        """Whether it has taken something that it has not answered yet."""
-        ...
-
-    def past(self) -> Iterator[list[Match]]:
-        """Works through the archive, a bit at every step; matches as they are certain."""
-        ...
-
-    def live(self, stretch: Stretch) -> list[Match]:
-        """Takes what the live source has; matches that are certain by now."""
-        ...
-
-    def live_all(self, stretches: Iterable[Stretch]) -> list[Match]:
-        """Takes what several parts have, as having come at once."""
-        ...
-
-    def poll(self, snapshot: Snapshot) -> list[Match]:
-        """Looks whether the archive has what the live source skipped."""
-        ...
-
-    def idle(self, stream: str, part: int) -> list[Match]:
-        """A part has been silent for so long that it holds nobody back."""
-        ...
-
-    def has_passed(self, event: Event) -> bool:
-        """Whether it went on as if this event would not come."""
-        ...
-
-    def finish(self) -> list[Match]:
-        """The source has ended; the rest of the matches."""
-        ...
-
-    def edited(self, history: History) -> str | None:
-        """Another text of the query; None where it goes on with what it holds, else why it does not."""
-        ...
-
-    @property
-    def cut(self) -> Cut:
-        """The source positions that the answers so far are made from."""
-        ...
-
-    @property
-    def mark(self) -> Mark:
-        """Where the answer stands."""
-        ...
-
-    @property
-    def watermark(self) -> float:
-        """The time up to which everything is told."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """How many events and partial matches it holds."""
-        ...
+__all__ = ["HandOff", "Joined", "Mark", "engine_for", "settled", "stood"]
 
 
 @dataclass(frozen=True)
@@ -138,12 +57,87 @@ class Mark:
         return cls(cut, data["standing"], float(data["watermark"]), data["lateness"])
 
 
-class Joined:
-    """What past and present have in common, joined by whichever plan: how far the answer has come."""
+class Joined(ABC):
+    """A query over archive and live source, or several, by whichever plan, as somebody drives it.
 
+    With `at_once` it answers the live source also while it works through the past.
+    """
+
+    at_once = False
     engine: Engine
     """The one that goes on with the present."""
+    leg = 0
+    """How many marks of those who were told were passed."""
     _seam: Seam
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many events and partial matches it holds."""
+
+    @property
+    @abstractmethod
+    def alone(self) -> bool:
+        """Whether nothing is left to do but what its engine does with the present."""
+
+    @abstractmethod
+    def past(self) -> Iterator[list[Match]]:
+        """Works through the archive, a bit at every step; matches as they are certain."""
+
+    @abstractmethod
+    def do(self, what: Callable[[Engine], list[Match]]) -> list[Match]:
+        """Lets the present do something; matches that are certain by now."""
+
+    @abstractmethod
+    def edited(self, history: History) -> str | None:
+        """Another text of the query; None where it goes on with what it holds, else why it does not."""
+
+    def live(self, stretch: Stretch) -> list[Match]:
+        """Takes what the live source has; matches that are certain by now."""
+        return self.live_all([stretch])
+
+    def live_all(self, stretches: Iterable[Stretch]) -> list[Match]:
+        """Takes what several parts have, as having come at once."""
+        for each in stretches:
+            self._seam.offer(each)
+        return self._go_on()
+
+    def poll(self, snapshot: Snapshot) -> list[Match]:
+        """Looks whether the archive has what the live source skipped."""
+        self._seam.fill(snapshot)
+        return self._go_on()
+
+    def idle(self, stream: str, part: int) -> list[Match]:
+        """A part has been silent for so long that it holds nobody back."""
+        return self.do(lambda engine: engine.idle(stream, part))
+
+    def end(self, streams: Collection[str]) -> list[Match]:
+        """Nothing more will come of some streams."""
+        return self.do(lambda engine: engine.end(streams))
+
+    def conclude(self, names: Collection[str]) -> list[Match]:
+        """Some queries end, whatever comes; the rest of their matches."""
+        return self.do(lambda engine: engine.conclude(names))
+
+    def finish(self) -> list[Match]:
+        """The source has ended; the rest of the matches."""
+        return self.do(lambda engine: engine.finish())
+
+    def has_passed(self, event: Event) -> bool:
+        """Whether it went on as if this event would not come."""
+        return self.engine.has_passed(event)
+
+    def absorb(self, other: Joined) -> str | None:
+        """Goes on with the queries of another one in its engine; why not, where that is not possible, yet."""
+        if not self._seam.adopt(other._seam):
+            return "one of them has taken more than the other"
+        return self.engine.take_over(other.engine)
+
+    def _go_on(self) -> list[Match]:
+        taken = self._seam.take()
+        if not taken:
+            return []
+        return self.do(lambda engine: engine.push_batches([each.batch(engine) for each in taken]))
 
     @property
     def cut(self) -> Cut:
@@ -176,10 +170,6 @@ class HandOff(Joined):
     `strategy` is how the archive is gone through: `hybrid`, or `replay` (`endtoend.history`).
     """
 
-    at_once = False
-    waiting = False
-    beyond: Sequence[str] = ()
-
     def __init__(
         self,
         history: History,
@@ -196,7 +186,6 @@ class HandOff(Joined):
         self.snapshot = snapshot
         self.lateness = lateness
         self.engine = engine_for(history, snapshot, lateness, settings)
-        self.leg = 0
         self._mark = mark
         self._saved = saved
         self._later = tuple(later)
@@ -209,6 +198,11 @@ class HandOff(Joined):
     def size(self) -> int:
         """How many events and partial matches it holds."""
         return self.engine.size
+
+    @property
+    def alone(self) -> bool:
+        """Whether the past is done."""
+        return self._done
 
     def past(self) -> Iterator[list[Match]]:
         """Works through the archive; when it is done, the engine stands where the source stood then."""
@@ -271,32 +265,13 @@ class HandOff(Joined):
         woken = [[*each[:4], each[4] and (each[0], each[1]) not in moved] for each in parts]
         return self.engine.settle([woken, *rest])
 
-    def live(self, stretch: Stretch) -> list[Match]:
-        """Takes what the live source has; nothing is answered before the past is."""
-        return self.live_all([stretch])
-
-    def live_all(self, stretches: Iterable[Stretch]) -> list[Match]:
-        """Takes what several parts have, as having come at once."""
-        for each in stretches:
-            self._seam.offer(each)
-        return self._go_on() if self._done else []
-
-    def poll(self, snapshot: Snapshot) -> list[Match]:
-        """Looks whether the archive has what the live source skipped."""
-        self._seam.fill(snapshot)
-        return self._go_on() if self._done else []
-
-    def idle(self, stream: str, part: int) -> list[Match]:
-        """A part has been silent for so long that it holds nobody back."""
-        return self.engine.idle(stream, part) if self._done else []
+    def do(self, what: Callable[[Engine], list[Match]]) -> list[Match]:
+        """Lets the present do something; there is none before the past is done."""
+        return what(self.engine) if self._done else []
 
     def has_passed(self, event: Event) -> bool:
         """Whether it went on as if this event would not come."""
         return self._done and self.engine.has_passed(event)
-
-    def finish(self) -> list[Match]:
-        """The source has ended; the rest of the matches."""
-        return self.engine.finish()
 
     def edited(self, history: History) -> str | None:
         """Another text of the query; None where it goes on with what it holds, else why it does not."""
@@ -307,8 +282,7 @@ class HandOff(Joined):
         return reason
 
     def _go_on(self) -> list[Match]:
-        taken = self._seam.take()
-        return self.engine.push_batches(each.batch(self.engine) for each in taken) if taken else []
+        return super()._go_on() if self._done else []
 
 
 def stood(engine: Engine, snapshot: Snapshot) -> list[Match]:

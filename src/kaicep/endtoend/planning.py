@@ -9,7 +9,7 @@ from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.concurrent import Concurrent
 from kaicep.endtoend.config import URGENCY
 from kaicep.endtoend.history import History
-from kaicep.endtoend.joint import HandOff, Joint
+from kaicep.endtoend.joint import HandOff, Joined
 from kaicep.endtoend.reach import reach_of, why_not_concurrent
 from kaicep.errors import Failure
 from kaicep.hosts.settings import Settings
@@ -103,7 +103,7 @@ def joined(
     lateness: Lateness,
     plan: str = "auto",
     settings: Settings | None = None,
-) -> Joint:
+) -> Joined:
     """A query over a snapshot and what comes after it, by a plan or by the one that suits it.
 
     `settings.parts` are the parts of the live source, where the archive may not know of all of them.

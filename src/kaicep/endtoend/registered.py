@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,22 @@ class Registered:
 
     def parse(self, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:
         """The query as written."""
-        return parse_query(Source(f"{self.name}{self.suffix}", self.text), prefixes)
+        return _parsed(self.name, self.suffix, self.text, tuple(sorted(prefixes.items())))
+
+
+@lru_cache(maxsize=10_000)
+def _parsed(name: str, suffix: str, text: str, prefixes: tuple[tuple[str, str], ...]) -> ChiQuery | EpQuery:
+    return parse_query(Source(f"{name}{suffix}", text), dict(prefixes))
 
 
 class Registry:
-    """The registered queries, in a file that is replaced whole at every change."""
+    """The registered queries, in a file that is replaced whole by `save`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.queries: dict[str, Registered] = {}
         self.since: dict[str, Any] = {}
+        self._saved: str | None = None
         try:
             read = json.loads(read_sealed(path))
             self.queries = {each["name"]: Registered(**each) for each in read["queries"]}
@@ -62,17 +69,18 @@ class Registry:
     def put(self, query: Registered) -> None:
         """Adds a query, or replaces the one of its name."""
         self.queries[query.name] = query
-        self.save()
 
     def drop(self, name: str) -> None:
         """Removes a query."""
         del self.queries[name]
-        self.save()
 
     def save(self) -> None:
-        """Writes it down; it is on the disk when this returns."""
+        """Writes it down where it has changed; it is on the disk when this returns."""
         rows = [asdict(each) for each in self.queries.values()]
-        replace_sealed(self._path, json.dumps({"queries": rows, "since": self.since}, indent=1).encode())
+        text = json.dumps({"queries": rows, "since": self.since}, indent=1)
+        if text != self._saved:
+            replace_sealed(self._path, text.encode())
+            self._saved = text
 
 
 def absolute(query: ChiQuery | EpQuery, now: int | None, finite: bool) -> ChiQuery | EpQuery:

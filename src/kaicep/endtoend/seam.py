@@ -105,6 +105,14 @@ class Seam:
         self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting}
         return found
 
+    def adopt(self, other: Seam) -> bool:
+        """Goes on for the streams of another one too; says whether both have taken the same of each part."""
+        both = self._next.keys() & other._next.keys()
+        if self._waiting or other._waiting or any(self._next[key] != other._next[key] for key in both):
+            return False
+        self._next |= other._next
+        return True
+
     def missing(self) -> Iterator[tuple[str, int, int, int]]:
         """The positions that something waits for: stream, part, from, to."""
         for (stream, part), waiting in sorted(self._waiting.items()):

@@ -1,7 +1,10 @@
-"""A session: one query of a deployment, from its past on into what comes, and how far it was told.
+"""Queries of a deployment, from their past on into what comes, and how far each was told.
 
-Queries whose output it reads are evaluated with it, in silence. The EP-SPARQL queries of a deployment are one
-session, since what one of them constructs all of them read.
+A session is a query: what it has found, and how far it was told. A run is what finds it: queries that begin
+at one point are one run, with one engine, which sorts each stream once, and evaluates what queries read of
+each other once. Each run goes through its own past; in the present, runs become one. A query that fails
+leaves its run, and the others go on. The EP-SPARQL queries of a deployment are one session with its own run,
+since what one of them constructs all of them read; so is each query from outside.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,9 +25,9 @@ from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.concurrent import Concurrent
 from kaicep.endtoend.config import QueryConfig
 from kaicep.endtoend.history import History
-from kaicep.endtoend.joint import HandOff, Joined, Joint, Mark
+from kaicep.endtoend.joint import HandOff, Joined, Mark
 from kaicep.endtoend.outlets import Entry
-from kaicep.endtoend.planning import choose_plan
+from kaicep.endtoend.planning import Choice, choose_plan
 from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.seam import Stretch
 from kaicep.errors import Failure, KaicepError, reason_of
@@ -36,7 +39,7 @@ from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time
 from kaicep.storage.disk import read_sealed, replace_sealed
 
-__all__ = ["Asked", "Session", "Told", "recovery"]
+__all__ = ["Asked", "Run", "Session", "Told", "recovery", "runs_of"]
 
 _log = logging.getLogger("kaicep.run")
 
@@ -84,11 +87,10 @@ class Recovery:
     told: Mapping[str, int] = field(default_factory=dict)
     last: Mapping[str, str] = field(default_factory=dict)
     complete: bool = False
-    beyond: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def is_news(self, sink: str, told: Told) -> bool:
         """Whether a match that is found on a leg was not told to a sink before."""
-        return told.leg >= self.legs.get(sink, 0) and told.match.id not in self.beyond.get(sink, ())
+        return told.leg >= self.legs.get(sink, 0)
 
 
 def recovery(entries: Mapping[str, Entry | None]) -> Recovery:
@@ -110,9 +112,8 @@ def recovery(entries: Mapping[str, Entry | None]) -> Recovery:
     first = 1 if everybody else 0
     legs: dict[str, float] = dict.fromkeys(entries.keys() - behind.keys(), math.inf)
     legs |= {name: ordered.index(mark) + 1 - first for name, mark in marks.items()}
-    beyond = {name: frozenset(each["beyond"]) for name, each in behind.items() if each is not None}
     shared = ordered[0] if everybody else None
-    return Recovery(shared, tuple(ordered[first:]), legs, told, last, beyond=beyond)
+    return Recovery(shared, tuple(ordered[first:]), legs, told, last)
 
 
 def _order(mark: Mark) -> tuple[int, float]:
@@ -121,74 +122,45 @@ def _order(mark: Mark) -> tuple[int, float]:
 
 
 class Session:
-    """A query that is being answered. Whoever drives it calls `work` until there is no past left."""
+    """A query that is being answered, by a run."""
 
-    def __init__(
-        self,
-        asked: Asked,
-        snapshot: Snapshot,
-        lateness: Lateness,
-        parts: Mapping[str, Sequence[int]],
-        states: Path,
-        start: Recovery,
-        since: Cut | None = None,
-    ) -> None:
+    def __init__(self, asked: Asked, snapshot: Snapshot, states: Path, start: Recovery) -> None:
         self.asked = asked
         self.start = start
         self.told = Counter(start.told)
         self.last = dict(start.last)
         self.plan = "hand-off"
-        self.joined = False
         self.complete = start.complete
         self.failed: str | None = None
-        self.reach = reach_of(asked.history.program)
-        self.streams = tuple(asked.history.spans())
+        self.run: Run | None = None
+        self.found: list[Told] = []
+        """What was found in the past, before all of that was gone through."""
+        self._mark: Mapping[str, Any] = _NOWHERE
         self._file = states / f"{quote(asked.id, safe='')}.state"
-        self._found: list[Told] = []
         self._saved_at = time.monotonic()
-        self._past: Iterator[list[Match]] | None = None
-        if self.complete:
-            return
-        own = Snapshot({name: snapshot.tables[name] for name in self.streams})
-        saved = self._saved(start.mark) if self.reach == math.inf and start.mark is not None else None
-        settings = Settings(asked.limits, parts=parts)
-        self.made = self._made(own, lateness, settings, saved, since)
-        self._past = self.made.past()
-        self._warn_of_holes(own)
+        self._learn(asked)
+        if not self.complete:
+            self._warn_of_holes(snapshot)
 
-    def _made(
-        self,
-        snapshot: Snapshot,
-        lateness: Lateness,
-        settings: Settings,
-        state: tuple[Mark, bytes] | None,
-        since: Cut | None,
-    ) -> Joint:
-        """By the plan that suits it; one that goes on from where it stood has little past, and hands over."""
-        start, history = self.start, self.asked.history
-        if start.mark is None and not start.later and since is None:
-            config = self.asked.config
-            choice = choose_plan(history, snapshot, lateness, config.urgency, config.plan)
-            _log.info("%s: %s", ", ".join(self.asked.names), choice)
-            self.plan = choice.plan
-            if choice.plan == "concurrent":
-                return Concurrent(history, snapshot, lateness, settings)
-        return HandOff(history, snapshot, lateness, settings, start.mark, state, start.later, since)
+    def _learn(self, asked: Asked) -> None:
+        self.asked = asked
+        self.reach = reach_of(asked.history.program)
+        spans = asked.history.spans()
+        self.streams = tuple(spans)
+        self.needed = asked.history.names
+        highs = [each.high for each in spans.values() if each.high is not None]
+        wait = self.reach if self.reach < math.inf else 0
+        self._over = max(highs) + wait if highs and len(highs) == len(spans) else math.inf
 
     @property
-    def answers(self) -> bool:
-        """Whether it answers what comes: when the past is done, or beside it."""
-        return self.live or (self._past is not None and self.failed is None and self.made.at_once)
+    def active(self) -> bool:
+        """Whether it is still to be answered."""
+        return self.run is not None and not self.complete and self.failed is None
 
     @property
     def live(self) -> bool:
         """Whether the past is done, and it goes on with what comes."""
-        return self._past is None and not self.complete and self.failed is None
-
-    @property
-    def recovering(self) -> bool:
-        """Whether it was told before, and is on the way to where it was."""
-        return self._past is not None and self.failed is None and self.start.mark is not None
+        return self.active and self.run is not None and self.run.live
 
     @property
     def state(self) -> str:
@@ -196,6 +168,15 @@ class Session:
         if self.failed is not None:
             return "failed"
         return "complete" if self.complete else "live" if self.live else "catching up"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing that comes can matter any more: WITHIN is over."""
+        return self._over < math.inf and self._reached > self._over
+
+    @property
+    def _reached(self) -> float:
+        return self.run.made.engine.watermark_of(self.needed) if self.run is not None else -math.inf
 
     def _warn_of_holes(self, snapshot: Snapshot) -> None:
         """Says what cannot be answered any more, because the archive has let go of it."""
@@ -212,134 +193,71 @@ class Session:
                     *(", ".join(self.asked.names), stream, begin, format_time(expired)),
                 )
 
-    # --- what it does ---
+    # --- what becomes of it ---
 
-    def work(self, until: float) -> list[Told]:
-        """Goes on with the past until some moment of the clock; all that it found, when it is done."""
-        while self._past is not None and self.failed is None and time.monotonic() < until:
-            some = self._step(lambda: next(self._past, None) if self._past is not None else None)
-            if some is not None:
-                self._found += [Told(each, self.made.leg) for each in self._own(some)]
-            elif self.failed is None:
-                self._past = None
-                found, self._found = self._found, []
-                return self._counted(found)
-        return []
-
-    def take(self, stretches: Iterable[Stretch]) -> list[Told]:
-        """Takes what has come of its streams."""
-        own = [each for each in stretches if each.stream in self.streams]
-        if not own and not self.waiting:
-            return []
-        taken = ", ".join(
-            f"{each.stream} part {each.part}, positions {each.low} to {each.high - 1}" for each in own
-        )
-        return self._try(lambda: self.made.live_all(own), f" (it was given {taken})" if taken else "")
-
-    def idle(self, stream: str, part: int) -> list[Told]:
-        """A part has fallen silent."""
-        if stream not in self.streams or not self.answers:
-            return []
-        return self._try(lambda: self.made.idle(stream, part))
-
-    def has_passed(self, event: Event) -> bool:
-        """Whether it went on as if this event would not come."""
-        if not self.answers or event.stream not in self.streams:
-            return False
-        return bool(self._step(lambda: self.made.has_passed(event)))
-
-    def end_if(self, ended: Iterable[str]) -> list[Told]:
-        """Ends the query where nothing more can come: its streams have ended, or WITHIN is over."""
-        if not self.live or not (set(self.streams) <= set(ended) or self._is_over()):
-            return []
-        found = self._try(self.made.finish)
-        self.complete = self.failed is None
-        return found
-
-    def edit(self, history: History) -> str | None:
-        """Another text of the query; None where it goes on with what it holds, else why it does not."""
-        reason = self._step(lambda: self.made.edited(history))
-        if self.failed is not None:
-            return "it failed"
-        if reason is None:
-            self.asked = replace(self.asked, history=history)
-            self.reach = reach_of(history.program)
-        return reason
-
-    def _is_over(self) -> bool:
-        highs = [each.high for each in self.asked.history.spans().values()]
-        if not highs or None in highs:
-            return False
-        latest = max(each for each in highs if each is not None)
-        wait = self.reach if self.reach < math.inf else 0
-        return self.made.watermark > latest + wait
-
-    def _try(self, what: Callable[[], list[Match]], given: str = "") -> list[Told]:
-        if self.failed is not None or self.complete:
-            return []
-        matches = self._own(self._step(what, given) or [])
-        if self._past is None:
-            return self._counted([Told(each, len(self.start.later)) for each in matches])
-        self._found += [Told(each, 0, to_followers=False) for each in matches]
-        return self._counted([Told(each, 0, to_sinks=False) for each in matches])
-
-    def _step(self, what: Callable[[], T], given: str = "") -> T | None:
-        """What a step gives; where it fails, or takes too long, the session is over, and others go on."""
-        begun = time.monotonic()
-        try:
-            found = what()
-            if time.monotonic() - begun > self.asked.patience:
-                raise Failure(f"it takes longer than {self.asked.patience:g} s at a time")
-        except Exception as error:
-            self.failed = reason_of(error) + given
-            unforeseen = None if isinstance(error, KaicepError) else error
-            _log.error("%s: %s", ", ".join(self.asked.names), self.failed, exc_info=unforeseen)
-            return None
-        return found
-
-    def _own(self, matches: Iterable[Match]) -> list[Match]:
-        return [each for each in matches if each.query in self.asked.names]
-
-    def _counted(self, found: list[Told]) -> list[Told]:
+    def counted(self, found: Sequence[Told]) -> list[tuple[Session, Told]]:
         """Counts what is news to whoever was told most."""
-        known = set().union(*self.start.beyond.values())
-        news = [each for each in found if each.leg >= len(self.start.later) and each.match.id not in known]
-        for each in news:
-            if each.to_sinks:
+        for each in found:
+            if each.leg >= len(self.start.later) and each.to_sinks:
                 name, end = each.match.query, format_time(each.match.end_us)
                 self.told[name] += 1
                 self.last[name] = max(self.last.get(name, end), end)
-        return found
+        return [(self, each) for each in found]
+
+    def fail(self, error: Exception, given: str) -> None:
+        """It is over; others go on."""
+        if self.failed is None and not self.complete:
+            self.failed = reason_of(error) + given
+            unforeseen = None if isinstance(error, KaicepError) else error
+            _log.error("%s: %s", ", ".join(self.asked.names), self.failed, exc_info=unforeseen)
+
+    def conclude(self) -> None:
+        """It is complete."""
+        self._mark, self.complete = self.entry()["mark"], True
+
+    def edit(self, history: History) -> str | None:
+        """Another text of the query; None where it goes on with what it holds, else why it does not."""
+        assert self.run is not None
+        reason = self.run.edit(history)
+        if self.failed is not None:
+            return "it failed"
+        if reason is None:
+            self._learn(replace(self.asked, history=history))
+        return reason
 
     # --- what survives ---
 
     def entry(self) -> Entry:
         """How far it has told."""
-        return {
-            "mark": self.made.mark.to_json() if not self.start.complete else _NOWHERE,
-            "told": dict(self.told),
-            "last": dict(self.last),
-            "complete": self.complete,
-            "beyond": list(self.made.beyond) if not self.start.complete else [],
-        }
+        mark = self._mark
+        if self.active and self.run is not None:
+            mark = {**self.run.mark, "watermark": str(self._reached)}
+        return {"mark": mark, "told": dict(self.told), "last": dict(self.last), "complete": self.complete}
 
     def snapshot(self) -> tuple[Mark, bytes] | None:
         """Its state now and then, where no window bounds what it needs; None where it is not to be saved."""
         due = time.monotonic() - self._saved_at >= _SAVE_EVERY
-        if self.reach < math.inf or not self.live or not due or not isinstance(self.made, HandOff):
+        run = self.run
+        if self.reach < math.inf or not due or not self.live or run is None or not run.made.alone:
             return None
         self._saved_at = time.monotonic()
-        engine, mark = self.made.engine, self.made.mark
-        state = self._step(engine.snapshot)
-        return None if state is None else (mark, state)
+        try:
+            state = run.made.engine.snapshot(self.needed)
+        except Exception as error:
+            self.fail(error, "")
+            return None
+        return Mark.from_json(self.entry()["mark"]), state
 
     def save(self, mark: Mark, state: bytes) -> None:
         """Writes a state down, once everybody was told what it stands for."""
         head = json.dumps({"mark": mark.to_json()}).encode()
         replace_sealed(self._file, head + b"\n" + state)
 
-    def _saved(self, mark: Mark) -> tuple[Mark, bytes] | None:
+    def saved(self) -> tuple[Mark, bytes] | None:
         """The state that was saved, unless somebody was told less than it stands for."""
+        mark = self.start.mark
+        if self.reach < math.inf or mark is None:
+            return None
         try:
             head, _, state = read_sealed(self._file).partition(b"\n")
         except FileNotFoundError:
@@ -350,16 +268,9 @@ class Session:
         return None if ahead else (then, state)
 
     @property
-    def waiting(self) -> bool:
-        """Whether it has taken something that is not answered yet."""
-        return self.live and self.made.waiting
-
-    @property
     def engine(self) -> Engine | None:
-        """The engine that goes on with the present, where it is in this process."""
-        if self.start.complete or not isinstance(self.made, Joined):
-            return None
-        return self.made.engine
+        """The engine that goes on with the present."""
+        return self.run.made.engine if self.run is not None else None
 
     def forget(self) -> None:
         """Removes what was saved of it."""
@@ -368,15 +279,263 @@ class Session:
     @property
     def held(self) -> int:
         """How many events and partial matches it holds."""
-        return 0 if self.complete or self.failed is not None else self.made.size
+        if not self.active or self.run is None:
+            return 0
+        made = self.run.made
+        return made.engine.size_of(self.needed) if made.alone else made.size
 
     @property
     def watermark(self) -> float | None:
         """The time up to which everything is told; None where it has not begun, or is over."""
+        return self._reached if self.live and math.isfinite(self._reached) else None
+
+
+class Run:
+    """Sessions that are answered together. Whoever drives it calls `work` until there is no past left.
+
+    A single step may take as many seconds as its `patience`: others wait for it meanwhile. One that may be
+    `shared` becomes one with others like it.
+    """
+
+    def __init__(
+        self, made: Joined, sessions: Sequence[Session], patience: float = math.inf, shared: bool = False
+    ) -> None:
+        self.made = made
+        self.sessions = list(sessions)
+        self.streams = {name for each in sessions for name in each.streams}
+        self.shared = shared
+        self.joined = False
+        """Whether the parts that are silent hold it back no more."""
+        self._patience = patience
+        self._past: Iterator[list[Match]] | None = made.past()
+        self._given = ""
+        self._ended: set[str] = set()
+        self._owners: dict[str, Session] = {}
+        self._mark: Mapping[str, Any] | None = None
+        if shared:
+            made.engine.on_failure = self._fail
+        self._take_on(sessions)
+
+    def _take_on(self, sessions: Iterable[Session]) -> None:
+        for each in sessions:
+            each.run = self
+            self._owners |= dict.fromkeys(each.asked.names, each)
+
+    @property
+    def live(self) -> bool:
+        """Whether the past is done."""
+        return self._past is None
+
+    @property
+    def answers(self) -> bool:
+        """Whether it answers what comes: when the past is done, or beside it."""
+        return bool(self._active) and (self.live or self.made.at_once)
+
+    @property
+    def recovering(self) -> bool:
+        """Whether it was told before, and is on the way to where it was."""
+        return not self.live and any(each.start.mark is not None for each in self._active)
+
+    @property
+    def mark(self) -> Mapping[str, Any]:
+        """Where the answers stand, as JSON."""
+        if self._mark is None:
+            self._mark = self.made.mark.to_json()
+        return self._mark
+
+    @property
+    def _active(self) -> list[Session]:
+        return [each for each in self.sessions if each.active]
+
+    def work(self, until: float) -> list[tuple[Session, Told]]:
+        """Goes on with the past until some moment of the clock; all that it found, when it is done."""
+        while self._past is not None and self._active and time.monotonic() < until:
+            some = self._step(self._next)
+            if some is None and self._active:
+                self._past = None
+                return [pair for each in self._active for pair in self._all_found(each)]
+            for match in some or ():
+                session = self._owners.get(match.query)
+                if session is not None:
+                    session.found.append(Told(match, self.made.leg))
+        return []
+
+    def _next(self) -> list[Match] | None:
+        return next(self._past, None) if self._past is not None else None
+
+    def _all_found(self, session: Session) -> list[tuple[Session, Told]]:
+        found, session.found = session.found, []
+        return session.counted(found)
+
+    def take(self, stretches: Iterable[Stretch]) -> list[tuple[Session, Told]]:
+        """Takes what has come of its streams."""
+        own = [each for each in stretches if each.stream in self.streams]
+        if not own:
+            return []
+        taken = ", ".join(
+            f"{each.stream} part {each.part}, positions {each.low} to {each.high - 1}" for each in own
+        )
+        return self._tell(lambda: self.made.live_all(own), f" (it was given {taken})")
+
+    def idle(self, stream: str, part: int) -> list[tuple[Session, Told]]:
+        """A part has fallen silent."""
+        if stream not in self.streams or not self.answers:
+            return []
+        return self._tell(lambda: self.made.idle(stream, part))
+
+    def has_passed(self, event: Event) -> bool:
+        """Whether it went on as if this event would not come."""
+        if not self.answers or event.stream not in self.streams:
+            return False
+        return bool(self._step(lambda: self.made.has_passed(event)))
+
+    def end_if(self, ended: Collection[str]) -> list[tuple[Session, Told]]:
+        """Ends the sessions of which nothing more can come: their streams have ended, or WITHIN is over."""
         if not self.live:
+            return []
+        found: list[tuple[Session, Told]] = []
+        news = (self.streams & set(ended)) - self._ended
+        if news:
+            self._ended |= news
+            found += self._tell(lambda: self.made.end(news))
+        over = [each for each in self._active if each.is_over and not set(each.streams) <= self._ended]
+        if over:
+            names = {name for each in over for name in each.asked.names}
+            found += self._tell(lambda: self.made.conclude(names))
+        for each in self._active:
+            if each in over or set(each.streams) <= self._ended:
+                each.conclude()
+                _log.info("%s: complete, %d matches", *(", ".join(each.asked.names), each.told.total()))
+        return found
+
+    def edit(self, history: History) -> str | None:
+        """Another text of one of its queries; None where that goes on, else why it does not."""
+        return self._step(lambda: self.made.edited(history), only=history.names)
+
+    def absorb(self, other: Run) -> bool:
+        """Goes on with the sessions of another run, if that stands where this one does; says whether."""
+        if not (self.shared and other.shared and self.joined and other.joined and other.made.alone):
+            return False
+        try:
+            if self.made.absorb(other.made) is not None:
+                return False
+        except Exception as error:
+            _log.error("queries stay apart: %s", reason_of(error), exc_info=error)
+            other.shared = False
+            return False
+        self.streams |= other.streams
+        self.sessions += other.sessions
+        self._take_on(other.sessions)
+        self._mark = None
+        return True
+
+    def drop(self, sessions: Collection[Session]) -> None:
+        """Lets go of sessions, and of the queries that nobody else needs."""
+        self.sessions = [each for each in self.sessions if each not in sessions]
+        self._owners = {name: each for name, each in self._owners.items() if each not in sessions}
+        if self.shared and self.live and self._active:
+            self.made.engine.keep({name for each in self._active for name in each.needed})
+
+    def _tell(self, what: Callable[[], list[Match]], given: str = "") -> list[tuple[Session, Told]]:
+        if not self._active:
+            return []
+        self._given = given
+        matches = self._step(what) or []
+        self._given = ""
+        found: dict[Session, list[Match]] = {}
+        for match in matches:
+            session = self._owners.get(match.query)
+            if session is not None and session.active:
+                found.setdefault(session, []).append(match)
+        return [pair for session, own in found.items() for pair in self._told(session, own)]
+
+    def _told(self, session: Session, matches: Sequence[Match]) -> list[tuple[Session, Told]]:
+        if self.live:
+            return session.counted([Told(each, len(session.start.later)) for each in matches])
+        session.found += [Told(each, 0, to_followers=False) for each in matches]
+        return session.counted([Told(each, 0, to_sinks=False) for each in matches])
+
+    def _step(self, what: Callable[[], T], only: Collection[str] | None = None) -> T | None:
+        """What a step gives; where it fails, or takes too long, the sessions are over, and others go on."""
+        begun = time.monotonic()
+        self._mark = None
+        try:
+            found = what()
+            if time.monotonic() - begun > self._patience:
+                raise Failure(f"it takes longer than {self._patience:g} s at a time")
+        except Exception as error:
+            self._fail(self._owners if only is None else only, error)
             return None
-        found = self.made.watermark
-        return found if math.isfinite(found) else None
+        return found
+
+    def _fail(self, names: Collection[str], error: Exception) -> None:
+        """Queries are over, because of an error, and the sessions that need them."""
+        for each in self.sessions:
+            if set(each.needed) & set(names):
+                each.fail(error, self._given)
+
+
+def runs_of(
+    sessions: Sequence[Session],
+    together: History | None,
+    snapshot: Snapshot,
+    lateness: Lateness,
+    parts: Mapping[str, Sequence[int]],
+    since: Mapping[str, Cut | None],
+) -> Iterator[Run]:
+    """The runs that answer some sessions: one for those of `together` that begin at one point.
+
+    Each goes by the plan that suits it; one that goes on from where it stood has little past, and hands over.
+    `since` is where a session begins that begins at a position.
+    """
+    groups: dict[object, list[Session]] = {}
+    for each in sessions:
+        asked, start = each.asked, each.start
+        shared = together is not None and set(each.needed) <= set(together.names)
+        settings = Settings(asked.limits, parts=parts)
+        if start.mark is None and not start.later and since[asked.id] is None:
+            choice = _chosen(each, snapshot, lateness)
+            _log.info("%s: %s", ", ".join(asked.names), choice)
+            each.plan = choice.plan
+        if each.plan == "concurrent":
+            made = Concurrent(asked.history, _of(snapshot, each.streams), lateness, settings)
+            yield Run(made, [each], asked.patience, shared)
+        elif shared and not start.later and (start.mark is None or each.reach < math.inf):
+            groups.setdefault(_beginning(each), []).append(each)
+        else:
+            own = _of(snapshot, each.streams)
+            handed = HandOff(
+                asked.history, own, lateness, settings, start.mark, each.saved(), start.later, since[asked.id]
+            )
+            yield Run(handed, [each], asked.patience, shared)
+    for group in groups.values():
+        assert together is not None
+        history = together.only({name for each in group for name in each.needed})
+        marks = [each.start.mark for each in group if each.start.mark is not None]
+        mark = min(marks, key=lambda each: each.watermark) if marks else None
+        own = _of(snapshot, history.spans())
+        yield Run(HandOff(history, own, lateness, Settings(parts=parts), mark), group, shared=True)
+
+
+def _of(snapshot: Snapshot, streams: Iterable[str]) -> Snapshot:
+    return Snapshot({name: snapshot.tables[name] for name in streams})
+
+
+def _chosen(session: Session, snapshot: Snapshot, lateness: Lateness) -> Choice:
+    own, asked = _of(snapshot, session.streams), session.asked
+    return choose_plan(asked.history, own, lateness, asked.config.urgency, asked.config.plan)
+
+
+def _beginning(session: Session) -> object:
+    """Where a session begins: those that begin at the same point go through their past together.
+
+    Those that have stood somewhere read back as far as they reach, so they reach about as far as each other.
+    """
+    mark = session.start.mark
+    if mark is None:
+        return None
+    stood = {**mark.to_json(), "watermark": None}
+    return session.streams, json.dumps(stood), int(math.log2(session.reach + 1) // 2)
 
 
 _NOWHERE: Mapping[str, Any] = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from kaicep.hosts.lane import Lane
@@ -14,7 +15,7 @@ from kaicep.hosts.replacing import Replacing
 from kaicep.hosts.settings import Settings
 from kaicep.hosts.unknown import UnknownValues
 from kaicep.kernel.batches import Batch, ColumnSorter, batch_of_matches, late_in
-from kaicep.kernel.columns import Matches, Table
+from kaicep.kernel.columns import Matches
 from kaicep.kernel.epsparql import Sent
 from kaicep.kernel.sort import Lateness, Sorter, read_place, written_place
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
@@ -36,8 +37,10 @@ class Engine(Replacing):
     all streams or by stream (None: any distance, so that only the end settles anything). `on_match` is
     called for every match. With `on_matches` they are given in chunks, those of chi-CEP as columns, and
     nothing is returned; a chunk is good until the call returns. `late` has the newest of the events that came
-    too late, `late_count` says how many there were. Knowledge may be updated between two pushes: events that
-    were judged keep their verdict, and a match shows the version that its last event was judged under.
+    too late, `late_count` says how many there were. Where a query fails, all do; with `on_failure` it leaves,
+    and those that read it, and their names and the error are given to that. Knowledge may be updated between
+    two pushes: events that were judged keep their verdict, and a match shows the version that its last event
+    was judged under.
 
     Its queries are the business of the two layers below, `registering` and `replacing`; here events come,
     and go through them.
@@ -52,12 +55,14 @@ class Engine(Replacing):
         on_matches: Callable[[Matches | Listed], None] | None = None,
         settings: Settings | None = None,
         unknown: UnknownEntities | None = None,
+        on_failure: Callable[[Sequence[str], Exception], None] | None = None,
     ) -> None:
         super().__init__(query, lateness, settings)
         self.late: deque[Event] = deque(maxlen=_LATE_KEPT)
         self.late_count = 0
         self._on_match = on_match
         self._on_matches = on_matches
+        self.on_failure = on_failure
         self._unknown = unknown
         self._values = None if unknown is None else UnknownValues(query.knowledge, unknown)
         self._version = -1
@@ -238,6 +243,24 @@ class Engine(Replacing):
         """No event that is still to be looked at is earlier than this."""
         return min((each.watermark for each in self._sorters), default=math.inf)
 
+    def end(self, streams: Iterable[str]) -> list[Match]:
+        """Nothing more will come of some streams; returns what that settles."""
+        self._parts.ended.update(streams)
+        return self._run()
+
+    def conclude(self, names: Collection[str]) -> list[Match]:
+        """Some queries end, whatever comes; returns the rest of their matches."""
+        found: list[Match] = []
+        for query in self._steps:
+            if isinstance(query, ChiSearch) and set(query.names) & set(names) - query.over:
+                self._contained(query, partial(self._over, query, found))
+                query.over |= set(query.names) & set(names)
+        return sorted(found, key=by_end)
+
+    def _over(self, query: ChiSearch, found: list[Match]) -> None:
+        for matches in query.operator.advance(math.inf):
+            self._handle(query, matches, found)
+
     def finish(self) -> list[Match]:
         """Ends the input; returns the rest of the matches."""
         self._parts.finished = True
@@ -250,18 +273,11 @@ class Engine(Replacing):
         self._renew()
         found: list[Match] = []
         released: dict[int, Any] = {}
-        for query in self._steps:
-            sorter = query.sorter
-            if id(sorter) not in released:
-                released[id(sorter)] = sorter.release()
-            events = released[id(sorter)]
-            if isinstance(query, ChiSearch):
-                self._work(query, events, found)
-            else:
-                self._work_triples(query, events, found)
-            promise = query.operator.promise(sorter.watermark)
-            for name in query.names:
-                self._parts.derive(name, promise)
+        for query in list(self._steps):
+            if id(query.sorter) not in released:
+                released[id(query.sorter)] = query.sorter.release()
+            if query in self._steps:  # it is not where one that it reads has failed
+                self._contained(query, partial(self._answer, query, released[id(query.sorter)], found))
         found.sort(key=by_end)
         if self._on_match is not None:
             for match in found:
@@ -270,13 +286,32 @@ class Engine(Replacing):
             self._forget_strings()
         return found
 
-    def _work(self, query: ChiSearch, events: Table | None, found: list[Match]) -> None:
-        read = {
-            name: dict(self.catalog.streams[name].attributes) for name in query.names if self._readers(name)
-        }
-        for matches in query.answers(events):
-            if matches.query in read:
-                self._offer(batch_of_matches(matches, read[matches.query]))
+    def _contained(self, query: ChiSearch | TripleQueries, what: Callable[[], None]) -> None:
+        """Lets a query do something; where it fails, it leaves, and all that read it."""
+        try:
+            what()
+        except Exception as error:
+            if self.on_failure is None:
+                raise
+            names = self._readers_of(query.names)
+            self.keep(set(self.queries) - set(names))
+            self.on_failure(names, error)
+
+    def _answer(self, query: ChiSearch | TripleQueries, events: Any, found: list[Match]) -> None:
+        if isinstance(query, ChiSearch):
+            for matches in query.answers(events):
+                self._handle(query, matches, found)
+        else:
+            self._work_triples(query, events, found)
+        promise = query.operator.promise(query.sorter.watermark)
+        for name in query.names:
+            self._parts.derive(name, promise)
+
+    def _handle(self, query: ChiSearch, matches: Matches, found: list[Match]) -> None:
+        if self._readers(matches.query):
+            types = dict(self.catalog.streams[matches.query].attributes)
+            self._offer(batch_of_matches(matches, types))
+        if matches.query not in query.over:
             self._deliver(matches, found)
 
     def _work_triples(self, query: TripleQueries, events: list[Event], found: list[Match]) -> None:

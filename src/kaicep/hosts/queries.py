@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kaicep.hosts.settings import Settings
@@ -55,13 +55,23 @@ class ChiSearch:
         self.versioned = any(map(asks_the_knowledge, plans))
         self.names = tuple(each.name for each in plans)
         self.text = "\n".join(each.text for each in plans)
-        if self.versioned:
+        self.over: set[str] = set()
+        """The queries that have ended; others may still read them."""
+        if self.versioned and operator.passed.own is None:
             operator.passed.own = frozenset(
                 condition
                 for each in plans
                 for chain in each.body.all_chains
                 for condition in chain.conditions
             )
+
+    def without(self, names: Collection[str]) -> ChiSearch:
+        """The others of its queries, with its operator."""
+        left = [index for index, each in enumerate(self.names) if each not in names]
+        if len(left) == len(self.names):
+            return self
+        plans, optimized = ([some[index] for index in left] for some in (self.plans, self.optimized))
+        return ChiSearch(plans, optimized, self.operator, self.sorter, self.version)
 
     def answers(self, table: Table | None) -> Iterator[Matches]:
         """The matches that these events and the watermark settle, chunk by chunk."""
@@ -83,6 +93,10 @@ class TripleQueries:
         self.text = "\n".join(each.text for each in plans)
         self.version = knowledge.version
         self.operator = self._made(knowledge)
+
+    def without(self, names: Collection[str]) -> TripleQueries:
+        """Itself: these queries stay together."""
+        return self
 
     def _made(self, knowledge: Knowledge) -> EpOperator:
         return EpOperator(self.plans, knowledge, held=self.settings.limits.held)

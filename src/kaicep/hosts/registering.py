@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kaicep.errors import Diagnostic, Mistake, Unsupported
@@ -138,6 +140,23 @@ class Registering:
         found = self._queries.get(name)
         return found.operator.passed if found is not None else None
 
+    def size_of(self, names: Collection[str]) -> int:
+        """How many events and partial matches are kept for some queries."""
+        steps = {id(each): each for each in self._steps_of(names)}.values()
+        sorters = {id(each.sorter): len(each.sorter) for each in steps}
+        return sum(sorters.values()) + sum(each.operator.size for each in steps)
+
+    def watermark_of(self, names: Collection[str]) -> float:
+        """No event that some queries are still to look at is earlier than this."""
+        return min((each.sorter.watermark for each in self._steps_of(names)), default=math.inf)
+
+    def _steps_of(self, names: Iterable[str]) -> Iterator[ChiSearch | TripleQueries]:
+        for name in names:
+            if name in self._queries:
+                yield self._queries[name]
+            elif self._triples is not None:
+                yield self._triples
+
     def slowest(self, name: str) -> tuple[str, int, float] | None:
         """The part that holds a query's time back, and how far it has come; None where none is behind."""
         query = self._queries.get(name) or self._triples
@@ -204,7 +223,8 @@ class Registering:
 
     def _learn(self, catalog: Catalog | None) -> None:
         if catalog is not None:
-            self.catalog = self._relations.catalog = self._relations.runtime.catalog = catalog
+            known = replace(catalog, streams={**self.catalog.streams, **catalog.streams})
+            self.catalog = self._relations.catalog = self._relations.runtime.catalog = known
 
     def _optimized(self, plan: ChiPlan, catalog: Catalog) -> ChiPlan:
         return optimize(plan, catalog, self.knowledge, self.settings.rules)[0]
@@ -215,6 +235,20 @@ class Registering:
         made = operator_of(optimized, self.catalog, self._relations, self.strings, limits, versioned)
         made.version = self.knowledge.version
         return made
+
+    def keep(self, names: Collection[str]) -> None:
+        """Removes all queries but these."""
+        for name in [each for each in reversed(list(self._queries)) if each not in names]:
+            self._dismiss(name)
+            self._parts.drop(name)
+
+    def _readers_of(self, names: Iterable[str]) -> list[str]:
+        """The queries that read the output of some, also by way of others; these first."""
+        found = dict.fromkeys(names)
+        for each in self._steps:  # a query comes after those that it reads
+            if found.keys() & each.sorter.places.keys():
+                found |= dict.fromkeys(each.names)
+        return list(found)
 
     def _dismiss(self, name: str) -> None:
         """Takes a query out; those that are found in one search with it go on without it."""
@@ -255,9 +289,7 @@ class Registering:
 
     def _widen(self, query: ChiSearch) -> None:
         """Lets the sort stage of a query keep the attributes that its operator reads."""
-        attributes = query.sorter.attributes
-        for name, type in attribute_types(query.operator, query.optimized, self.catalog).items():
-            attributes[name] = type if attributes.get(name, type) is type else None
+        query.sorter.widen(attribute_types(query.operator, query.optimized, self.catalog))
 
     def _add_triples(self, program: Program) -> None:
         """All EP-SPARQL queries at once: what one of them constructs, all of them read."""

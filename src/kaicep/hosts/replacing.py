@@ -5,6 +5,8 @@ It was edited; the knowledge has changed; strings got new codes; a state was sav
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kaicep.errors import Diagnostic, Mistake, Unsupported
 from kaicep.hosts.editing import why_anew
 from kaicep.hosts.queries import ChiSearch, TripleQueries, attribute_types
@@ -63,7 +65,7 @@ class Replacing(Registering):
         if old is None:
             raise Mistake(Diagnostic(f"no query named {plan.name} is registered"))
         if len(old.names) > 1:
-            return "it is found in one search with others that are like it"
+            old = self._set_apart(plan.name)
         reason = why_anew(old.optimized[0], optimized)
         if reason is None:
             self._learn(catalog)
@@ -77,6 +79,16 @@ class Replacing(Registering):
             self._steps[self._steps.index(old)] = self._queries[plan.name] = made
             self._lane = None
         return reason
+
+    def _set_apart(self, name: str) -> ChiSearch:
+        """Takes a query out of the search that it shares with others, with its part of what that holds."""
+        shared = self._queries[name]
+        others = [each for each in shared.names if each != name]
+        self._dismiss(name)
+        made = self._moved(shared.without(others), shared.sorter)
+        self._queries[name] = made
+        self._steps.append(made)
+        return made
 
     def _why_not_restored(self, old: ChiSearch, new: ChiSearch) -> str | None:
         """Why the operator of an edited query cannot read the state of the old one."""
@@ -143,11 +155,89 @@ class Replacing(Registering):
         self._sorters = [made.get(id(each), each) for each in self._sorters]
         self._most_strings = max(_FEW_STRINGS, 2 * len(self.strings))
 
+    # --- two engines become one ---
+
+    def take_over(self, other: Replacing) -> str | None:
+        """Goes on with the queries of an engine that stands where this one does, from their states.
+
+        Queries of chi-CEP that are here too are the same ones, and go on once. Returns why not where that is
+        not possible, or not yet; then nothing has happened.
+        """
+        reason = self._why_apart(other)
+        if reason is not None:
+            return reason
+        self._learn(other.catalog)
+        self._lane = None
+        for sorter in other._sorters:
+            self._parts.adopt(other._parts, sorter.streams)
+        taken: dict[int, ColumnSorter] = {}
+        made: list[ChiSearch] = []
+        for query in other._steps:
+            here = set(query.names) & set(self.queries)
+            if here != set(query.names) and isinstance(query, ChiSearch):
+                own = query.without(here)
+                if id(own.sorter) not in taken:
+                    taken[id(own.sorter)] = self._sorter_like(own.sorter)
+                made.append(self._moved(own, taken[id(own.sorter)]))
+        for each in made:
+            self._queries.update(dict.fromkeys(each.names, each))
+            self._steps.append(each)
+        return None
+
+    def _why_apart(self, other: Replacing) -> str | None:
+        self._renew()
+        other._renew()
+        if self._triples is not None or other._triples is not None:
+            return "one of them has queries of EP-SPARQL"
+        mine, its = self._plans, other._plans
+        different = [name for name in mine.keys() & its.keys() if mine[name] != its[name]]
+        if different:
+            return f"{different[0]} is another query here"
+        for sorter in other._sorters:
+            reason = self._parts.why_elsewhere(other._parts, sorter.streams)
+            counterpart = self._counterpart(sorter.streams)
+            if reason is None and counterpart is not None:
+                assert isinstance(sorter, ColumnSorter)
+                if not counterpart.has_same(sorter):
+                    reason = f"other events of {', '.join(sorter.streams)} wait here"
+            if reason is not None:
+                return reason
+        return None
+
+    @property
+    def _plans(self) -> dict[str, ChiPlan]:
+        """The plans of its queries, as resolved, by name."""
+        return {plan.name: plan for query in self._queries.values() for plan in query.plans}
+
+    def _counterpart(self, streams: tuple[str, ...]) -> ColumnSorter | None:
+        """The sort stage of some streams."""
+        found = (each for each in self._sorters if each.streams == streams)
+        return next((each for each in found if isinstance(each, ColumnSorter)), None)
+
+    def _sorter_like(self, other: ColumnSorter) -> ColumnSorter:
+        """The sort stage of the same streams, which has what the other one has."""
+        found = self._counterpart(other.streams)
+        if found is None:
+            found = ColumnSorter(other.streams, self._parts, other.attributes, self.strings, other.derived)
+            found.load(other.document())
+            self._sorters.append(found)
+        else:
+            found.widen(other.attributes, other)
+            found.pass_to(max(found.reached, other.reached))
+        return found
+
+    def _moved(self, query: ChiSearch, sorter: ColumnSorter) -> ChiSearch:
+        """A query with its state, for another sort stage."""
+        operator = self._operator(query.plans, query.optimized)
+        operator.restore(query.operator.snapshot())
+        operator.passed = query.operator.passed
+        return ChiSearch(query.plans, query.optimized, operator, sorter, query.version)
+
     # --- a saved state ---
 
-    def snapshot(self) -> bytes:
-        """The state of all queries, and of the sort stages before them."""
-        return written(self._parts, self._sorters, self._steps)
+    def snapshot(self, only: Collection[str] | None = None) -> bytes:
+        """The state of all queries, or `only` of some, and of the sort stages before them."""
+        return written(self._parts, self._sorters, self._steps, only)
 
     def restore(self, state: bytes) -> None:
         """Goes on from the state of an engine with the same queries."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,12 @@ def written(
     parts: Parts,
     sorters: Sequence[Sorter | ColumnSorter],
     steps: Sequence[ChiSearch | TripleQueries],
+    only: Collection[str] | None = None,
 ) -> bytes:
-    """The state of all queries, and of the sort stages before them."""
+    """The state of all queries, or `only` of some, and of the sort stages before them."""
+    if only is not None:
+        steps = [each.without(set(each.names) - set(only)) for each in steps if set(each.names) & set(only)]
+        sorters = [each for each in sorters if any(query.sorter is each for query in steps)]
     waiting = [
         [[name for query in steps if query.sorter is sorter for name in query.names], sorter.document()]
         for sorter in sorters
@@ -50,7 +54,7 @@ def read_saved(state: bytes, texts: Mapping[str, str], lateness: Lateness) -> Sa
     """The state of an engine that has queries of these texts."""
     document, states = read_state("engine", state)
     saved = dict(document["queries"])
-    if list(saved) != list(texts) or document["lateness"] != _plain(lateness):
+    if saved.keys() != texts.keys() or document["lateness"] != _plain(lateness):
         raise Failure(
             f"the saved state is of the queries {', '.join(saved)} with lateness {document['lateness']}"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -303,6 +304,38 @@ class ColumnSorter:
         place = np.full(count, self.places[batch.stream], np.int16)
         return Table(self.streams, batch.ts, place, batch.part, batch.seq, low, high, columns, batch.strings)
 
+    def has_same(self, other: ColumnSorter) -> bool:
+        """Whether the same events wait here and there."""
+        if len(self) != len(other):
+            return False
+        self._settle()
+        other._settle()
+        return all(
+            np.array_equal(own.low, its.low) and np.array_equal(own.high, its.high)
+            for own, its in zip(self._held, other._held, strict=True)
+        )
+
+    def widen(self, attributes: Mapping[str, Type | None], other: ColumnSorter | None = None) -> None:
+        """Keeps more attributes; those of events that wait are where the same ones wait (`has_same`)."""
+        for name, type in attributes.items():
+            before = self.attributes.get(name, type)
+            self.attributes[name] = type if before is type else None
+        if other is None or not self._held:
+            return
+        (held,), (its,), columns = self._held, other._held, {}
+        for name, wanted in self.attributes.items():
+            known, strings = (held, self.strings) if name in held.columns else (its, other.strings)
+            column = known.columns[name]
+            if known is its or column.type is not wanted:
+                column = column_of(wanted, column.values(strings), self.strings)
+            columns[name] = column
+        self._held = [replace(held, columns=columns)]
+
+    def _settle(self) -> None:
+        """Puts what waits together, in order."""
+        if self._held:
+            self._held = [_in_order(_joined(self._held) if len(self._held) > 1 else self._held[0])]
+
     def document(self) -> list[Any]:
         """The state, for a snapshot: as that of a `Sorter` that keeps these attributes only."""
         return [written_place(self._passed), [write_event(each) for each in self._waiting()]]
@@ -310,7 +343,8 @@ class ColumnSorter:
     def _waiting(self) -> list[Event]:
         if not self._held:
             return []
-        held = _in_order(_joined(self._held))
+        self._settle()
+        (held,) = self._held
         return _events(
             self.streams,
             self.derived,

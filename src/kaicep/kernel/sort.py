@@ -62,6 +62,8 @@ class Parts:
     def __init__(self, lateness: Lateness, expected: Iterable[tuple[str, int]] = ()) -> None:
         self.lateness = lateness
         self.finished = False
+        self.ended: set[str] = set()
+        """The streams of which nothing more will come."""
         self._reached: float = -math.inf
         self._parts: dict[tuple[str, int], _Part] = {}
         self._derived: dict[str, float] = {}
@@ -135,7 +137,7 @@ class Parts:
         silent: list[Place] = []
         active = False
         for (stream, number), part in self._parts.items():
-            if stream not in places:
+            if stream not in places or stream in self.ended:
                 continue
             allowed = self.allowed(stream)
             ts = -math.inf if allowed is None else part.max_ts - allowed
@@ -161,6 +163,25 @@ class Parts:
         """The streams that are waited for and of which nothing has come yet."""
         quiet = (key[0] for key, part in self._parts.items() if part.max_ts == -math.inf and not part.idle)
         return [each for each in dict.fromkeys(quiet) if each in streams]
+
+    def why_elsewhere(self, other: Parts, streams: Collection[str]) -> str | None:
+        """Why the sources of some streams do not stand here where they stand there; None where they do."""
+        if {*streams} & (self.ended ^ other.ended):
+            return "a stream has ended"
+        for key, part in other._parts.items():
+            own = self._parts.get(key)
+            if key[0] in streams and own and (own.max_ts, own.idle) != (part.max_ts, part.idle):
+                return f"part {key[1]} of {key[0]} stands elsewhere"
+        return None
+
+    def adopt(self, other: Parts, streams: Collection[str]) -> None:
+        """Goes on with what somebody else knows of the sources of some streams."""
+        for key, part in other._parts.items():
+            if key[0] in streams:
+                own = self._parts.setdefault(key, part)
+                own.next_seq = max(own.next_seq, part.next_seq)
+        for stream, promise in other._derived.items():
+            self._derived.setdefault(stream, promise)
 
     def document(self) -> list[Any]:
         """The state, for a snapshot."""
