@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kaicep.connectors.records import Record
-from kaicep.connectors.shape import DeadLetter, Shaper
+from kaicep.connectors.shape import DeadLetter, Form, Shaper
 from kaicep.plan.convert import Dialect, Notation
 from kaicep.plan.events import Event
 from kaicep.plan.time import nearest_thousandth
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy
     import pyarrow
 
-__all__ = ["Columns", "arrow_types", "csv_columns", "event_columns", "json_columns"]
+__all__ = ["ColumnEvents", "Columns", "arrow_types", "csv_columns", "event_columns", "json_columns"]
 
 Exact = Callable[[int], Record | None]
 """The record in a row, as the readers of records give it; None for a blank line, which is no record."""
@@ -39,6 +39,46 @@ class Columns:
     seq: pyarrow.Array
     values: Mapping[str, pyarrow.Array]
     dead: Sequence[DeadLetter] = field(default_factory=list)
+
+    def split(self, count: int) -> tuple[Columns, Columns | None]:
+        """The first events, so many, with all dead letters; and the rest, where there is one."""
+        if len(self.seq) <= count:
+            return self, None
+        first, rest = (
+            Columns(self.seq.slice(*part), {name: each.slice(*part) for name, each in self.values.items()})
+            for part in ((0, count), (count,))
+        )
+        return replace(first, dead=self.dead), rest
+
+
+class ColumnEvents(Sequence[Event]):
+    """Events as columns, part by part; they stand one by one for whoever looks at one."""
+
+    def __init__(self, form: Form, pieces: Sequence[tuple[int, Columns]]) -> None:
+        self.form = form
+        self.pieces = pieces
+
+    def __len__(self) -> int:
+        return sum(len(each.seq) for _, each in self.pieces)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._events[index]
+
+    @cached_property
+    def _events(self) -> list[Event]:
+        return [event for part, columns in self.pieces for event in _events_of(self.form, part, columns)]
+
+
+def _events_of(form: Form, part: int, columns: Columns) -> Iterator[Event]:
+    import pyarrow
+
+    values = {
+        name: (each.cast(pyarrow.int64()) if pyarrow.types.is_timestamp(each.type) else each).to_pylist()
+        for name, each in columns.values.items()
+    }
+    for at, seq in enumerate(columns.seq.to_pylist()):
+        row = {name: column[at] for name, column in values.items()}
+        yield Event(form.stream, part, seq, row[form.time], row)
 
 
 # A number in another form (`+1`, `1.`, `0x1`) may well be one; it is looked at by itself.
@@ -311,6 +351,8 @@ def _together(
     mask = plain.to_numpy(zero_copy_only=False).copy()
     time = read.get(shaper.form.time)
     timed = pc.is_valid(time) if time is not None else pyarrow.array(numpy.zeros(mask.sum(), bool))
+    if time is not None and shaper.latest is not None:
+        timed = pc.and_(timed, pc.less_equal(pc.fill_null(time.cast(pyarrow.int64()), 0), shaper.latest))
     if not pc.all(timed, min_count=0).as_py():
         read = {name: column.filter(timed) for name, column in read.items()}
         mask[numpy.flatnonzero(mask)] = timed.to_numpy(zero_copy_only=False)

@@ -249,6 +249,15 @@ class Shaper:
             types.pop("ts", None)
         return tuple(types.items())
 
+    @property
+    def latest(self) -> int | None:
+        """The time after which no event can be by now; None: there is no such bound."""
+        latest = self.form.latest
+        if self.form.ahead is not None:
+            bound = time.time_ns() // 1_000 + self.form.ahead
+            latest = bound if latest is None else min(latest, bound)
+        return latest
+
     def shape(
         self, records: Iterable[Record], widening: bool = False
     ) -> tuple[list[Event], list[DeadLetter]]:
@@ -260,10 +269,7 @@ class Shaper:
         events: list[Event] = []
         dead: list[DeadLetter] = []
         widened: set[str] = set()
-        latest, wide = self.form.latest, self.form.notation.wide
-        if self.form.ahead is not None:
-            bound = time.time_ns() // 1_000 + self.form.ahead
-            latest = bound if latest is None else min(latest, bound)
+        latest, wide = self.latest, self.form.notation.wide
         for record in self._unpivoted(records):
             try:
                 if record.fields is None:

@@ -32,7 +32,7 @@ from kaicep.plan.events import Event
 if TYPE_CHECKING:
     import numpy
 
-__all__ = ["BYTES", "ROWS", "Stretch", "read_events", "read_stretch", "stretches"]
+__all__ = ["BYTES", "ROWS", "Stretch", "next_stretch", "read_events", "read_stretch", "stretches"]
 
 BYTES = 16_000_000
 """So much text is in one stretch, about."""
@@ -40,6 +40,7 @@ BYTES = 16_000_000
 ROWS = 500_000
 """So many rows of Parquet are in one stretch, about."""
 
+_LONG_LINE = 1_000  # bytes, so that a block has about as many lines as are wanted
 _LONGEST = 131_072  # of a cell, for the reader of single rows
 _BOM = b"\xef\xbb\xbf"
 
@@ -110,6 +111,46 @@ def read_stretch(stretch: Stretch, form: Form, schema: Schema) -> Columns:
     except OSError as error:
         raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
     return _read_lines(stretch, shaper, block)
+
+
+def next_stretch(
+    form: Form,
+    schema: Schema,
+    part: int,
+    path: Path,
+    kind: str,
+    cursor: Cursor,
+    growing: bool,
+    rows: int,
+) -> Stretch | None:
+    """What comes next in a file, where it can be read by columns; None: it cannot be.
+
+    `kind` is how the file's name ended at first. Of text, up to so many rows; of Parquet it may be more, since groups of rows are read whole.
+    """
+    if schema.rdf or form.notation.wide is not None or kind == ".csv":
+        return None
+    try:
+        if kind != ".parquet":
+            return _next_lines(part, path, cursor, growing, rows)
+        found = next(_of_parquet(form, schema, part, path, cursor.seq), None)
+    except OSError as error:
+        raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
+    return found if found is not None and found.way == "columns" else None
+
+
+def _next_lines(part: int, path: Path, cursor: Cursor, growing: bool, rows: int) -> Stretch | None:
+    import numpy
+
+    with path.open("rb") as file:
+        file.seek(cursor.offset)
+        block = file.read(min(BYTES, rows * _LONG_LINE))
+        if block and not growing and not block.endswith(b"\n") and not file.read(1):
+            block += b"\n"  # the last line, which may do without its end
+    ends = numpy.flatnonzero(numpy.frombuffer(block, numpy.uint8) == 10)[:rows] + 1
+    if not len(ends):
+        return None
+    size = min(int(ends[-1]), path.stat().st_size - cursor.offset)
+    return Stretch("json", part, str(path), cursor.seq, cursor.seq + len(ends), cursor.offset, size)
 
 
 # --- text ---------------------------------------------------------------------------------------------
@@ -357,6 +398,7 @@ def _of_parquet(form: Form, schema: Schema, part: int, path: Path, first: int) -
 def _read_columns(stretch: Stretch, form: Form, schema: Schema) -> Columns:
     import numpy
     import pyarrow
+    import pyarrow.compute as pc
 
     from kaicep.connectors.direct import as_typed
 
@@ -379,4 +421,8 @@ def _read_columns(stretch: Stretch, form: Form, schema: Schema) -> Columns:
         else pyarrow.nulls(count, kinds[type])
         for name, type in schema.attributes
     }
+    latest = Shaper(form, schema).latest
+    if latest is not None and (pc.max(values[form.time].cast(pyarrow.int64())).as_py() or 0) > latest:
+        events, dead = read_events(stretch, form, schema)
+        return replace(event_columns(Shaper(form, schema), events), dead=dead)
     return Columns(pyarrow.array(numpy.arange(stretch.first, stretch.after)), values)

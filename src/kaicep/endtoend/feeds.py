@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.columns import TS, Shape, extended, rows_of
+from kaicep.archive.columns import TS, Shape, arrow_schema, extended, rows_of
 from kaicep.archive.cut import Cut
 from kaicep.archive.snapshot import Snapshot
-from kaicep.archive.stream import StreamTable
+from kaicep.archive.stream import StreamTable, conforming
+from kaicep.connectors.columnar import ColumnEvents
 from kaicep.connectors.contract import Batch, Lost
-from kaicep.connectors.shape import DeadLetter, Schema
+from kaicep.connectors.shape import DeadLetter, Form, Schema
 from kaicep.connectors.sources.http import HttpSource
 from kaicep.endtoend.config import StreamConfig
 from kaicep.endtoend.seam import Seam, Stretch, stretches
+from kaicep.endtoend.taking import rows_of_columns
 from kaicep.errors import Failure, KaicepError, Mistake, reason_of
 from kaicep.plan.events import Event
 from kaicep.plan.time import format_time
@@ -217,7 +219,7 @@ class Feed:
         assert self._table is not None
         shape = self._table.shape
         events = self._judged(batch.events, is_late)
-        rows = rows_of(events, shape)
+        rows = _rows_of(events, shape, self.config.form)
         self._archived(rows, covered)
         self._position = after
         self._awake(part for part, (low, high) in covered.items() if high > low)
@@ -328,3 +330,13 @@ class Feed:
                 else {}
             ),
         }
+
+
+def _rows_of(events: Sequence[Event], shape: Shape, form: Form) -> pyarrow.Table:
+    """Events as rows of the archive: as they came, where they came by columns."""
+    import pyarrow
+
+    if not isinstance(events, ColumnEvents) or not events.pieces:
+        return rows_of(events, shape)
+    rows = pyarrow.concat_tables([rows_of_columns(columns, part, form) for part, columns in events.pieces])
+    return conforming(form.stream, rows, arrow_schema(shape))

@@ -34,6 +34,7 @@ __all__ = [
     "covered_by",
     "gathered",
     "planned",
+    "rows_of_columns",
     "rows_of_piece",
     "rows_of_records",
     "shape_with",
@@ -246,7 +247,7 @@ def rows_of_piece(
             events, dead = read_events(piece, form, schema)
             return rows_of(events, shape_with(form, schema)), dead
         columns = read_stretch(piece, form, schema)
-        return _rows(columns, piece.part, form), columns.dead
+        return rows_of_columns(columns, piece.part, form), columns.dead
     assert isinstance(origin, KafkaOptions)
     where = f"stream {form.stream}"
     some = [rows_of_records(each, form, schema, origin.topic) for each in read_offsets(origin, where, piece)]
@@ -274,10 +275,10 @@ def rows_of_records(
         [None if each is None else each + b"\n" for each in records.values], pyarrow.binary()
     )
     columns = json_columns(shaper, lines, numpy.array(records.seq, numpy.int64), exact)
-    return _rows(columns, records.part, form), columns.dead
+    return rows_of_columns(columns, records.part, form), columns.dead
 
 
-def _rows(columns: Columns, part: int, form: Form) -> pyarrow.Table:
+def rows_of_columns(columns: Columns, part: int, form: Form) -> pyarrow.Table:
     """Events by columns as rows of the archive."""
     import numpy
     import pyarrow

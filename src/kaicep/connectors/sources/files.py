@@ -10,11 +10,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import TypeVar
 
+from kaicep.connectors.columnar import ColumnEvents, Columns
 from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
 from kaicep.connectors.files import SUFFIXES, check_suffix, is_whole, parts_of
 from kaicep.connectors.options import Count
@@ -30,7 +33,9 @@ from kaicep.connectors.records import (
     skip_json_lines,
 )
 from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Schema, Shaper
+from kaicep.connectors.stretches import next_stretch, read_stretch
 from kaicep.errors import Failure, Mistake
+from kaicep.plan.events import Event
 from kaicep.plan.types import INT64_MIN
 
 __all__ = ["FileOptions", "FileSource"]
@@ -41,6 +46,8 @@ _POLL = 0.05
 _SAMPLE = 100
 _UNFINISHED = (".tmp", ".part")
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
@@ -48,7 +55,7 @@ class FileOptions:
 
     path: Path
     follow: bool = False
-    batch: Count = Count(10_000)
+    batch: Count = Count(100_000)
 
 
 class FileSource(Source):
@@ -119,16 +126,39 @@ class FileSource(Source):
         deadline = time.monotonic() + timeout
         while True:
             self._look()
-            records = self._read()
-            if records and self.schema is None and any(each.fields is not None for each in records):
-                self._learn()
-                self._shaper.settle()
-            events, dead = self._shaper.shape(records)
+            events, dead = self._read_columns()
+            if not events and not dead:
+                events, dead = self._read_records()
             letters, self._letters = self._letters, []
             ended = self.finite and all(each.done for each in self._parts.values())
             if events or dead or letters or ended or time.monotonic() >= deadline:
                 return Batch(self.position, events, [*letters, *dead], ended=ended)
             time.sleep(max(0.0, min(_POLL, deadline - time.monotonic())))
+
+    def _read_columns(self) -> tuple[Sequence[Event], Sequence[DeadLetter]]:
+        """Up to a batch of events by columns, where all files can be read so."""
+        if self.schema is None or any(each.kind == ".csv" for each in self._parts.values()):
+            return (), ()
+        pieces: list[tuple[int, Columns]] = []
+        dead: list[DeadLetter] = []
+        left: int = self._options.batch
+        for part, file in sorted(self._parts.items()):
+            while left > 0:
+                columns = self._tried(part, file, partial(file.columns, self._shaper, left))
+                if columns is None:
+                    break
+                pieces.append((part, columns))
+                dead += columns.dead
+                left -= len(columns.seq) + len(columns.dead)
+        return ColumnEvents(self.form, pieces), dead
+
+    def _read_records(self) -> tuple[Sequence[Event], Sequence[DeadLetter]]:
+        """Up to a batch of events, one by one."""
+        records = self._read()
+        if records and self.schema is None and any(each.fields is not None for each in records):
+            self._learn()
+            self._shaper.settle()
+        return self._shaper.shape(records)
 
     def finished(self, reached: Mapping[int, int]) -> Collection[int]:
         """Files that are whole or gone, and those that others came after.
@@ -229,18 +259,23 @@ class FileSource(Source):
         """Up to a batch of records; what is wrong with a whole file of a followed folder is a dead letter."""
         records: list[Record] = []
         for part in sorted(self._parts):
-            file = self._parts[part]
-            try:
-                records += file.taken(self._options.batch - len(records))
-            except Mistake as mistake:
-                if not self._options.follow:
-                    raise
-                file.give_up()
-                reason = "; ".join(each.message for each in mistake.diagnostics)
-                self._letters.append(_letter(self.form.stream, part, str(file.path), reason))
+            file, left = self._parts[part], self._options.batch - len(records)
+            records += self._tried(part, file, partial(file.taken, left)) or ()
             if len(records) >= self._options.batch:
                 break
         return records
+
+    def _tried(self, part: int, file: _File, what: Callable[[], T]) -> T | None:
+        """What is read; None where something is wrong with a whole file of a followed folder."""
+        try:
+            return what()
+        except Mistake as mistake:
+            if not self._options.follow:
+                raise
+            file.give_up()
+            reason = "; ".join(each.message for each in mistake.diagnostics)
+            self._letters.append(_letter(self.form.stream, part, str(file.path), reason))
+            return None
 
     def _learn(self) -> None:
         """Looks at the first records of the files, as if the source had been opened at their beginning."""
@@ -285,6 +320,8 @@ class _File:
         self._cursor = Cursor()
         self._size_given_up: int | None = None
         self._rows: Iterator[Record] | None = None
+        self._read: Columns | None = None  # what was read and not given yet, up to a position
+        self._after = 0
         self.done = False
         if seq:
             self._skip(seq)
@@ -380,10 +417,40 @@ class _File:
         """So many records at most; none where another file has come to its name meanwhile."""
         before = replace(self._cursor)
         found = list(islice(self.read(), count))
-        if found and self._kind != ".parquet" and self._located and not self._located.is_at(self.path):
+        if found and self._has_moved:
             self._cursor = before
             return []
         return found
+
+    @property
+    def _has_moved(self) -> bool:
+        """Whether another file has come to its name, so that what was read there is not its own."""
+        located = self._located if self._kind != ".parquet" else None
+        return located is not None and not located.is_at(self.path)
+
+    def columns(self, shaper: Shaper, rows: int) -> Columns | None:
+        """The next events by columns, up to so many; None where there is nothing that can be read so."""
+        if self.done or not self.ready or self._rows is not None or shaper.schema is None:
+            return None
+        form, schema = self._form, shaper.schema
+        if self._read is None:
+            place = self.part, self.path, self._kind
+            found = next_stretch(form, schema, *place, self._cursor, self._growing, rows)
+            if found is None:
+                return None
+            try:
+                read = read_stretch(found, form, schema)
+            except Failure:
+                if not self._has_moved:
+                    raise
+            if self._has_moved:
+                return None
+            self._read, self._after = read, found.after
+            self._cursor.offset += found.size
+        some, self._read = self._read.split(rows)
+        self._cursor.seq = self._after if self._read is None else some.seq[-1].as_py() + 1
+        self.done = self._kind != ".parquet" and not self._growing and self.read_to_end
+        return some
 
     def read(self) -> Iterator[Record]:
         """The records from the next one on, as many as are taken."""
@@ -433,11 +500,11 @@ class _File:
     def give_up(self) -> None:
         """Reads the file no more, unless it changes."""
         self._size_given_up = self.path.stat().st_size
-        self._rows = None
+        self._rows = self._read = None
 
     def close(self) -> None:
         """Closes the file."""
-        self._rows = None
+        self._rows = self._read = None
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
