@@ -44,11 +44,12 @@ class Columns:
         """The first events, so many, with all dead letters; and the rest, where there is one."""
         if len(self.seq) <= count:
             return self, None
-        first, rest = (
-            Columns(self.seq.slice(*part), {name: each.slice(*part) for name, each in self.values.items()})
-            for part in ((0, count), (count,))
-        )
-        return replace(first, dead=self.dead), rest
+        return replace(self.slice(0, count), dead=self.dead), self.slice(count, len(self.seq) - count)
+
+    def slice(self, first: int, count: int) -> Columns:
+        """Some of the events."""
+        values = {name: each.slice(first, count) for name, each in self.values.items()}
+        return Columns(self.seq.slice(first, count), values)
 
 
 class ColumnEvents(Sequence[Event]):
@@ -63,6 +64,19 @@ class ColumnEvents(Sequence[Event]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._events[index]
+
+    def earliest(self) -> list[Event]:
+        """The first event in order of each piece."""
+        import pyarrow
+        import pyarrow.compute as pc
+
+        found: list[Event] = []
+        for part, columns in self.pieces:
+            if len(columns.seq):
+                times = columns.values[self.form.time].cast(pyarrow.int64())
+                at = pc.index(times, pc.min(times)).as_py()
+                found += _events_of(self.form, part, columns.slice(at, 1))
+        return found
 
     @cached_property
     def _events(self) -> list[Event]:

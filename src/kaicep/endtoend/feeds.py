@@ -238,7 +238,10 @@ class Feed:
     def _judged(self, events: Sequence[Event], is_late: IsLate) -> Sequence[Event]:
         """Events of a part that was silent may come after others went on without it: they are late."""
         waking = {part for part, each in self._parts.items() if each.waking}
-        if not any(event.part in waking for event in events):
+        if not waking:
+            return events
+        first = events.earliest() if isinstance(events, ColumnEvents) else events
+        if not any(event.part in waking and is_late(event) for event in first):
             return events
         return [
             replace(each, late=True) if each.part in waking and is_late(each) else each for each in events
