@@ -403,11 +403,18 @@ def _complete(shaper: Shaper, columns: Columns) -> Columns:
 
 
 def _joined(shaper: Shaper, sure: Columns, others: Columns) -> Columns:
+    """Both, in the order of their positions."""
     import pyarrow
+    import pyarrow.compute as pc
 
     first = _complete(shaper, sure)
-    values = {name: pyarrow.concat_arrays([each, others.values[name]]) for name, each in first.values.items()}
-    return Columns(pyarrow.concat_arrays([first.seq, others.seq]), values, sure.dead)
+    seq = pyarrow.concat_arrays([first.seq, others.seq])
+    order = pc.array_sort_indices(seq)
+    values = {
+        name: pyarrow.concat_arrays([each, others.values[name]]).take(order)
+        for name, each in first.values.items()
+    }
+    return Columns(seq.take(order), values, sure.dead)
 
 
 def arrow_types() -> Mapping[Type, pyarrow.DataType]:

@@ -125,7 +125,8 @@ def next_stretch(
 ) -> Stretch | None:
     """What comes next in a file, where it can be read by columns; None: it cannot be.
 
-    `kind` is how the file's name ended at first. Of text, up to so many rows; of Parquet it may be more, since groups of rows are read whole.
+    `kind` is how the file's name ended at first. Of text, up to so many rows; of Parquet it may be more,
+    since groups of rows are read whole.
     """
     if schema.rdf or form.notation.wide is not None or kind == ".csv":
         return None

@@ -441,8 +441,9 @@ class _File:
             try:
                 read = read_stretch(found, form, schema)
             except Failure:
-                if not self._has_moved:
-                    raise
+                if self._has_moved:
+                    return None
+                raise
             if self._has_moved:
                 return None
             self._read, self._after = read, found.after
