@@ -365,7 +365,7 @@ class Catalogue:
         ]
         names = {each.name for each in chosen}
         chosen = [each for each in chosen if names.issuperset(self._needed((each.name,)))]
-        if len(chosen) < 2:
+        if not chosen:
             return None
         try:
             return self._history(chosen)
