@@ -45,7 +45,7 @@ def test_every_line_has_a_mark(run: Callable[..., Any]) -> None:
     result = run("doctor")
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert lines[-1] == "All that kaicep itself needs is here."
+    assert lines[-1] == "kaicep has everything it needs."
     for line in lines[:-2]:
         assert line[:9].strip() in ("ok", "missing", "old", "")
     names = [line[9:].split()[0] for line in lines[:-2] if line[0] != " "]

@@ -20,7 +20,7 @@ __all__ = ["archive"]
 
 archive = typer.Typer(
     name="archive",
-    help="See what an archive holds, and keep it in order.\n\nExample: kaicep archive status morning",
+    help="Show what is in an archive, and maintain it.\n\nExample: kaicep archive status morning",
     no_args_is_help=True,
 )
 """The commands `kaicep archive ...`."""

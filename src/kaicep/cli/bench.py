@@ -35,7 +35,7 @@ def bench(
         ),
     ] = None,
 ) -> None:
-    """Measure what kaicep costs on this machine. Needs a clone of the repository.
+    """Measure how fast kaicep is on this machine. Needs a clone of the repository.
 
     Without a name, list what can be measured.
 

@@ -54,7 +54,7 @@ def demo(
         ),
     ] = False,
 ) -> None:
-    """Show what kaicep does, on a campus made from a seed.
+    """Show what kaicep does, on a simulated campus.
 
     Its morning is archived, by Spark where there is Java. Thirteen queries run back in time over it and go
     on live; each match tells its room, its department, and why it is one.

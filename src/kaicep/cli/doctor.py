@@ -70,7 +70,7 @@ class Finding:
 
 
 def doctor(knowledge: KnowledgeFiles = None, reasoning: Reasoning = None) -> None:
-    """See whether this machine has all that is needed.
+    """Check that this machine has everything that kaicep needs.
 
     Looks at Python, Java, Spark, memory and packages, and says how to get what is missing. With
     --knowledge, also at what is known: how much it is, and how long it takes to load and to close.
@@ -88,7 +88,7 @@ def doctor(knowledge: KnowledgeFiles = None, reasoning: Reasoning = None) -> Non
     if any(each.vital and each.mark != "ok" for each in findings):
         typer.echo("\nkaicep cannot run until this is mended.")
         raise typer.Exit(FAILED)
-    typer.echo("\nAll that kaicep itself needs is here.")
+    typer.echo("\nkaicep has everything it needs.")
 
 
 def examine() -> Iterator[Finding]:

@@ -40,7 +40,7 @@ def explain(
         bool, typer.Option("--spark-sql", help="Each query as one Spark SQL query over the archive's tables.")
     ] = False,
 ) -> None:
-    """Show how queries are understood: their plans, as trees.
+    """Show the plans of queries.
 
     Example: kaicep explain rise.chi --stream air=air.jsonl --knowledge campus.ttl
     """

@@ -27,7 +27,7 @@ def init(
         Path, typer.Argument(metavar="DIR", help="A folder that is new or empty.", show_default=False)
     ],
 ) -> None:
-    """Make a folder to start from, all of it working.
+    """Create a working project to start from.
 
     Events, knowledge, annotations, five queries, a test of them, and a deployment.
 

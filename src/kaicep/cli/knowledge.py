@@ -29,7 +29,7 @@ _MOST_ROWS = 60
 
 knowledge = typer.Typer(
     name="knowledge",
-    help="See what the knowledge and the streams speak of.\n\n"
+    help="Explore the knowledge, and how streams connect to it.\n\n"
     "Example: kaicep knowledge summary --knowledge campus.ttl",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -51,7 +51,7 @@ GraphFile = Annotated[
     Path, typer.Argument(metavar="GRAPH", help="A graph: .toml, or rows as in the CPEP paper.")
 ]
 Seconds = Annotated[
-    float | None, typer.Option("--seconds", metavar="N", help="Stop after so long.", show_default=False)
+    float | None, typer.Option("--seconds", metavar="N", help="Stop after N seconds.", show_default=False)
 ]
 
 

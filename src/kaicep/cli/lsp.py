@@ -23,7 +23,7 @@ def lsp(
         ),
     ] = None,
 ) -> None:
-    """Help an editor with queries, by the language server protocol.
+    """Start the language server for editors.
 
     Example: kaicep lsp --deployment campus/kaicep.toml
     """

@@ -30,11 +30,11 @@ from kaicep.cli.why import why
 __all__ = ["app", "main"]
 
 GREETING = """\
-kaicep finds patterns in streams of events, with the help of what is known about the world behind them.
+kaicep finds patterns in streams of events, and knows what the events are about.
 
-  kaicep demo                                       see what it does, on a campus made for that
+  kaicep demo                                       see what it does, on a simulated campus
   kaicep match QUERY.chi --stream NAME=FILE.jsonl   run a query over a file of events
-  kaicep doctor                                     see whether this machine has all that is needed
+  kaicep doctor                                     check that this machine has everything it needs
 
 `kaicep --help` lists all commands, `kaicep match --help` the options of one."""
 
@@ -52,7 +52,7 @@ def greet(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Patterns in streams of events, with the help of what is known about the world behind them.
+    """Find patterns in streams of events, using what is known about them.
 
     Example: kaicep match rise.chi --stream air=air.jsonl --knowledge campus.ttl --out table
     """

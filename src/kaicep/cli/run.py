@@ -38,7 +38,7 @@ def run(
     deployment: DeploymentFile = Path("kaicep.toml"),
     check: Annotated[bool, typer.Option("--check", help="Check everything and start nothing.")] = False,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", metavar="N", help="Stop after so long.", show_default=False)
+        float | None, typer.Option("--seconds", metavar="N", help="Stop after N seconds.", show_default=False)
     ] = None,
     now: Annotated[
         str | None,
@@ -52,14 +52,14 @@ def run(
         typer.Option(
             "--engine",
             metavar="inprocess|spark",
-            help="What carries the deployment, in place of what its file says.",
+            help="The engine to use, instead of the one in the file.",
         ),
     ] = None,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
 ) -> None:
-    """Run a deployment, all that one file describes.
+    """Run a deployment: everything that one file describes.
 
     Its sources, archive, knowledge, queries and sinks.
     Ctrl-C lets it finish what it has begun; a second one stops it at once, and loses nothing either.

@@ -86,7 +86,7 @@ def why(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The reasons as JSON.")] = False,
 ) -> None:
-    """Tell why there is a match, or why there is none.
+    """Explain why there is a match, or why there is none.
 
     Example: kaicep why 3f2a07 query7.chi --stream air=air.jsonl --knowledge campus.ttl
 
