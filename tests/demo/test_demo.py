@@ -130,7 +130,7 @@ def test_ctrl_c_ends_it_with_what_there_is(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         for line in process.stdout:
-            if line.startswith("They go on live"):
+            if line.startswith("The same queries live"):
                 process.send_signal(signal.SIGINT)
                 break
         rest, errors = process.stdout.read(), process.stderr.read()

@@ -44,7 +44,7 @@ def keep_alive(
     over = threading.Event()
     pace = campus.scale.pace
     with Service(deployment) as service, stopped_by(deployment):
-        say(f"It is alive, at {pace} times the pace of the clock: {service.url}/console")
+        say(f"It runs at {pace} times real time. The console: {service.url}/console")
         reporting = threading.Thread(target=_report, args=(morning, folder, pace, over), daemon=True)
         reporting.start()
         try:

@@ -147,7 +147,7 @@ class _Demo:
         archive_here(self.folder)
         knowledge = Knowledge.load(self.folder.knowledge)
         self.view.say(
-            f"Known of it: {knowledge.asserted:,} statements, {knowledge.closed:,} with what follows. "
+            f"Knowledge: {knowledge.asserted:,} statements, {knowledge.closed:,} with the inferred ones. "
             f"13 queries over its first {_FIRST} minutes" + (", while Spark starts:" if spark else ":")
         )
         self._past(self._queries(knowledge), "first")
@@ -160,8 +160,8 @@ class _Demo:
         started = time.perf_counter()
         self._past(queries, "past")
         self.figures.past = sum(self.folder.next.values()), time.perf_counter() - started
-        pace = f"{self.campus.scale.pace} times the pace of the clock"
-        self.view.say(f"They go on live, at {pace}, for {self.seconds:g} s:")
+        pace = f"{self.campus.scale.pace} times real time"
+        self.view.say(f"The same queries live, at {pace}, for {self.seconds:g} s:")
         self._live(queries)
 
     def _write(self, start: int, end: int) -> None:
