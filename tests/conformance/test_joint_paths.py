@@ -128,3 +128,24 @@ def test_a_pair_is_judged_at_the_time_of_its_last_event():
         [event(0, 0, "h1"), event(1, 0.5, "h2"), event(2, 1, "c1"), event(3, 3, "c1"), event(4, 6, "c1")]
     )
     assert [(each.events["h"]["seq"], each.events["c"]["seq"]) for each in found] == [(0, 3), (1, 4)]
+
+
+def test_a_joint_path_beside_other_queries_of_the_stream(check):
+    """They share what was worked out of the events, but for the columns that are another query's own."""
+    check(
+        {
+            "all.chi": "SELECT ?e.x FROM (?e, s) FILTER (?e.x > 7) PARTITION BY ?e.k",
+            "one.chi": f"SELECT ?u FROM (?h, s), (?c, s) PATH {{{PAIR}}} SEQ (?h, ?c)",
+            "other.chi": f"SELECT ?u FROM (?c, s), (?h, s) PATH {{{PAIR}}} SEQ (?c, ?h)",
+        },
+        events=EVENTS,
+        knowledge=KNOWLEDGE,
+        annotations=[ANNOTATION],
+        expect="""
+            query | ?e | ?h | ?c
+            all   | d  |    |
+            one   |    | a  | c
+            one   |    | a  | g
+            other |    | d  | b
+        """,
+    )

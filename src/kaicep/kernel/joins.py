@@ -127,7 +127,7 @@ class JoinKeys:
         for key in self.keys:
             numbers = self.of(key, ids_of(self.roots_of(key)), events_of, semantics)
             columns[key.name] = Column(Type.INT64, numbers)
-        return replace(table, columns=columns)
+        return replace(table, columns=columns, memo={})  # what others worked out lacks these columns
 
     def of(self, key: Field, ids: Array, events_of: _EventsOf, semantics: Semantics) -> Array:
         """The components of events that have these numbers.
