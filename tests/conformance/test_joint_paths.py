@@ -50,6 +50,10 @@ CASES = {
         "b | c | d | e | f | g",
     ),
     "the last one": (f"SELECT ?h.x FROM (?h, s), LATEST (?c, s) PATH {{{PAIR}}}", "d b"),
+    "two and the last one": (
+        f"SELECT ?h.x FROM (?h, s), (?d, s), LATEST (?c, s) PATH {{{PAIR} . ?d :of ?r . ?r :part ?u}}",
+        "a c g",
+    ),
     "upstream": (
         (
             "SELECT ?h.x FROM (?h, s), (?c, s) SEQ (?h, ?c)"
@@ -80,6 +84,21 @@ def test_a_way_of_any_length_is_a_table_where_no_event_says_a_step_of_it():
     run = testing.prepare(CASES["upstream"][0], EVENTS, knowledge=KNOWLEDGE, annotations=[ANNOTATION])
     plan, _ = optimize(run.program.queries[0], run.catalog, run.knowledge)
     assert [each.relation is not None for each in plan.body.semantics] == [True]
+
+
+@pytest.mark.parametrize(
+    "more", ["", "SEQ (?h, ?d) MATCH next", "SEQ (?h, ?d) MATCH strict", "AFTER MATCH SKIP TO NEXT"]
+)
+@pytest.mark.parametrize("last", ["?c", "?c?"])
+def test_what_two_share_with_the_last_one_is_found_early_only_where_it_may_be(more, last):
+    path = f"PATH {{{PAIR} . ?d :of ?r . ?r :part ?u}}"
+    run = testing.prepare(
+        f"SELECT ?h.x FROM (?h, s), (?d, s), LATEST ({last}, s) {path} {more}",
+        EVENTS,
+        knowledge=KNOWLEDGE,
+        annotations=[ANNOTATION],
+    )
+    assert run.matches() == run.matches("reference")
 
 
 def test_events_without_a_partner_are_not_compared():

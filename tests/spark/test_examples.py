@@ -9,6 +9,7 @@ import pytest
 from tests.spark.many import answers
 
 from kaicep.api import Run, open_run
+from kaicep.examples.building.generate import write as write_building
 
 pytestmark = pytest.mark.spark
 
@@ -39,10 +40,21 @@ def stocks(names: tuple[str, ...], data: str) -> Run:
     return open_run(queries, [("stocks", STOCKS / "data" / f"{data}.jsonl")], [STOCKS / "data" / "names.ttl"])
 
 
+def building(folder: Path) -> Run:
+    write_building(folder)
+    return open_run(
+        sorted((EXAMPLES / "building" / "queries").glob("*.chi")),
+        [("trend", folder / "data" / "trend.csv")],
+        [folder / "knowledge.ttl"],
+        [EXAMPLES / "building" / "annotations" / "trend.json"],
+    )
+
+
 @pytest.mark.parametrize("host", ["spark-batch", "spark-stream"])
-def test_the_lines_of_every_host(spark: Any, host: str) -> None:
+def test_the_lines_of_every_host(spark: Any, host: str, tmp_path: Path) -> None:
     runs = {f"campus {each.stem}": campus(each) for each in sorted((CAMPUS / "queries").glob("*.chi"))}
     runs |= {" ".join(names): stocks(names, data) for names, data in STOCK_DATA.items()}
+    runs |= {"building": building(tmp_path)}
     found = answers(list(runs.values()), host)
     shown = {name: [each.to_json() for each in some] for name, some in zip(runs, found, strict=True)}
     assert shown == {name: [each.to_json() for each in run.matches()] for name, run in runs.items()}

@@ -10,42 +10,57 @@ from typing import Annotated
 
 import typer
 
+from kaicep.cli.arguments import choose
 from kaicep.errors import Diagnostic, Mistake
 
 __all__ = ["init"]
 
+_TEMPLATES = ("start", "building")
 _UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc")
 _MATCH = (
     "kaicep match queries/vaccine-at-risk.chi --stream temperature=data/temperature.jsonl "
     "--annotation annotations/temperature.json --knowledge knowledge.ttl --out table"
 )
 _RUN = "kaicep run kaicep.toml"
+_RULES = "kaicep match --deployment kaicep.toml --out table"
 
 
 def init(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="A folder that is new or empty.", show_default=False)
     ],
+    template: Annotated[
+        str, typer.Option("--template", metavar="|".join(_TEMPLATES), help="What the folder is about.")
+    ] = "start",
 ) -> None:
     """Create a working project to start from.
 
-    Events, knowledge, annotations, five queries, a test of them, and a deployment.
+    Events, knowledge, annotations, queries, a test of them, and a deployment: of a cold store, or of a
+    building with a model, an export and fifteen rules.
 
     Example: kaicep init cold-store
     """
     from importlib.resources import as_file, files
 
+    choose("--template", template, _TEMPLATES)
     _check_empty(folder)
-    with as_file(files("kaicep.examples") / "start") as start:
+    with as_file(files("kaicep.examples") / template) as start:
         # Not their modes: where the package is read-only, the folder is not.
         shutil.copytree(start, folder, ignore=_UNWANTED, copy_function=shutil.copyfile, dirs_exist_ok=True)
 
-    from kaicep.examples.start.generate import write
+    if template == "start":
+        from kaicep.examples.start.generate import write
 
-    write(folder / "data")
-    typer.echo(f"{folder} has four freezers, what lies in them, and five queries: see its README.md. Next:\n")
-    for command in (f"cd {shlex.quote(str(folder))}", _MATCH, *_install(), _RUN):
-        typer.echo(f"  {command}")
+        write(folder / "data")
+        what, command = "four freezers, what lies in them, and five queries", _MATCH
+    else:
+        from kaicep.examples.building.generate import write as write_building
+
+        write_building(folder)
+        what, command = "two air handlers, four rooms, a day of 54 points, and fifteen rules", _RULES
+    typer.echo(f"{folder} has {what}: see its README.md. Next:\n")
+    for each in (f"cd {shlex.quote(str(folder))}", command, *_install(), _RUN):
+        typer.echo(f"  {each}")
 
 
 def _install() -> list[str]:

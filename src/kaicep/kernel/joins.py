@@ -78,6 +78,13 @@ def with_join_keys(pattern: Pattern) -> tuple[Pattern, Mapping[Field, Semantic]]
                     for each in others
                     if each not in loops
                 ]
+                if pattern.match == "any" and not latest.optional:
+                    # What the others have in common need not wait for the last known event.
+                    pairs = combinations((each for each in others if each not in loops), 2)
+                    conditions.extend(
+                        Call("=", (field(condition, one), field(condition, other)), Type.BOOL)
+                        for one, other in pairs
+                    )
         return replace(latest, keys=(*latest.keys, *more))
 
     latest = tuple(map(looked_up, pattern.latest))

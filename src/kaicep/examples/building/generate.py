@@ -47,8 +47,9 @@ HEAD = """@prefix brick: <https://brickschema.org/schema/Brick#> .
 @prefix k: <urn:kaicep:building#> .
 @prefix b: <urn:building:> .
 
-brick:Air_Temperature_Sensor rdfs:subClassOf brick:Temperature_Sensor ; k:lowest -40 ; k:highest 60 .
+brick:Air_Temperature_Sensor rdfs:subClassOf brick:Temperature_Sensor .
 brick:Temperature_Sensor rdfs:subClassOf brick:Sensor .
+brick:Outside_Air_Temperature_Sensor k:lowest -40 ; k:highest 60 .
 brick:Zone_Air_Temperature_Sensor k:lowest 5 ; k:highest 45 .
 brick:Supply_Air_Flow_Sensor rdfs:subClassOf brick:Sensor ; k:lowest 0 ; k:highest 5000 .
 brick:AHU rdfs:subClassOf brick:Equipment . brick:VAV rdfs:subClassOf brick:Equipment .
@@ -102,7 +103,7 @@ def described(equipment: str, kinds: dict[str, str]) -> Iterator[str]:
     """The points of a piece of equipment: of which class each is, and its name in the export."""
     for name, kind in kinds.items():
         point = f"b:{equipment}.{name.replace(' ', '_')}"
-        yield f'{point} a brick:{kind} ; brick:isPointOf b:{equipment} ; ref:hasExternalReference [ '
+        yield f"{point} a brick:{kind} ; brick:isPointOf b:{equipment} ; ref:hasExternalReference [ "
         yield f'    ref:hasTimeseriesId "{equipment} {name}" ] .'
 
 
@@ -175,7 +176,7 @@ def served(row: Row, ahu: str, unit: str, draw: random.Random) -> None:
 
 
 def plant(row: Row) -> None:
-    """One fault for each rule; `rules.md` says which."""
+    """One fault for each rule; the README says which."""
     values = row.values
     if row.between(10, 11):  # supply air off setpoint
         values["AHU-1 SA-T"] = 18.2
