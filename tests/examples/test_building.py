@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import runpy
+import shlex
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from typer.testing import CliRunner
 
 from kaicep.api import Run, open_run
+from kaicep.cli.main import app
 from kaicep.examples.building.generate import write
 
 BUILDING = Path(__file__).parents[2] / "examples" / "building"
@@ -68,6 +74,55 @@ def test_every_rule_finds_its_fault_and_nothing_else(folder: Path) -> None:
     lines = (BUILDING / "expected.jsonl").read_text("utf-8").splitlines()
     assert [match.to_json() for match in matches] == lines
     assert {path.stem for path in (BUILDING / "queries").glob("*.chi")} == set(PLANTED)
+
+
+def part_of(folder: Path, rule: str, into: Path) -> Path:
+    """The export around a fault, small enough for the reference: of one point, or one piece of equipment."""
+    place, times = PLANTED[rule]
+    equipment = place.split()[0]
+    supply = f"AHU-{equipment[4]} SA-T"
+    with (folder / "data" / "trend.csv").open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    single = " " in place and rule != "sensors-disagree"
+    kept = [
+        at
+        for at, name in enumerate(header)
+        if at == 0
+        or name == place
+        or (not single and (name.startswith((equipment, supply)) or "OA-T" in name))
+    ]
+    first = next(at for at, row in enumerate(rows) if clock(row[0]) == times[0])
+    rows = rows if single else rows[first - 1 : first + 2]
+    (into / "data").mkdir()
+    with (into / "data" / "trend.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([row[at] for at in kept] for row in [header, *rows])
+    shutil.copy(folder / "knowledge.ttl", into)
+    return into
+
+
+def clock(text: str) -> str:
+    return f"{datetime.strptime(text, '%m/%d/%Y %I:%M %p'):%H:%M}"
+
+
+@pytest.mark.parametrize("rule", PLANTED)
+def test_the_reference_finds_the_same(folder: Path, rule: str, tmp_path: Path) -> None:
+    run = rules(part_of(folder, rule, tmp_path), rule)
+    found = [match.to_json() for match in run.matches()]
+    assert found
+    assert [match.to_json() for match in run.matches("reference")] == found
+
+
+def test_init_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = CliRunner().invoke(app, ["init", "mine", "--template", "building"])
+    assert made.exit_code == 0
+    monkeypatch.chdir(tmp_path / "mine")
+    commands = [
+        shlex.split(line)[1:] for line in made.stdout.splitlines() if line.startswith("  kaicep match")
+    ]
+    done = CliRunner().invoke(app, [*commands[0][:-2], "--out", "jsonl"])
+    assert (done.exit_code, done.stdout) == (0, (BUILDING / "expected.jsonl").read_text("utf-8"))
+    runpy.run_path("test_rules.py")["test_the_rules_find_what_is_expected"]()
 
 
 def test_every_filled_cell_is_a_reading(folder: Path) -> None:
