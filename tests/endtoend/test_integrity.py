@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -244,6 +245,39 @@ def test_folders_of_queries_and_knowledge_that_go_change_nothing(folder: Path) -
         assert made.status()["trouble"] is None
         assert made.status()["knowledge"]["trouble"] is None
     assert told(folder) == [{"x": 7}, {"x": 9}]
+
+
+# --- retention --------------------------------------------------------------------------------------------
+
+
+def test_an_event_of_the_year_3000_does_not_remove_the_others(folder: Path) -> None:
+    now = time.time()
+    lines = [json.dumps({"ts": now + n, "x": 1, "k": "p"}) + "\n" for n in range(10)]
+    lines.insert(5, json.dumps({"ts": 32_503_680_000, "x": 1, "k": "p"}) + "\n")
+    kept = toml(stream='ahead = "0s"') + '[archive]\nretention = "30d"\n'
+    write(folder, {"kaicep.toml": kept, "s.jsonl": "".join(lines)})
+    with deployed(folder) as made:
+        settle(made)
+        made._keep(made.feeds["s"])
+    assert len(list(Archive(folder / "state/archive").snapshot().events("s"))) == 11
+
+
+def test_retention_removes_a_share_at_once_and_says_so(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = time.time()
+    lines = [json.dumps({"ts": now + n - 3_600, "x": 1, "k": "p"}) + "\n" for n in range(1_000)]
+    kept = toml() + '[archive]\nretention = "5min"\n'
+    write(folder, {"kaicep.toml": kept, "s.jsonl": "".join(lines)})
+    counts = []
+    with deployed(folder) as made:
+        settle(made)
+        for _ in range(30):
+            made._keep(made.feeds["s"])
+            counts.append(len(list(Archive(folder / "state/archive").snapshot().events("s"))))
+    assert counts[0] == 900
+    assert "s: 100 events before" in caplog.text
+    assert counts[-1] == 301, "those of the last five minutes"
 
 
 # --- damage -------------------------------------------------------------------------------------------------

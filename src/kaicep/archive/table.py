@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kaicep.archive.parquet import DataFile, add_action, discard, listed
 from kaicep.archive.state import State
 from kaicep.errors import Diagnostic, Failure, Mistake
-from kaicep.storage.delta import FILES, check_entries, checkpoint, mend, quietly, settle
+from kaicep.storage.delta import FILES, check_entries, checkpoint, mend, prune, quietly, settle
 from kaicep.storage.disk import make_folder
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Table:
         except (_delta().exceptions.DeltaError, OSError) as error:
             raise Failure(f"cannot read {self.folder}: {error}") from None
         if self.version != before:
-            check_entries(self.folder, before)
+            check_entries(self.folder, range(before + 1, self.version + 1))
             self._state = None
 
     def settle(self) -> None:
@@ -219,6 +219,7 @@ class Table:
             post_commithook_properties=quietly(),
         )
         self._done()
+        prune(self.folder)
         return list(removed)
 
     def _committed(self, commit: Callable[[Any], object], state: State, files: int = 0) -> None:

@@ -17,7 +17,7 @@ from kaicep.storage.delta import parquet_dataset
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Kept", "compact", "expire"]
+__all__ = ["Kept", "at_most", "compact", "expire"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,11 @@ class Kept:
 
     before: Sequence[DataFile]
     after: Sequence[DataFile]
+
+    @property
+    def removed(self) -> int:
+        """How many rows are gone."""
+        return sum(each.rows for each in self.before) - sum(each.rows for each in self.after)
 
 
 def compact(stream: StreamTable, most: int = ROWS) -> Kept:
@@ -44,6 +49,28 @@ def compact(stream: StreamTable, most: int = ROWS) -> Kept:
         return Kept(before, table.files())
 
     return attempts(stream.stream, once)
+
+
+def at_most(share: float, files: Sequence[DataFile], before: int) -> int:
+    """The time before which about a share of the rows lies, or an earlier one that is wanted.
+
+    Inside a file, times are taken to be spread evenly.
+
+    >>> at_most(0.5, [DataFile("a", 10, 0, 0, 99), DataFile("b", 10, 0, 100, 199)], 150)
+    100
+    >>> at_most(0.25, [DataFile("a", 10, 0, 0, 99), DataFile("b", 10, 0, 100, 199)], 150)
+    50
+    """
+    left = share * sum(each.rows for each in files)
+    for each in sorted(files, key=lambda file: file.low or 0):
+        if each.low is None or each.high is None or each.low >= before:
+            continue
+        span = each.high + 1 - each.low
+        inside = each.rows * min(1.0, (before - each.low) / span)
+        if inside > left:
+            return each.low + int(span * left / each.rows)
+        left -= inside
+    return before
 
 
 def expire(stream: StreamTable, before: int) -> Kept:

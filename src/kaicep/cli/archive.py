@@ -182,8 +182,7 @@ def _hours(keep: str) -> int:
 
 
 def _told(kept: Kept) -> str:
-    rows = sum(each.rows for each in kept.before) - sum(each.rows for each in kept.after)
-    removed = f", {rows:,} events removed" if rows else ""
+    removed = f", {kept.removed:,} events removed" if kept.removed else ""
     return f"{len(kept.before):,} files are {len(kept.after):,} now{removed}"
 
 

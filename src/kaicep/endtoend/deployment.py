@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.upkeep import compact, expire
+from kaicep.archive.upkeep import at_most, compact, expire
 from kaicep.endtoend.catalogue import Catalogue
 from kaicep.endtoend.config import Config, SinkConfig
 from kaicep.endtoend.feeds import Feed
@@ -46,6 +46,8 @@ _SHOW_EVERY = 0.25
 _SLICE = 0.1
 _DRAIN = 10.0
 _KEPT_HOURS = 24
+_SHARE = 0.1
+"""At most so much of a stream is removed at once: there is time to see that it is too much."""
 
 
 def engine_status(kind: str, took: Sequence[float]) -> dict[str, Any]:
@@ -440,10 +442,16 @@ class Deployment:
         assert feed.table is not None
         newest = feed.table.newest.values()
         if self.config.retention is not None and newest:
-            before = max(newest) - self.config.retention
+            # One wrong time, of an event or of the clock, must not remove everything.
+            watermark = min(newest) - (feed.config.lateness or 0)
+            reached = min(watermark, time.time_ns() // 1_000)
+            before = at_most(_SHARE, feed.table.table.files(), reached - self.config.retention)
             kept = expire(feed.table, before)
-            if len(kept.after) != len(kept.before):
-                _log.info("%s: events before %s were removed", feed.name, format_time(before))
+            if kept.removed:
+                _log.warning(
+                    "%s: %d events before %s were removed, as the retention says",
+                    *(feed.name, kept.removed, format_time(before)),
+                )
         compact(feed.table)
         feed.table.table.vacuum(_KEPT_HOURS)
 

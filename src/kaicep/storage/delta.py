@@ -34,6 +34,7 @@ __all__ = [
     "damages",
     "mend",
     "parquet_dataset",
+    "prune",
     "quietly",
     "settle",
     "write_parquet",
@@ -141,14 +142,14 @@ def quietly() -> Any:
 def settle(folder: Path, after: int, upto: int) -> None:
     """Returns when the entries behind a version, up to another, are on the disk; notes their checksums."""
     log = folder / _LOG
-    for version in range(after + 1, upto + 1):
-        path = log / f"{version:020d}.json"
-        try:
-            sync_file(path)
-            _note(log, path.name, path.read_bytes())
-        except FileNotFoundError:
-            continue  # an old one, which a checkpoint stands for by now
+    names = [f"{version:020d}.json" for version in range(after + 1, upto + 1)]
+    there = [each for each in names if (log / each).exists()]  # a checkpoint may stand for old ones by now
+    for each in there:
+        sync_file(log / each)
     sync_folder(log)
+    # Last, so that what has a note is there.
+    for each in there:
+        _note(log, each, (log / each).read_bytes())
 
 
 def checkpoint(table: DeltaTable, folder: Path, before: int) -> None:
@@ -158,23 +159,28 @@ def checkpoint(table: DeltaTable, folder: Path, before: int) -> None:
         return
     log = folder / _LOG
     table.create_checkpoint()
-    for name in (f"{version:020d}.checkpoint.parquet", _LAST):
+    made = (f"{version:020d}.checkpoint.parquet", _LAST)
+    for name in made:
         sync_file(log / name)
-        _note(log, name, (log / name).read_bytes())
-    sync_file(log / _CHECKSUMS)
     sync_folder(log)
+    for name in made:
+        _note(log, name, (log / name).read_bytes())
     table.cleanup_metadata()
-    _prune(log)
 
 
 def _note(log: Path, name: str, data: bytes) -> None:
-    """Adds a line. It need not be on the disk: what has no line there is looked at when it is opened."""
-    line = b"%s %d %08x" % (name.encode(), len(data), zlib.crc32(data))
+    """Adds a line, which is on the disk on return: only the last one may ever be half-written."""
+    line = b"%s %d %08x" % (name.encode(), *_size_and_checksum(data))
     file = os.open(log / _CHECKSUMS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(file, b"%s %08x\n" % (line, zlib.crc32(line)))
+        os.fsync(file)
     finally:
         os.close(file)
+
+
+def _size_and_checksum(data: bytes) -> tuple[int, int]:
+    return len(data), zlib.crc32(data)
 
 
 def _noted(log: Path, most: int | None = None) -> tuple[dict[str, tuple[int, int]], int]:
@@ -202,27 +208,32 @@ def _noted(log: Path, most: int | None = None) -> tuple[dict[str, tuple[int, int
     return found, wrong
 
 
-def _prune(log: Path) -> None:
-    """Lets go of the lines of entries that are no more."""
+def prune(folder: Path) -> None:
+    """Lets go of the checksums of entries that are no more."""
+    log = folder / _LOG
+    there = {each.name for each in log.iterdir()}
     noted, wrong = _noted(log)
     if wrong:
         return  # `damages` shall still find that
-    kept = [b"%s %d %08x" % (name.encode(), *each) for name, each in noted.items() if (log / name).exists()]
+    kept = [b"%s %d %08x" % (name.encode(), *each) for name, each in noted.items() if name in there]
     replace_file(log / _CHECKSUMS, b"".join(b"%s %08x\n" % (each, zlib.crc32(each)) for each in kept))
 
 
-def check_entries(folder: Path, after: int | None = None) -> None:
+def check_entries(folder: Path, versions: range | None = None) -> None:
     """A failure that names an entry of the log which is damaged, or which a crash has torn.
 
-    Looked at are those behind a version; None: all that there are from the newest checkpoint on.
+    Looked at are these versions; None: all that there are from the newest checkpoint on.
     """
     log = folder / _LOG
-    entries, checkpoints = _listed(log)
     noted, _ = _noted(log, _TAIL)
-    begin = max(checkpoints, default=0) if after is None else after + 1
-    names = [f"{each:020d}.json" for each in entries if each >= begin]  # the state is in the entries
-    if after is None and checkpoints:
-        names += [f"{begin:020d}.checkpoint.parquet", _LAST]
+    if versions is None:
+        entries, checkpoints = _listed(log)
+        begin = max(checkpoints, default=0)
+        names = [f"{each:020d}.json" for each in entries if each >= begin]  # the state is in the entries
+        if checkpoints:
+            names += [f"{begin:020d}.checkpoint.parquet", _LAST]
+    else:
+        names = [f"{each:020d}.json" for each in versions]
     for name in names:
         problem = _problem(log, name, noted)
         if problem is not None:
@@ -238,7 +249,7 @@ def _problem(log: Path, name: str, noted: Mapping[str, tuple[int, int]]) -> str 
     except OSError as error:
         return f"cannot read {log / name}: {error.strerror}"
     if name in noted:
-        if noted[name] != (len(data), zlib.crc32(data)):
+        if noted[name] != _size_and_checksum(data):
             return f"{log / name} is damaged: its checksum is not that of its content"
     elif _ENTRY.fullmatch(name) and not _is_whole(data):
         return (
@@ -277,25 +288,43 @@ def mend(folder: Path) -> list[str]:
     Says what it was. Entries that are whole, and were not noted, are on the disk when this returns.
     """
     log = folder / _LOG
+    _mend_notes(log)
     entries, checkpoints = _listed(log)
     noted, _ = _noted(log, _TAIL)
     done: list[str] = []
+    hint = log / _LAST
+    if hint.exists() and noted.get(_LAST) != _size_and_checksum(hint.read_bytes()):
+        hint.unlink()  # it may name a checkpoint that is not there; without it, the newest one is looked for
     for version in [each for each in checkpoints if f"{each:020d}.checkpoint.parquet" not in noted]:
         # Nobody waited for it. The entries say the same, where they go back to the one before.
         base = max((each for each in checkpoints if each < version), default=-1)
         if set(range(base + 1, version + 1)) <= set(entries):
-            (log / _LAST).unlink(missing_ok=True)
+            hint.unlink(missing_ok=True)
             (log / f"{version:020d}.checkpoint.parquet").unlink(missing_ok=True)
             done.append(f"{log}: a checkpoint that was not on the disk yet, at version {version}")
-    known = max((each for each in entries if f"{each:020d}.json" in noted), default=-1)
+    known = max((int(found[1]) for each in noted if (found := _ENTRY.fullmatch(each))), default=-1)
     rest = [log / f"{each:020d}.json" for each in entries if each > known]
     whole = next((at for at, each in enumerate(rest) if not _is_whole(each.read_bytes())), len(rest))
     for path in rest[:whole:-1] + rest[whole : whole + 1]:  # the newest first, so that no gap is ever there
         path.replace(path.with_suffix(".json.torn"))
         done.append(f"{path}: a commit that was not on the disk yet")
+    if known > max(entries, default=-1):
+        prune(folder)
     if rest:
         settle(folder, known, max(entries))
     return done
+
+
+def _mend_notes(log: Path) -> None:
+    """Cuts off half a line at the end: its entry is looked at as one without a line."""
+    try:
+        with (log / _CHECKSUMS).open("r+b") as file:
+            data = file.read()
+            if not data.endswith(b"\n") and data:
+                file.truncate(data.rfind(b"\n") + 1)
+                os.fsync(file.fileno())
+    except FileNotFoundError:
+        return
 
 
 def damages(folder: Path, files: Iterable[str]) -> Iterator[str]:
@@ -311,7 +340,9 @@ def damages(folder: Path, files: Iterable[str]) -> Iterator[str]:
         problem = _problem(log, name, noted)
         if problem is not None:
             yield problem
-    for version in sorted(set(range(min(entries, default=0), max(entries, default=-1) + 1)) - set(entries)):
+    written = {int(found[1]) for each in noted if (found := _ENTRY.fullmatch(each))}
+    written |= set(range(min(entries, default=0), max(entries, default=-1) + 1))
+    for version in sorted(each for each in written - set(entries) if each > min(entries, default=-1)):
         yield f"{log / f'{version:020d}.json'} is missing"
     for each in files:
         try:
