@@ -27,6 +27,7 @@ from kaicep.endtoend.checking import check_deployment
 from kaicep.endtoend.config import StreamConfig, load_config
 from kaicep.endtoend.deployment import Deployment
 from kaicep.endtoend.history import open_history, past_matches
+from kaicep.endtoend.sessions import Run
 from kaicep.errors import Mistake
 from kaicep.plan.events import Event
 from kaicep.plan.time import parse_time
@@ -653,6 +654,34 @@ def test_a_sink_further_behind_than_the_saved_state_is_told_everything_that_it_l
     with deployed(folder) as made:
         settle(made)
     assert told(folder) == told(folder, "two.jsonl") == [{"n": n} for n in (1, 8, 15, 10, 11)]
+
+
+class _OneStep:
+    """A moment that is over after one look at the clock."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __gt__(self, now: object) -> bool:
+        self.looks += 1
+        return self.looks == 1
+
+
+def test_what_comes_while_one_sink_is_told_the_past_reaches_the_one_that_knows_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The past is gone through a step at a tick, so that an event comes between any two of them."""
+    follow = toml().replace('path = "s.jsonl"', 'path = "s.jsonl", batch = 1')
+    write(folder, {"kaicep.toml": follow})
+    with deployed(folder) as made:
+        settle(made)
+    write(folder, {"kaicep.toml": follow + '[sinks.two]\nkind = "files"\npath = "two.jsonl"\n'})
+    append(folder, *(event(second, second + 5) for second in range(2, 30)))
+    whole = Run.work
+    monkeypatch.setattr(Run, "work", lambda self, until: whole(self, _OneStep()))  # type: ignore[arg-type]
+    with deployed(folder) as made:
+        settle(made)
+    assert told(folder) == told(folder, "two.jsonl") == [{"x": 7}, *({"x": n} for n in range(7, 35))]
 
 
 def test_upkeep_removes_what_is_old_and_puts_small_files_together(folder: Path) -> None:

@@ -452,8 +452,9 @@ class Run:
     def _told(self, session: Session, matches: Sequence[Match]) -> list[tuple[Session, Told]]:
         if self.live:
             return session.counted([Told(each, len(session.start.later)) for each in matches])
-        session.found += [Told(each, 0, to_followers=False) for each in matches]
-        return session.counted([Told(each, 0, to_sinks=False) for each in matches])
+        leg = self.made.leg  # the last one, in the moment in which the past is done
+        session.found += [Told(each, leg, to_followers=False) for each in matches]
+        return session.counted([Told(each, leg, to_sinks=False) for each in matches])
 
     def _step(self, what: Callable[[], T], only: Collection[str] | None = None) -> T | None:
         """What a step gives; where it fails, or takes too long, the sessions are over, and others go on."""
