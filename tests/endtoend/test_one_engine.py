@@ -162,3 +162,27 @@ def test_columns_stand_in_the_order_of_their_positions_also_where_some_records_a
         source.open(None, schema)
         found = [[each.seq for each in source.next_batch(0).events] for _ in range(2)]
     assert found == [[0, 1, 2], [3]]
+
+
+def test_ep_sparql_queries_come_change_and_go_while_others_keep_what_they_hold(folder: Path) -> None:
+    """A pair that is half found is found whole, whatever is registered, edited or removed meanwhile."""
+    annotation = '{"stream": "s", "prefixes": {"v": "urn:v:"}, "attributes": {"x": "v:x"}}'
+    pair = (
+        "PREFIX v: <urn:v:> SELECT ?m ?n "
+        "{ { ?a v:x ?m . FILTER (?m > 5) } SEQ { ?b v:x ?n . FILTER (?n > 5) } }"
+    )
+    other = "PREFIX v: <urn:v:> SELECT ?n { ?e v:x ?n . FILTER (?n > %d) }"
+    write(folder, {"kaicep.toml": toml(stream='annotation = "s.json"'), "s.json": annotation})
+    write(folder, {"queries/both.epsparql": pair})
+    with deployed(folder) as made:
+        settle(made)
+        append(folder, event(2, 8))
+        settle(made)
+        for text in (other % 0, other % 3, None):
+            path = folder / "queries" / "other.epsparql"
+            path.unlink() if text is None else path.write_text(text)
+            look_again(made)
+        append(folder, event(3, 9), event(4, 0))
+        settle(made)
+    found = [(each["m"]["value"], each["n"]["value"]) for each in told(folder, query="both")]
+    assert sorted(found) == [("7", "8"), ("7", "9"), ("8", "9")]

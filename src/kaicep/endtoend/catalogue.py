@@ -262,13 +262,6 @@ class Catalogue:
                 self._complain(name, error)
         self._parsed = parsed
 
-    def _units(self) -> Iterator[tuple[str, ...]]:
-        """Whose matches one session tells: a query's; those of all EP-SPARQL queries together."""
-        triples = tuple(sorted(name for name, each in self._parsed.items() if isinstance(each, EpQuery)))
-        if triples:
-            yield triples
-        yield from ((name,) for name, each in self._parsed.items() if isinstance(each, ChiQuery))
-
     def _id(self, names: tuple[str, ...]) -> str:
         """The id of a session: another one as soon as one of its queries begins anew."""
         generations = ((each, self.registry.queries[each].generation) for each in self._needed(names))
@@ -282,7 +275,7 @@ class Catalogue:
     def _see_to_sessions(
         self, told: Told, parts: Mapping[str, Sequence[int]], sinks: Mapping[str, SinkConfig]
     ) -> None:
-        wanted = {self._id(names): names for names in self._units()}
+        wanted = {self._id((name,)): (name,) for name in self._parsed}
         self._drop_sessions([each for each in self.sessions if each not in wanted])
         new = {id: names for id, names in wanted.items() if id not in self.sessions and id not in self._tried}
         if not new:

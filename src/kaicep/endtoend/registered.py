@@ -12,7 +12,7 @@ from typing import Any
 from kaicep.api import parse_query
 from kaicep.errors import Diagnostic, Failure, Mistake, Source
 from kaicep.plan.chi import Bound, ChiQuery, Within
-from kaicep.plan.sparql import EpQuery
+from kaicep.plan.sparql import Construct, EpQuery
 from kaicep.storage.disk import read_sealed, replace_sealed
 
 __all__ = ["SUFFIXES", "Registered", "Registry", "absolute", "readers_of", "upstream"]
@@ -111,7 +111,7 @@ def _reads(
 ) -> Iterator[str]:
     """The queries whose output a query reads, or may read by way of a class of events."""
     if isinstance(query, EpQuery):
-        yield from (name for name, each in others.items() if isinstance(each, EpQuery))
+        yield from (name for name, each in others.items() if _constructs(each))
         return
     for clause in query.froms:
         for source in clause.sources:
@@ -121,12 +121,16 @@ def _reads(
                 yield source
 
 
+def _constructs(query: ChiQuery | EpQuery) -> bool:
+    return isinstance(query, EpQuery) and isinstance(query.form, Construct)
+
+
 def upstream(
     name: str, queries: Mapping[str, ChiQuery | EpQuery], classed: Collection[str] = ()
 ) -> list[str]:
     """A query and all whose output it needs, by way of others too; those that come first are last.
 
-    All EP-SPARQL queries are one: what one of them constructs, all of them read. `classed` are the queries
+    What an EP-SPARQL query constructs, all of them read. `classed` are the queries
     whose output is annotated as a class of events, which those may read that read a class.
     """
     found: dict[str, None] = {}

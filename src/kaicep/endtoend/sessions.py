@@ -3,8 +3,8 @@
 A session is a query: what it has found, and how far it was told. A run is what finds it: queries that begin
 at one point are one run, with one engine, which sorts each stream once, and evaluates what queries read of
 each other once. Each run goes through its own past; in the present, runs become one. A query that fails
-leaves its run, and the others go on. The EP-SPARQL queries of a deployment are one session with its own run,
-since what one of them constructs all of them read; so is each query from outside.
+leaves its run, and the others go on. An EP-SPARQL query has a run of its own, with all that construct what it
+may read; so has each query from outside.
 """
 
 from __future__ import annotations
