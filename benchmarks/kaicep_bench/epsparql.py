@@ -64,6 +64,7 @@ def measure(quick: bool = False) -> Report:
         "epsparql",
         [
             Table("a SEQ b on a key, within 10 s", _sequence(size)),
+            Table("one operator, readings of two kinds on a key", _operators(size)),
             Table("queries (5) and (6), time windows (figure 1a)", _running_sums(size)),
             Table("sum over the last sequences, count windows (figure 1b)", _count_windows(size)),
             Table(f"instances of a class with {size.classes:,} below it (figure 2)", _classes(size)),
@@ -110,6 +111,38 @@ def _keyed(count: int, keys: int) -> TripleColumns:
     s, p = 2 + random.integers(0, keys, count), random.integers(0, 2, count)
     when = np.arange(count) * SECOND // 100
     return TripleColumns(terms, s, p, 2 + keys + random.integers(0, 1_000, count), when, when)
+
+
+# --- operator by operator ----------------------------------------------------------------------------------
+
+WITHIN = 'FILTER (getDURATION() < "PT10S"^^xsd:duration)'
+OPERATORS = {
+    "OPTIONALSEQ": f"{{ {{ ?x :a ?v }} OPTIONALSEQ {{ ?x :b ?w }} {WITHIN} }}",
+    "EQUALSOPTIONAL": "{ { ?x :a ?v } EQUALSOPTIONAL { ?x :b ?w } }",
+    "NOT": f"{{ {{ {{ ?x :a ?v }} SEQ {{ ?x :a ?w }} {WITHIN} }} NOT {{ ?x :b ?u }} }}",
+    "OPTIONAL": f"{{ ?x :a ?v OPTIONAL {{ ?x :b ?w {WITHIN} }} }}",
+    "UNION": "{ { ?x :a ?v } UNION { ?x :b ?w } }",
+    "MINUS": "{ ?x :a ?v MINUS { ?x :b 7 } }",
+    "EXISTS": "{ ?x :a ?v FILTER EXISTS { ?x :b ?v } }",
+    "a path": f"{{ ?v ^:a/(:b|:c) ?w {WITHIN} }}",
+    "GROUP BY, running": (
+        "{ SELECT ?x (COUNT(*) AS ?n) (SUM(?v) AS ?s) (MAX(?v) AS ?m) WHERE { ?x :a ?v } GROUP BY ?x }"
+    ),
+}
+
+
+def _operators(size: Size) -> list[dict[str, Cell]]:
+    columns = _keyed(size.triples // 5, size.keys)
+    rows = _rows(columns, size.interpreted)
+    found: list[dict[str, Cell]] = []
+    for name, where in OPERATORS.items():
+        plans = [_plan(f"SELECT * WHERE {where}")]
+        _agree(plans, rows[:300], Knowledge.empty())
+        seconds, matches = _over_columns(plans, Knowledge.empty(), columns, size.turns)
+        taken, _ = _timed(lambda: _run(plans, rows, Knowledge.empty(), False))  # noqa: B023
+        row = _row(name, len(columns.end), seconds, matches)
+        found.append({**row, "one by one, triples/s": len(rows) / taken})
+    return found
 
 
 # --- figure 1 ----------------------------------------------------------------------------------------------

@@ -120,8 +120,9 @@ class Maker:
 
 def agree(rows: Rows, queries: list[str], seed: int | None = None) -> None:
     note("\n".join(queries))
-    expected, found = both(rows, *queries, knowledge=KNOWN, seed=seed)
-    assert found == expected
+    for compiled in (False, True):
+        expected, found = both(rows, *queries, knowledge=KNOWN, seed=seed, compiled=compiled)
+        assert found == expected
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

@@ -102,6 +102,7 @@ def _of_triples(word: w.Array, table: w.Array, id: w.Array) -> Iterator[tuple[An
     yield kernels.link, (values, word, word, word, word, 0, 0)
     yield kernels.test, (table, values, word, word, *numbers)
     yield kernels.join, (0, 0, *rows, *rows, store, store, word, (word, word), table, word, table, numbers)
+    yield kernels.ask, (word, *rows, *rows, store, (word, word), table, table, table, numbers)
     yield kernels.distinct, (codes, codes, codes, word, word)
     yield identities.identify, (values, word, word, word, names, word, text, word, _ID, _ID)
     yield identities.in_order, (word, id, id, word)

@@ -16,11 +16,11 @@ from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.conditions import Check
 from kaicep.kernel.epsparql.dictionary import Array, Columns, Dictionary
 from kaicep.kernel.epsparql.state import Context
-from kaicep.kernel.epsparql.tables import Rows, Table
+from kaicep.kernel.epsparql.tables import Rows, Table, first_of
 from kaicep.plan.sparql import TriplePattern
-from kaicep.plan.terms import Variable
+from kaicep.plan.terms import Iri, Variable
 
-__all__ = ["Chunk", "ColumnOperator", "Filter", "Group", "Joiner", "Pattern"]
+__all__ = ["Chunk", "ColumnOperator", "Filter", "Group", "Joiner", "Pattern", "shared_places"]
 
 _PLACES = ("s", "p", "o")
 
@@ -40,9 +40,10 @@ class Chunk:
 
 
 class ColumnOperator:
-    """What they share: the names of the variables, which are always bound, and what knowledge alone gives."""
+    """What they share: their variables, which of them every solution binds, what knowledge alone gives."""
 
     names: tuple[str, ...]
+    certain: frozenset[str]
     still: Rows
 
     def step(self, chunk: Chunk) -> Rows:
@@ -54,11 +55,15 @@ class ColumnOperator:
 
 
 class Pattern(ColumnOperator):
-    """One triple pattern."""
+    """One triple pattern; its predicate may be any but those that are `refused`."""
 
-    def __init__(self, pattern: TriplePattern, dictionary: Dictionary) -> None:
+    def __init__(
+        self, pattern: TriplePattern, dictionary: Dictionary, refused: Sequence[Iri] | None = None
+    ) -> None:
+        self._refused = np.array([dictionary.code(str(each)) for each in refused or ()], np.int32)
         self.places = (pattern.subject, pattern.predicate, pattern.object)
         self.names = tuple(dict.fromkeys(e.name for e in self.places if isinstance(e, Variable)))
+        self.certain = frozenset(self.names)
         self._constants = [
             (place, dictionary.code(str(each)))
             for place, each in zip(_PLACES, self.places, strict=True)
@@ -78,6 +83,8 @@ class Pattern(ColumnOperator):
             columns = columns.take(chunk.of(given.pop("p")))
         for place, code in given.items():
             columns = columns.take(np.flatnonzero(getattr(columns, place) == code))
+        if len(self._refused):
+            columns = columns.take(np.flatnonzero(~np.isin(columns.p, self._refused)))
         for first, *others in self._columns.values():
             for other in others:
                 columns = columns.take(np.flatnonzero(getattr(columns, first) == getattr(columns, other)))
@@ -104,7 +111,7 @@ class Filter(ColumnOperator):
 
     def __init__(self, below: ColumnOperator, check: Check) -> None:
         self.below, self.check = below, check
-        self.names = below.names
+        self.names, self.certain = below.names, below.certain
         self.still = Rows.none(len(self.names))
 
     def step(self, chunk: Chunk) -> Rows:
@@ -117,6 +124,19 @@ class Filter(ColumnOperator):
     def forget(self, now: int) -> None:
         """See `ColumnOperator`."""
         self.below.forget(now)
+
+
+def shared_places(left: ColumnOperator, right: ColumnOperator) -> tuple[tuple[Array, Array], Array]:
+    """Where the variables stand that two sides share: those that are a key, and pairs of all others.
+
+    Two codes make a key; a variable that may be unbound agrees with anything, and is in none.
+    """
+    shared = [name for name in left.names if name in right.names]
+    shared.sort(key=lambda name: name not in left.certain & right.certain)
+    pairs = [(left.names.index(each), right.names.index(each)) for each in shared]
+    exact = min(2, sum(name in left.certain & right.certain for name in shared))
+    first, second = (np.array([pair[i] for pair in pairs[:exact]], np.int64) for i in (0, 1))
+    return (first, second), np.array(pairs[exact:], np.int64).reshape(-1, 2)
 
 
 class Joiner(ColumnOperator):
@@ -135,12 +155,10 @@ class Joiner(ColumnOperator):
     ) -> None:
         left, right = self.sides = sides
         self._op, self._bound = op, -1 if bound is None else bound
-        shared = [name for name in left.names if name in right.names]
-        pairs = [(left.names.index(each), right.names.index(each)) for each in shared]
         extra = [i for i, name in enumerate(right.names) if name not in left.names]
         self.names = left.names + tuple(right.names[i] for i in extra)
-        self._keys = tuple(np.array([pair[i] for pair in pairs[:2]], np.int64) for i in (0, 1))
-        self._loose = np.array(pairs[2:], np.int64).reshape(-1, 2)
+        self.certain = left.certain | right.certain
+        self._keys, self._loose = shared_places(left, right)
         self._extra = np.array(extra, np.int64)
         self.tables = tuple(
             Table(len(side.names), self._keys[i], None if reach[i] == -1 else reach[i])
@@ -216,39 +234,47 @@ class Joiner(ColumnOperator):
 
 
 class Group(ColumnOperator):
-    """Several triple patterns: joined one after the other; its state is the occurrences that meet one."""
+    """Several triple patterns, joined one after the other, in all the ways that their paths can be read.
+
+    Its state is the occurrences that meet a pattern. With `counts`, what is the same is found once.
+    """
 
     def __init__(
         self,
-        patterns: Sequence[Pattern],
+        ways: Sequence[Sequence[Pattern]],
         names: Sequence[str],
         bound: int | None,
         dictionary: Dictionary,
         context: Context,
+        counts: bool,
     ) -> None:
-        self._context, self._dictionary = context, dictionary
+        self._context, self._dictionary, self._counts = context, dictionary, counts
         self._joiners: list[Joiner] = []
-        self._first, *rest = patterns
-        self._patterns = patterns
-        made: ColumnOperator = self._first
+        self._made = [self._joined(each, bound) for each in ways]
+        self.names, self.certain = tuple(names), frozenset(names)
+        self.still = Rows.merged([self._ordered(each.still, each.names) for each in self._made])
+        context.keep(self)
+
+    def _joined(self, patterns: Sequence[Pattern], bound: int | None) -> ColumnOperator:
+        first, *rest = patterns
+        made: ColumnOperator = first
         while rest:
             # What shares a variable with what is joined already comes first.
             best = max(rest, key=lambda one: (bool(set(one.names) & set(made.names)), -rest.index(one)))
             rest.remove(best)
-            made = Joiner(kernels.JOIN, (made, best), bound, (bound, bound), dictionary)
+            made = Joiner(kernels.JOIN, (made, best), bound, (bound, bound), self._dictionary)
             self._joiners.append(made)
-        self._made = made
-        self._order = [made.names.index(name) for name in names]
-        self.names = tuple(names)
-        self.still = self._ordered(made.still)
-        context.keep(self)
+        return made
 
-    def _ordered(self, rows: Rows) -> Rows:
-        return Rows(np.ascontiguousarray(rows.values[:, self._order]), rows.start, rows.end)
+    def _ordered(self, rows: Rows, names: Sequence[str]) -> Rows:
+        if self._counts and len(rows) > 1:
+            rows = rows.take(first_of(np.column_stack((rows.end, rows.start, rows.values))))
+        order = [names.index(name) for name in self.names]
+        return Rows(np.ascontiguousarray(rows.values[:, order]), rows.start, rows.end)
 
     def step(self, chunk: Chunk) -> Rows:
         """See `ColumnOperator`."""
-        found = self._ordered(self._made.step(chunk))
+        found = Rows.merged([self._ordered(each.step(chunk), each.names) for each in self._made])
         if self.size > self._context.cap:
             bounded = self._joiners[0].tables[0].bound is not None
             raise self._context.refuse_more("a group of several triples", bounded)
@@ -256,7 +282,8 @@ class Group(ColumnOperator):
 
     def forget(self, now: int) -> None:
         """See `ColumnOperator`."""
-        self._made.forget(now)
+        for each in self._made:
+            each.forget(now)
 
     # --- state, written as the occurrences that it is made of -----------------------------------------
 
@@ -304,4 +331,6 @@ class Group(ColumnOperator):
         code = self._dictionary.code
         rows = sorted((end, start, code(s), code(p), code(o)) for s, p, o, start, end in state)
         if rows:
-            self._made.step(Chunk(Columns.of([(s, p, o, start, end) for end, start, s, p, o in rows])))
+            chunk = Chunk(Columns.of([(s, p, o, start, end) for end, start, s, p, o in rows]))
+            for each in self._made:
+                each.step(chunk)

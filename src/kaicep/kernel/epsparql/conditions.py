@@ -14,32 +14,29 @@ import numpy as np
 
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary
-from kaicep.kernel.epsparql.expressions import Condition
+from kaicep.kernel.epsparql.expressions import Condition, expression_variables
 from kaicep.plan.durations import duration_comparison
-from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef
+from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef, walk
 
-__all__ = ["Check"]
+__all__ = ["OF_CHANCE", "OF_TIME", "Check"]
 
 _SIGNS = {"<": 0, "<=": 1, ">": 2, ">=": 3, "=": 4, "!=": 5}
 _ARITHMETIC = {"+": 2, "-": 3, "*": 4, "/": 5}
-_VARIABLE, _CONSTANT, _COMPARED, _AND, _OR, _NOT, _LENGTH = 0, 1, 10, 20, 21, 22, 30
+_VARIABLE, _CONSTANT, _COMPARED, _AND, _OR, _NOT, _BOUND, _LENGTH = 0, 1, 10, 20, 21, 22, 23, 30
 _MOST_STEPS = 60
+
+OF_TIME = {"getduration", "getstarttime", "getendtime"}
+OF_CHANCE = {"bnode", "solution", "rand", "uuid", "struuid", "now"}
+"""What depends on more than the variables that it names: on the interval; on the solution, or on chance."""
 
 Step = tuple[int, int]
 
 
 class Check:
-    """Conditions that must all hold, on rows of some variables, of which some are `sure` to be bound."""
+    """Conditions that must all hold, on rows of some variables."""
 
-    def __init__(
-        self,
-        parts: Sequence[Expr],
-        names: Sequence[str],
-        dictionary: Dictionary,
-        sure: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, parts: Sequence[Expr], names: Sequence[str], dictionary: Dictionary) -> None:
         self._parts, self._names, self._dictionary = list(parts), names, dictionary
-        self._sure = names if sure is None else sure
         steps: list[list[Step]] = []
         rest: list[Expr] = []
         for each in parts:
@@ -54,13 +51,22 @@ class Check:
         self.program = np.array(program, np.int64).reshape(-1, 2)
         self._all = Condition(parts, names, {})
         self._rest = Condition(rest, names, {}) if rest else None
+        named = {name for each in parts for name in expression_variables(each)}
+        self._seen = [i for i, name in enumerate(names) if name in named]
+        calls = {e.op for each in parts for e in walk(each) if isinstance(e, Call)}
+        self._timed, self._pure = bool(calls & OF_TIME), not calls & OF_CHANCE
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
     def and_also(self, parts: Sequence[Expr]) -> Check:
         """With further conditions."""
-        return Check([*self._parts, *parts], self._names, self._dictionary, self._sure)
+        return Check([*self._parts, *parts], self._names, self._dictionary)
+
+    @property
+    def is_more(self) -> bool:
+        """Whether the program is not all that it says."""
+        return self._rest is not None
 
     def numbers(self) -> tuple[Array, Array, Array]:
         """What the kernel has to know of the terms."""
@@ -81,17 +87,20 @@ class Check:
             return np.arange(len(start))
         keep = np.ones(len(start), np.bool_)
         asked = np.arange(len(start)) if self._rest is not None else np.flatnonzero(unsure)
-        texts = self._dictionary.texts
-        for at in asked.tolist():
-            row = tuple([texts[code] if code >= 0 else None for code in values[at].tolist()])
+        of = self._dictionary.of
+        known: dict[tuple[Any, ...], bool] = {}
+        for at, row in zip(asked.tolist(), values[asked].tolist(), strict=True):
             condition = self._all if unsure[at] or self._rest is None else self._rest
-            keep[at] = condition.holds(row, int(start[at]), int(end[at]))
+            times = (int(start[at]), int(end[at])) if self._timed else (0, 0)
+            asks = (condition is self._all, *times, *(row[i] for i in self._seen))
+            if asks not in known or not self._pure:
+                known[asks] = condition.holds(tuple(map(of, row)), int(start[at]), int(end[at]))
+            keep[at] = known[asks]
         return np.flatnonzero(keep)
 
     def timeless(self, values: Array) -> Array:
         """The places of the rows for which it is true although they have no time."""
-        texts = self._dictionary.texts
-        rows = [tuple([texts[code] for code in row]) for row in values.tolist()]
+        rows = [tuple(map(self._dictionary.of, row)) for row in values.tolist()]
         return np.array([i for i, row in enumerate(rows) if self._all.holds(row, None, None)], np.int64)
 
     # --- from expressions to programs ----------------------------------------------------------------
@@ -110,9 +119,16 @@ class Check:
             steps = [step for each in parts for step in each or ()]
             end = (_NOT, 1) if expr.op == "not" else (_AND if expr.op == "and" else _OR, len(parts))
             return [*steps, end]
+        if expr.op == "bound" and isinstance(expr.args[0], VariableRef):
+            return self._bound(expr.args[0].name)
         if expr.op in _SIGNS:
             return self._both(expr, (_COMPARED + _SIGNS[expr.op], 0))
         return None
+
+    def _bound(self, name: str) -> list[Step]:
+        if name not in self._names:
+            return [(_AND + 1, 0)]
+        return [(_BOUND, self._names.index(name))]
 
     def _both(self, call: Call, step: Step) -> list[Step] | None:
         parts = [self._value(each) for each in call.args]
@@ -122,7 +138,7 @@ class Check:
 
     def _value(self, expr: Expr) -> list[Step] | None:
         if isinstance(expr, VariableRef):
-            return [(_VARIABLE, self._names.index(expr.name))] if expr.name in self._sure else None
+            return [(_VARIABLE, self._names.index(expr.name))] if expr.name in self._names else None
         if isinstance(expr, TermConst):
             return [(_CONSTANT, self._dictionary.code(str(expr.term)))]
         if isinstance(expr, Call) and expr.op in _ARITHMETIC:

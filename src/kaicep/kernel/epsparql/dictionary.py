@@ -15,13 +15,16 @@ from kaicep.plan.literals import NUMERIC_TYPES
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Triple
 from kaicep.plan.values import ExpressionError, number
 
-__all__ = ["Array", "Columns", "Dictionary", "TripleColumns"]
+__all__ = ["NOT_WHOLE", "Array", "Columns", "Dictionary", "TripleColumns"]
 
 Array = Any
 """An array of NumPy."""
 
 _EXACT = 2.0**53
 _SLACK = 2.0**-52
+_INTEGER, _MOST_DIGITS = f'"^^<{XSD}integer>', 15
+NOT_WHOLE = -(2**63)
+"""What is no integer."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Dictionary:
         # By datatype, then by text: looking a literal itself up would take as long as all the rest.
         self._literals: dict[str, dict[str, int]] = {}
         self._numbers = _Growing(np.float64, np.float64, np.int8)
+        self._wholes = _Growing(np.int64)
         self._bytes = _Growing(np.uint8)
         self._ends = _Growing(np.int64)
         self._mapped: tuple[Sequence[str], Array] = ((), np.empty(0, np.int32))
@@ -101,9 +105,9 @@ class Dictionary:
             self.texts.append(text)
         return found
 
-    def known(self, text: str) -> int:
-        """The code of a text; -1 where it has none yet."""
-        return self._codes.get(text, -1)
+    def of(self, code: int) -> str | None:
+        """The text of a code; None is unbound."""
+        return self.texts[code] if code >= 0 else None
 
     # --- from triples ------------------------------------------------------------------------------
 
@@ -150,6 +154,13 @@ class Dictionary:
         times = (np.ascontiguousarray(each, np.int64) for each in (triples.start, triples.end))
         return Columns(s, p, o, *times)
 
+    def integers(self, values: Array) -> Array:
+        """The codes of integers."""
+        found, place = np.unique(values, return_inverse=True)
+        code = self.code
+        codes = [code(f'"{each}"^^<{XSD}integer>') for each in found.tolist()]
+        return np.array(codes, np.int32)[place]
+
     # --- what the kernels see ----------------------------------------------------------------------
 
     def numbers(self) -> tuple[Array, Array, Array]:
@@ -160,6 +171,13 @@ class Dictionary:
             self._numbers.extend(values, errors, kinds)
         value, error, kind = self._numbers.arrays()
         return value, error, kind
+
+    def wholes(self) -> Array:
+        """Of each code the integer, where it is one as SPARQL writes it; any other is `NOT_WHOLE`."""
+        new = self.texts[len(self._wholes) :]
+        if new:
+            self._wholes.extend([_whole(each) for each in new])
+        return self._wholes.arrays()[0]
 
     def letters(self) -> tuple[Array, Array]:
         """The texts of all codes as bytes, and where each of them ends."""
@@ -196,6 +214,15 @@ class _Growing:
     def arrays(self) -> list[Array]:
         """What there is of each."""
         return [each[: self._length] for each in self._arrays]
+
+
+def _whole(text: str) -> int:
+    if not text.endswith(_INTEGER):
+        return NOT_WHOLE
+    digits = text[1 : -len(_INTEGER)]
+    if len(digits) > _MOST_DIGITS or not digits.removeprefix("-").isdecimal():
+        return NOT_WHOLE
+    return int(digits) if str(int(digits)) == digits else NOT_WHOLE
 
 
 def _number(text: str) -> tuple[float, float, int]:

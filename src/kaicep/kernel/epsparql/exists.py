@@ -1,7 +1,7 @@
 """EXISTS: a group that is asked, for a solution, whether it has one for the same terms by then.
 
 Mostly the group is evaluated once, beside the query, and asked by its key. That is right as long as
-putting in the terms and choosing by them is the same, which `_is_choice` finds out. Where it is not, the
+putting in the terms and choosing by them is the same, which `is_choice` finds out. Where it is not, the
 group is evaluated for each combination of terms that is asked for.
 """
 
@@ -41,7 +41,7 @@ from kaicep.plan.program import bindable
 from kaicep.plan.sparql import Path
 from kaicep.plan.terms import Variable
 
-__all__ = ["probe"]
+__all__ = ["is_choice", "probe"]
 
 
 class Builder(Protocol):
@@ -63,7 +63,7 @@ def probe(expr: Exists, outer: frozenset[str], context: Context, build: Builder)
     while isinstance(core, FilterSolutions):
         conditions.append(core.condition)
         core = core.input
-    if _is_choice(core, outer):
+    if is_choice(core, outer):
         return _Standing(core, conditions, outer, context, build)
     return _Anew(expr.group, context, build)
 
@@ -174,7 +174,7 @@ class _Anew:
 # --- when choosing is enough -------------------------------------------------------------------------
 
 
-def _is_choice(node: Node, outer: frozenset[str]) -> bool:
+def is_choice(node: Node, outer: frozenset[str]) -> bool:
     """Whether the solutions for given terms are those, of all, that are compatible with them."""
     match node:
         case Bgp(patterns):
@@ -188,11 +188,11 @@ def _is_choice(node: Node, outer: frozenset[str]) -> bool:
         case Table():
             return True
         case Join(left, right) | Union(left, right):
-            return _is_choice(left, outer) and _is_choice(right, outer)
+            return is_choice(left, outer) and is_choice(right, outer)
         case FilterSolutions(below, condition):
-            return _is_choice(below, outer) and _is_own(condition, below, outer)
+            return is_choice(below, outer) and _is_own(condition, below, outer)
         case Extend(below, _, expr):
-            return _is_choice(below, outer) and _is_own(expr, below, outer)
+            return is_choice(below, outer) and _is_own(expr, below, outer)
         case LeftJoin(left, right, condition):
             return _is_optional(left, right, condition, outer)
         case Minus(left, right):
@@ -200,12 +200,12 @@ def _is_choice(node: Node, outer: frozenset[str]) -> bool:
         case Temporal():
             return _is_temporal_choice(node, outer)
         case Solutions(below, names):
-            return _is_choice(below, outer & frozenset(names))
+            return is_choice(below, outer & frozenset(names))
         case Grouping(below, keys):
             plain = {name for name, expr in keys if expr is None} & certain(below)
             exprs = [expr for _, expr in keys] + [each.of for _, each in node.aggregates]
             own = all(_is_own(each, below, outer) for each in exprs if each is not None)
-            return own and _is_choice(below, outer) and outer & bindable(below) <= plain
+            return own and is_choice(below, outer) and outer & bindable(below) <= plain
     return False
 
 
@@ -214,17 +214,17 @@ def _is_temporal_choice(node: Temporal, outer: frozenset[str]) -> bool:
     if node.consumption != "unrestricted" and node.op != "NOT":
         # Which partner is taken depends on all of them.
         apart = not outer & (bindable(left) | bindable(right))
-        return apart and _is_choice(left, outer) and _is_choice(right, outer) and node.condition is None
+        return apart and is_choice(left, outer) and is_choice(right, outer) and node.condition is None
     if node.op == "OPTIONALSEQ":
         return _is_optional(right, left, node.condition, outer)
     if node.op in ("EQUALSOPTIONAL", "NOT"):
         return _is_optional(left, right, node.condition, outer)
-    return _is_choice(left, outer) and _is_choice(right, outer)
+    return is_choice(left, outer) and is_choice(right, outer)
 
 
 def _is_optional(left: Node, right: Node, condition: Expr | None, outer: frozenset[str]) -> bool:
     """An absence must not depend on terms that the mandatory side does not have."""
-    sides = _is_choice(left, outer) and _is_choice(right, outer)
+    sides = is_choice(left, outer) and is_choice(right, outer)
     own = condition is None or _is_own(condition, left, outer)
     return sides and own and outer & bindable(right) <= certain(left)
 

@@ -27,7 +27,7 @@ from kaicep.plan.values import (
     order_key,
 )
 
-__all__ = ["Grouped", "Running"]
+__all__ = ["Grouped", "Running", "solution_line"]
 
 _Key = tuple[str | None, ...]
 
@@ -131,6 +131,19 @@ class Running:
     def _rounded(self) -> float:
         return sum(self.special) if self.special else as_double(self.floating)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether only integers were summed up, and nothing is listed."""
+        return self.kind < 1 and self.floating == self.whole and not self.special and not self.texts
+
+    def resume(
+        self, seen: Sequence[str | None], count: int, wrong: bool, best: str | None, total: int
+    ) -> None:
+        """Goes on from integers that were taken elsewhere."""
+        self.seen = None if self.seen is None else dict.fromkeys(seen)
+        self.count, self.wrong, self.best = count, wrong, best
+        self.whole, self.floating = total, Fraction(total)
+
     def dump(self) -> Any:
         """Its state in the types of JSON."""
         seen = None if self.seen is None else list(self.seen)
@@ -150,6 +163,12 @@ class Running:
 def _whole(number: int | Decimal) -> str:
     """An integer as a term's text."""
     return f'"{number}"^^<{XSD}integer>'
+
+
+def solution_line(names: Sequence[str], values: Values) -> str:
+    """A solution as text: its variables by name."""
+    bound = sorted((name, text) for name, text in zip(names, values, strict=True) if text is not None)
+    return " ".join(f"?{name}={text}" for name, text in bound)
 
 
 class _Group:
@@ -271,10 +290,7 @@ class Grouped(Operator):
         return (*key, *(each.result() for each in group.aggregates))
 
     def _text(self, values: Values) -> str:
-        bound = sorted(
-            (n, text) for n, text in zip(self.below.names, values, strict=True) if text is not None
-        )
-        return " ".join(f"?{name}={text}" for name, text in bound)
+        return solution_line(self.below.names, values)
 
     # --- state --------------------------------------------------------------------------------------
 

@@ -14,21 +14,28 @@ import numpy as np
 from numba import njit
 
 __all__ = [
+    "ASKS",
     "FEW",
     "FIRST",
     "ILL",
     "JOIN",
+    "INSIDE",
     "LAST",
     "NODE",
     "NUMBER",
     "OPERATORS",
     "OTHER",
     "STRING",
+    "ask",
     "distinct",
+    "enumerate_rows",
+    "first_times",
     "join",
     "link",
     "mixed",
+    "run_groups",
     "test",
+    "total",
 ]
 
 # Kinds of terms: IRIs and blank nodes, numbers, plain strings, other literals, numbers that are none.
@@ -37,7 +44,7 @@ NODE, NUMBER, STRING, OTHER, ILL = range(5)
 # What takes no time spans nothing: any other interval stays what it is beside it.
 FIRST, LAST = -(2**62), 2**62
 
-SEQ, DURING, EQUALS, FINISHES, MEETS, STARTS, PAR, JOIN = range(8)
+SEQ, DURING, EQUALS, FINISHES, MEETS, STARTS, PAR, JOIN, INSIDE = range(9)
 OPERATORS = {
     "SEQ": SEQ,
     "DURING": DURING,
@@ -48,8 +55,11 @@ OPERATORS = {
     "PAR": PAR,
 }
 """The temporal operators, by the number that kernels know them by."""
+ASKS = {"OPTIONALSEQ": SEQ, "EQUALSOPTIONAL": EQUALS, "NOT": INSIDE}
+"""Those of which one side asks whether there is something on the other."""
 
 _EMPTY = -1
+_UNBOUND, _ERROR = -2, 3  # a value that is not there, and the truth of what is said of it
 FEW = 24  # rows that end together are compared one by one
 """So many rows that end together are compared one by one."""
 
@@ -128,11 +138,17 @@ def _holds(program, values, row, start, end, number, error, kind, xs, es, cs):
         op, what = program[step, 0], program[step, 1]
         if op <= 1:
             code = np.int64(values[row, what]) if op == 0 else what
-            xs[top], es[top], cs[top] = number[code], error[code], code
+            if code < 0:
+                xs[top], es[top], cs[top] = 0.0, 0.0, _UNBOUND
+            else:
+                xs[top], es[top], cs[top] = number[code], error[code], code
             top += 1
         elif op <= 5:
             top -= 1
             x, y = xs[top - 1], xs[top]
+            if cs[top - 1] == _UNBOUND or cs[top] == _UNBOUND:
+                cs[top - 1] = _UNBOUND
+                continue
             if (cs[top - 1] >= 0 and kind[cs[top - 1]] != NUMBER) or (
                 cs[top] >= 0 and kind[cs[top]] != NUMBER
             ):
@@ -157,6 +173,9 @@ def _holds(program, values, row, start, end, number, error, kind, xs, es, cs):
             xs[top - 1], es[top - 1], cs[top - 1] = made, slack, -1
         elif op <= 15:
             top -= 1
+            if cs[top - 1] == _UNBOUND or cs[top] == _UNBOUND:
+                cs[top - 1] = _ERROR
+                continue
             cs[top - 1] = _compare(
                 op - 10, xs[top - 1], es[top - 1], cs[top - 1], xs[top], es[top], cs[top], kind
             )
@@ -169,12 +188,15 @@ def _holds(program, values, row, start, end, number, error, kind, xs, es, cs):
                 if cs[top - 1 + i] == settles:
                     found = settles
                     break
-                if cs[top - 1 + i] == 2:
-                    found = 2
+                if cs[top - 1 + i] == 2 or (cs[top - 1 + i] == _ERROR and found != 2):
+                    found = cs[top - 1 + i]
             cs[top - 1] = found
         elif op == 22:
-            if cs[top - 1] != 2:
+            if cs[top - 1] < 2:
                 cs[top - 1] = 1 - cs[top - 1]
+        elif op == 23:
+            cs[top] = 1 if values[row, what] >= 0 else 0
+            top += 1
         else:
             length = end - start
             if op == 30:
@@ -191,7 +213,9 @@ def _holds(program, values, row, start, end, number, error, kind, xs, es, cs):
                 found = 1 if length != what else 0
             cs[top] = found
             top += 1
-    return cs[top - 1] if top > 0 else 1
+    if top > 0:
+        return 0 if cs[top - 1] == _ERROR else cs[top - 1]
+    return 1
 
 
 @njit(cache=True, nogil=True)
@@ -297,7 +321,7 @@ def join(op, bound, lv, ls, le, rv, rs, re, left, right, keep, places, loose, ex
             for each in range(len(loose)):
                 x = lv[i, loose[each, 0]] if mine else lsv[here, loose[each, 0]]
                 y = rsv[here, loose[each, 1]] if mine else rv[j, loose[each, 1]]
-                fits = fits and x == y
+                fits = fits and (x == y or x < 0 or y < 0)
             if not fits:
                 continue
             if n == room:
@@ -307,6 +331,9 @@ def join(op, bound, lv, ls, le, rv, rs, re, left, right, keep, places, loose, ex
                 ov[n, c] = lv[i, c] if mine else lsv[here, c]
             for c in range(len(extra)):
                 ov[n, wide + c] = rsv[here, extra[c]] if mine else rv[j, extra[c]]
+            for each in range(len(loose)):
+                if ov[n, loose[each, 0]] < 0:
+                    ov[n, loose[each, 0]] = rsv[here, loose[each, 1]] if mine else rv[j, loose[each, 1]]
             if len(program) > 0:
                 found = _holds(program, ov, n, first, last, number, error, kind, xs, es, cs)
                 if found == 0:
@@ -335,6 +362,195 @@ def join(op, bound, lv, ls, le, rv, rs, re, left, right, keep, places, loose, ex
                 rn += 1
             j += 1
     return ov, os, oe, unsure, n, ln, rn
+
+
+@njit(cache=True, nogil=True)
+def _put(values, row, start, end, store, n, places, once):
+    """Adds a row to a store; not again, if it is to be there only `once`. Returns how many there are."""
+    sv, ss, se, sb, sk, sh, _ = store
+    key = _key(values, row, places)
+    slot = _slot(sk, sh, key)
+    at = sh[slot] if once else np.int64(_EMPTY)
+    while at != _EMPTY:
+        same = True
+        for c in range(sv.shape[1]):
+            same = same and sv[at, c] == values[row, c]
+        if same:
+            return n
+        at = sb[at]
+    for c in range(sv.shape[1]):
+        sv[n, c] = values[row, c]
+    ss[n], se[n] = start, end
+    sb[n], sk[slot], sh[slot] = sh[slot], key, n
+    return n + 1
+
+
+@njit(cache=True, nogil=True)
+def ask(how, av, begins, ends, kv, ks, ke, store, places, loose, layout, program, numbers):
+    """For each row that asks, its partners among those that are kept and have come by its end.
+
+    `how` is the relation, a bound on answers, one on pairs (-1 is none), and four flags: whether it only
+    matters that there is a partner; whether the conditions are more than the program; whether a row is kept
+    once; whether a pair must agree on something, and has the interval of the kept side. A column of a pair
+    is that of the asking row or (-1, or unbound) that of the kept one. Found are the pairs, who asked for
+    each, and which rows have a partner beside those.
+    """
+    op, bound, near = how[0], how[1], how[2]
+    any_will_do, more, once, common, theirs = how[3], how[4], how[5], how[6], how[7]
+    sv, ss, se, sb, sk, sh, kept = store
+    number, error, kind = numbers
+    xs, es, cs = np.empty(64), np.empty(64), np.empty(64, np.int64)
+    room, n, j = max(256, len(begins)), 0, 0
+    ov = np.empty((room, len(layout)), np.int32)
+    os, oe = np.empty(room, np.int64), np.empty(room, np.int64)
+    unsure, who = np.zeros(room, np.int8), np.empty(room, np.int64)
+    met = np.zeros(len(begins), np.bool_)
+    for i in range(len(begins)):
+        start, end = begins[i], ends[i]
+        while j < len(ke) and ke[j] <= end:
+            kept = _put(kv, j, ks[j], ke[j], store, kept, places[1], once == 1)
+            j += 1
+        oldest = start if op == INSIDE else end if op == EQUALS else np.int64(FIRST)
+        if near >= 0:
+            oldest = max(oldest, end - near)
+        at = sh[_slot(sk, sh, _key(av, i, places[0]))]
+        while at != _EMPTY:
+            here, a, b = at, ss[at], se[at]
+            at = sb[at]
+            if b < oldest:
+                break
+            if op == SEQ:
+                fits = b < start
+            elif op == EQUALS:
+                fits = a == start and b == end
+            else:
+                fits = op != INSIDE or a >= start
+            first, last = min(start, a), max(end, b)
+            fits = fits and (near < 0 or last - first <= near)
+            agree = common == 0
+            for each in range(len(loose)):
+                x, y = av[i, loose[each, 0]], sv[here, loose[each, 1]]
+                fits = fits and (x == y or x < 0 or y < 0)
+                agree = agree or (x >= 0 and y >= 0)
+            if not fits or not agree:
+                continue
+            if len(program) == 0 and more == 0:
+                if any_will_do == 1:
+                    met[i] = True
+                    break
+                if bound >= 0 and last - first > bound:  # a partner, but no answer
+                    met[i] = True
+                    if b < end - bound:
+                        break
+                    continue
+            if n == room:
+                room *= 2
+                ov, os, oe, unsure = _wider(ov, os, oe, unsure, room)
+                who_ = np.empty(room, np.int64)
+                who_[:n] = who[:n]
+                who = who_
+            for c in range(len(layout)):
+                ov[n, c] = av[i, layout[c, 0]] if layout[c, 0] >= 0 else -1
+                if ov[n, c] < 0 and layout[c, 1] >= 0:
+                    ov[n, c] = sv[here, layout[c, 1]]
+            os[n], oe[n] = (a, b) if theirs == 1 else (first, last)
+            if len(program) > 0:
+                found = _holds(program, ov, n, os[n], oe[n], number, error, kind, xs, es, cs)
+                if found == 0:
+                    continue
+                if found == 1 and any_will_do == 1 and more == 0:
+                    met[i] = True
+                    break
+                unsure[n] = found == 2
+            who[n] = i
+            n += 1
+    while j < len(ke):
+        kept = _put(kv, j, ks[j], ke[j], store, kept, places[1], once == 1)
+        j += 1
+    return ov, os, oe, unsure, who, n, met, kept
+
+
+@njit(cache=True, nogil=True)
+def enumerate_rows(rows, known, slots, count):
+    """The number of each row among those that are known, and how many they are; there is room for all."""
+    found = np.empty(len(rows), np.int64)
+    mask = np.uint64(len(slots) - 1)
+    for i in range(len(rows)):
+        word = np.uint64(0)
+        for c in range(rows.shape[1]):
+            word = mixed(word ^ np.uint64(np.int64(rows[i, c])))
+        slot = np.int64(word & mask)
+        while slots[slot] != _EMPTY:
+            at, same = slots[slot], True
+            for c in range(rows.shape[1]):
+                same = same and known[at, c] == rows[i, c]
+            if same:
+                break
+            slot = np.int64((np.uint64(slot) + np.uint64(1)) & mask)
+        if slots[slot] == _EMPTY:
+            for c in range(rows.shape[1]):
+                known[count, c] = rows[i, c]
+            slots[slot] = count
+            count += 1
+        found[i] = slots[slot]
+    return found, count
+
+
+@njit(cache=True, nogil=True)
+def first_times(numbers, known):
+    """Which rows have a number for the first time; there were so many before."""
+    fresh = np.zeros(len(numbers), np.bool_)
+    for i in range(len(numbers)):
+        if numbers[i] == known:
+            fresh[i] = True
+            known += 1
+    return fresh
+
+
+@njit(cache=True, nogil=True)
+def run_groups(groups, start, end, begun, count):
+    """The last row of each group at each instant, and when the group of each row began by then."""
+    last = np.full(count, _EMPTY, np.int64)
+    shown, first = np.ones(len(groups), np.bool_), np.empty(len(groups), np.int64)
+    for i in range(len(groups)):
+        group = groups[i]
+        begun[group] = min(begun[group], start[i])
+        first[i] = begun[group]
+        before = last[group]
+        if before != _EMPTY and end[before] == end[i]:
+            shown[before] = False
+        last[group] = i
+    return np.flatnonzero(shown), first
+
+
+@njit(cache=True, nogil=True)
+def total(op, groups, codes, fresh, rows, whole, counts, sums, bests, wrong):
+    """A running aggregate (COUNT, SUM, AVG, MIN, MAX, SAMPLE): its value at each row, and its count.
+
+    The value of the last three is a code, and -1 is none. The count is -1 where the aggregate has no value.
+    `rows` says that whole rows are counted.
+    """
+    found, many = np.empty(len(groups), np.int64), np.empty(len(groups), np.int64)
+    for i in range(len(groups)):
+        group, code = groups[i], np.int64(codes[i])
+        if fresh[i]:
+            if code < 0:
+                wrong[group] = True
+            else:
+                counts[group] += 1
+                if rows or op == 0:
+                    pass
+                elif op <= 2:
+                    if not wrong[group]:
+                        sums[group] += whole[code]
+                elif not wrong[group] or op == 5:
+                    best = bests[group]
+                    if best < 0 or (whole[code] > whole[best] if op == 4 else whole[code] < whole[best]):
+                        bests[group] = code
+        bad = wrong[group] and op != 0 and op != 5
+        found[i] = counts[group] if op == 0 else sums[group] if op <= 2 else -1 if bad else bests[group]
+        many[i] = -1 if bad else counts[group]
+    return found, many
 
 
 @njit(cache=True, nogil=True)

@@ -2,24 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Sequence as Many
+from itertools import product
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kaicep.kernel.epsparql import identities, kernels
+from kaicep.kernel.epsparql.adjacent import nothing_between
 from kaicep.kernel.epsparql.answers import Block
+from kaicep.kernel.epsparql.asking import (
+    NONE,
+    PARTNERS,
+    SOME,
+    Asker,
+    Asking,
+    Extended,
+    Given,
+    Projected,
+    United,
+)
 from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator, Filter, Group, Joiner, Pattern
 from kaicep.kernel.epsparql.conditions import Check
 from kaicep.kernel.epsparql.dictionary import Dictionary
-from kaicep.kernel.epsparql.expressions import Value
+from kaicep.kernel.epsparql.exists import is_choice
+from kaicep.kernel.epsparql.expressions import Value, existences
 from kaicep.kernel.epsparql.fitting import fits_columns
+from kaicep.kernel.epsparql.groups import GroupedColumns
 from kaicep.kernel.epsparql.state import Context
-from kaicep.kernel.epsparql.tables import Rows, Table
+from kaicep.kernel.epsparql.tables import Rows
+from kaicep.kernel.epsparql.tables import Table as Stored
 from kaicep.kernel.epsparql.terms import Facts
+from kaicep.plan.algebra import pattern_variables
 from kaicep.plan.durations import conjuncts, duration_bound, tighter
+from kaicep.plan.expressions import Call, Exists, Expr
 from kaicep.plan.identity import MatchId
-from kaicep.plan.nodes import Bgp, EpPlan, Extend, FilterSolutions, Join, Node, Solutions, Temporal
+from kaicep.plan.nodes import (
+    Bgp,
+    EpPlan,
+    Extend,
+    FilterSolutions,
+    Grouping,
+    Join,
+    LeftJoin,
+    Minus,
+    Node,
+    Solutions,
+    Table,
+    Temporal,
+    Union,
+)
+from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Sequence, TriplePattern
+from kaicep.plan.terms import Iri, Variable
 
 __all__ = ["ColumnQuery", "lowered"]
 
@@ -34,6 +68,7 @@ _REACH: dict[str, tuple[int | None, int | None]] = {
     "PAR": (None, None),
 }
 _MOST_FACTS = 2_000_000
+_MOST_WAYS = 64
 
 
 class _Unfit(Exception):
@@ -45,7 +80,8 @@ def lowered(plan: EpPlan, root: Node, facts: Facts, cap: int, dictionary: Dictio
     if not isinstance(root, Solutions) or not fits_columns(root):
         return None
     context = Context(facts, plan.name, cap, replays=False)
-    builder = _Builder(context, facts, dictionary)
+    counts = any(isinstance(each, Grouping) for each in root.walk())
+    builder = _Builder(context, facts, dictionary, counts)
     try:
         return ColumnQuery(plan, builder.operator(root.input, None), root.names, context, builder, dictionary)
     except _Unfit:
@@ -55,7 +91,7 @@ def lowered(plan: EpPlan, root: Node, facts: Facts, cap: int, dictionary: Dictio
 class _Kept:
     """A table of solutions as part of a state; its rows are written as those of the other operators."""
 
-    def __init__(self, table: Table, operator: str, brief: bool, dictionary: Dictionary) -> None:
+    def __init__(self, table: Stored, operator: str, brief: bool, dictionary: Dictionary) -> None:
         self.table, self.operator = table, operator
         self._brief, self._dictionary = brief, dictionary
 
@@ -82,53 +118,62 @@ class _Kept:
         """See `Keeper`."""
         if self._brief:
             return []
-        rows, texts = self.table.live(), self._dictionary.texts
-        values = [[texts[code] for code in row] for row in rows.values.tolist()]
+        rows, of = self.table.live(), self._dictionary.of
+        values = [[of(code) for code in row] for row in rows.values.tolist()]
         found = zip(rows.start.tolist(), rows.end.tolist(), values, strict=True)
-        return sorted(found, key=lambda row: (row[1], row[0], row[2]))
+        return sorted(found, key=lambda row: (row[1], row[0], [text or "" for text in row[2]]))
 
     def load(self, state: Any) -> None:
         """See `Keeper`."""
         if self._brief or not state:
             return
         code = self._dictionary.code
-        values = np.array([[code(text) for text in row[2]] for row in state], np.int32)
+        values = np.array(
+            [[-1 if text is None else code(text) for text in row[2]] for row in state], np.int32
+        )
         times = (np.array([row[i] for row in state], np.int64) for i in (0, 1))
         self.table.add(Rows(values.reshape(len(state), -1), *times))
 
 
-class _Extended(ColumnOperator):
-    """BIND: a value more for each solution, evaluated as SPARQL says."""
+class _Brief:
+    """What the other operators keep for one instant, and these have no need of."""
 
-    def __init__(self, below: ColumnOperator, name: str, value: Value, dictionary: Dictionary) -> None:
-        self.below, self.names = below, (*below.names, name)
-        self._value, self._dictionary = value, dictionary
-        self.still = Rows.none(len(self.names))
+    size = 0
 
-    def step(self, chunk: Chunk) -> Rows:
-        """See `ColumnOperator`."""
-        rows = self.below.step(chunk)
-        made = np.full((len(rows), 1), -1, np.int32)
-        texts, code = self._dictionary.texts, self._dictionary.code
-        times = zip(rows.start.tolist(), rows.end.tolist(), strict=True)
-        for i, (row, (start, end)) in enumerate(zip(rows.values.tolist(), times, strict=True)):
-            found = self._value.of(tuple([texts[e] if e >= 0 else None for e in row]), start, end)
-            if found is not None:
-                made[i, 0] = code(found)
-        return Rows(np.hstack((rows.values, made)), rows.start, rows.end)
+    def undo(self) -> None:
+        """There is nothing."""
 
-    def forget(self, now: int) -> None:
-        """See `ColumnOperator`."""
-        self.below.forget(now)
+    commit = undo
+
+    def due(self) -> int | None:
+        """There is nothing to forget."""
+        return None
+
+    def sweep(self, now: int) -> None:
+        """There is nothing to forget."""
+
+    def dump(self) -> Any:
+        """See `Keeper`."""
+        return []
+
+    def load(self, state: Any) -> None:
+        """See `Keeper`."""
+
+
+_Steps = list[tuple[TriplePattern, tuple[Iri, ...] | None]]
+"""Triple patterns; of one whose predicate is a variable, which predicates it must not be."""
+_Made = TypeVar("_Made", Asker, Extended)
 
 
 class _Builder:
     """Makes the operators, in the order in which `build` makes its own, so that states are in one order."""
 
-    def __init__(self, context: Context, facts: Facts, dictionary: Dictionary) -> None:
+    def __init__(self, context: Context, facts: Facts, dictionary: Dictionary, counts: bool) -> None:
         self.context, self._facts, self._dictionary = context, facts, dictionary
         self.kept: list[_Kept] = []
         self.patterns: list[Pattern] = []
+        self.counts = counts
+        self._count = 0
 
     def operator(self, node: Node, bound: int | None, timeless: bool = False) -> ColumnOperator:
         """The operator of a plan; `timeless` where what knowledge alone gives is asked for as well."""
@@ -137,26 +182,90 @@ class _Builder:
                 return self._basic(node, bound, timeless)
             case FilterSolutions():
                 return self._filter(node, bound, timeless)
-            case Extend(below, name, expr) if not timeless:
-                inner = self.operator(below, bound)
+            case Extend(below, name, expr):
+                inner = self.operator(below, bound, timeless)
                 if name in inner.names:
                     raise _Unfit
-                return _Extended(inner, name, Value(expr, inner.names, {}), self._dictionary)
+                value = Value(expr, inner.names, {})
+                return _known(Extended(inner, name, expr, value, self._dictionary), timeless)
+            case Temporal("NOT" | "OPTIONALSEQ" | "EQUALSOPTIONAL"):
+                return self._one_sided(node, bound, timeless)
             case Temporal(op, left, right):
                 reach = tuple(bound if each is None else each for each in _REACH[op])
-                sides = self._side(left, bound, False), self._side(right, bound, False)
+                sides = self.operator(left, bound), self.operator(right, bound)
                 brief = tuple(each == 0 for each in _REACH[op])
                 return self._joiner(op, sides, bound, (reach[0], reach[1]), brief)
             case Join(left, right):
-                sides = self._side(left, bound, True), self._side(right, bound, True)
+                sides = self.operator(left, bound, True), self.operator(right, bound, True)
                 return self._joiner("a join of groups", sides, bound, (bound, bound), (False, False))
+            case LeftJoin():
+                return self._left_join(node, bound, timeless)
+            case Minus(left, right):
+                sides = self.operator(left, bound, timeless), self.operator(right, None, True)
+                shared = frozenset(sides[0].names) & frozenset(sides[1].names)
+                how = Asking(NONE, once=True, common=True)
+                return self._asker(*sides, how, "MINUS", (), None, timeless, shared)
+            case Union(left, right):
+                return United(self.operator(left, bound, timeless), self.operator(right, bound, timeless))
+            case Table(names, rows):
+                texts = [[None if each is None else str(each) for each in row] for row in rows]
+                return Given(names, texts, self._dictionary)
+            case Grouping():
+                return self._grouping(node)
+            case Solutions(below, names, distinct):
+                return Projected(self.operator(below, bound, timeless), names, distinct)
         raise _Unfit
 
-    def _side(self, node: Node, bound: int | None, timeless: bool) -> ColumnOperator:
-        made = self.operator(node, bound, timeless)
-        if any(isinstance(each, _Extended) for each in _below(made)):
-            raise _Unfit  # what a BIND leaves unbound agrees with everything
-        return made
+    def _left_join(self, node: LeftJoin, bound: int | None, timeless: bool) -> ColumnOperator:
+        near = duration_bound(node.condition)
+        left, right = self.operator(node.left, bound, timeless), self.operator(node.right, near, True)
+        witness = near is None and node.condition is None and _is_exact(left, right)
+        keep = near if near is not None else bound if witness else None
+        how = Asking(PARTNERS, bound=bound, near=near, keep=keep, witness=witness)
+        names = left.names + tuple(each for each in right.names if each not in left.names)
+        return self._asker(left, right, how, "OPTIONAL", names, node.condition, timeless)
+
+    def _one_sided(self, node: Temporal, bound: int | None, timeless: bool) -> ColumnOperator:
+        """NOT, and the temporal operators one side of which may be missing."""
+        op, relation, near = node.op, kernels.ASKS[node.op], duration_bound(node.condition)
+        first = op == "OPTIONALSEQ"
+        left = self.operator(node.left, near if first else bound, timeless and not first and op != "NOT")
+        right = self.operator(node.right, bound, timeless and first)
+        if op == "NOT":
+            how = Asking(NONE, relation, bound=bound, keep=bound, timed=True)
+            return self._asker(left, right, how, op, (), None, timeless=False)
+        names = left.names + tuple(each for each in right.names if each not in left.names)
+        if not first:
+            self.context.keep(_Brief())
+            how = Asking(PARTNERS, relation, near=near, keep=0, timed=True)
+            return self._asker(left, right, how, op, names, node.condition, timeless, brief=True)
+        witness = near is None and node.condition is None and _is_exact(left, right)
+        keep = near if near is not None else bound if witness else None
+        how = Asking(PARTNERS, relation, bound, near, keep, witness, timed=True)
+        return self._asker(right, left, how, op, names, node.condition, timeless)
+
+    def _asker(
+        self,
+        asking: ColumnOperator,
+        kept: ColumnOperator,
+        how: Asking,
+        op: str,
+        names: Many[str],
+        condition: Expr | None,
+        timeless: bool,
+        matters: frozenset[str] | None = None,
+        brief: bool = False,
+    ) -> Asker:
+        parts = conjuncts(condition)
+        if any(existences(each) for each in parts):
+            raise _Unfit
+        made = Asker(asking, kept, how, names, lambda seen: Check(parts, seen, self._dictionary), matters)
+        self._keep(made.table, op, brief)
+        return _known(made, timeless)
+
+    def _keep(self, table: Stored, op: str, brief: bool) -> None:
+        self.kept.append(_Kept(table, op, brief, self._dictionary))
+        self.context.keep(self.kept[-1])
 
     def _joiner(
         self,
@@ -164,37 +273,115 @@ class _Builder:
         sides: tuple[ColumnOperator, ColumnOperator],
         bound: int | None,
         reach: tuple[int | None, int | None],
-        brief: Sequence[bool],
+        brief: Many[bool],
     ) -> Joiner:
         made = Joiner(kernels.OPERATORS.get(op, kernels.JOIN), sides, bound, reach, self._dictionary)
         for i, table in enumerate(made.tables):
             if reach[i] != -1:
-                self.kept.append(_Kept(table, op, brief[i], self._dictionary))
-                self.context.keep(self.kept[-1])
+                self._keep(table, op, brief[i])
         return made
 
     def _filter(self, node: FilterSolutions, bound: int | None, timeless: bool) -> ColumnOperator:
-        parts = conjuncts(node.condition)
+        if nothing_between(node.input, node.condition) is not None:
+            raise _Unfit
+        parts = [each for each in conjuncts(node.condition) if not existences(each)]
+        groups = [each for each in conjuncts(node.condition) if isinstance(each, Exists)]
+        if len(parts) + len(groups) < len(conjuncts(node.condition)) or len(set(groups)) < len(groups):
+            raise _Unfit
         inner = self.operator(node.input, tighter(bound, duration_bound(node.condition)), timeless)
         if isinstance(inner, Joiner) and not timeless:
             inner.check = inner.check.and_also(parts)
-            return inner
-        sure = [name for each in _below(inner) if not isinstance(each, _Extended) for name in each.names]
-        made = Filter(inner, Check(parts, inner.names, self._dictionary, sure))
-        if timeless and len(inner.still):
-            made.still = inner.still.take(made.check.timeless(inner.still.values))
-        return made
+        elif parts:
+            made = Filter(inner, Check(parts, inner.names, self._dictionary))
+            if timeless and len(inner.still):
+                made.still = inner.still.take(made.check.timeless(inner.still.values))
+            inner = made
+        for each in groups:
+            inner = self._exists(each, inner, timeless)
+        return inner
+
+    def _grouping(self, node: Grouping) -> ColumnOperator:
+        below = self.operator(node.input, None, True)
+        names, made = below.names, below
+        places: list[int] = []
+        for expr in (*(expr for _, expr in node.keys), *(each.of for _, each in node.aggregates)):
+            if expr is None:
+                places.append(-1)
+                continue
+            value = Value(expr, names, {})
+            extended = Extended(made, f"_:grouped {len(places)}", expr, value, self._dictionary, len(names))
+            made = _known(extended, True)
+            places.append(len(made.names) - 1)
+        keys = [
+            (name, names.index(name) if expr is None and name in names else place)
+            for (name, expr), place in zip(node.keys, places, strict=False)
+        ]
+        aggregates = [
+            (name, each, place)
+            for (name, each), place in zip(node.aggregates, places[len(keys) :], strict=True)
+        ]
+        certain = below.certain & {name for name, expr in node.keys if expr is None}
+        return GroupedColumns(made, names, keys, aggregates, certain, self._dictionary, self.context)
+
+    def _exists(self, expr: Exists, asking: ColumnOperator, timeless: bool) -> ColumnOperator:
+        """EXISTS as a question to a group that is evaluated beside the query (see `exists`)."""
+        core, conditions = expr.group, list[Expr]()
+        while isinstance(core, FilterSolutions):
+            conditions += conjuncts(core.condition)
+            core = core.input
+        assert isinstance(core, Node)
+        if not is_choice(core, frozenset(asking.names)):
+            raise _Unfit
+        kept = self.operator(core, None, True)
+        names = kept.names + tuple(each for each in asking.names if each not in kept.names)
+        matters = None if conditions else frozenset(asking.names) & frozenset(kept.names)
+        how = Asking(NONE if expr.negated else SOME, once=not conditions, theirs=True)
+        condition = Call("and", tuple(conditions)) if conditions else None
+        return self._asker(asking, kept, how, "EXISTS", names, condition, timeless, matters)
 
     def _basic(self, node: Bgp, bound: int | None, timeless: bool) -> ColumnOperator:
-        made = [Pattern(each, self._dictionary) for each in node.patterns]
-        self.patterns += made
-        if timeless or len(made) > 1:
-            for each in made:
-                self._know(each)
-        if len(made) == 1:
-            return made[0]
-        names = dict.fromkeys(name for each in made for name in each.names)
-        return Group(made, tuple(names), bound, self._dictionary, self.context)
+        ways = [[each for part in way for each in part] for way in product(*map(self._read, node.patterns))]
+        single = len(node.patterns) == 1 and not isinstance(node.patterns[0].predicate, Path)
+        if len(ways) > _MOST_WAYS:
+            raise _Unfit
+        made = [[Pattern(each, self._dictionary, refused) for each, refused in way] for way in ways]
+        for pattern in (pattern for way in made for pattern in way):
+            self.patterns.append(pattern)
+            if timeless or not single:
+                self._know(pattern)
+        if single:
+            return made[0][0]
+        names = dict.fromkeys(name for each in node.patterns for name in pattern_variables(each))
+        return Group(made, tuple(names), bound, self._dictionary, self.context, self.counts)
+
+    def _read(self, pattern: TriplePattern) -> list[_Steps]:
+        """The ways in which a pattern can be read as plain ones: each alternative of its path is one."""
+        subject, path, of = pattern.subject, pattern.predicate, pattern.object
+        match path:
+            case Inverse(inner):
+                return self._read(TriplePattern(of, inner, subject))
+            case Alternative(parts):
+                return [way for each in parts for way in self._read(TriplePattern(subject, each, of))]
+            case Sequence(parts):
+                places = [subject, *(self._hidden() for _ in parts[1:]), of]
+                steps = zip(places, parts, places[1:], strict=False)
+                read = [self._read(TriplePattern(*each)) for each in steps]
+                return [[step for part in way for step in part] for way in product(*read)]
+            case Negated(forward, inverse):
+                ways: list[_Steps] = []
+                if forward or not inverse:
+                    ways.append([(TriplePattern(subject, self._hidden(), of), forward)])
+                if inverse:
+                    ways.append([(TriplePattern(of, self._hidden(), subject), inverse)])
+                return ways
+            case Path():
+                raise _Unfit
+        return [[(pattern, None)]]
+
+    def _hidden(self) -> Variable:
+        """A variable that nobody sees."""
+        self._count += 1
+        return Variable(f"_:on the way {self._count}")
 
     def _know(self, pattern: Pattern) -> None:
         found = self._facts.match(*pattern.asked())
@@ -203,11 +390,16 @@ class _Builder:
         pattern.know(found, self._dictionary)
 
 
-def _below(operator: ColumnOperator) -> list[ColumnOperator]:
-    """An operator and those that only pass its solutions on."""
-    if isinstance(operator, Filter | _Extended):
-        return [operator, *_below(operator.below)]
-    return [operator]
+def _known(made: _Made, timeless: bool) -> _Made:
+    """An operator that knows what it has of knowledge alone, where somebody asks for that."""
+    if timeless:
+        made.know()
+    return made
+
+
+def _is_exact(left: ColumnOperator, right: ColumnOperator) -> bool:
+    """Whether both sides always bind what they share."""
+    return set(left.names) & set(right.names) <= left.certain & right.certain
 
 
 class ColumnQuery:

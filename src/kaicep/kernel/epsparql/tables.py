@@ -11,7 +11,7 @@ import numpy as np
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.dictionary import Array
 
-__all__ = ["Rows", "Table"]
+__all__ = ["Rows", "Table", "first_of"]
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,24 @@ class Rows:
         return Rows(values, np.concatenate([each.start for each in some])[order], end[order])
 
 
-class Table:
-    """Solutions in the order of their end, chained by their key; it forgets what ended too long ago."""
+def first_of(rows: Array) -> Array:
+    """Where each different row stands for the first time."""
+    if not rows.shape[1]:
+        return np.arange(min(len(rows), 1))
+    _, first = np.unique(rows, axis=0, return_index=True)
+    return np.sort(first)
 
-    def __init__(self, width: int, places: Array, bound: int | None) -> None:
+
+class Table:
+    """Solutions in the order of their end, chained by their key; it forgets what ended too long ago.
+
+    With `witness`, the first of those that agree at its places stays: that there is one still matters.
+    """
+
+    def __init__(self, width: int, places: Array, bound: int | None, witness: Array | None = None) -> None:
         self.bound = bound
-        self._places = places
-        self._length = 0
+        self._places, self._witness = places, witness
+        self._length = self._old = 0
         self._now = kernels.FIRST
         self._make(256, width)
 
@@ -74,7 +85,10 @@ class Table:
     def live(self) -> Rows:
         """What is of use still."""
         begin = self._begin()
-        chosen = slice(begin, self._length)
+        chosen: Any = slice(begin, self._length)
+        if self._witness is not None and begin:
+            first = first_of(self._values[:begin, self._witness])
+            chosen = np.concatenate((first, np.arange(begin, self._length)))
         return Rows(self._values[chosen], self._start[chosen], self._end[chosen])
 
     def _begin(self) -> int:
@@ -83,7 +97,7 @@ class Table:
         return int(np.searchsorted(self._end[: self._length], self._now - self.bound))
 
     def __len__(self) -> int:
-        return self._length - self._begin()
+        return self._length - max(self._begin() - self._old, 0)
 
     def reserve(self, more: int) -> None:
         """Makes room for so many rows."""
@@ -116,6 +130,7 @@ class Table:
         while room < 2 * (len(rows) + more):
             room *= 2
         self._make(room, self._values.shape[1])
-        self._length = 0
+        self._length = self._old = 0
         if len(rows):
             self._put(rows)
+            self._old = self._begin()
