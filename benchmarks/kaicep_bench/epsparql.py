@@ -131,12 +131,17 @@ OPERATORS = {
 }
 
 
+RISES = "CONSTRUCT { ?x :rises ?w } WHERE { { ?x :a ?v } SEQ { ?x :b ?w } FILTER (?w > ?v + 500) WITHIN }"
+RULE = (RISES.replace("WITHIN", WITHIN), "SELECT * WHERE { ?x :rises ?w }")
+
+
 def _operators(size: Size) -> list[dict[str, Cell]]:
     columns = _keyed(size.triples // 5, size.keys)
     rows = _rows(columns, size.interpreted)
     found: list[dict[str, Cell]] = []
-    for name, where in OPERATORS.items():
-        plans = [_plan(f"SELECT * WHERE {where}")]
+    asked = {name: [_plan(f"SELECT * WHERE {where}")] for name, where in OPERATORS.items()}
+    asked["a rule and a query"] = [_plan(text, f"q{i}") for i, text in enumerate(RULE)]
+    for name, plans in asked.items():
         _agree(plans, rows[:300], Knowledge.empty())
         seconds, matches = _over_columns(plans, Knowledge.empty(), columns, size.turns)
         taken, _ = _timed(lambda: _run(plans, rows, Knowledge.empty(), False))  # noqa: B023

@@ -285,7 +285,6 @@ def test_each_query_counts_its_own_matches(folder: Path, caplog: pytest.LogCaptu
     write(folder, {"kaicep.toml": toml(stream='annotation = "s.json"'), "s.json": annotation})
     write(folder, {"queries/some.epsparql": ask.format(5), "queries/all.epsparql": ask.format(0)})
     counts = {"all": 2, "high": 1, "some": 1}
-    append(folder, event(2, 0))  # until then more could come of the second before
     for _ in range(2):
         with deployed(folder) as made:
             settle(made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.hosts.letters import S, ends, engine, event
 
+import kaicep as kai
 from kaicep import testing
 from kaicep.errors import Failure, Mistake
 from kaicep.hosts.inprocess import Engine, Settings
@@ -31,6 +32,27 @@ def test_no_strategy_and_no_skipping_delays_a_match(match, skip):
     running = engine(f"{PAIR} MATCH {match} AFTER MATCH {skip}")
     running.push([event(0, 0, "p")])
     assert ends(running.push([event(1, 1, "p")])) == [1]
+
+
+@pytest.mark.parametrize(
+    ("where", "counts"),
+    [
+        ("{ ?e v:x ?n } SEQ { ?f v:x ?m } FILTER (?m > ?n)", [0, 1, 1, 1]),
+        ("{ ?e v:x ?n OPTIONAL { ?e v:y ?m } }", [0, 1, 0, 2]),
+    ],
+)
+def test_triples_answer_at_the_moment_of_the_last_one_where_nothing_can_change_that(where, counts):
+    annotation = {"stream": "s", "prefixes": {"v": "urn:v:"}, "attributes": {"x": "v:x"}}
+    query = kai.compile(
+        f"PREFIX v: <urn:v:> SELECT ?n ?m WHERE {{ {where} }}",
+        language="EP-SPARQL",
+        streams={"s": {"x": "int64", "ts": "timestamp"}},
+        annotations=[annotation],
+    )
+    running = kai.Engine(query, lateness="0s")
+    events = [{"ts": ts, "x": x} for ts, x in ((0, 1), (1, 3), (1, 4), (2, 2))]
+    assert [len(running.push(each)) for each in events] == counts
+    running.finish()
 
 
 def test_a_sliding_window_answers_at_once_and_a_batch_when_its_end_is_reached():

@@ -17,7 +17,10 @@ __all__ = ["Answers", "Block"]
 
 @dataclass(frozen=True)
 class Block:
-    """Answers of one query, in the order of end and id: places in `texts` (-1 is unbound), times, ids."""
+    """Answers of one query, in the order of end and id: places in `texts` (-1 is unbound), times, ids.
+
+    Those of a rule have `triples`: for each of its template the terms, and for which answers there is one.
+    """
 
     query: str
     names: tuple[str, ...]
@@ -27,12 +30,33 @@ class Block:
     end: Array
     low: Array
     high: Array
+    triples: tuple[tuple[Array, Array, Array, Array], ...] | None = None
 
     def __len__(self) -> int:
         return len(self.end)
 
+    def take(self, places: Array) -> Block:
+        """Some of them."""
+        made = self.triples
+        return Block(
+            self.query,
+            self.names,
+            self.texts,
+            self.values[places],
+            self.start[places],
+            self.end[places],
+            self.low[places],
+            self.high[places],
+            None
+            if made is None
+            else tuple((a[places], b[places], c[places], d[places]) for a, b, c, d in made),
+        )
+
     def matches(self) -> Iterator[Match]:
         """The answers as matches."""
+        if self.triples is not None:
+            yield from self._constructed()
+            return
         names, query = self.names, self.query
         shown = {code: json_of(self.texts[code]) for code in np.unique(self.values).tolist() if code >= 0}
         times = zip(self.start.tolist(), self.end.tolist(), strict=True)
@@ -41,6 +65,22 @@ class Block:
             pairs = zip(names, row, strict=True)
             select = {name: shown[code].copy() for name, code in pairs if code >= 0}
             yield Match(query, f"{low:016x}{high:016x}", start, end, select)
+
+    def _constructed(self) -> Iterator[Match]:
+        texts, lines = self.texts, [set[str]() for _ in range(len(self))]
+        for columns in self.triples or ():
+            for into, (s, p, o, is_one) in zip(lines, zip(*map(_listed, columns), strict=True), strict=True):
+                if is_one:
+                    into.add(f"{texts[s]} {texts[p]} {texts[o]} .")
+        columns = self.start, self.end, self.low, self.high
+        answers = zip(*map(_listed, columns), strict=True)
+        for made, (start, end, low, high) in zip(lines, answers, strict=True):
+            id = f"{low:016x}{high:016x}"
+            yield Match(self.query, id, start, end, triples=tuple(sorted(made)))
+
+
+def _listed(column: Array) -> list[int]:
+    return column.tolist()  # type: ignore[no-any-return]
 
 
 class Answers(Sequence[Match]):

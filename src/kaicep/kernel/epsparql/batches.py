@@ -12,8 +12,9 @@ from kaicep.kernel.epsparql.answers import Block
 from kaicep.kernel.epsparql.columnar import Chunk
 from kaicep.kernel.epsparql.dictionary import Columns, Dictionary, TripleColumns
 from kaicep.kernel.epsparql.expansion import Expansion
-from kaicep.kernel.epsparql.lowered import ColumnQuery
+from kaicep.kernel.epsparql.lowered import ColumnQuery, ColumnRule
 from kaicep.kernel.epsparql.reading import Reader
+from kaicep.kernel.epsparql.rules import runaway
 from kaicep.kernel.epsparql.state import Occurrence
 from kaicep.kernel.epsparql.terms import Facts
 from kaicep.plan.terms import Triple
@@ -29,13 +30,22 @@ class Batches:
     """Takes triples, or occurrences that were read already, in the order of their end."""
 
     def __init__(
-        self, queries: Sequence[ColumnQuery], reader: Reader, facts: Facts, dictionary: Dictionary
+        self,
+        queries: Sequence[ColumnQuery],
+        rules: Sequence[ColumnRule],
+        reader: Reader,
+        facts: Facts,
+        dictionary: Dictionary,
+        limit: int,
     ) -> None:
-        self.queries = queries
+        self.queries, self._rules, self._limit = queries, rules, limit
+        self._made: dict[str, Columns] = {}  # what each rule makes with the last end
         self.dictionary = dictionary
-        patterns = [pattern for query in queries for pattern in query.patterns]
+        patterns = [pattern for query in (*queries, *rules) for pattern in query.patterns]
         self._expansion = Expansion(reader, facts, patterns, dictionary)
         self._open: list[Columns] = []
+        self._ahead = 0  # so many of those were taken by the queries that only grow
+        self._told: dict[str, set[tuple[int, int]]] = {}
         self.now: int | None = None
         self.most_terms = _MOST_TERMS
 
@@ -55,12 +65,58 @@ class Batches:
         if not len(columns):
             return []
         self._refuse_disorder(columns)
-        self.now = int(columns.end[-1])
-        self._open.append(self._expansion.of(columns))
-        waiting = Columns.joined(self._open)
-        done = int(np.searchsorted(waiting.end, self.now))
+        return self._put(self._expansion.of(columns), int(columns.end[-1]))
+
+    def _put(self, columns: Columns, now: int) -> list[Block]:
+        """The answers of what comes, the last instant open: queries that only grow answer that as well."""
+        self._open.append(columns)
+        waiting = _once(Columns.joined(self._open))
+        found: list[Block] = []
+        for rule in self._rules:
+            block = rule.step(Chunk(waiting.take(slice(self._ahead, None))))
+            if block is not None:
+                block, made = rule.fill(self._untold(block, now))
+                found.append(block)
+                self._refuse_runaway(rule.name, made)
+                derived = Columns.joined((waiting, self._expansion.of(made)))
+                waiting = _once(derived.take(np.argsort(derived.end, kind="stable")))
+        done = int(np.searchsorted(waiting.end, now))
+        new, over = waiting.take(slice(self._ahead, None)), waiting.take(slice(0, done))
         self._open = [waiting.take(slice(done, None))]
-        return self._step(waiting.take(slice(0, done)))
+        self._ahead = len(self._open[0])
+        found += [self._untold(each, now) for each in self._step(new, grows=True)]
+        self.now = now
+        return [*found, *self._step(over, grows=False)]
+
+    def _refuse_runaway(self, rule: str, made: Columns) -> None:
+        """Counts what the rules make with one end; an instant may come in parts."""
+        if not len(made):
+            return
+        kept = self._made.get(rule)
+        if kept is not None and int(kept.end[-1]) == int(made.end[0]):
+            made = Columns.joined((kept, made))
+        made = _once(made)
+        ends, counts = np.unique(made.end, return_counts=True)
+        self._made[rule] = made.take(np.flatnonzero(made.end == ends[-1]))
+        others = [len(each) for name, each in self._made.items() if name != rule and each.end[-1] == ends[-1]]
+        counts[-1] += sum(others)
+        if counts.max() > self._limit:
+            raise runaway(rule, self._limit, int(ends[counts.argmax()]))
+
+    def _untold(self, block: Block, now: int) -> Block:
+        """Answers without those of the open instant that were given already."""
+        told = self._told.setdefault(block.query, set()) if self.now is not None else set()
+        again = np.flatnonzero(block.end == self.now) if told else ()
+        ids = [(int(block.low[at]), int(block.high[at])) for at in again]
+        known = [at for at, each in zip(again, ids, strict=True) if each in told]
+        if known:
+            block = block.take(np.delete(np.arange(len(block)), known))
+        if now != self.now:
+            told = set()
+        last = np.flatnonzero(block.end == now)
+        told.update(zip(block.low[last].tolist(), block.high[last].tolist(), strict=True))
+        self._told[block.query] = told
+        return block
 
     def _refuse_disorder(self, columns: Columns) -> None:
         before = np.concatenate(([columns.end[0] if self.now is None else self.now], columns.end[:-1]))
@@ -72,27 +128,26 @@ class Batches:
     def close(self) -> list[Block]:
         """The answers of the instant that is open."""
         waiting = Columns.joined(self._open) if self._open else Columns.of(())
-        self._open = []
-        return self._step(waiting)
+        self._open, self._ahead = [], 0
+        return self._step(waiting, grows=False)
 
     def read(self, occurrences: Iterable[Occurrence]) -> list[Block]:
-        """The answers of whole instants, of occurrences that were read already."""
+        """The same of occurrences that were read already."""
         code = self.dictionary.code
-        return self._step(Columns.of([(code(s), code(p), code(o), a, b) for s, p, o, a, b in occurrences]))
+        columns = Columns.of([(code(s), code(p), code(o), a, b) for s, p, o, a, b in occurrences])
+        return self._put(columns, int(columns.end[-1])) if len(columns) else []
 
-    def _step(self, columns: Columns) -> list[Block]:
+    def _step(self, columns: Columns, grows: bool) -> list[Block]:
+        """The answers of the queries that only grow, or of the others."""
         if not len(columns):
             return []
-        once = kernels.distinct(*columns.all())
-        if not once.all():
-            columns = columns.take(np.flatnonzero(once))
         chunk = Chunk(columns)
-        found = [query.step(chunk) for query in self.queries]
+        found = [query.step(chunk) for query in self.queries if query.grows is grows]
         return [each for each in found if each is not None]
 
     def forget(self, now: int) -> None:
         """Drops what is of no use from `now` on."""
-        for each in self.queries:
+        for each in (*self._rules, *self.queries):
             each.forget(now)
 
     # --- the open instant ----------------------------------------------------------------------------
@@ -112,6 +167,11 @@ class Batches:
 
     def reopen(self, now: int | None, occurrences: Sequence[Occurrence]) -> None:
         """Goes on with an instant that was open."""
-        code = self.dictionary.code
-        rows = [(code(s), code(p), code(o), start, end) for s, p, o, start, end in occurrences]
-        self.now, self._open = now, [Columns.of(rows)] if rows else []
+        self.now = now
+        self.read(occurrences)
+
+
+def _once(columns: Columns) -> Columns:
+    """What is the same is there once."""
+    once = kernels.distinct(*columns.all())
+    return columns if once.all() else columns.take(np.flatnonzero(once))

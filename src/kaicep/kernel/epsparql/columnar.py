@@ -7,6 +7,7 @@ instants. Their state is written down as that of the others, so that either goes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -306,13 +307,14 @@ class Group(ColumnOperator):
         """See `Keeper`."""
         self.forget(now)
 
-    def dump(self) -> Any:
+    def dump(self, before: float = math.inf) -> Any:
         """See `Keeper`."""
         found: set[tuple[int, int, str, str, str]] = set()
         for joiner in self._joiners:
             for side, table in zip(joiner.sides, joiner.tables, strict=True):
                 if isinstance(side, Pattern):
-                    found |= {(*times, *terms) for times, terms in self._occurrences(side, table.live())}
+                    rows = table.live().before(before)
+                    found |= {(*times, *terms) for times, terms in self._occurrences(side, rows)}
         return [[s, p, o, start, end] for end, start, s, p, o in sorted(found)]
 
     def _occurrences(self, pattern: Pattern, rows: Rows) -> Any:

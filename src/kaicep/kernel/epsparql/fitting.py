@@ -17,6 +17,7 @@ from kaicep.plan.nodes import (
     Solutions,
     Table,
     Temporal,
+    Triples,
     Union,
 )
 from kaicep.plan.sparql import Alternative, Inverse, Predicate, Repeat, Sequence
@@ -31,7 +32,7 @@ def fits_columns(root: Node) -> bool:
     >>> fits_columns(Solutions(Bgp(()), ("x",)))
     False
     """
-    return isinstance(root, Solutions) and all(map(_fits, root.input.walk()))
+    return isinstance(root, Solutions | Triples) and all(map(_fits, root.input.walk()))
 
 
 def _fits(node: Node) -> bool:

@@ -315,7 +315,7 @@ class Grouped(Operator):
     def sweep(self, now: int) -> None:
         """A group never ends."""
 
-    def dump(self) -> Any:
+    def dump(self, before: float = math.inf) -> Any:
         """Each group with its key, its start and its aggregates."""
         return [
             [key, each.start, [one.dump() for one in each.aggregates]] for key, each in self._groups.items()

@@ -6,6 +6,7 @@ comes, its aggregate goes on with exact arithmetic, value by value (`grouping.Ru
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -281,7 +282,7 @@ class GroupedColumns(ColumnOperator):
     def sweep(self, now: int) -> None:
         """A group never ends."""
 
-    def dump(self) -> Any:
+    def dump(self, before: float = math.inf) -> Any:
         """Each group with its key, its start and its aggregates."""
         of, keys = self._dictionary.of, self._numbered.rows
         return [

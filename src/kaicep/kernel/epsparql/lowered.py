@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from typing import Any, TypeVar
 
@@ -24,16 +28,17 @@ from kaicep.kernel.epsparql.asking import (
 )
 from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator, Filter, Group, Joiner, Pattern
 from kaicep.kernel.epsparql.conditions import Check
-from kaicep.kernel.epsparql.dictionary import Dictionary
+from kaicep.kernel.epsparql.dictionary import Array, Columns, Dictionary
 from kaicep.kernel.epsparql.exists import is_choice
 from kaicep.kernel.epsparql.expressions import Value, existences
 from kaicep.kernel.epsparql.fitting import fits_columns
 from kaicep.kernel.epsparql.groups import GroupedColumns
+from kaicep.kernel.epsparql.reading import TYPE, Reader
 from kaicep.kernel.epsparql.state import Context
 from kaicep.kernel.epsparql.tables import Rows
 from kaicep.kernel.epsparql.tables import Table as Stored
 from kaicep.kernel.epsparql.terms import Facts
-from kaicep.plan.algebra import pattern_variables
+from kaicep.plan.algebra import only_grows, pattern_variables
 from kaicep.plan.durations import conjuncts, duration_bound, tighter
 from kaicep.plan.expressions import Call, Exists, Expr
 from kaicep.plan.identity import MatchId
@@ -50,12 +55,14 @@ from kaicep.plan.nodes import (
     Solutions,
     Table,
     Temporal,
+    Triples,
     Union,
 )
 from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Sequence, TriplePattern
-from kaicep.plan.terms import Iri, Variable
+from kaicep.plan.sparql import Node as Place
+from kaicep.plan.terms import Blank, Iri, Variable
 
-__all__ = ["ColumnQuery", "lowered"]
+__all__ = ["ColumnQuery", "ColumnRule", "lowered", "rules_in_order"]
 
 # How long each side is kept after its end: None is as long as the duration may be, -1 not at all.
 _REACH: dict[str, tuple[int | None, int | None]] = {
@@ -77,13 +84,17 @@ class _Unfit(Exception):
 
 def lowered(plan: EpPlan, root: Node, facts: Facts, cap: int, dictionary: Dictionary) -> ColumnQuery | None:
     """The query over columns; None where a part of its plan takes the other operators."""
-    if not isinstance(root, Solutions) or not fits_columns(root):
+    if not fits_columns(root):
         return None
+    assert isinstance(root, Solutions | Triples)
     context = Context(facts, plan.name, cap, replays=False)
     counts = any(isinstance(each, Grouping) for each in root.walk())
     builder = _Builder(context, facts, dictionary, counts)
     try:
-        return ColumnQuery(plan, builder.operator(root.input, None), root.names, context, builder, dictionary)
+        made = builder.operator(root.input, None)
+        if isinstance(root, Triples):
+            return ColumnRule(plan, made, made.names, context, builder, dictionary)
+        return ColumnQuery(plan, made, root.names, context, builder, dictionary)
     except _Unfit:
         return None
 
@@ -114,11 +125,11 @@ class _Kept:
         """See `Keeper`."""
         self.table.forget(now)
 
-    def dump(self) -> Any:
+    def dump(self, before: float = math.inf) -> Any:
         """See `Keeper`."""
         if self._brief:
             return []
-        rows, of = self.table.live(), self._dictionary.of
+        rows, of = self.table.live().before(before), self._dictionary.of
         values = [[of(code) for code in row] for row in rows.values.tolist()]
         found = zip(rows.start.tolist(), rows.end.tolist(), values, strict=True)
         return sorted(found, key=lambda row: (row[1], row[0], [text or "" for text in row[2]]))
@@ -152,7 +163,7 @@ class _Brief:
     def sweep(self, now: int) -> None:
         """There is nothing to forget."""
 
-    def dump(self) -> Any:
+    def dump(self, before: float = math.inf) -> Any:
         """See `Keeper`."""
         return []
 
@@ -415,6 +426,7 @@ class ColumnQuery:
         dictionary: Dictionary,
     ) -> None:
         self.name, self.context, self.patterns = plan.name, context, builder.patterns
+        self.grows = only_grows(plan.root.input)
         self._operator, self._kept, self._dictionary = operator, builder.kept, dictionary
         shown = [name for name in names if name in operator.names]
         self._shown = tuple(shown)
@@ -424,8 +436,7 @@ class ColumnQuery:
         labels = [f" ?{name}=".encode() for name, _ in visible]
         self._labels = np.frombuffer(b"".join(labels), np.uint8)
         self._label_ends = np.cumsum([len(each) for each in labels]).astype(np.int64)
-        seed = MatchId(plan.name, plan.text)
-        self._seed = np.uint64(seed.low), np.uint64(seed.high)
+        self._id, self._plan = MatchId(plan.name, plan.text), plan
 
     def step(self, chunk: Chunk) -> Block | None:
         """The distinct answers that end with a chunk of whole instants."""
@@ -435,19 +446,118 @@ class ColumnQuery:
                 raise self.context.refuse_more(each.operator, each.table.bound is not None)
         return self._block(rows) if len(rows) else None
 
+    def commit(self, end: int) -> None:
+        """Nothing waits for the end of an instant."""
+
     def forget(self, now: int) -> None:
         """Drops what is of no use from `now` on."""
         self._operator.forget(now)
 
+    def _identified(self, values: Array, start: Array, end: Array, seed: MatchId) -> tuple[Array, Array]:
+        """The ids of solutions that go on from one."""
+        how = self._visible, self._labels, self._label_ends, *self._dictionary.letters()
+        low, high = identities.identify(values, start, end, *how, np.uint64(seed.low), np.uint64(seed.high))
+        return low, high
+
     def _block(self, rows: Rows) -> Block:
         values = np.ascontiguousarray(rows.values[:, self._places])
-        how = self._visible, self._labels, self._label_ends, *self._dictionary.letters(), *self._seed
-        low, high = identities.identify(values, rows.start, rows.end, *how)
+        low, high = self._identified(values, rows.start, rows.end, self._id)
         order = np.arange(len(rows))
         if not identities.in_order(rows.end, low, high, order):
             order = np.lexsort((high, low, rows.end))
         end, one, two = rows.end[order], low[order], high[order]
         again = (end[1:] == end[:-1]) & (one[1:] == one[:-1]) & (two[1:] == two[:-1])
         order = order[np.concatenate(([True], ~again))] if again.any() else order
-        found = (each[order] for each in (values, rows.start, rows.end, low, high))
-        return Block(self.name, self._shown, self._dictionary.texts, *found)
+        found = Block(self.name, self._shown, self._dictionary.texts, values, rows.start, rows.end, low, high)
+        return found.take(order)
+
+
+class ColumnRule(ColumnQuery):
+    """A CONSTRUCT rule over columns: its answers, and what it makes of them."""
+
+    @property
+    def template(self) -> tuple[TriplePattern, ...]:
+        """What it makes of an answer."""
+        assert isinstance(self._plan.root, Triples)
+        return self._plan.root.template
+
+    @property
+    def reads(self) -> frozenset[str] | None:
+        """The predicates of the triples that it looks at; None is any."""
+        found = [each.asked()[1] for each in self.patterns]
+        return None if None in found else frozenset(each for each in found if each is not None)
+
+    def fill(self, block: Block) -> tuple[Block, Columns]:
+        """The answers of which triples are made, and these; as `rules.Query.construct`."""
+        blanks = {each.label for one in self.template for each in _places(one) if isinstance(each, Blank)}
+        nodes = {each: self._nodes(block, each) for each in sorted(blanks)}
+        made = [[self._filled(block, each, nodes) for each in _places(one)] for one in self.template]
+        bound = np.ones(len(block), np.bool_)
+        for column in (column for columns in made for column in columns):
+            bound &= column >= 0
+        triples = tuple((s, p, o, bound & ~self._begins(s, '"') & self._begins(p, "<")) for s, p, o in made)
+        some = np.zeros(len(block), np.bool_)
+        for *_, is_one in triples:
+            some |= is_one
+        block = replace(block, triples=triples).take(np.flatnonzero(some))
+        parts = [
+            Columns(s, p, o, block.start, block.end).take(np.flatnonzero(is_one))
+            for s, p, o, is_one in block.triples or ()
+        ]
+        columns = Columns.joined(parts)
+        return block, columns.take(np.argsort(columns.end, kind="stable"))
+
+    def _filled(self, block: Block, place: Place, nodes: Mapping[str, Array]) -> Array:
+        if isinstance(place, Blank):
+            return nodes[place.label]
+        if not isinstance(place, Variable):
+            return np.full(len(block), self._dictionary.code(str(place)), np.int32)
+        if place.name in block.names and not place.name.startswith("_:"):
+            return np.ascontiguousarray(block.values[:, block.names.index(place.name)])
+        return np.full(len(block), -1, np.int32)
+
+    def _nodes(self, block: Block, label: str) -> Array:
+        """One node for each solution."""
+        low, high = self._identified(block.values, block.start, block.end, MatchId(self.name, label))
+        code, pairs = self._dictionary.code, zip(low.tolist(), high.tolist(), strict=True)
+        return np.array([code(f"_:n{a:016x}{b:016x}") for a, b in pairs], np.int32)
+
+    def _begins(self, codes: Array, letter: str) -> Array:
+        """Which terms begin with a letter: what kind they are."""
+        found, place = np.unique(codes, return_inverse=True)
+        texts = [self._dictionary.of(code) or "" for code in found.tolist()]
+        return np.array([each.startswith(letter) for each in texts], np.bool_)[place]
+
+
+def _places(pattern: TriplePattern) -> Many[Place]:
+    return pattern.subject, pattern.predicate, pattern.object  # type: ignore[return-value]
+
+
+def rules_in_order(rules: Many[ColumnRule], reader: Reader) -> list[ColumnRule] | None:
+    """The rules, each after those whose triples it reads; None where they go in circles, or may."""
+    made = {each.name: _predicates(each, reader) for each in rules}
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for rule in rules:
+        reads = rule.reads
+        before = [name for name, found in made.items() if found is None or reads is None or found & reads]
+        sorter.add(rule.name, *before)
+    named = {each.name: each for each in rules}
+    try:
+        return [named[each] for each in sorter.static_order()]
+    except CycleError:
+        return None
+
+
+def _predicates(rule: ColumnRule, reader: Reader) -> frozenset[str] | None:
+    """The predicates of the triples that a rule makes, and of what these entail; None is any."""
+    found: set[str] = set()
+    for pattern in rule.template:
+        predicate, of = pattern.predicate, pattern.object
+        if not isinstance(predicate, Iri) or (str(predicate) == TYPE and isinstance(of, Variable)):
+            return None
+        for about in ("_:any", '"any"') if isinstance(of, Variable) else (str(of),):
+            template = reader.template(("_:any", str(predicate), about))
+            if template is None:
+                return None
+            found |= {str(predicate), *(p for _, p, _ in template)}
+    return frozenset(found)

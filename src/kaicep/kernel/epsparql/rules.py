@@ -25,7 +25,7 @@ from kaicep.plan.sparql import TriplePattern
 from kaicep.plan.terms import Blank, Variable, sparql_json
 from kaicep.plan.time import format_time
 
-__all__ = ["Query", "Rules", "json_of"]
+__all__ = ["Query", "Rules", "json_of", "runaway"]
 
 
 class Query:
@@ -48,6 +48,18 @@ class Query:
         made = (place for each in self._template or () for place in _places(each))
         self._blanks = {each.label for each in made if isinstance(each, Blank)}
         self._made: dict[str, list[Fact]] = {}
+        self._told: dict[str, Row] = {}
+
+    def fresh(self, batch: Batch) -> dict[str, Row]:
+        """The answers that the instant did not give before: a query that only grows may ask several times."""
+        found = {text: row for text, row in self.step(batch).items() if text not in self._told}
+        self._told.update(found)
+        return found
+
+    def commit(self, end: int) -> None:
+        """The instant is over."""
+        self._told.clear()
+        self.context.commit(end)
 
     def step(self, batch: Batch) -> dict[str, Row]:
         """The distinct answers that the batch gives, by their text."""
@@ -134,40 +146,46 @@ class Rules:
     def __init__(self, plans: Iterable[EpPlan], facts: Facts, reader: Reader, cap: int, limit: int) -> None:
         rules = list(plans)
         self.grow = all(only_grows(each.root.input) for each in rules)
+        self._known: _Derived = set()
+        self._counts: Counter[str] = Counter()
         self.queries = [Query(each, facts, cap, replays=not self.grow) for each in rules]
         self._reader = reader
         self._limit = limit
 
-    def close(
-        self, end: int, occurrences: dict[Occurrence, None]
-    ) -> tuple[dict[Occurrence, None], list[Match]]:
+    def settle(self, end: int, occurrences: _Instant) -> tuple[_Instant, list[Match]]:
         """All occurrences of an instant with what the rules derive, and the rules' matches."""
-        if not self.queries:
-            return occurrences, []
-        closed, answers = (self._grown if self.grow else self._settled)(end, occurrences)
-        found = [match for query in self.queries for match in query.matches(answers[query.name])]
-        return closed, found
+        closed, answers = self._settled(end, occurrences)
+        return closed, [match for query in self.queries for match in query.matches(answers[query.name])]
 
-    def _grown(self, end: int, occurrences: _Instant) -> tuple[_Instant, dict[str, dict[str, Row]]]:
-        """Rules that never take anything back derive from what is new, until nothing is."""
-        everything = dict(occurrences)
-        answers: dict[str, dict[str, Row]] = {each.name: {} for each in self.queries}
-        known: _Derived = set()
-        counts: Counter[str] = Counter()
-        coming = list(occurrences)
+    def extend(self, end: int, new: Iterable[Occurrence], before: _Instant) -> tuple[_Instant, list[Match]]:
+        """What is new at an instant, with what the rules derive from it, and their matches.
+
+        Rules that never take anything back derive from what is new, until nothing is; `before` is what the
+        instant had already.
+        """
+        added, found = dict.fromkeys(new), list[Match]()
+        coming = list(added) if self.queries else []
         while coming:
-            batch, new = Batch(end, coming), set[tuple[Fact, int]]()
+            batch, derived = Batch(end, coming), set[tuple[Fact, int]]()
             for rule in self.queries:
-                fresh = {t: row for t, row in rule.step(batch).items() if t not in answers[rule.name]}
-                answers[rule.name].update(fresh)
-                found = _derived(rule, fresh) - known
-                known |= found
-                new |= found
-                counts[rule.name] += len(found)
-            self._refuse_runaway(counts, end)
-            coming = [each for each in self._read(new, end) if each not in everything]
-            everything.update(dict.fromkeys(coming))
-        return everything, answers
+                fresh = rule.fresh(batch)
+                found += rule.matches(fresh)
+                made = _derived(rule, fresh) - self._known
+                self._known |= made
+                derived |= made
+                self._counts[rule.name] += len(made)
+            self._refuse_runaway(self._counts, end)
+            read = self._read(derived, end)
+            coming = [each for each in read if each not in added and each not in before]
+            added.update(dict.fromkeys(coming))
+        return added, found
+
+    def commit(self, end: int) -> None:
+        """The instant is over."""
+        self._known.clear()
+        self._counts.clear()
+        for each in self.queries:
+            each.commit(end)
 
     def _settled(self, end: int, occurrences: _Instant) -> tuple[_Instant, dict[str, dict[str, Row]]]:
         """Each round derives everything anew from the instant and what the round before derived."""
@@ -202,10 +220,15 @@ class Rules:
     def _refuse_runaway(self, counts: Mapping[str, int], end: int) -> None:
         if sum(counts.values()) > self._limit:
             rule = max(sorted(counts), key=lambda name: counts[name])
-            raise Failure(
-                f"the CONSTRUCT rule {rule} runs away: more than {self._limit:,} triples are derived "
-                f"at {format_time(end)}; bound it with a FILTER, or let it read earlier triples only (SEQ)"
-            )
+            raise runaway(rule, self._limit, end)
+
+
+def runaway(rule: str, limit: int, end: int) -> Failure:
+    """The error of a rule that derives too much."""
+    return Failure(
+        f"the CONSTRUCT rule {rule} runs away: more than {limit:,} triples are derived "
+        f"at {format_time(end)}; bound it with a FILTER, or let it read earlier triples only (SEQ)"
+    )
 
 
 def _derived(rule: Query, answers: Mapping[str, Row]) -> _Derived:

@@ -18,6 +18,7 @@ from kaicep.kernel.epsparql.rules import Query, Rules
 from kaicep.kernel.epsparql.state import Batch, Context, Occurrence
 from kaicep.kernel.epsparql.terms import Fact, Facts
 from kaicep.kernel.operator import Limits
+from kaicep.plan.algebra import only_grows
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import EpPlan, Triples
 from kaicep.plan.terms import Triple
@@ -25,8 +26,8 @@ from kaicep.plan.time import format_time
 
 if TYPE_CHECKING:
     from kaicep.kernel.epsparql.batches import Batches
-    from kaicep.kernel.epsparql.dictionary import TripleColumns
-    from kaicep.kernel.epsparql.lowered import ColumnQuery
+    from kaicep.kernel.epsparql.dictionary import Dictionary, TripleColumns
+    from kaicep.kernel.epsparql.lowered import ColumnQuery, ColumnRule
 
 __all__ = ["EpOperator", "Sent"]
 
@@ -63,18 +64,20 @@ class EpOperator:
         self._plans = [each for each in plans if not isinstance(each.root, Triples)]
         self._facts, self._held = Facts(knowledge), held
         self._reader = Reader(knowledge, self._facts)
-        rules = [each for each in plans if isinstance(each.root, Triples)]
-        self._rules = Rules(rules, self._facts, self._reader, held, limit)
+        self._constructs = [each for each in plans if isinstance(each.root, Triples)]
+        self._limit = limit
         named = "\0".join(part for each in plans for part in (each.name, each.text))
         self._mark = blake2b(named.encode(), digest_size=16).hexdigest()
         self._open: dict[Occurrence, None] = {}
+        self._ahead = 0  # so many of those were taken already, where rules only grow
+        self._everything: dict[Occurrence, None] = {}
         self._now: int | None = None
         self._done = _NEVER  # the last instant that was answered
-        self._auto = compiled is None and any(fits_columns(each.root) for each in self._plans)
+        self._auto = compiled is None and any(fits_columns(each.root) for each in plans)
         self._few: float = _FEW if self._auto else math.inf
         self._trickle = 0
         self._columns: Batches | None = None
-        self._closed: list[Occurrence] = []
+        self._read: list[Occurrence] = []
         self._queries: list[Query | ColumnQuery] = []
         self._interpreted: list[Query] = []
         self._contexts: list[Context] = []
@@ -83,11 +86,11 @@ class EpOperator:
     def _build(self, compiled: bool) -> None:
         """Makes the operators of the queries anew, without state."""
         made: list[Query | ColumnQuery | None] = [None] * len(self._plans)
-        self._columns = None
+        self._columns, over = None, list[Any]()
         if compiled:
             from kaicep.kernel.epsparql.batches import Batches
             from kaicep.kernel.epsparql.dictionary import Dictionary
-            from kaicep.kernel.epsparql.lowered import lowered
+            from kaicep.kernel.epsparql.lowered import lowered, rules_in_order
 
             dictionary = Dictionary()
             roots = [pushed(each.root) for each in self._plans]
@@ -97,13 +100,30 @@ class EpOperator:
             ]
             made = [*found]
             columnar = [each for each in found if each is not None]
-            self._columns = Batches(columnar, self._reader, self._facts, dictionary) if columnar else None
+            if len(columnar) == len(found):
+                over = self._rules_over_columns(dictionary)
+            if columnar or over:
+                ordered = rules_in_order(over, self._reader) or []
+                how = self._reader, self._facts, dictionary, self._limit
+                self._columns = Batches(columnar, ordered, *how)
+        rules = [] if over else self._constructs
+        self._rules = Rules(rules, self._facts, self._reader, self._held, self._limit)
         pairs = zip(made, self._plans, strict=True)
         self._queries = [each or Query(plan, self._facts, self._held) for each, plan in pairs]
         self._interpreted = [each for each in self._queries if isinstance(each, Query)]
-        self._contexts = [each.context for each in (*self._rules.queries, *self._queries)]
+        self._contexts = [each.context for each in (*over, *self._rules.queries, *self._queries)]
         self._windows = [each for context in self._contexts for each in context.windows]
         self.streams = frozenset(name for each in self._windows for name in each.streams)
+
+    def _rules_over_columns(self, dictionary: Dictionary) -> list[ColumnRule]:
+        """The rules over columns, where all of them only grow and none reads what hangs on itself."""
+        from kaicep.kernel.epsparql.lowered import ColumnRule, lowered, rules_in_order
+
+        plans = [each for each in self._constructs if only_grows(each.root.input)]
+        found = [lowered(each, pushed(each.root), self._facts, self._held, dictionary) for each in plans]
+        rules = [each for each in found if isinstance(each, ColumnRule)]
+        whole = len(rules) == len(self._constructs) and rules_in_order(rules, self._reader) is not None
+        return rules if whole else []
 
     @property
     def _whole(self) -> Batches | None:
@@ -178,7 +198,23 @@ class EpOperator:
                 self._few -= 1
                 if self._few <= 0:
                     break
-        return found
+        return found + self._go_ahead()
+
+    def _go_ahead(self) -> list[Match]:
+        """The answers at the open instant that nothing can change any more: those of what only grows."""
+        if self._now is None or not self._rules.grow or self._ahead == len(self._open):
+            return []
+        new = islice(self._open, self._ahead, None)
+        self._ahead = len(self._open)
+        added, found = self._rules.extend(self._now, new, self._everything)
+        self._everything.update(added)
+        if self._columns is not None:
+            self._read += added
+        batch = Batch(self._now, list(added))
+        for query in self._interpreted:
+            if query.grows:
+                found += query.matches(query.fresh(batch))
+        return sorted(found, key=_ID) if len(found) > 1 else found
 
     def _take(self, stream: str, end: int, facts: Iterable[Fact]) -> None:
         some = tuple(facts)
@@ -205,8 +241,9 @@ class EpOperator:
             if whole.now is not None and whole.now < watermark:
                 found = Answers(whole.close())
         else:
-            closed = self._close() if self._now is not None and self._now < watermark else []
-            found = self._together(closed + self._pass(watermark))
+            over = self._now is not None and self._now < watermark
+            closed = self._close() if over else []
+            found = self._together(closed + self._pass(watermark), over)
         if math.isfinite(watermark):
             for each in self._contexts:
                 each.sweep(int(watermark))
@@ -235,31 +272,38 @@ class EpOperator:
         """Answers the instant that is open; what is for columns is put aside."""
         if self._now is None or not self._open:
             return []
-        opened, self._open = self._open, {}
-        return self._at(self._now, opened)
+        found = self._go_ahead()
+        opened, self._open, self._ahead = self._open, {}, 0
+        return sorted((*found, *self._at(self._now, opened)), key=_ID)
 
     def _at(self, end: int, opened: dict[Occurrence, None]) -> list[Match]:
         """The matches of an instant, at which these occurrences end."""
-        self._done = end
-        everything, found = self._rules.close(end, opened)
-        if self._columns is not None:
-            self._closed += everything
-        if self._interpreted:
+        self._done, found = end, list[Match]()
+        everything, self._everything = self._everything, {}
+        if not self._rules.grow:
+            everything, found = self._rules.settle(end, opened)
+            if self._columns is not None:
+                self._read += everything
+        waiting = [each for each in self._interpreted if not (self._rules.grow and each.grows)]
+        if waiting:
             batch = Batch(end, list(everything))
-            for query in self._interpreted:
+            for query in waiting:
                 found += query.matches(query.step(batch))
-        for each in self._contexts:
+        self._rules.commit(end)
+        for each in self._queries:
             each.commit(end)
-        return sorted(found, key=_ID) if len(found) > 1 else found
+        return found
 
-    def _together(self, found: list[Match]) -> Sequence[Match]:
-        """Matches, with those that the columns have for the instants that were closed."""
-        if self._columns is None or not self._closed:
+    def _together(self, found: list[Match], over: bool = False) -> Sequence[Match]:
+        """Matches, with those of the columns; the last instant may be `over`."""
+        if self._columns is None:
             return found
         from kaicep.kernel.epsparql.answers import Answers
 
-        blocks = self._columns.read(self._closed)
-        self._closed = []
+        blocks = self._columns.read(self._read)
+        self._read = []
+        if over or not self._rules.grow:
+            blocks += self._columns.close()
         self._make_room(self._columns)
         return Answers(blocks, found) if blocks else found
 
@@ -281,9 +325,10 @@ class EpOperator:
 
     def snapshot(self) -> bytes:
         """The state, the open instant included."""
-        kept = [[keeper.dump() for keeper in each.keepers] for each in self._contexts]
         whole = self._whole
         now, opened = (self._now, list(self._open)) if whole is None else (whole.now, whole.opened())
+        before = math.inf if now is None or not opened else now  # what is open is taken again
+        kept = [[keeper.dump(before) for keeper in each.keepers] for each in self._contexts]
         return encode("epsparql", [self._mark, now, self._done, opened, kept])
 
     def restore(self, state: bytes) -> None:
@@ -292,12 +337,18 @@ class EpOperator:
         if mark != self._mark:
             raise Failure("the saved state is that of other EP-SPARQL queries")
         rows = [_occurrence(each) for each in opened]
-        if self._whole is not None:
-            self._whole.reopen(now, rows)
-        self._now, self._open = now, dict.fromkeys(rows)
         for context, states in zip(self._contexts, kept, strict=True):
             for keeper, each in zip(context.keepers, states, strict=True):
                 keeper.load(each)
+        if self._whole is not None:
+            self._whole.reopen(now, rows)
+        self._now, self._open, self._ahead = now, dict.fromkeys(rows), 0
+        self._everything, self._read = {}, []
+        if self._whole is None:
+            self._go_ahead()
+            if self._columns is not None:
+                self._columns.read(self._read)
+                self._read = []
 
 
 def _occurrence(row: Any) -> Occurrence:

@@ -91,8 +91,8 @@ class Keeper(Protocol):
     def sweep(self, now: int) -> None:
         """Forgets what can be of no use from `now` on."""
 
-    def dump(self) -> Any:
-        """Its state in the types of JSON."""
+    def dump(self, before: float = math.inf) -> Any:
+        """Its state in the types of JSON, but for solutions and occurrences that end at `before` or later."""
 
     def load(self, state: Any) -> None:
         """Takes over a state that was dumped."""
@@ -304,9 +304,9 @@ class Store(_Aging):
         self._vague = sum(map(_is_vague, kept))
         self.size = sum(len(each) for each in kept.values())
 
-    def dump(self) -> Any:
+    def dump(self, before: float = math.inf) -> Any:
         """See `Keeper`."""
-        rows = [each for rows in self.rows.values() for each in rows]
+        rows = [each for rows in self.rows.values() for each in rows if each[1] < before]
         return sorted(rows, key=lambda row: (row[1], row[0], [text or "" for text in row[2]]))
 
     def load(self, state: Any) -> None:
@@ -375,9 +375,9 @@ class Graph(_Aging):
         self._indexes.clear()
         self.size = len(self._all)
 
-    def dump(self) -> Any:
+    def dump(self, before: float = math.inf) -> Any:
         """See `Keeper`."""
-        return list(self._all)
+        return [each for each in self._all if each[4] < before]
 
     def load(self, state: Iterable[Any]) -> None:
         """See `Keeper`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,10 @@ class Rows:
     def take(self, places: Array) -> Rows:
         """Some of them."""
         return Rows(self.values[places], self.start[places], self.end[places])
+
+    def before(self, end: float) -> Rows:
+        """Those that end earlier."""
+        return self if end == math.inf else self.take(np.flatnonzero(self.end < end))
 
     @staticmethod
     def none(width: int) -> Rows:

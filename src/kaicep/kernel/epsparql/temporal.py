@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -260,7 +261,7 @@ class Consuming(_Temporal):
     def sweep(self, now: int) -> None:
         """Nothing grows old here."""
 
-    def dump(self) -> Any:
+    def dump(self, before: float = math.inf) -> Any:
         """All state is in the store."""
         return None
 

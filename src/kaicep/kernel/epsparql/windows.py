@@ -204,7 +204,7 @@ class Evaluating(Operator):
     def sweep(self, now: int) -> None:
         """See `due`."""
 
-    def dump(self) -> Any:
+    def dump(self, before: float = math.inf) -> Any:
         """The triples in the windows, and what was found last."""
         inside = [list(each.entries) for each in self._contents.values()]
         return [inside, self._came, self._fresh, self._rows, self._last, self._before]
