@@ -99,9 +99,10 @@ def _of_triples(word: w.Array, table: w.Array, id: w.Array) -> Iterator[tuple[An
     store = values, word, word, word, word, word, 0
     rows = values, word, word
     names = np.frombuffer(b"a", np.uint8)
+    more = table, word, table, numbers
     yield kernels.link, (values, word, word, word, word, 0, 0)
     yield kernels.test, (table, values, word, word, *numbers)
-    yield kernels.join, (0, 0, *rows, *rows, store, store, word, (word, word), table, word, table, numbers)
+    yield kernels.join, (0, 0, *rows, *rows, store, store, word, word, (word, word), *more)
     yield kernels.ask, (word, *rows, *rows, store, (word, word), table, table, table, numbers)
     yield kernels.distinct, (codes, codes, codes, word, word)
     yield identities.identify, (values, word, word, word, names, word, text, word, _ID, _ID)

@@ -66,7 +66,7 @@ class Asker(ColumnOperator):
         self.certain = asking.certain
         (first, second), self._loose = shared_places(asking, kept)
         self._keys = first, second
-        self._common = how.common and not len(first)
+        self._common = how.common and asking.certain.isdisjoint(kept.certain)
         self._unseen = [i for i, name in enumerate(kept.names) if matters is not None and name not in matters]
         places = [(_place(asking.names, name), _place(kept.names, name)) for name in names]
         self._layout = np.array(places, np.int64).reshape(-1, 2)
@@ -88,7 +88,7 @@ class Asker(ColumnOperator):
         asking, kept = self.asking.step(chunk), self._cut(self.kept.step(chunk))
         if not len(asking) and not len(kept):
             return Rows.none(len(self.names))
-        self.table.reserve(len(kept))
+        self.table.expect(kept)
         return self._answered(asking, kept, timed=True)
 
     def _cut(self, rows: Rows) -> Rows:
@@ -136,6 +136,7 @@ class Asker(ColumnOperator):
                 how.once,
                 self._common,
                 how.theirs,
+                table.vague,
             ],
             np.int64,
         )

@@ -130,13 +130,13 @@ class Filter(ColumnOperator):
 def shared_places(left: ColumnOperator, right: ColumnOperator) -> tuple[tuple[Array, Array], Array]:
     """Where the variables stand that two sides share: those that are a key, and pairs of all others.
 
-    Two codes make a key; a variable that may be unbound agrees with anything, and is in none.
+    Two codes make a key. Where one of these may be unbound, rows are gone through: all are compared then.
     """
     shared = [name for name in left.names if name in right.names]
     shared.sort(key=lambda name: name not in left.certain & right.certain)
     pairs = [(left.names.index(each), right.names.index(each)) for each in shared]
-    exact = min(2, sum(name in left.certain & right.certain for name in shared))
-    first, second = (np.array([pair[i] for pair in pairs[:exact]], np.int64) for i in (0, 1))
+    exact = 2 if all(name in left.certain & right.certain for name in shared[:2]) else 0
+    first, second = (np.array([pair[i] for pair in pairs[:2]], np.int64) for i in (0, 1))
     return (first, second), np.array(pairs[exact:], np.int64).reshape(-1, 2)
 
 
@@ -179,7 +179,7 @@ class Joiner(ColumnOperator):
         if not len(left) and not len(right):
             return Rows.none(len(self.names))
         for table, rows in zip(self.tables, (left, right), strict=True):
-            table.reserve(len(rows))
+            table.expect(rows)
         now = max(int(rows.end[-1]) for rows in (left, right) if len(rows))
         found, lengths = self._run(left, right, self.tables, self._keep, self._bound)
         for table, length in zip(self.tables, lengths, strict=True):
@@ -200,7 +200,8 @@ class Joiner(ColumnOperator):
         rows = (left.values, left.start, left.end, right.values, right.start, right.end)
         stores = tables[0].arrays(), tables[1].arrays()
         how = self._keys, self._loose, self._extra, self.check.program, self.check.numbers()
-        *made, n, first, second = kernels.join(self._op, bound, *rows, *stores, keep, *how)
+        vague = np.array([each.vague for each in tables], np.int64)
+        *made, n, first, second = kernels.join(self._op, bound, *rows, *stores, keep, vague, *how)
         values, start, end, unsure = (each[:n] for each in made)
         found = Rows(values, start, end)
         if self.check and n:

@@ -83,6 +83,15 @@ def _key(values, row, places):
 
 
 @njit(cache=True, nogil=True)
+def _is_vague(values, row, places):
+    """Whether a key leaves something unbound: that agrees with anything, and cannot be looked up."""
+    found = False
+    for i in range(len(places)):
+        found = found or values[row, places[i]] < 0
+    return found
+
+
+@njit(cache=True, nogil=True)
 def _slot(keys, heads, key):
     """Where a key stands in the table, or would."""
     mask = len(keys) - 1
@@ -277,10 +286,11 @@ def _wider(values, start, end, unsure, room):
 
 
 @njit(cache=True, nogil=True)
-def join(op, bound, lv, ls, le, rv, rs, re, left, right, keep, places, loose, extra, program, numbers):
+def join(op, bound, lv, ls, le, rv, rs, re, left, right, keep, vague, places, loose, extra, program, numbers):
     """Pairs of two sides, in the order of their end: each is found when its later part comes.
 
     `left` and `right` are stores (rows and chains); what comes is added to those that are to `keep` it.
+    Those in which a key may be `vague` are gone through row by row.
     """
     lsv, lss, lse, lsb, lsk, lsh, ln = left
     rsv, rss, rse, rsb, rsk, rsh, rn = right
@@ -299,7 +309,10 @@ def join(op, bound, lv, ls, le, rv, rs, re, left, right, keep, places, loose, ex
         oldest = _oldest(op, start, end, mine)
         if bound >= 0:
             oldest = max(oldest, end - bound)
-        if mine:
+        by_row = vague[1] == 1 or _is_vague(lv, i, lk) if mine else vague[0] == 1 or _is_vague(rv, j, rk)
+        if by_row:
+            at = np.int64(rn if mine else ln) - 1
+        elif mine:
             if keep[1] == 1 or rn > 0:
                 slot = _slot(rsk, rsh, _key(lv, i, lk))
                 at = rsh[slot]
@@ -313,7 +326,7 @@ def join(op, bound, lv, ls, le, rv, rs, re, left, right, keep, places, loose, ex
             if b < oldest:
                 break
             here = at
-            at = rsb[at] if mine else lsb[at]
+            at = at - 1 if by_row else rsb[at] if mine else lsb[at]
             first, last = min(start, a), max(end, b)
             if bound >= 0 and last - first > bound:
                 continue
@@ -389,9 +402,10 @@ def _put(values, row, start, end, store, n, places, once):
 def ask(how, av, begins, ends, kv, ks, ke, store, places, loose, layout, program, numbers):
     """For each row that asks, its partners among those that are kept and have come by its end.
 
-    `how` is the relation, a bound on answers, one on pairs (-1 is none), and four flags: whether it only
-    matters that there is a partner; whether the conditions are more than the program; whether a row is kept
-    once; whether a pair must agree on something, and has the interval of the kept side. A column of a pair
+    `how` is the relation, a bound on answers, one on pairs (-1 is none), and flags: whether it only matters
+    that there is a partner; whether the conditions are more than the program; whether a row is kept once;
+    whether a pair must agree on something, and has the interval of the kept side; whether a key that is
+    kept may be vague. A column of a pair
     is that of the asking row or (-1, or unbound) that of the kept one. Found are the pairs, who asked for
     each, and which rows have a partner beside those.
     """
@@ -413,10 +427,11 @@ def ask(how, av, begins, ends, kv, ks, ke, store, places, loose, layout, program
         oldest = start if op == INSIDE else end if op == EQUALS else np.int64(FIRST)
         if near >= 0:
             oldest = max(oldest, end - near)
-        at = sh[_slot(sk, sh, _key(av, i, places[0]))]
+        by_row = how[8] == 1 or _is_vague(av, i, places[0])
+        at = np.int64(kept) - 1 if by_row else sh[_slot(sk, sh, _key(av, i, places[0]))]
         while at != _EMPTY:
             here, a, b = at, ss[at], se[at]
-            at = sb[at]
+            at = at - 1 if by_row else sb[at]
             if b < oldest:
                 break
             if op == SEQ:

@@ -69,6 +69,7 @@ class Table:
         self.bound = bound
         self._places, self._witness = places, witness
         self._length = self._old = 0
+        self.vague = False  # whether a key may leave something unbound
         self._now = kernels.FIRST
         self._make(256, width)
 
@@ -82,6 +83,11 @@ class Table:
         """What the kernel reads and writes."""
         rows = self._values, self._start, self._end, self._before
         return (*rows, self._keys, self._heads, self._length)
+
+    def expect(self, rows: Rows) -> None:
+        """Makes room for rows that the kernel may add."""
+        self.reserve(len(rows))
+        self.vague = self.vague or bool((rows.values[:, self._places] < 0).any())
 
     def grown(self, length: int, now: int) -> None:
         """Takes note of what the kernel added."""
@@ -126,6 +132,7 @@ class Table:
         first, last = self._length, self._length + len(rows)
         self._values[first:last], self._start[first:last] = rows.values, rows.start
         self._end[first:last] = rows.end
+        self.vague = self.vague or bool((rows.values[:, self._places] < 0).any())
         kernels.link(self._values, self._places, self._before, self._keys, self._heads, first, last)
         self.grown(last, int(rows.end[-1]))
 
@@ -136,6 +143,7 @@ class Table:
             room *= 2
         self._make(room, self._values.shape[1])
         self._length = self._old = 0
+        self.vague = False
         if len(rows):
             self._put(rows)
             self._old = self._begin()
