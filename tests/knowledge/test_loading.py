@@ -234,3 +234,42 @@ def test_entities_by_value() -> None:
     assert names("at", iri("a")) == ["g"]
     assert names("tag", Literal("H")) == ["h"]
     assert names("nowhere", Literal("H")) == []
+
+
+def _bomb() -> str:
+    entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 10))
+    return f'<!DOCTYPE rdf:RDF [<!ENTITY e0 "aaaaaaaaaa">{entities}]>' + RDF_XML.format("&e9;")
+
+
+RDF_XML = (
+    '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:x="urn:x:">'
+    '<rdf:Description rdf:about="urn:a"><x:b>{}</x:b></rdf:Description></rdf:RDF>'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("a.rdf", _bomb(), "the entity e1 is more than a short text"),
+        (
+            "b.rdf",
+            '<!DOCTYPE r [<!ENTITY e SYSTEM "/etc/passwd">]>' + RDF_XML.format("&e;"),
+            "the entity e is",
+        ),
+        ("c.rdf", "<r>" * 20_000 + "</r>" * 20_000, "nested more than 500 deep"),
+        ("d.jsonld", '{"@id":"urn:a","urn:b":' * 20_000 + '"x"' + "}" * 20_000, "nested more than 500 deep"),
+        ("e.jsonld", "[" * 20_000 + "]" * 20_000, "nested more than 500 deep"),
+    ],
+)
+def test_what_would_end_the_process_is_a_mistake(tmp_path: Path, name: str, text: str, why: str) -> None:
+    """The parser's library gives up, and the process with it, at entities of entities and at great depth."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(Mistake, match=why):
+        Knowledge.load(tmp_path / name)
+
+
+def test_entities_for_namespaces_and_braces_in_texts_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.rdf").write_text('<!DOCTYPE r [<!ENTITY e "urn:c">]>' + RDF_XML.format("&e;"))
+    (tmp_path / "b.jsonld").write_text('{"@id": "urn:a", "urn:b": "' + '[{\\"' * 2_000 + '"}')
+    assert len(Knowledge.load(tmp_path / "a.rdf")) == 1
+    assert len(Knowledge.load(tmp_path / "b.jsonld")) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,6 +91,58 @@ def read_bytes(path: Path) -> bytes:
         raise Mistake(Diagnostic(f"cannot read the knowledge file {path}: {reason}")) from None
 
 
+_DEEP = 500
+_LONG = 4_096
+_JSON = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+def _too_much(data: bytes, format: str) -> str | None:
+    """Why a text cannot be given to a parser that gives up, and the process with it, in words.
+
+    In RDF/XML an entity stands for a text, as tools write them for namespaces, and for no other entity.
+    """
+    if format == "JSON_LD":
+        depth = 0
+        for found in _JSON.finditer(data):
+            depth += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(found[0], 0)
+            if depth > _DEEP:
+                return f"it is nested more than {_DEEP} deep"
+    return _too_much_xml(data) if format == "RDF_XML" else None
+
+
+def _too_much_xml(data: bytes) -> str | None:
+    import pyexpat
+
+    depth, problem = 0, None
+
+    def begin(name: str, attributes: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _DEEP:
+            stop(f"it is nested more than {_DEEP} deep")
+
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def entity(name: str, parameter: bool, value: str | None, *rest: object) -> None:
+        if parameter or value is None or "&" in value or len(value) > _LONG:
+            stop(f"the entity {name} is more than a short text")
+
+    def stop(why: str) -> None:
+        nonlocal problem
+        problem = why
+        raise ValueError
+
+    parser = pyexpat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = begin, end, entity
+    try:
+        parser.Parse(data, True)
+    except (ValueError, pyexpat.ExpatError):
+        return problem  # what is no XML is said by the parser that reads it
+    return None
+
+
 class Reader:
     """Reads texts into triples of one numbering of terms.
 
@@ -126,6 +179,11 @@ class Reader:
         # Only the file's name, not its folder: the same files give the same IRIs on every machine.
         where = Path("/", base).as_uri()
         said = Said(name, blanks=list(after.blanks) if after else [])
+        problem = _too_much(data, FORMATS[format])
+        if problem is not None:
+            raise Mistake(
+                Diagnostic(f"{name}: {problem}", hint="such a text ends the process that parses it")
+            )
         try:
             parser = pyoxigraph.parse(data, format=kind, base_iri=where)
             said.triples = list(self._triples(parser, said))

@@ -430,7 +430,9 @@ class _File:
 
     def columns(self, shaper: Shaper, rows: int) -> Columns | None:
         """The next events by columns, up to so many; None where there is nothing that can be read so."""
-        if self.done or not self.ready or self._rows is not None or shaper.schema is None:
+        if self.done or self._rows is not None or shaper.schema is None:
+            return None
+        if self._read is None and not self.ready:  # what was read is given, though the file be gone
             return None
         form, schema = self._form, shaper.schema
         if self._read is None:
