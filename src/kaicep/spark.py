@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kaicep.knowledge.store import Knowledge
     from kaicep.plan.events import Event, Match
 
-__all__ = ["deliver", "explain", "ingest", "kafka", "late", "match", "numbered", "publish", "ship"]
+__all__ = ["deliver", "events", "explain", "ingest", "kafka", "late", "match", "numbered", "publish", "ship"]
 
 
 def match(
@@ -67,6 +67,7 @@ def match(
     from kaicep.hosts.spark.output import presented
     from kaicep.hosts.spark.published import Published
     from kaicep.hosts.spark.session import share_python
+    from kaicep.hosts.spark.source import counted_once
     from kaicep.hosts.spark.stream import BUCKETS as STREAM_BUCKETS
     from kaicep.hosts.spark.stream import match_stream
 
@@ -75,7 +76,7 @@ def match(
     allowed = _duration(lateness)
     if not _is_endless(given):
         frames = _frames(given, query, allowed)
-        return match_batch(frames, query, buckets or BUCKETS)
+        return match_batch(frames, query, buckets or BUCKETS, counted_once)
     streamed = _streamed(query, allowed, parts, idle, refresh)
     if streamed.published is not None:
         Published(streamed.published).begin(query.knowledge)
@@ -320,10 +321,26 @@ def explain(query: Query) -> str:
     return "\n".join(f"{explained(part)}\n  a stream: {streamed(part)}" for part in parts)
 
 
+def events(rows: DataFrame, identity: str | Sequence[str]) -> DataFrame:
+    """The rows with `part` and `seq`: where each stands in its source, which is what it is known by.
+
+    `identity` is "kafka" for what Spark's own connector reads (`partition` and `offset` of one topic);
+    "files" for a table that is read from files, where each is a part, by name, and its rows are counted; or
+    the names of two columns, such as `("shard", "number")`, or of one, where there is one part.
+
+    Positions are whole numbers from 0. Where one comes twice with the same content, the event counts once;
+    with different content, the job stops.
+    """
+    from kaicep.hosts.spark.source import identified
+
+    return identified(rows, identity)
+
+
 def numbered(events: DataFrame, time: str = "ts") -> DataFrame:
     """The events with `part` 0 and `seq`, in the order of their time and then of all other columns.
 
-    The numbers are the same each time. All events go through one task, so use it for small data.
+    The numbers are the same each time. All events go through one task, so use it for small data: above
+    100,000 rows it warns.
     """
     from kaicep.hosts.spark.source import numbered as with_numbers
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kaicep.errors import Failure
 from kaicep.hosts.spark.clock import EVENT_ROW, Clock, clocked
 
 Row = tuple[int, int, int, int]
@@ -68,7 +70,7 @@ def late_in_a_bucket(clock: Clock, sent: list[pa.RecordBatch]) -> set[Row]:
     if not sent:
         return set()
     (rows,) = pa.Table.from_batches(sent).combine_chunks().to_batches()
-    return picked(rows, list(clock.late(rows)))
+    return picked(rows, list(clock.judge(rows)[0]))
 
 
 @given(micro_batches(), st.randoms(use_true_random=False))
@@ -78,7 +80,7 @@ def test_a_whole_micro_batch_in_any_order_knows_its_late_events(
     clock, found = Clock(LATENESS, ()), []
     for batch in batches:
         rows = rows_of(chance.sample(batch, len(batch)))
-        found.append(picked(rows, list(clock.late_of_all(rows))))
+        found.append(picked(rows, list(clock.judge_all(rows)[0])))
     assert found == late_by_the_book(batches)
 
 
@@ -94,17 +96,57 @@ def test_stretches_of_a_micro_batch_say_the_same_to_a_bucket(batches: list[list[
     assert found == late_by_the_book(batches)
 
 
-@given(micro_batches(), st.integers(1, 4))
-def test_tasks_may_have_every_other_file(batches: list[list[Row]], size: int) -> None:
+def scattered(batch: list[Row], tasks: int, chance: random.Random) -> list[list[Row]]:
+    """The rows of a micro-batch in any order, over tasks as chance has it."""
+    found: list[list[Row]] = [[] for _ in range(tasks)]
+    for row in chance.sample(batch, len(batch)):
+        chance.choice(found).append(row)
+    return [each for each in found if each]
+
+
+@given(micro_batches(), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_rows_of_a_part_may_be_anywhere_and_come_twice(
+    batches: list[list[Row]], tasks: int, chance: random.Random
+) -> None:
     clock, found = Clock(LATENESS, ()), []
     send = clocked({0: [0], 1: [0]})
     for batch in batches:
-        ordered = sorted(batch)
-        files = [ordered[at : at + size] for at in range(0, len(ordered), size)]
-        tasks = [[row for file in files[first::2] for row in file] for first in (0, 1)]
-        sent = list(send(rows_of(task) for task in tasks if task))
-        found.append(late_in_a_bucket(clock, sent))
+        twice = [*batch, *(each for each in batch if chance.random() < 0.3)]
+        sent = list(send(rows_of(task) for task in scattered(twice, tasks, chance)))
+        if not sent:
+            found.append(set())
+            continue
+        (rows,) = pa.Table.from_batches(sent).combine_chunks().to_batches()
+        late, again = clock.judge(rows)
+        found.append(picked(rows, list(late & ~again)))
+        events = [kind == EVENT_ROW for kind in rows.column("_kind").to_pylist()]
+        assert sum(events) - again.sum() == len(batch)
     assert found == late_by_the_book(batches)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ([(0, 3, 7, 5), (0, 3, 7, 6)], [], "position 7 of part 3 of air comes several times, with different"),
+        ([(0, 3, 7, 5)], [(0, 3, 6, 6)], "position 6 of part 3 of air comes after position 7, which"),
+    ],
+)
+def test_what_contradicts_itself_is_named(first: list[Row], second: list[Row], message: str) -> None:
+    for clock, judge in ((Clock(3, (), names={0: "air"}), name) for name in ("judge", "judge_all")):
+        with pytest.raises(Failure, match=message):  # noqa: PT012
+            for batch in (first, second):
+                sent = list(clocked({0: [0]})(rows_of([row]) for row in batch))
+                (rows,) = pa.Table.from_batches(sent).combine_chunks().to_batches()
+                getattr(clock, judge)(rows)
+
+
+def test_a_copy_that_another_bucket_has_is_missed() -> None:
+    """Copies that differ may be of different keys: then no bucket has all of them, and each knows it."""
+    sent = list(clocked({0: [0]})(rows_of([row]) for row in [(0, 0, 7, 5), (0, 0, 7, 5)]))
+    rows = pa.Table.from_batches(sent).combine_chunks()
+    (rows,) = rows.filter([True, True, False, True]).to_batches()  # the second copy is elsewhere
+    with pytest.raises(Failure, match="position 7 of part 0 of 0 comes several times"):
+        Clock(LATENESS, ()).judge(rows)
 
 
 @given(micro_batches())
@@ -113,6 +155,6 @@ def test_both_ways_leave_the_same_watermark(batches: list[list[Row]]) -> None:
     send = clocked({0: [0], 1: [0]})
     for batch in batches:
         if batch:
-            whole.late_of_all(rows_of(batch))
-            stretched.late(next(send(iter([rows_of(batch)]))))
+            whole.judge_all(rows_of(batch))
+            stretched.judge(next(send(iter([rows_of(batch)]))))
         assert whole.watermark == stretched.watermark

@@ -43,17 +43,24 @@ BUCKETS = 16
 Frames = Callable[[Layout], Mapping[str, DataFrame]]
 """The events of each stream, as the rows of a layout."""
 
+Check = Callable[[DataFrame, Layout], DataFrame]
+"""The same rows, where nothing is wrong with them."""
 
-def match_batch(frames: Frames, query: Query, buckets: int = BUCKETS) -> DataFrame:
-    """The matches of queries over finite streams."""
-    found = [_matches(part, frames, query, buckets) for part in physical(query)]
+
+def match_batch(
+    frames: Frames, query: Query, buckets: int = BUCKETS, check: Check | None = None
+) -> DataFrame:
+    """The matches of queries over finite streams; `check` looks at the events that they may use."""
+    found = [_matches(part, frames, query, buckets, check) for part in physical(query)]
     return presented(reduce(DataFrame.union, found), query.program)
 
 
-def _matches(part: Part, frames: Frames, query: Query, buckets: int) -> DataFrame:
+def _matches(part: Part, frames: Frames, query: Query, buckets: int, check: Check | None) -> DataFrame:
     _, layout = layouts_of([part], query.catalog)
     job = job_of(replace(query, program=Program(part.queries)), layout)
     rows = thinned(part, frames(layout), layout, query.catalog, query.knowledge, buckets)
+    if check is not None:
+        rows = check(rows, layout)
     if part.way == "rows":
         return rows.mapInArrow(_each_row(job), MATCHES)
     work = _each_slice(job) if part.way == "slices" else _each_bucket(job)

@@ -1,13 +1,17 @@
 """DataFrames as they come, as rows of a layout: the identity, the time and the types of events.
 
 An event's identity is its place in the source (semantics 1), and Spark does not keep the order of rows. So
-the columns `part` and `seq` must be there (`part` may be left out where there is one); `numbered` makes them
-for small data without any.
+the columns `part` and `seq` must be there (`part` may be left out where there is one). `identified` makes
+them of what a source knows of its rows; `numbered` makes them for small data without any.
 """
 
 from __future__ import annotations
 
+import re
+import warnings
+from collections.abc import Sequence
 from functools import partial
+from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
@@ -38,10 +42,13 @@ from kaicep.plan.zones import in_zone
 
 __all__ = [
     "SPARK_TYPES",
+    "counted_once",
+    "identified",
     "newest_before",
     "numbered",
     "part_of",
     "rows_of_frame",
+    "seq_of",
     "start_of",
     "time_of",
     "without_late",
@@ -70,17 +77,43 @@ def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout) -> DataFrame
         cells.append(sf.lit(None).cast("string").alias("_rdf"))
     return frame.select(
         sf.lit(layout.place(stream.name)).alias("_stream"),
-        part_of(frame).alias("_part"),
-        sf.col("seq").cast("bigint").alias("_seq"),
+        part_of(frame, stream.name).alias("_part"),
+        seq_of(frame, stream.name).alias("_seq"),
         timed.alias("_ts"),
         *cells,
         sf.lit(EVENT_ROW).alias("_kind"),
     )
 
 
-def part_of(frame: DataFrame) -> Column:
-    """The part of an event."""
-    return (sf.col("part") if "part" in frame.columns else sf.lit(0)).cast("bigint")
+def part_of(frame: DataFrame, stream: str) -> Column:
+    """The part of an event: a whole number, or the job stops."""
+    return _position(frame, stream, "part") if "part" in frame.columns else sf.lit(0).cast("bigint")
+
+
+def seq_of(frame: DataFrame, stream: str) -> Column:
+    """The position of an event in its part: a whole number, or the job stops."""
+    return _position(frame, stream, "seq")
+
+
+def _position(frame: DataFrame, stream: str, name: str) -> Column:
+    column, found = sf.col(f"`{name}`"), frame.schema[name].dataType
+    if not isinstance(found, _NUMBERS):
+        raise Mistake(
+            Diagnostic(
+                f"{stream}.{name} is {found.simpleString()}, and a position is a whole number",
+                hint="kaicep.spark.events makes part and seq of what the source knows of its rows",
+            )
+        )
+    wrong = column.isNull() | (column < 0)
+    if not isinstance(found, _WHOLE):
+        wrong = wrong | column.isNaN() if isinstance(found, (FloatType, DoubleType)) else wrong
+        wrong = wrong | (column != sf.floor(column)) | (column >= 2**53)
+    text = sf.concat(
+        sf.lit(f"an event of {stream} has {name} "),
+        sf.coalesce(column.cast("string"), sf.lit("null")),
+        sf.lit(": a position is a whole number, 0 or more"),
+    )
+    return sf.when(wrong, sf.raise_error(text)).otherwise(column.cast("bigint"))
 
 
 def time_of(frame: DataFrame, stream: Stream) -> Column:
@@ -210,12 +243,106 @@ def newest_before(seq: str, *part: str) -> Column:
     return sf.max("_ts").over(before)
 
 
+MANY = 100_000
+"""More rows than that should not be numbered by `numbered`."""
+
+
 def numbered(frame: DataFrame, time: str = "ts") -> DataFrame:
     """The rows with `part` 0 and `seq`, in the order of their time and then of all their columns.
 
     That is the same each time, whatever the order of the rows is. All of them go through one task, so it
     is for small data.
     """
+    if not frame.isStreaming and frame.limit(MANY + 1).count() > MANY:
+        message = (
+            f"kaicep.spark.numbered sorts all rows in one task, and there are more than {MANY:,}: "
+            "kaicep.spark.events takes their positions from Kafka, from files or from columns"
+        )
+        warnings.warn(message, stacklevel=3)
     columns = [sf.col(f"`{time}`"), *(sf.col(f"`{name}`").cast("string") for name in sorted(frame.columns))]
     place = sf.row_number().over(Window.orderBy(*columns)) - sf.lit(1)
     return frame.withColumns({"part": sf.lit(0), "seq": place})
+
+
+IDENTITIES = ("kafka", "files")
+"""Sources whose rows say where they stand, besides columns that somebody names."""
+
+
+def identified(frame: DataFrame, identity: str | Sequence[str]) -> DataFrame:
+    """The rows with `part` and `seq`, made of what the source knows of each row."""
+    if identity == "kafka":
+        return _placed(frame, "partition", "offset")
+    if identity == "files":
+        return _in_files(frame)
+    if isinstance(identity, str):
+        hint = did_you_mean(identity, IDENTITIES) or "kafka, files, or columns: (part, seq), or (seq,)"
+        raise Mistake(Diagnostic(f"there is no identity {identity}", hint=hint))
+    if not 0 < len(identity) < 3:
+        raise Mistake(Diagnostic("identity has one or two columns", hint="(part, seq), or (seq,)"))
+    return _placed(frame, *(identity if len(identity) == 2 else (None, identity[0])))
+
+
+def _placed(frame: DataFrame, part: str | None, seq: str) -> DataFrame:
+    """The rows with these columns for `part` and `seq`."""
+    for each in (part, seq):
+        if each is not None and each not in frame.columns:
+            hint = did_you_mean(each, frame.columns)
+            raise Mistake(Diagnostic(f"the events have no column {each}", hint=hint))
+    place = sf.lit(0) if part is None else sf.col(f"`{part}`")
+    return frame.withColumns({"part": place, "seq": sf.col(f"`{seq}`")})
+
+
+def _in_files(frame: DataFrame) -> DataFrame:
+    """The rows with the place of their file among all, by name, and their place in it, as `kaicep` counts.
+
+    Parquet files count their rows. Those of text are numbered here: the rows of a piece of a file are
+    in order in one task, and pieces know where they begin.
+    """
+    if frame.isStreaming:
+        raise Mistake(
+            Diagnostic(
+                "a stream of files has no identity: which file is which is known when all of them are there",
+                hint="kaicep.spark.ingest numbers files as they come; columns may do it: identity=(...)",
+            )
+        )
+    # Spark writes local files with one slash here, and with three there.
+    files = [re.sub("^file:/+", "file:/", each) for each in sorted(frame.inputFiles(), key=unquote)]
+    if not files:
+        raise Mistake(Diagnostic("the events are not read from files", hint="identity=(part, seq)"))
+    places = frame.sparkSession.createDataFrame(list(enumerate(files)), "part int, _file string")
+    file = sf.regexp_replace("_metadata.file_path", "^file:/+", "file:/").alias("_file")
+    told = frame.select("*", file, *_rows_of_files(frame))
+    if "_block" in told.columns:
+        within = Window.partitionBy("_file").orderBy("_block", "_row")
+        told = told.withColumn("_row", sf.row_number().over(within) - sf.lit(1))
+    known = told.drop("part", "seq", "_block").withColumnRenamed("_row", "seq")
+    return known.join(sf.broadcast(places), "_file").drop("_file")
+
+
+def _rows_of_files(frame: DataFrame) -> list[Column]:
+    """What says where a row stands in its file."""
+    from pyspark.errors import AnalysisException
+
+    row = sf.col("_metadata.row_index").alias("_row")
+    try:
+        frame.select(row).schema  # noqa: B018
+    except AnalysisException:
+        begin = sf.col("_metadata.file_block_start").alias("_block")
+        return [begin, sf.monotonically_increasing_id().alias("_row")]
+    return [row]
+
+
+def counted_once(rows: DataFrame, layout: Layout) -> DataFrame:
+    """The rows of a layout, each identity once; the job stops where two of one identity differ."""
+    own = [name for name in rows.columns if name not in ("_stream", "_part", "_seq")]
+    content = sf.xxhash64(*own)
+    same = Window.partitionBy("_stream", "_part", "_seq").orderBy("_ts")
+    before = rows.withColumns({"_content": content}).withColumn("_before", sf.lag("_content").over(same))
+    name = sf.element_at(sf.lit(list(layout.streams)), sf.col("_stream") + sf.lit(1 - layout.first))
+    text = sf.format_string(
+        "position %d of part %d of %s comes several times, with different content", "_seq", "_part", name
+    )
+    differs = sf.when(sf.col("_before") != sf.col("_content"), sf.raise_error(text)).otherwise(
+        sf.col("_before").isNull()
+    )
+    return before.where(differs).drop("_content", "_before")

@@ -276,8 +276,9 @@ def _held(targets: tuple[Target, ...], types: tuple[Type, ...], marks: bool) -> 
 
 def _batch(frame: Any, types: tuple[Type, ...]) -> pa.RecordBatch:
     """A frame of pandas as rows of Arrow, nulls in their places."""
-    names = [name for name in frame.columns if name[0] == "_" and name != "_rdf"]
+    names = [name for name in frame.columns if name[0] == "_" and name not in ("_rdf", "_runs")]
     columns = {name: pa.array(frame[name].to_numpy()) for name in names}
+    columns["_runs"] = pa.array(frame["_runs"], pa.binary(), from_pandas=True)
     for number, type in enumerate(types):
         values, gaps = frame[f"a{number}"], frame.get(f"n{number}")
         if gaps is not None:
@@ -301,7 +302,7 @@ class Bucket:
         self.opened = own
         self.ended = False
         if state is None:
-            self.clock = Clock(target.lateness, target.waits, idle=target.idle)
+            self.clock = Clock(target.lateness, target.waits, idle=target.idle, names=self._names)
             self.engine = self.opened.engine()
         else:
             self._go_on(state)
@@ -314,15 +315,23 @@ class Bucket:
                 f"the checkpoint is not of {self.target.named} as it is now, but of {document['named']}: "
                 "another text, lateness or number of buckets; give the query a checkpoint of its own"
             )
-        latest = {(a, b): ts for a, b, ts in document["latest"]}
-        heard = {(a, b): at for a, b, at in document.get("heard", ())}
-        self.clock = Clock(self.target.lateness, self.target.waits, latest, self.target.idle, heard)
+        latest, heard, reached = (
+            {(stream, part): value for stream, part, value in document[name]}
+            for name in ("latest", "heard", "reached")
+        )
+        of_parts = self.target.lateness, self.target.waits, latest, self.target.idle, heard, reached
+        self.clock = Clock(*of_parts, self._names)
         live = _LIVE.pop(document["live"], None)
         if live is not None and live.knowledge is self.opened.query.knowledge:
             self.engine = live
         else:
             self.engine = self.opened.engine()
             self.engine.restore(saved)
+
+    @property
+    def _names(self) -> dict[int, str]:
+        layout = self.opened.layout
+        return {layout.place(name): name for name in layout.streams}
 
     def take(self, batches: Sequence[pa.RecordBatch], now: int = 0) -> list[Match]:
         """The matches that the rows of one micro-batch settle; `now` is its time in milliseconds.
@@ -336,9 +345,11 @@ class Bucket:
             kinds = batch.column("_kind").to_numpy(zero_copy_only=False)
             if "_used" in batch.schema.names:
                 used = batch.column("_used").to_numpy(zero_copy_only=False)
-                used = used & ~self.clock.late_of_all(batch, now)
+                late, again = self.clock.judge_all(batch, now)
             else:
-                used = (kinds == EVENT_ROW) & ~self.clock.late(batch, now)
+                used = kinds == EVENT_ROW
+                late, again = self.clock.judge(batch, now)
+            used = used & ~late & ~again
             found += push(self.engine, batch.filter(pa.array(used)), self.opened.layout)
             self.ended = bool((kinds == END).any())
         else:
@@ -359,6 +370,7 @@ class Bucket:
             "named": self.target.named,
             "latest": [[*place, ts] for place, ts in sorted(clock.latest.items()) if ts != NEVER],
             "heard": [[*place, at] for place, at in sorted(clock.heard.items())] if clock.idle else [],
+            "reached": [[*place, seq] for place, seq in sorted(clock.reached.items())],
             "live": live,
         }
         if not self.ended:

@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, StringType
 
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.hosts.spark.clock import EVENT_ROW
-from kaicep.hosts.spark.source import SPARK_TYPES, part_of, start_of, time_of
+from kaicep.hosts.spark.source import SPARK_TYPES, part_of, seq_of, start_of, time_of
 from kaicep.hosts.spark.wire import Layout, rows_of
 from kaicep.plan.catalog import Stream
 from kaicep.plan.events import Event
@@ -28,8 +28,8 @@ _TERMS = ("subject", "predicate", "object")
 def rows_of_triples(frame: DataFrame, stream: Stream, layout: Layout, read: Read) -> DataFrame:
     """The events of an RDF stream as the rows of a layout."""
     plain = frame.select(
-        part_of(frame).alias("_part"),
-        sf.col("seq").cast("bigint").alias("_seq"),
+        part_of(frame, stream.name).alias("_part"),
+        seq_of(frame, stream.name).alias("_seq"),
         start_of(frame, stream).alias("_start"),
         time_of(frame, stream).alias("_ts"),
         _texts(frame, stream).alias("_triples"),
