@@ -64,6 +64,18 @@ def compile(
     return resolve_queries(parsed, catalog, knowledge, _instant(now))
 
 
+def streams_in(text: str) -> list[str]:
+    """The streams that a query of chi-CEP names.
+
+    >>> streams_in("SELECT ?a.x FROM (?a, left), (?b, right)")
+    ['left', 'right']
+    """
+    (parsed,) = _parsed(text, "query", None, {})
+    clauses = parsed.froms if isinstance(parsed, ChiQuery) else ()
+    every = (source for clause in clauses for source in clause.sources if isinstance(source, str))
+    return list(dict.fromkeys(every))
+
+
 def _parsed(
     query: str | Path | Sequence[Path] | Mapping[str, str],
     name: str,

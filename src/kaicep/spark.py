@@ -11,6 +11,8 @@ query: each event where it is, since no match has more than one event
 
 from __future__ import annotations
 
+import json
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
 from kaicep.plan.time import parse_duration
 from kaicep.query import Query
+from kaicep.storage.places import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +33,20 @@ if TYPE_CHECKING:
     from kaicep.knowledge.store import Knowledge
     from kaicep.plan.events import Event, Match
 
-__all__ = ["deliver", "events", "explain", "ingest", "kafka", "late", "match", "numbered", "publish", "ship"]
+__all__ = [
+    "archive",
+    "deliver",
+    "events",
+    "explain",
+    "ingest",
+    "kafka",
+    "late",
+    "match",
+    "numbered",
+    "publish",
+    "register",
+    "ship",
+]
 
 
 def match(
@@ -114,16 +130,21 @@ def deliver(
     """
     from kaicep.hosts.spark.deliver import deliver as started
     from kaicep.hosts.spark.physical import ENGINES, chosen_engine
+    from kaicep.hosts.spark.session import is_connect
 
     given = _by_stream(events, query)
     if not _is_endless(given):
         raise Mistake(Diagnostic("this DataFrame is not a stream", hint="use kaicep.spark.match for it"))
+    place = local_path(checkpoint, "the checkpoint")
     if engine not in ENGINES:
         raise Mistake(Diagnostic(f"there is no engine {engine}", hint=did_you_mean(engine, ENGINES)))
-    streamed = _streamed(query, _duration(lateness), parts, idle, checkpoint if refresh else None)
+    streamed = _streamed(query, _duration(lateness), parts, idle, place if refresh else None)
+    if is_connect(next(iter(given.values())).sparkSession):
+        message = "over Spark Connect the function runs in the server: what it changes stays there"
+        warnings.warn(message, stacklevel=2)
     if engine == "auto":
         engine = chosen_engine(streamed.divided, rate)
-    return started(streamed, _frames(given, query), sink, Path(checkpoint), trigger, engine)
+    return started(streamed, _frames(given, query), sink, place, trigger, engine)
 
 
 def publish(query: Query, folder: str | Path) -> None:
@@ -134,7 +155,7 @@ def publish(query: Query, folder: str | Path) -> None:
     """
     from kaicep.hosts.spark.published import Published, folder_of
 
-    Published(folder_of(Path(folder))).publish(query.knowledge)
+    Published(folder_of(local_path(folder, "the folder"))).publish(query.knowledge)
 
 
 def late(events: DataFrame, query: Query, stream: str | None = None, *, lateness: str | int) -> DataFrame:
@@ -216,8 +237,8 @@ def ingest(
     said = next((each for each in every if each.stream == stream), None)
     form = Form.of(stream, said)
     # Absolute, since workers may have been started in another folder than this process is in by now.
-    target, allowed = Archive(Path(archive).absolute()), _duration(lateness)
-    saved = Path(checkpoint).absolute()
+    target = Archive(local_path(archive, "the archive").absolute())
+    saved, allowed = local_path(checkpoint, "the checkpoint").absolute(), _duration(lateness)
     wanted: Materialise | None = None
     if materialise:
         from kaicep.endtoend.materialise import Materialise
@@ -228,7 +249,7 @@ def ingest(
     if isinstance(records, (str, Path)):
         from kaicep.connectors.files_spark import grown_files
 
-        path = Path(records).absolute()
+        path = local_path(records, "the records").absolute()
         rows = grown_files(own_session(), path)
         return follow_files(rows, target, form, path, saved, allowed, trigger, materialise=wanted)
     if not records.isStreaming:
@@ -268,7 +289,9 @@ def _streamed(
         )
     silence = _duration(idle)
     millis = None if silence is None else silence // 1_000
-    folder = None if refresh is None or not hangs_on_knowledge(query.program) else folder_of(Path(refresh))
+    folder = None
+    if refresh is not None and hangs_on_knowledge(query.program):
+        folder = folder_of(local_path(refresh, "refresh"))
     return Streamed(
         query.program,
         query.catalog,
@@ -311,6 +334,45 @@ def _triples_event(stream: str, part: int, seq: int, fields: Mapping[str, object
     if dead:
         raise Failure(f"an event of {stream} (part {part}, seq {seq}) cannot be read: {dead[0].reason}")
     return events[0]
+
+
+def register(
+    spark: SparkSession,
+    *,
+    knowledge: Knowledge | None = None,
+    annotations: Sequence[str | Path] = (),
+) -> None:
+    """Gives a session the table function `kaicep_match`, for queries in SQL.
+
+    `SELECT * FROM kaicep_match(TABLE(events) PARTITION BY sensor, query => 'SELECT ...')` gives `id`,
+    `start`, `end`, `select` and `match`, of one query of chi-CEP about one stream, whatever its name is
+    there. The table has `seq`, and `part` if there are several, as for `match`. Each partition is matched by
+    itself.
+    """
+    from pyspark.sql.functions import udtf
+
+    from kaicep.hosts.spark.session import share_python
+    from kaicep.knowledge.store import Knowledge
+    from kaicep.spark_sql import NAME, table_function
+
+    share_python(spark)
+    read = [json.loads(Path(each).read_text("utf-8")) for each in annotations]
+    function: Any = udtf(table_function(knowledge or Knowledge.empty(), read))
+    spark.udtf.register(NAME, function)
+
+
+def archive(spark: SparkSession, archive: str | Path, stream: str) -> DataFrame:
+    """The events of a stream of an archive, as it is now, for `match` and whatever else reads tables.
+
+    Beside the attributes it has `ts`, `part` and `seq`, and `late`, which says whether an event came late.
+    """
+    from kaicep.archive.archive import Archive
+    from kaicep.archive.columns import LATE, PART, SEQ
+    from kaicep.endtoend.spark_history import archived_frame
+    from kaicep.plan.nodes import Interval
+
+    rows = archived_frame(spark, Archive.open(archive).snapshot(), stream, Interval())
+    return rows.withColumnsRenamed({PART: "part", SEQ: "seq", LATE: "late"})
 
 
 def explain(query: Query) -> str:
@@ -372,6 +434,7 @@ def ship(spark: SparkSession, folder: str | Path) -> Path:
 
 def _by_stream(events: DataFrame | Mapping[str, DataFrame], query: Query) -> dict[str, DataFrame]:
     """The events of each stream that the queries read."""
+    _check(events, query)
     needed = _streams(query)
     if not isinstance(events, Mapping):
         if len(needed) != 1:
@@ -388,6 +451,22 @@ def _by_stream(events: DataFrame | Mapping[str, DataFrame], query: Query) -> dic
                 Diagnostic(f"no events are given for {name}", hint=did_you_mean(name, tuple(events)) or None)
             )
     return {name: events[name] for name in needed}
+
+
+def _check(events: object, query: object) -> None:
+    """Refuses what is no compiled query, and no DataFrame of Spark's, before anything is made of it."""
+    if not isinstance(query, Query):
+        kind = type(query).__name__
+        raise Mistake(Diagnostic(f"the query is not compiled: it is {_a(kind)}", hint="kai.compile(...)"))
+    for each in events.values() if isinstance(events, Mapping) else (events,):
+        if not hasattr(each, "sparkSession"):
+            kind = type(each).__name__
+            hint = "spark.createDataFrame(...); kai.run takes what is in this process"
+            raise Mistake(Diagnostic(f"the events are {_a(kind)}, and no DataFrame of Spark's", hint=hint))
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
 
 
 def _streams(query: Query) -> tuple[str, ...]:

@@ -1,8 +1,12 @@
-"""The campus as a deployment, small: its files, and what its table of matches holds after a run."""
+"""The campus as a deployment, small: its files, and what its table of matches holds after a run.
+
+`python -m tests.spark.deployed FILE` runs it on Spark, all of it on workers, until its sources end.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +69,7 @@ folder = "queries"
 [streams.airflowReport]
 annotation = "annotations/airflowReport.json"
 lateness = "{lateness}"
+idle = "1h"
 source = {{kind = "files", path = "air", follow = {str(follow).lower()}}}
 [sinks.table]
 kind = "delta"
@@ -77,3 +82,16 @@ def rows(table: Path) -> list[dict[str, Any]]:
     """The matches of a table, in the order of their end and id; not of which version of the knowledge."""
     found = DeltaTable(table).to_pyarrow_table().to_pylist()
     return sorted(found, key=lambda each: (each["end"], each["query"], each["id"]))
+
+
+def main(toml: Path) -> None:
+    from kaicep.endtoend import spark_matching
+    from kaicep.endtoend.config import load_config
+    from kaicep.endtoend.spark_deployment import SparkDeployment
+
+    spark_matching.SMALL = 0
+    SparkDeployment(load_config(toml)).run()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

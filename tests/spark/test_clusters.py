@@ -89,24 +89,23 @@ def shipped(folder: Path) -> dict[str, bytes]:
         return {name.rpartition("/")[2]: archive.read(name) for name in names}
 
 
-def test_a_standalone_cluster(tmp_path: Path) -> None:
-    master = [
-        "org.apache.spark.deploy.master.Master",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "0",
-        "--webui-port",
-        "0",
-    ]
-    worker = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"]
-    worker += ["--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path)]
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """A master and two workers, whose executors run in folders below this one; where the master is."""
+    master = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0"]
+    worker = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1"]
+    worker += ["--memory", "1g", "--work-dir", str(folder), "--webui-port", "0"]
     ready = "Successfully registered with master"
     with (
-        process(tmp_path, "master", *master, ready=r"spark://127\.0\.0\.1:\d+") as url,
-        process(tmp_path, "worker1", *worker, url, ready=ready),
-        process(tmp_path, "worker2", *worker, url, ready=ready),
+        process(folder, "master", *master, "--webui-port", "0", ready=r"spark://127\.0\.0\.1:\d+") as url,
+        process(folder, "worker1", *worker, url, ready=ready),
+        process(folder, "worker2", *worker, url, ready=ready),
     ):
+        yield url
+
+
+def test_a_standalone_cluster(tmp_path: Path) -> None:
+    with cluster(tmp_path) as url:
         found = driven(url, tmp_path)
     assert (found["batch"], found["stream"]) == (script.wanted(), script.wanted())
     # What was compiled in the driver came along: the workers, with a cache of their own, only loaded it.

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
 from kaicep.connectors.files import growing_names, is_whole
+from kaicep.connectors.spark_limits import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from kaicep.errors import Diagnostic, Failure, Mistake
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, path: Path, most: int) -> None:
         self._path, self._most = path, most
         self._goal: dict[str, int] | None = None
+        self._reached: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return self._offset({})
@@ -79,13 +80,18 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._goal = sizes_of(self._path)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        before = self._sizes(start)
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        start = start or self._reached  # PySpark below 4.2 says nothing
         now = sizes_of(self._path) if self._goal is None else self._goal
-        room = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        return self._offset(advanced(before, now, room))
+        limit = limit or self.getDefaultReadLimit()
+        room = limit.max_bytes if isinstance(limit, ReadMaxBytes) and start else None
+        self._reached = self._offset(advanced(self._sizes(start) if start else {}, now, room))
+        return self._reached
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._reached = end
         before, after = self._sizes(start), self._sizes(end)
         grown = [(name, size) for name, size in after.items() if before.get(name) != size]
         now = sizes_of(self._path)

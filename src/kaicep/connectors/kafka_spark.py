@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from kaicep.connectors.contract import read_position
+from kaicep.connectors.kafka_offsets import Offsets, TopicEnds, offsets_of, read_offsets, topic_ends
+from kaicep.connectors.sources.kafka import KafkaOptions
+from kaicep.connectors.spark_limits import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-
-from kaicep.connectors.contract import read_position
-from kaicep.connectors.kafka_offsets import Offsets, TopicEnds, offsets_of, read_offsets, topic_ends
-from kaicep.connectors.sources.kafka import KafkaOptions
 from kaicep.errors import Diagnostic, Failure, Mistake
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class _StreamReader(_Topic, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._ends = TopicEnds(self.options, _WHERE)
         self._goal: Ends | None = None
         self._planned: tuple[dict[str, Any], Ends] | None = None
+        self._reached: dict[str, Any] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._goal = self._ends.now()
@@ -141,8 +142,16 @@ class _StreamReader(_Topic, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self.most) if self.most else ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        first = self._positions(start)
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        start = start or self._reached  # PySpark below 4.2 says nothing
+        self._reached = self._latest(self._positions(start) if start else {}, limit)
+        return self._reached
+
+    def _latest(self, first: Mapping[int, int], limit: ReadLimit | None) -> dict[str, Any]:
+        if limit is None and first:
+            limit = self.getDefaultReadLimit()
         ends = self._ends.now() if self._goal is None else self._goal
         behind = {part: high - first.get(part, low) for part, (low, high) in ends.items()}
         after = {part: high for part, (_, high) in ends.items()}
@@ -157,6 +166,7 @@ class _StreamReader(_Topic, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return reached
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._reached = end
         first, after = self._positions(start), self._positions(end)
         if first == after:
             return []

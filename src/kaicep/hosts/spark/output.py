@@ -34,7 +34,17 @@ from kaicep.plan.nodes import ChiPlan, Program, QueryPlan, Solutions, Triples
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 
-__all__ = ["FOUND", "FOUND_ARROW", "MATCHES", "Found", "found_row", "listed", "match_of", "presented"]
+__all__ = [
+    "FOUND",
+    "FOUND_ARROW",
+    "MATCHES",
+    "Found",
+    "columns_of",
+    "found_row",
+    "listed",
+    "match_of",
+    "presented",
+]
 
 MATCHES = "query string, id string, start bigint, end bigint, match string"
 """What the kernel gives of each match; times are microseconds."""
@@ -81,7 +91,7 @@ def presented(rows: DataFrame, program: Program, *more: str) -> DataFrame:
 def _selected(program: Program) -> Iterator[Column]:
     columns: dict[str, DataType] = {}
     for query in program.queries:
-        for name, type in _columns(query):
+        for name, type in columns_of(query):
             columns[name] = type if columns.get(name, type) == type else StringType()
     if columns:
         struct = StructType([StructField(name, type) for name, type in columns.items()])
@@ -91,7 +101,8 @@ def _selected(program: Program) -> Iterator[Column]:
         yield sf.from_json("match", listed)["triples"].alias("triples")
 
 
-def _columns(plan: QueryPlan) -> list[tuple[str, DataType]]:
+def columns_of(plan: QueryPlan) -> list[tuple[str, DataType]]:
+    """The selected columns of a query and their types."""
     if isinstance(plan, ChiPlan):
         return [
             (each.name, ArrayType(_TYPES[each.type]) if each.many else _TYPES[each.type])
