@@ -204,11 +204,11 @@ def kafka(
 
 
 def ingest(
-    records: DataFrame | str | Path,
+    records: DataFrame,
     archive: str | Path,
     stream: str,
     *,
-    topic: str | None = None,
+    topic: str,
     checkpoint: str | Path,
     annotations: Sequence[str | Path] = (),
     lateness: str | int | None = None,
@@ -218,10 +218,10 @@ def ingest(
 ) -> StreamingQuery:
     """Starts a job that appends a stream of records to an archive, each once, and returns Spark's handle.
 
-    `records` is a folder of files (or one file), which are read as they come and grow; or the DataFrame that
-    `kafka(..., streaming=True)` returns, with JSON objects in `value`, and then `topic` names the topic.
-    Records that cannot be read go to the archive's dead letters, and late ones are marked. What the archive
-    already has does not come in again. A checkpoint of another archive is refused. `trigger` is as in Spark.
+    `records` is the DataFrame that `kafka(..., streaming=True)` returns, with JSON objects in `value`, and
+    `topic` names the topic. (A folder whose files come and grow is a stream of a deployment.) Records that
+    cannot be read go to the archive's dead letters, and late ones are marked. What the archive already has
+    does not come in again. A checkpoint of another archive is refused. `trigger` is as in Spark.
 
     `materialise` has columns to add, by name: each is a PATH from the event `?e` to a variable of that name
     (`{"room": "?e evt:hasSource/bd:hasLocation ?room"}`), which the knowledge answers.
@@ -229,8 +229,8 @@ def ingest(
     from kaicep.archive.archive import Archive
     from kaicep.connectors.shape import Form
     from kaicep.connectors.sources.kafka import KafkaOptions
-    from kaicep.endtoend.spark_following import follow, follow_files
-    from kaicep.hosts.spark.session import own_session, share_python
+    from kaicep.endtoend.spark_following import follow
+    from kaicep.hosts.spark.session import share_python
     from kaicep.knowledge.annotation import load_annotations
 
     every = [each for path in annotations for each in load_annotations(Path(path))]
@@ -246,17 +246,9 @@ def ingest(
         if knowledge is None:
             raise Mistake(Diagnostic("materialise: no knowledge is given", hint="knowledge=..."))
         wanted = Materialise(materialise, knowledge, every)
-    if isinstance(records, (str, Path)):
-        from kaicep.connectors.files_spark import grown_files
-
-        path = local_path(records, "the records").absolute()
-        rows = grown_files(own_session(), path)
-        return follow_files(rows, target, form, path, saved, allowed, trigger, materialise=wanted)
-    if not records.isStreaming:
-        hint = "kaicep.spark.kafka(..., streaming=True); `kaicep ingest --host spark` is for what is there"
-        raise Mistake(Diagnostic("this DataFrame is not a stream", hint=hint))
-    if topic is None:
-        raise Mistake(Diagnostic("the topic of the records is not given", hint="topic=..."))
+    if not getattr(records, "isStreaming", False):
+        hint = "kaicep.spark.kafka(..., streaming=True); a folder of files is a stream of a deployment"
+        raise Mistake(Diagnostic("the records are not a stream of Spark's", hint=hint))
     share_python(records.sparkSession)
     options = KafkaOptions("", topic)
     return follow(records, target, form, options, saved, allowed, trigger, materialise=wanted)

@@ -1,7 +1,6 @@
-"""A driver that is killed: `python killed_driver.py ingest|follow|driver|workers FOLDER`; `ready`: it begins.
+"""A driver that is killed: `python killed_driver.py ingest|driver|workers FOLDER`; `ready`: it begins.
 
-`ingest` takes FOLDER/meter.jsonl into FOLDER/A in many small rounds; `follow` does it with the files of
-FOLDER/meter, some in each micro-batch of a Structured Streaming job; `driver` and `workers`, where the
+`ingest` takes FOLDER/meter.jsonl into FOLDER/A in many small rounds; `driver` and `workers`, where the
 engines are, read FOLDER/events, a file for each micro-batch, and write each micro-batch's matches to
 FOLDER/matches under its number.
 """
@@ -16,13 +15,11 @@ from typing import Any
 import kaicep as kai
 from kaicep.connectors.shape import Form
 from kaicep.hosts.spark.session import own_session
-from kaicep.plan.types import Type
 
 PAIR = """SELECT ?a.x AS x, ?b.x AS y FROM (?a, s), (?b, s)
     WHERE JOIN (?a.k = ?b.k) SEQ (?a, ?b) WINDOW (?a, ?b, 20s)"""
 SCHEMA = "seq bigint, ts bigint, x bigint, k string"
 LATENESS = 3_000_000
-FORM = Form("meter", "ts", {"kW": Type.FLOAT64, "room": Type.STRING})
 
 
 def query() -> kai.Query:
@@ -37,28 +34,6 @@ def ingest(spark: Any, folder: Path) -> None:
     stretches.BYTES = stretches._LONGEST = 2_000
     spark_ingest.ROUND, spark_ingest.TASK = 100, 50
     spark_ingest.ingest(spark, Archive(folder / "A"), Form("meter"), folder / "meter.jsonl", LATENESS)
-
-
-def follow(spark: Any, folder: Path) -> None:
-    from kaicep.archive.archive import Archive
-    from kaicep.connectors import stretches
-    from kaicep.connectors.files_spark import grown_files
-    from kaicep.endtoend import spark_ingest
-    from kaicep.endtoend.spark_following import follow_files
-
-    stretches.BYTES = stretches._LONGEST = 2_000
-    spark_ingest.ROUND, spark_ingest.TASK = 100, 50
-    source = folder / "meter"
-    running = follow_files(
-        grown_files(spark, source, 20_000),
-        Archive(folder / "A"),
-        FORM,
-        source,
-        folder / "checkpoint",
-        LATENESS,
-        {"availableNow": True},
-    )
-    running.awaitTermination()
 
 
 def deliver(engine: str, spark: Any, folder: Path) -> None:
@@ -85,6 +60,6 @@ if __name__ == "__main__":
     session = own_session()
     session.range(1).count()
     print("ready", flush=True)
-    work = {"ingest": ingest, "follow": follow}.get(sys.argv[1]) or partial(deliver, sys.argv[1])
+    work = ingest if sys.argv[1] == "ingest" else partial(deliver, sys.argv[1])
     work(session, Path(sys.argv[2]))
     print("done", flush=True)

@@ -36,6 +36,8 @@ def main(folder: Path) -> None:
     from pyspark import __version__
 
     from kaicep.archive.archive import Archive
+    from kaicep.connectors.shape import Form
+    from kaicep.endtoend.spark_ingest import ingest
     from kaicep.hosts.spark.session import own_session
 
     spark = own_session()
@@ -66,9 +68,7 @@ def main(folder: Path) -> None:
     text = "".join(json.dumps(each) + "\n" for each in records())
     (folder / "landing").mkdir()
     (folder / "landing" / "a.jsonl").write_text(text)
-    kai.spark.ingest(
-        folder / "landing", folder / "archive", "s", checkpoint=folder / "in", availableNow=True
-    ).awaitTermination()
+    ingest(spark, Archive(folder / "archive"), Form("s"), folder / "landing")
     found["ingested"] = Archive(folder / "archive").snapshot().cut.positions["s"]
     print(json.dumps(found), flush=True)
     spark.stop()

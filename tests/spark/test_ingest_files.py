@@ -1,4 +1,4 @@
-"""A folder of files as a Structured Streaming job: what the in-process ingest gives, whatever comes when."""
+"""Files that come and grow, taken in by Spark: what the in-process ingest gives, whatever comes when."""
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ from kaicep.archive.archive import Archive
 from kaicep.cli import ingest as cli
 from kaicep.cli.main import app
 from kaicep.connectors import stretches
-from kaicep.connectors.files_spark import grown_files
 from kaicep.connectors.shape import Form
 from kaicep.endtoend import ingest as inprocess
-from kaicep.endtoend import spark_following, spark_ingest
+from kaicep.endtoend import spark_ingest
 from kaicep.endtoend.history import history_of, past_matches
 from kaicep.endtoend.ingest import Ingested
 from kaicep.endtoend.materialise import Materialise
-from kaicep.endtoend.spark_following import follow_files
 from kaicep.endtoend.spark_history import spark_history
 from kaicep.errors import Mistake, Source
 from kaicep.knowledge.annotation import parse_annotations
@@ -42,7 +40,6 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parent.parent.parent
 FORM = Form("meter", "ts", {"kW": Type.FLOAT64, "room": Type.STRING}, True)
 ANNOTATION = """{"stream": "meter", "time": "ts", "types": {"kW": "float64", "room": "string"}}"""
-SOON: dict[str, Any] = {"availableNow": True}
 
 
 @pytest.fixture
@@ -54,23 +51,11 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def taken(
-    spark: Any, folder: Path, archive: str = "S", checkpoint: str = "C", most: int = 1
-) -> list[Ingested]:
-    """Lets a job take in what is there, a file in each micro-batch unless said; what it told."""
+def taken(spark: Any, folder: Path, archive: str = "S") -> list[Ingested]:
+    """Takes in what is there by now, in rounds of a file or two; what it told."""
     told: list[Ingested] = []
-    place = folder.parent
-    query = follow_files(
-        grown_files(spark, folder, most),
-        Archive(place / archive),
-        FORM,
-        folder,
-        place / checkpoint,
-        LATENESS,
-        SOON,
-        told.append,
-    )
-    query.awaitTermination()
+    place = Archive(folder.parent / archive)
+    spark_ingest.ingest(spark, place, FORM, folder, LATENESS, told.append, growing=True)
     return told
 
 
@@ -94,14 +79,6 @@ def parquet(path: Path, begin: int, count: int = 40) -> None:
     pyarrow.parquet.write_table(pyarrow.table(rows), path)
 
 
-def eventually(holds: Callable[[], bool], query: Any) -> None:
-    deadline = time.monotonic() + 300
-    while not holds():
-        assert query.isActive, query.exception()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_files_of_every_kind_that_come_and_grow(spark: Any, folder: Path, tmp_path: Path) -> None:
     """Run after run: one grows in the middle of a line, new ones appear, one of them before the others."""
     made = lines(90)
@@ -111,8 +88,6 @@ def test_files_of_every_kind_that_come_and_grow(spark: Any, folder: Path, tmp_pa
     assert contents(tmp_path / "S") == in_process(folder)
     assert first[-1].rows + len(first[-1].dead) == 43
     assert first[-1].late
-    assert first[0].bytes_behind == (folder / "c.csv").stat().st_size
-    assert first[-1].bytes_behind == 0
     (folder / "b.jsonl").write_text("\n".join(made) + "\n")
     parquet(folder / "a.parquet", 50)
     (folder / "d.jsonl").write_text("oops\n")
@@ -122,37 +97,8 @@ def test_files_of_every_kind_that_come_and_grow(spark: Any, folder: Path, tmp_pa
     assert positions == {0: 90, 1: 3, 2: 40, 3: 1}, "a.parquet came later, and has part 2"
 
 
-def test_it_goes_on_while_files_come(spark: Any, folder: Path, tmp_path: Path) -> None:
-    (folder / "a.jsonl").write_text("\n".join(lines(40)) + "\n")
-    query = kai.spark.ingest(
-        folder,
-        tmp_path / "S",
-        "meter",
-        checkpoint=tmp_path / "C",
-        annotations=[tmp_path / "meter.json"],
-        lateness=LATENESS,
-        processingTime="0 seconds",
-    )
-
-    def held(*positions: int) -> bool:
-        archive = Archive(tmp_path / "S")
-        found = archive.stream("meter").positions if "meter" in archive.streams() else {}
-        return found == dict(enumerate(positions))
-
-    try:
-        eventually(lambda: held(40), query)
-        parquet(folder / "b.parquet", 0)
-        eventually(lambda: held(40, 40), query)
-        with (folder / "a.jsonl").open("a") as file:
-            file.write("\n".join(lines(20, seed=2)) + "\n")
-        eventually(lambda: held(60, 40), query)
-    finally:
-        query.stop()
-    assert contents(tmp_path / "S") == in_process(folder)
-
-
 def test_nothing_comes_in_twice(spark: Any, folder: Path, tmp_path: Path) -> None:
-    """Nor by another way: in process, by a job of Spark's, with a new checkpoint."""
+    """Nor by another way: in process, or as files that do not grow."""
     (folder / "a.jsonl").write_text("\n".join(lines(40)) + "\n")
     inprocess.ingest(Archive(tmp_path / "S"), FORM, folder, LATENESS)
     (folder / "b.jsonl").write_text("\n".join(lines(30, seed=2)) + "\n")
@@ -160,13 +106,12 @@ def test_nothing_comes_in_twice(spark: Any, folder: Path, tmp_path: Path) -> Non
     before = contents(tmp_path / "S"), Archive(tmp_path / "S").stream("meter").table.version
     assert before[0] == in_process(folder)
     taken(spark, folder)
-    taken(spark, folder, checkpoint="another")
     assert spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, folder, LATENESS).rows == 0
     after = contents(tmp_path / "S"), Archive(tmp_path / "S").stream("meter").table.version
     assert after == before
 
 
-def test_a_corrupt_file_stops_the_job_and_is_named(spark: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_corrupt_file_stops_it_and_is_named(spark: Any, folder: Path, tmp_path: Path) -> None:
     """As it stops the others; what was there stays, and with the file mended it goes on."""
     parquet(folder / "a.parquet", 0)
     taken(spark, folder)
@@ -200,17 +145,9 @@ def test_records_that_tell_nothing_wait_for_the_first_that_does(
     assert contents(tmp_path / "S")[0][-1][2]["new"] is True
 
 
-def test_what_does_not_go_together_is_refused(spark: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_was_cut_short_is_refused(spark: Any, folder: Path) -> None:
     (folder / "a.jsonl").write_text('{"ts": 1, "kW": 2}\n')
     taken(spark, folder)
-    (folder / "b.jsonl").write_text('{"ts": 1, "kW": 2}\n')
-    with pytest.raises(Exception, match=r"is of table .*give each ingest a checkpoint of its own"):
-        taken(spark, folder, archive="another")
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "a.jsonl").write_text('{"ts": 1, "kW": 2}\n')
-    with pytest.raises(Exception, match=r"the checkpoint is of .*meter, and the stream reads .*other"):
-        taken(spark, other)
     (folder / "a.jsonl").write_text("")
     with pytest.raises(Exception, match="it was cut short, or it is another one"):
         taken(spark, folder)
@@ -219,7 +156,7 @@ def test_what_does_not_go_together_is_refused(spark: Any, folder: Path, tmp_path
 def test_columns_of_what_is_known_are_the_same_on_every_way(
     spark: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In process, by a batch job, by a stream: the same types and values; and queries do not see them."""
+    """In process and by Spark: the same types and values; and queries do not see them."""
     monkeypatch.setattr(spark_ingest, "TASK", 20)
     monkeypatch.setattr(stretches, "BYTES", 500)
     monkeypatch.setattr(stretches, "_LONGEST", 500)
@@ -236,17 +173,6 @@ def test_columns_of_what_is_known_are_the_same_on_every_way(
     (folder / "a.jsonl").write_text("\n".join(lines(60)) + "\n")
     inprocess.ingest(Archive(tmp_path / "P"), FORM, folder, LATENESS, materialise=wanted)
     spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, folder, LATENESS, materialise=wanted)
-    kai.spark.ingest(
-        folder,
-        tmp_path / "F",
-        "meter",
-        checkpoint=tmp_path / "C",
-        annotations=[tmp_path / "meter.json"],
-        lateness=LATENESS,
-        knowledge=knowledge,
-        materialise=columns,
-        **SOON,
-    ).awaitTermination()
 
     def table(name: str) -> tuple[Any, list[dict[str, Any]]]:
         held = Archive.open(tmp_path / name)
@@ -255,7 +181,6 @@ def test_columns_of_what_is_known_are_the_same_on_every_way(
 
     found = table("P")
     assert found == table("S")
-    assert found == table("F")
     owners = {row["room"]: row["owner"] for row in found[1]}
     assert owners == {"r0": ["urn:x:a", "urn:x:b"], "r1": ["urn:x:a"], "r2": []}
     parsed = parse_query(
@@ -270,21 +195,10 @@ def test_columns_of_what_is_known_are_the_same_on_every_way(
     assert matches
 
 
-@pytest.mark.usefixtures("spark")
-def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs" / "archive.md").read_text("utf-8")
-    (program,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    (tmp_path / "events").mkdir()
-    (tmp_path / "events" / "a.jsonl").write_text('{"ts": 900, "flowrate": 1.5}\n{"ts": 1, "flowrate": 2}\n')
-    monkeypatch.chdir(tmp_path)
-    exec(compile(program, "docs/archive.md", "exec"), {})
-    found, _, positions = contents(Path("A"), "airflowReport")
-    assert [(event.ts, late) for event, late, *_ in found] == [(1_000_000, True), (900_000_000, False)]
-    assert positions == {0: 2}
-
-
 class Steps:
     """Does the steps of a test while a job runs, each when it is due, and then interrupts it."""
+
+    monotonic = staticmethod(time.monotonic)
 
     def __init__(self, *steps: Callable[[], bool]) -> None:
         self._steps = list(steps)
@@ -317,8 +231,8 @@ def test_as_one_types_it(folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
         parquet(folder / "b.parquet", 0)
         return True
 
-    monkeypatch.setattr(spark_following, "time", Steps(first, lambda: held("meter", 40, 40)))
     monkeypatch.setattr(cli, "_EVERY", 0.0)
+    monkeypatch.setattr(cli, "time", Steps(first, lambda: held("meter", 40, 40)))
     words = ["ingest", "--archive", tmp_path / "S", "--lateness", "3s", "--host", "spark", "--follow"]
     words += ["--stream", f"meter={folder}", "--stream", f"other={other}"]
     words += ["--annotation", tmp_path / "meter.json", "--dead-letters", tmp_path / "dead.jsonl"]
@@ -326,7 +240,7 @@ def test_as_one_types_it(folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert done.exit_code == 0, done.stderr
     assert contents(tmp_path / "S") == (wanted := in_process(folder))
     assert f"meter: {len(wanted[0])} new" in done.stderr
-    assert re.search(r"^other: 1 new, [\d,]+/s, 0 bytes behind$", done.stderr, re.MULTILINE)
+    assert re.search(r"^other: 1 new, [\d,]+/s$", done.stderr, re.MULTILINE)
     letters = [json.loads(each) for each in (tmp_path / "dead.jsonl").read_text().splitlines()]
     assert letters == wanted[1]
 

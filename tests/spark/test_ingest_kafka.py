@@ -27,7 +27,7 @@ from kaicep.connectors import kafka_offsets
 from kaicep.connectors.shape import Form
 from kaicep.connectors.sources.kafka import KafkaOptions
 from kaicep.endtoend import ingest as inprocess
-from kaicep.endtoend import spark_following, spark_ingest
+from kaicep.endtoend import spark_ingest
 from kaicep.errors import Failure, Mistake
 
 need("confluent_kafka")
@@ -175,14 +175,6 @@ class TestIngest:
         assert done.positions == {0: 20}
         assert "cannot be reached" in heard[0]
         own_broker.stop()
-        heard.clear()
-        archive = Archive(tmp_path / "S")
-        with monkeypatch.context() as patched:
-            patched.setattr(spark_following, "time", Steps(lambda: True))
-            with pytest.raises(KeyboardInterrupt):
-                spark_following.follow_all(spark, archive, [(FORM, of(topic))], None, waiting=waiting)
-        assert "cannot be reached" in heard[0]
-        own_broker.stop()
         monkeypatch.setattr(kafka_offsets, "PATIENCE", 0.1)
         with pytest.raises(Failure, match=r"cannot be reached.*waited"):
             spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic))
@@ -245,7 +237,7 @@ class TestAJobThatGoesOn:
         def all_of_it() -> bool:
             return Archive(tmp_path / "S").stream("meter").positions == {0: 80, 1: 20}
 
-        monkeypatch.setattr(spark_following, "time", Steps(more, all_of_it))
+        monkeypatch.setattr(cli, "time", Steps(more, all_of_it))
         monkeypatch.setattr(cli, "_EVERY", 0.0)
         words = ["ingest", "--stream", f"meter=kafka://{topic.servers}/{topic.name}", "--lateness", "3s"]
         words += ["--archive", str(tmp_path / "S"), "--host", "spark", "--follow"]

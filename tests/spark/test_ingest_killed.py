@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.killed_driver import FORM, LATENESS, SCHEMA, query
+from tests.spark.killed_driver import LATENESS, SCHEMA, query
 from tests.spark.test_ingest import contents, lines
 
 import kaicep as kai
@@ -28,7 +27,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 STEPS = {
-    **dict.fromkeys(("ingest", "follow"), "A/*/_delta_log/*.json"),
+    "ingest": "A/*/_delta_log/*.json",
     **dict.fromkeys(("driver", "workers"), "matches/*.jsonl"),
 }
 """What a driver leaves behind with every step."""
@@ -83,27 +82,6 @@ def check_ingest(folder: Path, kills: int, rows: int) -> None:
     assert contents(folder / "A") == contents(folder / "P")
 
 
-def check_follow(folder: Path, kills: int, files: int) -> None:
-    """Files come and one grows between the kills; now and then the checkpoint is lost as well."""
-    source = folder / "meter"
-    source.mkdir()
-    made = lines(files * 100)
-    (source / "growing.jsonl").write_text("\n".join(made[:50]) + "\n" + made[50][:5])
-    for number in range(files):
-        (source / f"{number:04}.jsonl").write_text("\n".join(made[number * 100 : number * 100 + 100]) + "\n")
-    draw = random.Random(kills)
-    for number in range(kills):
-        assert not run("follow", folder, draw), "it was done before it could be killed"
-        (source / f"more{number:04}.jsonl").write_text("\n".join(lines(100, number)) + "\n")
-        if number % 3 == 2:
-            shutil.rmtree(folder / "checkpoint", ignore_errors=True)
-    (source / "growing.jsonl").write_text("\n".join(made[:200]) + "\n")
-    assert run("follow", folder)
-    inprocess.ingest(Archive(folder / "P"), FORM, source, LATENESS)
-    assert contents(folder / "A") == contents(folder / "P")
-    assert len(contents(folder / "A")[2]) == 1 + files + kills
-
-
 def check_deliver(spark: Any, folder: Path, kills: int, files: int, engine: str = "driver") -> None:
     draw = random.Random(5)
     rows = [(at, at // 2 - draw.choice((0, 0, 1)), at, f"k{at % 3}") for at in range(files * 10)]
@@ -140,11 +118,6 @@ def test_ingest_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_over_files_killed(tmp_path: Path) -> None:
-    check_follow(tmp_path, 1, 5)
-
-
-@pytest.mark.slow
 def test_a_stream_of_matches_killed(spark: Any, tmp_path: Path) -> None:
     check_deliver(spark, tmp_path, 1, 15)
 
@@ -152,11 +125,6 @@ def test_a_stream_of_matches_killed(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.night
 def test_ingest_killed_fifty_times(tmp_path: Path) -> None:
     check_ingest(tmp_path, 50, 20_000)
-
-
-@pytest.mark.night
-def test_a_job_over_files_killed_thirty_times(tmp_path: Path) -> None:
-    check_follow(tmp_path, 30, 200)
 
 
 @pytest.mark.night

@@ -63,8 +63,8 @@ def test_a_place_on_a_store_is_refused_before_a_folder_is_made(
     scheme = place.partition(":")[0]
     for call in (
         lambda: kai.spark.deliver(events, query, print, lateness="1s", checkpoint=place),
-        lambda: kai.spark.ingest(tmp_path, place, "air", checkpoint="ck"),
-        lambda: kai.spark.ingest(tmp_path, "A", "air", checkpoint=place),
+        lambda: kai.spark.ingest(events, place, "air", topic="air", checkpoint="ck"),
+        lambda: kai.spark.ingest(events, "A", "air", topic="air", checkpoint=place),
         lambda: kai.spark.archive(spark, place, "air"),
         lambda: kai.spark.publish(query, place),
     ):

@@ -205,21 +205,15 @@ def _followed(
         speaking.batch(now)
 
     try:
-        if host == "spark":
-            from kaicep.endtoend.spark_following import follow_all
-            from kaicep.hosts.spark.session import own_session
+        while True:
+            for form, origin in streams:
+                # By batch, since an interrupt may come before the last of them.
+                def batch(new: Ingested, before: Ingested = done[form.stream]) -> None:
+                    told(_added(before, new))
 
-            follow_all(own_session(), archive, streams, lateness, told, materialise, speaking.trouble)
-        else:
-            while True:
-                for form, origin in streams:
-                    # By batch, since an interrupt may come before the last of them.
-                    def batch(new: Ingested, before: Ingested = done[form.stream]) -> None:
-                        told(_added(before, new))
-
-                    append = _appender(host, archive, lateness, batch, speaking.trouble, materialise, True)
-                    append(form, origin)
-                time.sleep(_EVERY)
+                append = _appender(host, archive, lateness, batch, speaking.trouble, materialise, True)
+                append(form, origin)
+            time.sleep(_EVERY)
     except KeyboardInterrupt:
         pass
     return list(done.values())
@@ -282,8 +276,6 @@ class _Speaking:
         now = time.monotonic()
         if now - self._said >= _EVERY and (self._follow or done.behind is not None):
             behind = f", {done.behind:,} behind" if done.behind is not None else ""
-            if done.bytes_behind is not None:
-                behind = f", {done.bytes_behind:,} bytes behind"
             say(f"{done.stream}: {done.rows:,} new, {done.rows / (now - self._since):,.0f}/s{behind}")
             self._said = now
 

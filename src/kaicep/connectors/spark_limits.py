@@ -6,13 +6,12 @@ what it gave last, and by its options.
 
 from __future__ import annotations
 
-__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxBytes", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
 
 try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
-        ReadMaxBytes,
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
@@ -31,12 +30,6 @@ except ImportError:
         """So many rows."""
 
         max_rows: int
-
-    @dataclass
-    class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
-        """So many bytes."""
-
-        max_bytes: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """A reader that can stop at what there is when it begins."""

@@ -33,8 +33,6 @@ class Ingested:
     positions: Mapping[int, int] = field(default_factory=dict)
     behind: int | None = None
     """How many records are still to come, where the source can tell."""
-    bytes_behind: int | None = None
-    """The same in bytes, where that is all that can be told: of files that are followed."""
 
     def plus(self, rows: int, late: int, dead: Sequence[DeadLetter]) -> Ingested:
         """With one more batch."""

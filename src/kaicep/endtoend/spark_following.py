@@ -1,50 +1,39 @@
-"""Streams of Spark's into the archive: a topic or a folder as a Structured Streaming job, each record once.
+"""Records of a topic as a Structured Streaming job, into the archive, each record once.
 
 What came in is what the archive says; Spark's checkpoint only says what to look at next. Beside it lies a
 note for each micro-batch, of the table and of how far the archive was after it. So a checkpoint that is of
 another archive, or an archive that has gone back, is told apart from one in order, and refused.
-
-Of a topic, a micro-batch brings the records. Of files, it brings the names of those that have something new;
-they are then planned, read and committed as `kaicep.endtoend.spark_ingest` does it.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from kaicep.archive.archive import Archive
 from kaicep.archive.stream import StreamTable
-from kaicep.connectors.files_spark import grown_files
 from kaicep.connectors.kafka import kafka_record
-from kaicep.connectors.kafka_offsets import TopicEnds, topic_ends
-from kaicep.connectors.kafka_spark import kafka_stream
-from kaicep.connectors.records import watching
+from kaicep.connectors.kafka_offsets import TopicEnds
 from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper
 from kaicep.connectors.sources.kafka import KafkaOptions
 from kaicep.endtoend.ingest import Ingested
-from kaicep.endtoend.spark_ingest import Job, Written, append_written, ingest, task_of_records
-from kaicep.endtoend.taking import Origin, shape_with
+from kaicep.endtoend.spark_ingest import Job, Written, append_written, task_of_records
+from kaicep.endtoend.taking import shape_with
 from kaicep.errors import Failure
 from kaicep.storage.disk import read_sealed, replace_sealed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
     from kaicep.endtoend.materialise import Materialise
 
-__all__ = ["follow", "follow_all", "follow_files"]
+__all__ = ["follow"]
 
 _KEPT = 3
-# What Spark says where Python did not start in ten seconds, a bound that cannot be set; and how often it may.
-_LATE, _STARTS = "Python worker failed to connect back", 5
-_POLL = 0.2
 Tell = Callable[[Ingested], None]
 
 
@@ -60,26 +49,9 @@ def follow(
     materialise: Materialise | None = None,
 ) -> StreamingQuery:
     """Starts a job that appends the records of a streaming DataFrame (`part`, `seq`, `value`)."""
-    notes = _Notes(checkpoint / "kaicep", form.stream, "topic", options.topic)
+    notes = _Notes(checkpoint / "kaicep", form.stream, options.topic)
     job = _Topic(archive, form, notes, lateness, tell, materialise, options)
     return _started(rows.select("part", "seq", "value"), job.take, checkpoint, trigger)
-
-
-def follow_files(
-    rows: DataFrame,
-    archive: Archive,
-    form: Form,
-    path: Path,
-    checkpoint: Path,
-    lateness: int | None,
-    trigger: Mapping[str, Any],
-    tell: Tell = lambda done: None,
-    materialise: Materialise | None = None,
-) -> StreamingQuery:
-    """Starts a job that appends what comes to a file or a folder (`kaicep.connectors.files_spark`)."""
-    notes = _Notes(checkpoint / "kaicep", form.stream, "path", str(path.resolve()))
-    job = _Files(archive, form, notes, lateness, tell, materialise, path)
-    return _started(rows, job.take, checkpoint, trigger)
 
 
 def _started(
@@ -94,73 +66,8 @@ def _started(
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 
-def follow_all(
-    spark: SparkSession,
-    archive: Archive,
-    streams: Sequence[tuple[Form, Origin]],
-    lateness: int | None,
-    tell: Tell = lambda done: None,
-    materialise: Materialise | None = None,
-    waiting: Callable[[str], None] = lambda trouble: None,
-) -> None:
-    """Follows topics and files by one job each, until one of them fails or this is interrupted.
-
-    The jobs begin where the archive ends, so their checkpoints need not outlive them. `waiting` hears of a
-    broker that is down when it begins.
-    """
-    from kaicep.hosts.spark.session import told
-
-    trigger = {"processingTime": "1 second"}
-    jobs: list[StreamingQuery] = []
-    with TemporaryDirectory(ignore_cleanup_errors=True) as folder, told():
-
-        def begin(number: int) -> StreamingQuery:
-            form, origin = streams[number]
-            rest = Path(folder) / str(number), lateness, trigger, tell, materialise
-            if isinstance(origin, KafkaOptions):
-                rows = kafka_stream(spark, origin, _from_archive(archive, form, origin, waiting))
-                return follow(rows, archive, form, origin, *rest)
-            return follow_files(grown_files(spark, origin), archive, form, origin, *rest)
-
-        try:
-            jobs += map(begin, range(len(streams)))
-            _watch(jobs, begin)
-        finally:
-            for job in jobs:
-                job.stop()
-
-
-def _watch(jobs: list[StreamingQuery], begin: Callable[[int], StreamingQuery]) -> None:
-    """Waits until a job ends. One that lost its time waiting for a Python process to start begins again."""
-    late = 0
-    while True:
-        for number, job in enumerate(jobs):
-            if job.isActive:
-                continue
-            error = job.exception()
-            if error is None:
-                return
-            if _LATE not in str(error) or job.recentProgress:  # only at the start is there nothing to lose
-                raise error
-            if (late := late + 1) > _STARTS:
-                raise Failure(f"Spark waits ten seconds for Python to start: too few, {late} times in a row")
-            jobs[number] = begin(number)
-        time.sleep(_POLL)
-
-
-def _from_archive(
-    archive: Archive, form: Form, options: KafkaOptions, waiting: Callable[[str], None]
-) -> dict[int, int] | None:
-    """The offsets of a topic to go on with."""
-    ends = topic_ends(options, f"stream {form.stream}", waiting)
-    if form.stream not in archive.streams():
-        return None
-    held = archive.stream(form.stream).positions
-    return {part: held.get(part, low) for part, (low, _) in ends.items()}
-
-
 @dataclass
-class _Followed:
+class _Topic:
     """What is followed, between two micro-batches: where it goes, and how far it has come."""
 
     archive: Archive
@@ -169,70 +76,12 @@ class _Followed:
     lateness: int | None
     tell: Tell
     materialise: Materialise | None
-    done: Ingested = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.done = Ingested(self.form.stream)
-
-
-@dataclass
-class _Files(_Followed):
-    """A folder, or a file."""
-
-    path: Path
-
-    def take(self, rows: DataFrame, number: int) -> None:
-        """One micro-batch: the files that have something new, from where the archive ends."""
-        self.notes.check(self._table(), number - 1)
-        found = rows.collect()
-        if not found:
-            return self.notes.write(self._table(), number)
-        sizes = {row["file"]: row["size"] for row in found}
-        behind = sum(sizes.values()) + found[0]["behind"]
-        seen: dict[str, int] = {}
-        before = self.done
-
-        def moved(file: Path, position: int) -> None:
-            seen[file.name] = position
-
-        def told(done: Ingested) -> None:
-            now = before.plus(done.rows, done.late, done.dead)
-            left = max(found[0]["behind"], behind - sum(seen.values()))
-            self.done = replace(now, positions=done.positions, bytes_behind=left)
-            self.tell(self.done)
-
-        with watching(moved):
-            # Before there is a table, files were passed over that could not tell what the stream is.
-            names = sizes if self._table() is not None else None
-            ingest(
-                rows.sparkSession,
-                self.archive,
-                self.form,
-                self.path,
-                self.lateness,
-                told,
-                growing=True,
-                names=names,
-                materialise=self.materialise,
-            )
-        self.done = replace(self.done, bytes_behind=found[0]["behind"])
-        self.tell(self.done)
-        return self.notes.write(self._table(), number)
-
-    def _table(self) -> StreamTable | None:
-        name = self.form.stream
-        return self.archive.stream(name) if name in self.archive.streams() else None
-
-
-@dataclass
-class _Topic(_Followed):
-    """A topic."""
-
     options: KafkaOptions
+    done: Ingested = field(init=False)
     ends: TopicEnds = field(init=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        self.done = Ingested(self.form.stream)
         self.ends = TopicEnds(self.options, f"stream {self.form.stream}")
 
     def take(self, rows: DataFrame, number: int) -> None:
@@ -311,8 +160,7 @@ class _Notes:
 
     folder: Path
     stream: str
-    kind: str
-    source: str
+    topic: str
 
     def check(self, table: StreamTable | None, number: int) -> None:
         """Refuses a checkpoint that does not go with the archive."""
@@ -349,4 +197,4 @@ class _Notes:
 
     def _about(self, table: StreamTable | None) -> dict[str, str | None]:
         known = None if table is None else table.table.id
-        return {"stream": self.stream, self.kind: self.source, "table": known}
+        return {"stream": self.stream, "topic": self.topic, "table": known}

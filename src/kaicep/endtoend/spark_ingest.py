@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
@@ -112,16 +112,12 @@ def ingest(
     tell: Callable[[Ingested], None] = lambda done: None,
     waiting: Callable[[str], None] = lambda trouble: None,
     growing: bool = False,
-    names: Collection[str] | None = None,
     materialise: Materialise | None = None,
 ) -> Ingested:
-    """Appends what the archive does not hold yet, exactly as `kaicep.endtoend.ingest.ingest` does.
-
-    With `names`, only files that are called so are looked into.
-    """
+    """Appends what the archive does not hold yet, exactly as `kaicep.endtoend.ingest.ingest` does."""
     done = Ingested(form.stream)
     for _ in range(_ATTEMPTS):
-        plan = planned(archive, form, origin, waiting, growing, names, materialise)
+        plan = planned(archive, form, origin, waiting, growing, materialise)
         if plan is None:
             return done
         done = replace(done, positions=plan.held)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,23 +83,20 @@ def planned(
     origin: Origin,
     waiting: Waiting = lambda trouble: None,
     growing: bool = False,
-    names: Collection[str] | None = None,
     materialise: Materialise | None = None,
 ) -> Plan | None:
     """Looks at the source and at the archive, whose table is made where there is none.
 
     `waiting` hears what is waited for. With `growing`, lines and files may still come: half a line waits for
-    the rest, and files keep their parts by a note in their folder. With `names`, only the files that are
-    called so are looked into. `materialise` says which columns to add. None where there is nothing yet from
-    which to tell what the stream is.
+    the rest, and files keep their parts by a note in their folder. `materialise` says which columns to add.
+    None where there is nothing yet from which to tell what the stream is.
     """
     table = archive.stream(form.stream) if form.stream in archive.streams() else None
     if isinstance(origin, KafkaOptions):
         return _planned_topic(archive, form, origin, table, waiting, materialise)
     held = table.positions if table is not None else {}
     files = _growing(origin) if growing and origin.is_dir() else parts_of(form.stream, origin)
-    wanted = {part: file for part, file in files.items() if names is None or file.name in names}
-    schema = _schema(form, origin, wanted, table, growing) if wanted else None
+    schema = _schema(form, origin, files, table, growing) if files else None
     if schema is None:
         return None
     knowing = materialise.of(form.stream, schema) if materialise is not None else None
@@ -114,7 +111,7 @@ def planned(
             )
 
     def pieces() -> Iterator[Piece]:
-        for part, path in sorted(wanted.items()):
+        for part, path in sorted(files.items()):
             yield from stretches(form, schema, part, path, held.get(part, 0), growing)
 
     return Plan(form, schema, origin, table, held, sources, pieces(), knowing=knowing)

@@ -302,7 +302,7 @@ def _in_files(frame: DataFrame) -> DataFrame:
         raise Mistake(
             Diagnostic(
                 "a stream of files has no identity: which file is which is known when all of them are there",
-                hint="kaicep.spark.ingest numbers files as they come; columns may do it: identity=(...)",
+                hint="a deployment takes in files as they come; or columns of their own: identity=(...)",
             )
         )
     # Spark writes local files with one slash here, and with three there.
