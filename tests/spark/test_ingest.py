@@ -301,3 +301,28 @@ def test_without_java_it_says_what_is_needed(tmp_path: Path, java: str) -> None:
     assert "it needs Java 17 or later; `kaicep doctor` says what is missing" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "S").exists()
+
+
+def test_a_task_may_run_twice(tmp_path: Path) -> None:
+    """Late marks that hang on other tasks: what a file is made of is there for a retry, or a second copy."""
+    inprocess.ingest(Archive(tmp_path / "P"), FORM, written(tmp_path), LATENESS)
+    table = Archive(tmp_path / "P").stream("meter").table
+    (file,) = (each.path for each in table.files())
+    first, second = (spark_ingest._with_marks(table.folder, file, {0: 50_000_000}) for _ in range(2))
+    assert len(first) == len(second) == 1
+    assert first != second
+
+
+def written(folder: Path) -> Path:
+    source = folder / "meter.jsonl"
+    source.write_text("\n".join(lines(90)) + "\n")
+    return source
+
+
+@pytest.mark.usefixtures("small")
+def test_only_what_is_committed_is_left(spark: Any, tmp_path: Path) -> None:
+    both(spark, tmp_path, written(tmp_path))
+    table = Archive(tmp_path / "S").stream("meter").table
+    assert {
+        each.relative_to(table.folder).as_posix() for each in table.folder.rglob("round-*/*.parquet")
+    } == {each.path for each in table.files()}

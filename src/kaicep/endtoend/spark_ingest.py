@@ -208,6 +208,8 @@ def _appended(
     archive.dead_letters.append(job.form.stream, [each.to_dict() for each in dead], covered)
     paths = [job.folder / each for some in written for each in some.paths]
     added = table.commit_files(paths, covered, sources={part: source(part) for part in covered})
+    for each in set(job.folder.iterdir()) - set(paths):  # of tasks that ran twice, or before late marks
+        each.unlink(missing_ok=True)
     if not added.rows:
         shutil.rmtree(job.folder, ignore_errors=True)
     return added, dead
@@ -364,7 +366,10 @@ def _task_of_marks(job: Job, todo: Sequence[tuple[Sequence[str], Mapping[int, in
 
 
 def _with_marks(folder: Path, path: str, bounds: Mapping[int, int]) -> list[str]:
-    """A file written anew, with a mark on every event that is before the bound of its part."""
+    """A file written anew, with a mark on every event that is before the bound of its part.
+
+    What it is made of stays until the round is committed: Spark may run a task twice.
+    """
     import pyarrow
     import pyarrow.compute as pc
 
@@ -374,5 +379,4 @@ def _with_marks(folder: Path, path: str, bounds: Mapping[int, int]) -> list[str]
     for part, bound in bounds.items():
         late = pc.or_(late, pc.and_(pc.equal(rows.column(PART), part), pc.less(times, bound)))
     files = write_files(folder, rows.set_column(rows.schema.get_field_index(LATE), LATE, late))
-    (folder / path).unlink()
     return [each.path for each in files]
