@@ -260,7 +260,7 @@ def test_a_job_that_fails_ends_the_command_with_its_reason(folder: Path, tmp_pat
         f"meter={folder}",
     ]
     done = CliRunner().invoke(app, [str(each) for each in words])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert f"cannot read {folder / 'a.parquet'}" in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) < 5

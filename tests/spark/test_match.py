@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
 import kaicep as kai
 from kaicep.errors import Mistake
@@ -79,7 +81,8 @@ def test_times_of_all_kinds_are_one_time(spark: Any) -> None:
                 "1336381200.5",
             )
         ]
-        found = {kai.spark.match(each, query).first()["match"] for each in frames}
+        every = reduce(DataFrame.union, (kai.spark.match(each, query).select("match") for each in frames))
+        found = {row["match"] for row in every.collect()}
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert len(found) == 1
@@ -89,15 +92,17 @@ def test_times_of_all_kinds_are_one_time(spark: Any) -> None:
 def test_numbers_count_what_the_annotation_says(spark: Any) -> None:
     counts = {"ms": "1336381200500L", "us": "1336381200500000L", "ns": "1336381200500000400L"}
     counts["excel"] = "41036.375D"
-    found = {}
+    frames = {}
     for unit, count in counts.items():
         query = kai.compile(
             "SELECT ?e.ts AS at FROM (?e, air)",
             streams={"air": {}},
             annotations=[{"stream": "air", "time_unit": unit}],
         )
-        row = kai.spark.match(spark.sql(f"SELECT 0L AS seq, {count} AS ts"), query).first()
-        found[unit] = row["end"].replace(tzinfo=UTC)
+        row = kai.spark.match(spark.sql(f"SELECT 0L AS seq, {count} AS ts"), query)
+        frames[unit] = row.selectExpr(f"'{unit}' AS unit", "end")
+    rows = reduce(DataFrame.union, frames.values()).collect()
+    found = {row["unit"]: row["end"].replace(tzinfo=UTC) for row in rows}
     assert found.pop("excel") == datetime(2012, 5, 7, 9, 0, tzinfo=UTC)
     assert set(found.values()) == {datetime(2012, 5, 7, 9, 0, 0, 500_000, tzinfo=UTC)}
 

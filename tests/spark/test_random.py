@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,8 +27,7 @@ def cut(run: Run, drawn: Drawn, chance: random.Random) -> Run:
     """The run with its events in an order of arrival that keeps that of each part, in a few batches."""
     order = mark_late(interleaved(drawn.events, chance), drawn.lateness)
     at = sorted(chance.choices(range(len(order) + 1), k=2))
-    run.batches = [order[: at[0]], order[at[0] : at[1]], order[at[1] :]]
-    return run
+    return replace(run, batches=[order[: at[0]], order[at[0] : at[1]], order[at[1] :]])
 
 
 @pytest.mark.parametrize("host", list(AT_ONCE))

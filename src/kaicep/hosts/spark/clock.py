@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 
 from kaicep.errors import Failure
 
-__all__ = ["CLOCK", "END", "EVENT_ROW", "FOREVER", "NEVER", "Clock", "clocked", "clocked_type"]
+__all__ = ["ABOUT", "CLOCK", "END", "EVENT_ROW", "FOREVER", "NEVER", "Clock", "clocked"]
 
 EVENT_ROW, CLOCK, END = 0, 1, 2
 """The kinds of rows: an event, how far a part has come, the end of all input."""
@@ -48,10 +47,8 @@ def clocked(everybody: Mapping[int, Sequence[int]]) -> Callable[..., Iterator[pa
     return work
 
 
-def clocked_type(rows: DataFrame) -> str:
-    """The columns of the rows that `clocked` makes of these."""
-    fields = [f"{field.name} {field.dataType.simpleString()}" for field in rows.schema.fields]
-    return ", ".join([*fields, "_prev bigint", "_runs binary"])
+ABOUT = "_prev bigint, _runs binary"
+"""The columns that `clocked` adds."""
 
 
 def _with_clock(rows: pa.RecordBatch, everybody: Mapping[int, Sequence[int]]) -> pa.RecordBatch:

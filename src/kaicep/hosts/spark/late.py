@@ -22,7 +22,7 @@ __all__ = ["late_rows"]
 
 def late_rows(frame: DataFrame, stream: Stream, lateness: int) -> DataFrame:
     """The late rows of a frame of events, with the columns that they have."""
-    timed = frame.withColumns({"_ts": time_of(frame, stream), "_part": part_of(frame, stream.name)})
+    timed = frame.withColumns({"_ts": time_of(frame.schema, stream), "_part": part_of(frame.schema, stream)})
     if not frame.isStreaming:
         newest = timed.withColumn("_newest", newest_before("seq", "_part"))
         return newest.where(sf.col("_ts") < sf.col("_newest") - sf.lit(lateness)).select(*frame.columns)

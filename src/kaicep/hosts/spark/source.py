@@ -27,13 +27,14 @@ from pyspark.sql.types import (
     LongType,
     ShortType,
     StringType,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
 
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.hosts.spark.clock import EVENT_ROW
-from kaicep.hosts.spark.wire import Layout
+from kaicep.hosts.spark.wire import EVENT, Layout
 from kaicep.plan.catalog import Stream
 from kaicep.plan.convert import Notation, Unfit, convert
 from kaicep.plan.time import EXCEL_EPOCH, TIME_UNITS
@@ -64,12 +65,13 @@ def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout) -> DataFrame
     if stream.notation.wide is not None:
         message = f"{stream.name}: a wide table is read from files, not from a DataFrame"
         raise Mistake(Diagnostic(message, hint="unpivot it: a row for each reading"))
-    timed = time_of(frame, stream)
+    schema = frame.schema
+    timed = time_of(schema, stream)
     own = {number: (name, layout.columns[number]) for name, number in layout.of_stream(stream.name).items()}
     cells: list[Column] = []
     for number, type in enumerate(layout.columns):
         if number in own:
-            cell = _value(frame, stream, own[number][0], type)
+            cell = _value(schema, stream, own[number][0], type)
         else:
             cell = sf.lit(None).cast(SPARK_TYPES[type])
         cells.append(cell.alias(f"a{number}"))
@@ -77,30 +79,32 @@ def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout) -> DataFrame
         cells.append(sf.lit(None).cast("string").alias("_rdf"))
     return frame.select(
         sf.lit(layout.place(stream.name)).alias("_stream"),
-        part_of(frame, stream.name).alias("_part"),
-        seq_of(frame, stream.name).alias("_seq"),
+        part_of(schema, stream).alias("_part"),
+        seq_of(schema, stream).alias("_seq"),
         timed.alias("_ts"),
         *cells,
         sf.lit(EVENT_ROW).alias("_kind"),
     )
 
 
-def part_of(frame: DataFrame, stream: str) -> Column:
+def part_of(schema: StructType, stream: Stream) -> Column:
     """The part of an event: a whole number, or the job stops."""
-    return _position(frame, stream, "part") if "part" in frame.columns else sf.lit(0).cast("bigint")
+    return _position(schema, stream, "part") if "part" in schema.names else sf.lit(0).cast("bigint")
 
 
-def seq_of(frame: DataFrame, stream: str) -> Column:
+def seq_of(schema: StructType, stream: Stream) -> Column:
     """The position of an event in its part: a whole number, or the job stops."""
-    return _position(frame, stream, "seq")
+    return _position(schema, stream, "seq")
 
 
-def _position(frame: DataFrame, stream: str, name: str) -> Column:
-    column, found = sf.col(f"`{name}`"), frame.schema[name].dataType
+def _position(schema: StructType, stream: Stream, name: str) -> Column:
+    if name not in schema.names:
+        raise _missing(schema, stream, name)
+    column, found = sf.col(f"`{name}`"), schema[name].dataType
     if not isinstance(found, _NUMBERS):
         raise Mistake(
             Diagnostic(
-                f"{stream}.{name} is {found.simpleString()}, and a position is a whole number",
+                f"{stream.name}.{name} is {found.simpleString()}, and a position is a whole number",
                 hint="kaicep.spark.events makes part and seq of what the source knows of its rows",
             )
         )
@@ -109,34 +113,33 @@ def _position(frame: DataFrame, stream: str, name: str) -> Column:
         wrong = wrong | column.isNaN() if isinstance(found, (FloatType, DoubleType)) else wrong
         wrong = wrong | (column != sf.floor(column)) | (column >= 2**53)
     text = sf.concat(
-        sf.lit(f"an event of {stream} has {name} "),
+        sf.lit(f"an event of {stream.name} has {name} "),
         sf.coalesce(column.cast("string"), sf.lit("null")),
         sf.lit(": a position is a whole number, 0 or more"),
     )
     return sf.when(wrong, sf.raise_error(text)).otherwise(column.cast("bigint"))
 
 
-def time_of(frame: DataFrame, stream: Stream) -> Column:
+def time_of(schema: StructType, stream: Stream) -> Column:
     """The time of an event in microseconds; one without a time stops the job.
 
     The time of triples is when they cease to hold, or when they begin to, where no end is said.
     """
     if stream.rdf:
-        ends = [_value(frame, stream, "end", Type.TIMESTAMP)] if "end" in frame.columns else []
-        return sf.coalesce(*ends, start_of(frame, stream))
-    return _time(frame, stream, stream.time)
+        ends = [_value(schema, stream, "end", Type.TIMESTAMP)] if "end" in schema.names else []
+        return sf.coalesce(*ends, start_of(schema, stream))
+    return _time(schema, stream, stream.time)
 
 
-def start_of(frame: DataFrame, stream: Stream) -> Column:
+def start_of(schema: StructType, stream: Stream) -> Column:
     """When triples begin to hold, in microseconds."""
-    return _time(frame, stream, "start")
+    return _time(schema, stream, "start")
 
 
-def _time(frame: DataFrame, stream: Stream, name: str) -> Column:
-    for each in (name, "seq"):
-        if each not in frame.columns:
-            raise _missing(frame, stream, each)
-    ts = _value(frame, stream, name, Type.TIMESTAMP)
+def _time(schema: StructType, stream: Stream, name: str) -> Column:
+    if name not in schema.names:
+        raise _missing(schema, stream, name)
+    ts = _value(schema, stream, name, Type.TIMESTAMP)
     message = f"an event of {stream.name} has no {name}: leave it out"
     return sf.coalesce(ts, sf.raise_error(sf.lit(message)))
 
@@ -151,7 +154,7 @@ SPARK_TYPES = {
 """The columns of attributes on the way, as Spark calls them."""
 
 
-def _missing(frame: DataFrame, stream: Stream, name: str) -> Mistake:
+def _missing(schema: StructType, stream: Stream, name: str) -> Mistake:
     if name == "seq":
         return Mistake(
             Diagnostic(
@@ -159,15 +162,15 @@ def _missing(frame: DataFrame, stream: Stream, name: str) -> Mistake:
                 hint="an archive has it, Kafka calls it offset; `numbered` makes it for small data",
             )
         )
-    known = did_you_mean(name, frame.columns)
+    known = did_you_mean(name, schema.names)
     return Mistake(Diagnostic(f"the events of {stream.name} have no column {name}", hint=known))
 
 
-def _value(frame: DataFrame, stream: Stream, name: str, type: Type) -> Column:
+def _value(schema: StructType, stream: Stream, name: str, type: Type) -> Column:
     """A column as an attribute of a type; times are microseconds, NaN and infinity are null."""
-    if name not in frame.columns:
-        raise _missing(frame, stream, name)
-    found, column = frame.schema[name].dataType, sf.col(f"`{name}`")
+    if name not in schema.names:
+        raise _missing(schema, stream, name)
+    found, column = schema[name].dataType, sf.col(f"`{name}`")
     if stream.notation.nulls and isinstance(found, StringType):
         column = sf.when(~column.isin(*stream.notation.nulls), column)
     if type is Type.TIMESTAMP:
@@ -334,8 +337,7 @@ def _rows_of_files(frame: DataFrame) -> list[Column]:
 
 def counted_once(rows: DataFrame, layout: Layout) -> DataFrame:
     """The rows of a layout, each identity once; the job stops where two of one identity differ."""
-    own = [name for name in rows.columns if name not in ("_stream", "_part", "_seq")]
-    content = sf.xxhash64(*own)
+    content = sf.xxhash64("_ts", *layout.names()[len(EVENT) :])
     same = Window.partitionBy("_stream", "_part", "_seq").orderBy("_ts")
     before = rows.withColumns({"_content": content}).withColumn("_before", sf.lag("_content").over(same))
     name = sf.element_at(sf.lit(list(layout.streams)), sf.col("_stream") + sf.lit(1 - layout.first))

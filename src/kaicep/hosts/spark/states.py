@@ -42,6 +42,7 @@ class States:
 
     def save(self, number: int, state: bytes) -> None:
         """Keeps the state after a micro-batch."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         replace_sealed(self.folder / f"{number}.state", state)
         for kind in ("state", "begun"):
             (self.folder / f"{number - _KEPT}.{kind}").unlink(missing_ok=True)

@@ -26,6 +26,7 @@ from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.queries import asks_the_knowledge
 from kaicep.hosts.spark.batch import bucket
 from kaicep.hosts.spark.clock import (
+    ABOUT,
     END,
     EVENT_ROW,
     FOREVER,
@@ -33,7 +34,6 @@ from kaicep.hosts.spark.clock import (
     Clock,
     Place,
     clocked,
-    clocked_type,
 )
 from kaicep.hosts.spark.job import Job, Opened, job_of, opened
 from kaicep.hosts.spark.layout import layouts_of, sources_of
@@ -41,6 +41,7 @@ from kaicep.hosts.spark.output import FOUND, FOUND_ARROW, found_row
 from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import candidates
 from kaicep.hosts.spark.published import Published
+from kaicep.hosts.spark.source import SPARK_TYPES
 from kaicep.hosts.spark.wire import ARROW_TYPES, EVENT, Layout, push
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, STEADY
@@ -164,7 +165,8 @@ def found_stream(
         targets += own
         owners += [owner] * len(own)
     together = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), rows)
-    found = _answered(together, tuple(targets), types, marks)
+    rdf = any(layout.rdf for *_, layout in planned)
+    found = _answered(together, tuple(targets), types, rdf, marks)
     return found, owners, sum(each.buckets for each in targets)
 
 
@@ -228,14 +230,21 @@ def _bucket(part: Part, stream: str, layout: Layout, buckets: int) -> Column:
     return bucket(part, stream, layout, buckets)
 
 
-def _answered(rows: DataFrame, targets: tuple[Target, ...], types: Sequence[Type], marks: bool) -> DataFrame:
+def _answered(
+    rows: DataFrame, targets: tuple[Target, ...], types: Sequence[Type], rdf: bool, marks: bool
+) -> DataFrame:
     """Rows of events in, rows of matches out, by way of both operators."""
     everybody: dict[int, list[int]] = {}
     for place, target in enumerate(targets):
         for stream in target.streams:
             everybody.setdefault(stream, []).extend(target.numbers(place))
-    clock = rows.mapInArrow(clocked(everybody), clocked_type(rows))
-    plain = [name for name in clock.columns if name not in ("_to", "_stream") and not name.startswith("a")]
+    attributes = [f"a{number} {SPARK_TYPES[type]}" for number, type in enumerate(types)]
+    texts = ["_rdf string"] * rdf
+    base = ["_stream int", "_part bigint", "_seq bigint", "_ts bigint", "_kind int", "_to array<int>"]
+    columns = [*base, *attributes, *texts]
+    ordered = rows.select(*(each.partition(" ")[0] for each in columns))
+    clock = ordered.mapInArrow(clocked(everybody), ", ".join((*columns, ABOUT)))
+    plain = ["_part", "_seq", "_ts", "_kind", "_prev", "_runs", *(["_rdf"] * rdf)]
     cells: list[Column] = []
     for number, type in enumerate(types):
         cell = sf.col(f"a{number}")

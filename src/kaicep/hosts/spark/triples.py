@@ -28,10 +28,10 @@ _TERMS = ("subject", "predicate", "object")
 def rows_of_triples(frame: DataFrame, stream: Stream, layout: Layout, read: Read) -> DataFrame:
     """The events of an RDF stream as the rows of a layout."""
     plain = frame.select(
-        part_of(frame, stream.name).alias("_part"),
-        seq_of(frame, stream.name).alias("_seq"),
-        start_of(frame, stream).alias("_start"),
-        time_of(frame, stream).alias("_ts"),
+        part_of(frame.schema, stream).alias("_part"),
+        seq_of(frame.schema, stream).alias("_seq"),
+        start_of(frame.schema, stream).alias("_start"),
+        time_of(frame.schema, stream).alias("_ts"),
         _texts(frame, stream).alias("_triples"),
     )
     cells = [f"a{number} {SPARK_TYPES[type]}" for number, type in enumerate(layout.columns)]
