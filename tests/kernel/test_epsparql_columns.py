@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from tests.kernel.epsparql_support import Rows, both, operator, sorted_matches
-from tests.reference.epsparql_support import BASE, SECOND, knowledge_of, plan, term
+from tests.reference.epsparql_support import BASE, SECOND, knowledge_of, plan, stream, term
 
 from kaicep.errors import Failure
 from kaicep.kernel.epsparql import EpOperator, run
@@ -223,6 +223,21 @@ def test_ids_of_long_texts_other_letters_and_times_before_1970() -> None:
     rows: Rows = [((term("a"), term("p"), long), -5, -5), ((term("a"), term("p"), term("β")), 0, 7)]
     expected, found = both(rows, "SELECT * WHERE { ?x :p ?y }", compiled=True)
     assert len(found["q0"]) == 2
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "{ ?x :q ?y FILTER EXISTS { { ?y :q ?y } UNION { ?y :q ?y . ?x :q ?y } FILTER (isIRI(?y)) } }",
+        "{ ?x :q ?y OPTIONAL { ?z :p ?y } } { ?y :q ?y OPTIONAL { ?z :r ?y } }",
+        "{ ?x :q ?y } MINUS { { ?y :q ?y } UNION { ?y :q ?y . ?x :q ?y } }",
+    ],
+)
+def test_a_key_that_may_be_unbound_still_has_to_agree_where_it_is_bound(where: str) -> None:
+    rows = stream("1 c q c\n2 d p c\n3 c q d\n4 e r d\n5 d q d\n6 a q c")
+    expected, found = both(rows, f"SELECT * WHERE {{ {where} }}", compiled=True)
+    assert expected["q0"]
     assert found == expected
 
 

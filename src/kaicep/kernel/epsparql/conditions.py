@@ -26,8 +26,9 @@ _VARIABLE, _CONSTANT, _COMPARED, _AND, _OR, _NOT, _BOUND, _LENGTH = 0, 1, 10, 20
 _MOST_STEPS = 60
 
 OF_TIME = {"getduration", "getstarttime", "getendtime"}
+"""What depends on the interval, beside the variables that are named."""
 OF_CHANCE = {"bnode", "solution", "rand", "uuid", "struuid", "now"}
-"""What depends on more than the variables that it names: on the interval; on the solution, or on chance."""
+"""What depends on the whole solution, or on chance."""
 
 Step = tuple[int, int]
 
