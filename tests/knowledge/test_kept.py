@@ -6,9 +6,11 @@ import pickle
 
 import pytest
 
+from kaicep.errors import Mistake
 from kaicep.knowledge import store
 from kaicep.knowledge.kept import KeptGraph
-from kaicep.knowledge.store import Knowledge
+from kaicep.knowledge.store import Change, Knowledge
+from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.terms import Blank, Iri, Literal
 
 ONTOLOGY = """
@@ -145,3 +147,33 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(file, tmp_path):
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
     assert not is_kept(Knowledge.load(file))
+
+
+def test_files_that_are_watched_are_kept_and_followed(file, tmp_path):
+    other = tmp_path / "other.ttl"
+    other.write_text("<urn:k:s7> <urn:k:in> [ <urn:k:size> 1 ], <urn:k:r1> .")
+    first, second = (KnowledgeFiles([tmp_path]) for _ in "12")
+    assert (is_kept(first.knowledge), is_kept(second.knowledge)) == (False, True)
+    first.knowledge.update("<urn:k:s8> <urn:k:in> <urn:k:r1> .")
+    second.knowledge.update("<urn:k:s8> <urn:k:in> <urn:k:r1> .")
+    file.write_text(ONTOLOGY.replace(":in :r3", ":in :r4").replace(":size 7.50", ":size 8"))
+    one, two = (each.poll() for each in (first, second))
+    assert isinstance(one, Change)
+    assert isinstance(two, Change)
+    assert (two.added, two.removed) == (one.added, one.removed)
+    assert told(second.knowledge) == told(first.knowledge)
+    other.unlink()
+    assert [isinstance(each.poll(), Change) for each in (first, second)] == [True, True]
+    assert told(second.knowledge) == told(first.knowledge)
+
+
+def test_a_watched_file_that_becomes_wrong_stands_as_it_was(file, tmp_path):
+    other = tmp_path / "other.ttl"
+    other.write_text("<urn:k:s7> <urn:k:in> <urn:k:r1> .")
+    first, second = (KnowledgeFiles((file, other)) for _ in "12")
+    file.write_text("nonsense")
+    other.write_text("<urn:k:s7> <urn:k:in> <urn:k:r2> .")
+    for each in (first, second):
+        assert isinstance(each.poll(), Mistake)
+        assert isinstance(each.poll(), Change)
+    assert told(second.knowledge) == told(first.knowledge)

@@ -38,7 +38,7 @@ class Closure:
     def of_kept(cls, terms: Terms, kept: Kept, reasoning: str) -> Closure:
         """What was closed in an earlier run."""
         made = cls.__new__(cls)
-        made._begin(terms, kept.always, kept.sometimes, reasoning)
+        made._begin(terms, kept.always, dict(kept.sometimes), reasoning)
         made._close(kept.graph)
         return made
 

@@ -86,7 +86,7 @@ class Kept:
     always: Columns
     sometimes: dict[Ids, Validity]
     prefixes: dict[str, str]
-    blanks: int
+    blanks: tuple[tuple[int, ...], ...]  # of each text
     odd: tuple[Diagnostic, ...]
     contradictions: tuple[Diagnostic, ...]
 
@@ -357,7 +357,7 @@ def _read(body: memoryview) -> Kept:
         triples("always"),
         {tuple(ids): tuple(map(tuple, when)) for ids, when in head["sometimes"]},
         head["prefixes"],
-        head["blanks"],
+        tuple(tuple(each) for each in head["blanks"]),
         tuple(_diagnostic(each) for each in head["odd"]),
         tuple(_diagnostic(each) for each in head["contradictions"]),
     )
@@ -375,7 +375,7 @@ def keep(
     always: Collection[Ids],
     sometimes: Mapping[Ids, Validity],
     prefixes: Mapping[str, str],
-    blanks: int,
+    blanks: Iterable[Sequence[int]],
     odd: Iterable[Diagnostic],
     contradictions: Iterable[Diagnostic],
 ) -> bool:
@@ -394,7 +394,7 @@ def keep(
         "transitive": list(graph.transitive),
         "sometimes": list(sometimes.items()),
         "prefixes": dict(prefixes),
-        "blanks": blanks,
+        "blanks": [list(each) for each in blanks],
         "odd": [_plain(each) for each in odd],
         "contradictions": [_plain(each) for each in contradictions],
     }

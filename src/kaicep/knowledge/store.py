@@ -6,7 +6,7 @@ import logging
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -87,8 +87,7 @@ class Knowledge:
     whoever reads it in another thread for longer than a moment holds it too.
     """
 
-    def __init__(self, reader: Reader, read: Iterable[Said], reasoning: str, started: float) -> None:
-        texts = tuple(read)
+    def __init__(self, reader: Reader, texts: Sequence[Said], reasoning: str, started: float) -> None:
         terms = reader.terms
         closure = Closure(terms, with_validity(texts, terms), reasoning)
         self._begin(reader, closure, tuple(odd_validity(texts, terms)), started)
@@ -115,26 +114,34 @@ class Knowledge:
         """The knowledge of these files; a folder stands for the files in it, by name."""
         check_level(reasoning)
         started = time.perf_counter()
-        texts = [(path, read_bytes(path)) for path in files_of(paths)]
-        key = key_of([(str(path), data) for path, data in texts], reasoning)
-        kept = find(key) if sum(len(data) for _, data in texts) >= _LARGE else None
+        texts = {path: read_bytes(path) for path in files_of(paths)}
+        return cls.of_texts(texts, reasoning, started)[0]
+
+    @classmethod
+    def of_texts(
+        cls, texts: Mapping[Path, bytes], reasoning: str, started: float
+    ) -> tuple[Knowledge, Kept | tuple[Said, ...]]:
+        """The knowledge of the contents of files, and what each says; or what an earlier run kept of them."""
+        key = key_of([(str(path), data) for path, data in texts.items()], reasoning)
+        kept = find(key) if sum(map(len, texts.values())) >= _LARGE else None
         if kept is not None:
-            return cls._of_kept(kept, reasoning, started)
+            return cls._of_kept(kept, reasoning, started), kept
         reader = Reader(Terms())
-        made = cls(reader, (reader.content(path, data) for path, data in texts), reasoning, started)
-        made._keep(key)
-        return made
+        said = tuple(reader.content(path, data) for path, data in texts.items())
+        made = cls(reader, said, reasoning, started)
+        made._keep(key, said)
+        return made, said
 
     @classmethod
     def _of_kept(cls, kept: Kept, reasoning: str, started: float) -> Knowledge:
         """What was loaded from the same texts in an earlier run."""
         made = cls.__new__(cls)
-        reader = Reader(Terms(kept.terms), kept.prefixes, kept.blanks)
+        reader = Reader(Terms(kept.terms), kept.prefixes, sum(map(len, kept.blanks)))
         made.__dict__["contradictions"] = kept.contradictions
         made._begin(reader, Closure.of_kept(reader.terms, kept, reasoning), kept.odd, started)
         return made
 
-    def _keep(self, key: str) -> None:
+    def _keep(self, key: str, said: Sequence[Said]) -> None:
         """Keep what was loaded for later runs."""
         closure, reader = self._closure, self._reader
         if isinstance(closure.graph, Graph) and closure.count_always() >= _MANY:
@@ -145,7 +152,7 @@ class Knowledge:
                 closure.always,
                 closure.sometimes,
                 reader.prefixes,
-                reader.blanks,
+                [each.blanks for each in said],
                 self._odd,
                 self.contradictions,
             )
@@ -307,6 +314,11 @@ class Knowledge:
     def by_number(self) -> tuple[Known, Terms]:
         """All triples by numbers, and the numbers of their terms; for looking only."""
         return self._facts, self._terms
+
+    @property
+    def reader(self) -> Reader:
+        """What has read its files: it numbers terms, and knows the names of blank nodes."""
+        return self._reader
 
     def at_any_time(self) -> tuple[Known, Terms]:
         """All triples that hold at any time, and the numbers of their terms; for looking only."""

@@ -15,8 +15,9 @@ from pathlib import Path
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.changes import Change
 from kaicep.knowledge.endpoint import Copy
-from kaicep.knowledge.graph import Ids, Terms
-from kaicep.knowledge.loading import FORMATS, Reader, Said, expanded, read_bytes, suffix_of
+from kaicep.knowledge.graph import Ids
+from kaicep.knowledge.kept import Kept
+from kaicep.knowledge.loading import FORMATS, Said, expanded, read_bytes, suffix_of
 from kaicep.knowledge.shapes import Validate
 from kaicep.knowledge.sparql_update import UPDATES, Operation, changes_of, operations
 from kaicep.knowledge.store import Edit, Knowledge, check_level
@@ -74,7 +75,6 @@ class KnowledgeFiles:
         self._refuse = refuse
         self.violations: tuple[Diagnostic, ...] = ()
         self._paths = tuple(dict.fromkeys(map(Path, (*((copy.file,) if copy else ()), *paths))))
-        self._reader = Reader(Terms())
         self._seen: dict[Path, _Seen] = {}
         self._taken: dict[Path, bytes] = {}
         self._told: set[object] = set()
@@ -82,12 +82,20 @@ class KnowledgeFiles:
         self.news: tuple[str, ...] = ()
         now = self._look()
         updates = {path: self._operations(path, now[path]) for path in now if suffix_of(path) in UPDATES}
-        self._said = {
-            path: self._reader.content(path, seen.data) for path, seen in now.items() if path not in updates
-        }
-        self._mark_taken(now)
-        self.knowledge = Knowledge(self._reader, self._said.values(), reasoning, started)
+        texts = {path: seen.data for path, seen in now.items() if path not in updates}
+        self.knowledge, said = Knowledge.of_texts(texts, reasoning, started)
+        self._reader = self.knowledge.reader
+        self._unread: dict[Path, bytes] = {}
+        self._first: Kept | None = None
+        if isinstance(said, Kept):
+            # It was read in an earlier run: it is read again when what each file says matters.
+            self._first, self._unread = said, texts
+            said = tuple(
+                Said(str(path), blanks=list(own)) for path, own in zip(texts, said.blanks, strict=True)
+            )
+        self._said = dict(zip(texts, said, strict=True))
         self._held = with_validity(self._said.values(), self._reader.terms)
+        self._mark_taken(now)
         edit = Edit(self.knowledge)
         self._apply(edit, updates)
         edit.done()
@@ -124,7 +132,16 @@ class KnowledgeFiles:
             self._told.clear()
             return None
         with self.knowledge.lock:
+            self._read_all()
             return self._follow(changed, gone)
+
+    def _read_all(self) -> None:
+        """What each file says, where only an earlier run has read it."""
+        for path, data in self._unread.items():
+            self._said[path] = self._reader.content(path, data, self._said[path])
+        if self._first is not None:
+            self._held = dict.fromkeys(self._first.always, ALWAYS) | self._first.sometimes
+        self._unread, self._first = {}, None
 
     def _follow(self, changed: dict[Path, _Seen], gone: list[Path]) -> Change | Mistake | None:
         said, updates, wrong = self._read(changed)
