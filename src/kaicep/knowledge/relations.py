@@ -29,8 +29,8 @@ from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Relation, Root, Semantic
 from kaicep.plan.sparql import Values
-from kaicep.plan.terms import Term, Triple
-from kaicep.plan.types import Value
+from kaicep.plan.terms import Iri, Term, Triple
+from kaicep.plan.types import Type, Value
 
 __all__ = ["KeptTable", "Relations", "Table", "kept_table", "make_table", "refreshed"]
 
@@ -282,6 +282,9 @@ class _Lookup:
         self.kept = kept
         self.variable = relation.roots[0].variable if len(relation.roots) == 1 else ""
         self.attributes = _single_attributes(relation.roots[0], catalog) if self.variable else {}
+        self.templates = (
+            dict(_templates(relation.roots[0], self.attributes, catalog)) if self.variable else {}
+        )
         self.answers: dict[tuple[str, int], dict[Value, frozenset[Row]]] = {}
         self.own = {root.name: index for index, root in enumerate(relation.roots)}
         self.selects_roots = any(each in self.own for each in condition.selected)
@@ -299,6 +302,20 @@ class _Lookup:
             )
             for row in found
         )
+
+
+def _templates(
+    root: Root, attributes: Mapping[str, str], catalog: Catalog
+) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    """The streams on which a template names the root: the attribute, and what stands around its text."""
+    for name, attribute in attributes.items():
+        stream = catalog.streams[name]
+        entity = dict(stream.entities).get(attribute)
+        named = dict(root.entities).get(name) == (attribute,) and not dict(root.literals).get(name)
+        if named and entity is not None and entity.template is not None:
+            parts = entity.template.split("{value}")
+            if len(parts) == 2 and stream.type_of(attribute) is Type.STRING:
+                yield name, (attribute, parts[0], parts[1])
 
 
 def _single_attributes(root: Root, catalog: Catalog) -> dict[str, str]:
@@ -335,12 +352,7 @@ class Relations:
         """The distinct values of `condition.selected`; where nothing is selected, `()` or nothing."""
         if condition.relation is None:
             return self.runtime.solutions(condition, binding) if condition.alternatives else _NOTHING
-        if self._version != self.knowledge.version:
-            self.renew()
-        lookup = self._lookups.get(id(condition))
-        if lookup is None:
-            kept = self._kept_table(condition.relation, condition.selected)
-            lookup = self._lookups[id(condition)] = _Lookup(condition, condition.relation, kept, self.catalog)
+        lookup = self._lookup(condition, condition.relation)
         if not lookup.variable:
             return self._looked_up(lookup, binding)
         event = binding[lookup.variable]
@@ -369,7 +381,46 @@ class Relations:
         """The solutions of a condition about one event, for each of these; they are asked for together."""
         if condition.relation is None and condition.alternatives:
             self.runtime.buffer(condition, events)
-        return [self.solutions(condition, {variable: each}) for each in events]
+        quick = self._by_template(condition, events) if condition.relation is not None else {}
+        return [
+            quick[at] if at in quick else self.solutions(condition, {variable: each})
+            for at, each in enumerate(events)
+        ]
+
+    def _by_template(self, condition: Semantic, events: Sequence[Event]) -> dict[int, frozenset[Row]]:
+        """The solutions, by place, for events whose one root is the name that a template makes of a text.
+
+        Only those that the table has, under the very name.
+        """
+        assert condition.relation is not None
+        lookup = self._lookup(condition, condition.relation)
+        if not lookup.templates or lookup.selects_roots or self.knowledge.reasoning == "owl-rl":
+            return {}
+        found: dict[int, frozenset[Row]] = {}
+        tables: dict[int, Table] = {}
+        for at, event in enumerate(events):
+            named = lookup.templates.get(event.stream)
+            value = event.values.get(named[0]) if named is not None else None
+            if named is None or type(value) is not str:
+                continue
+            epoch = bisect_right(self._epochs, event.ts) if self._epochs else 0
+            table = tables.get(epoch)
+            if table is None:
+                table = tables[epoch] = lookup.kept.table(self.knowledge, epoch)
+            name = Iri(named[1] + value + named[2])
+            rows = table.rows.get((name,)) if table.rows is not None and table.places else None
+            if rows is not None or (table.places and self.knowledge.in_epoch(epoch).knows(name)):
+                found[at] = rows or _NOTHING
+        return found
+
+    def _lookup(self, condition: Semantic, relation: Relation) -> _Lookup:
+        if self._version != self.knowledge.version:
+            self.renew()
+        lookup = self._lookups.get(id(condition))
+        if lookup is None:
+            kept = self._kept_table(relation, condition.selected)
+            lookup = self._lookups[id(condition)] = _Lookup(condition, relation, kept, self.catalog)
+        return lookup
 
     def components(self, condition: Semantic, variable: str, events: Sequence[Event]) -> list[int | None]:
         """What hangs together in the relation of a PATH about several events: where each event belongs."""
