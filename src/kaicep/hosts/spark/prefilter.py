@@ -150,7 +150,12 @@ class _Tests:
         stream = self.catalog.streams[self.stream]
         if stream.type_of(attribute) not in (Type.STRING, Type.INT64):
             return
-        found = {each[0] for table in tables for each in table.rows or ()}
+        found = {
+            name
+            for epoch, table in enumerate(tables)
+            for each in table.rows or ()
+            for name in knowledge.in_epoch(epoch).same_as(each[0])
+        }
         column = self.layout.of_stream(self.stream)[attribute]
         known = _inverted(dict(stream.entities)[attribute], found, column)
         if known is None:
