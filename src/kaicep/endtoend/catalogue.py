@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -87,6 +88,8 @@ class Catalogue:
         self._seen: dict[Path, tuple[int, int]] = {}
         self._texts: dict[Path, str] = {}
         self._parsed: dict[str, Query] = {}
+        self._others = dict(self._parsed_texts())
+        """Those of the folder and the registered ones, whichever of them can be answered by now."""
         self._tried: set[str] = set()
 
     # --- queries come and go ---
@@ -147,14 +150,16 @@ class Catalogue:
             self.problems.pop(path.stem, None)
             if path.stem in self.registry.queries and not self.registry.queries[path.stem].outside:
                 self._drop(path.stem)
-        self._texts = found
-        inside = {path.stem for path in found}
+        if found != self._texts:
+            self._texts = found
+            self._others = dict(self._parsed_texts())
+        inside = Counter(path.stem for path in found)
         for name in [each.name for each in self.registry.queries.values() if not each.outside]:
             if name not in inside:
                 self._drop(name)
         for path, text in found.items():
             try:
-                self._came(path, text)
+                self._came(path, text, inside[path.stem] > 1)
             except Exception as error:
                 self._complain(path.stem, error)
 
@@ -176,13 +181,19 @@ class Catalogue:
             self._seen[path] = stamp
             yield path, text
 
-    def _came(self, path: Path, text: str) -> None:
+    def _parsed_texts(self) -> Iterator[tuple[str, Query]]:
+        """The queries as they are registered, or as they stand in the folder; those that are wrong, not."""
+        texts = [Registered(path.stem, path.suffix, text, None) for path, text in self._texts.items()]
+        for each in (*self.registry.queries.values(), *texts):
+            with suppress(Exception):  # which is said where the query is registered
+                yield each.name, each.parse(self._prefixes)
+
+    def _came(self, path: Path, text: str, twice: bool) -> None:
         name = path.stem
         known = self.registry.queries.get(name)
         if known is not None and not known.outside and (known.suffix, known.text) == (path.suffix, text):
             return
-        twins = [each for each in self._texts if each.stem == name]
-        if len(twins) > 1 or (known is not None and known.outside):
+        if twice or (known is not None and known.outside):
             raise Mistake(Diagnostic(f"two queries are named {name}", hint="rename one of them"))
         check_name(name, self._config.streams)
         made = self._registered(Registered(name, path.suffix, text, None))
@@ -197,13 +208,8 @@ class Catalogue:
         own = made.parse(self._prefixes)
         if self._now is not None:
             return replace(made, now=self._now)
-        others: dict[str, Query] = {}
-        texts = [Registered(path.stem, path.suffix, text, None) for path, text in self._texts.items()]
-        for each in (*self.registry.queries.values(), *texts):
-            with suppress(Mistake):
-                others[each.name] = each.parse(self._prefixes)
-        others[made.name] = own
-        read = [others[each] for each in upstream(made.name, others, self._classed)]
+        self._others[made.name] = own
+        read = [self._others[each] for each in upstream(made.name, self._others, self._classed)]
         tables = self._archive.snapshot().tables
         newest = [
             ts for name, table in tables.items() if may_read(read, name) for ts in table.newest.values()
@@ -218,6 +224,7 @@ class Catalogue:
     def _drop(self, name: str) -> None:
         _log.info("%s: removed", name)
         self.registry.drop(name)
+        self._others.pop(name, None)
         self.problems.pop(name, None)
         self._tried.clear()
 
@@ -496,7 +503,7 @@ def _reasons(name: str, session: Session, feeds: Mapping[str, Feed]) -> dict[str
     found["dropped"] = {
         "late": engine.late_count,
         "unknown": sum(session.asked.history.unknown.counts.values()),
-        "shed": engine.shed.get(name, 0),
+        "shed": engine.shed_by(name),
     }
     slowest = engine.slowest(name) if session.live else None
     if slowest is not None:

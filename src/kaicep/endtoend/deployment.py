@@ -43,6 +43,7 @@ STEPS = 100
 _WATCH_EVERY = 1.0
 _UPKEEP_EVERY = 300.0
 _SHOW_EVERY = 0.25
+_SHOW_SELDOM = 20
 _SLICE = 0.1
 _DRAIN = 10.0
 _KEPT_HOURS = 24
@@ -283,9 +284,11 @@ class Deployment:
 
     def _publish(self) -> None:
         """Lays out how everything is going, from time to time: whoever asks reads that."""
-        if time.monotonic() - self._shown > _SHOW_EVERY:
+        begun = time.monotonic()
+        if begun > self._shown:
             self.published = self.status()
-            self._shown = time.monotonic()
+            took = time.monotonic() - begun
+            self._shown = begun + max(_SHOW_EVERY, _SHOW_SELDOM * took)
 
     def _taken(self) -> list[Stretch]:
         """What the sources have; nothing while a sink has more than enough to do.

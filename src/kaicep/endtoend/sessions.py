@@ -282,7 +282,7 @@ class Session:
         if not self.active or self.run is None:
             return 0
         made = self.run.made
-        return made.engine.size_of(self.needed) if made.alone else made.size
+        return made.engine.size_of(self.needed) if self.run.shared and not made.at_once else made.size
 
     @property
     def watermark(self) -> float | None:

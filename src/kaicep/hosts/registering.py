@@ -132,8 +132,12 @@ class Registering:
     @property
     def shed(self) -> dict[str, int]:
         """By query, how many partial matches it let go of because it kept too many."""
-        found = {name: query.operator.shed for name, query in self._queries.items()}
+        found = {name: self.shed_by(name) for name in self._queries}
         return {name: count for name, count in found.items() if count}
+
+    def shed_by(self, name: str) -> int:
+        """How many partial matches a query let go of."""
+        return self._queries[name].operator.shed if name in self._queries else 0
 
     def passed(self, name: str) -> Passed | None:
         """How far the events of a query came; None for one of EP-SPARQL, which takes triples."""
