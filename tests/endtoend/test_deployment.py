@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 from tests.endtoend.processes import matches, write
 from tests.servers import Fuseki, free_port
+from typer.testing import CliRunner
 
 from kaicep.api import open_run
 from kaicep.archive.archive import Archive
 from kaicep.archive.upkeep import expire
+from kaicep.cli.main import app
 from kaicep.connectors.contract import Batch, Guarantee, Position, Source
 from kaicep.connectors.shape import Schema
 from kaicep.endtoend.checking import check_deployment
@@ -134,6 +136,22 @@ def test_a_query_that_comes_later_answers_as_if_it_had_been_there(folder: Path) 
         assert [each["state"] for each in made.catalogue.status().values()] == ["live", "live"]
     found = [each for each in matches(folder / "out.jsonl") if each["query"] == "pair"]
     assert found == wanted(folder, "pair")
+
+
+def test_hours_are_those_of_the_zone_that_the_deployment_names(folder: Path) -> None:
+    text = "SELECT hour(?e.ts) AS here, hour(?e.ts, 'UTC') AS utc, dayOfWeek(?e.ts) AS day FROM (?e, s)"
+    zone = 'time_zone = "America/Los_Angeles"\n'
+    write(folder, {"kaicep.toml": zone + toml(follow=False), "queries/local.chi": text})
+    Deployment(load_config(folder / "kaicep.toml")).run()
+    expected = {"here": 2, "utc": 9, "day": 1}
+    assert told(folder, query="local") == [expected, expected]
+    given = [str(folder / "queries" / "local.chi"), "--deployment", str(folder / "kaicep.toml")]
+    for command in (["match"], ["match", "--host", "reference"], ["query"]):
+        done = CliRunner().invoke(app, [command[0], *given, *command[1:]])
+        assert [json.loads(line)["select"] for line in done.stdout.splitlines()] == [expected, expected]
+    write(folder, {"kaicep.toml": zone.replace("Los_Angeles", "Los_Angelos") + toml()})
+    with pytest.raises(Mistake, match="did you mean America/Los_Angeles"):
+        load_config(folder / "kaicep.toml")
 
 
 def test_now_is_the_time_of_the_newest_event(folder: Path) -> None:

@@ -29,6 +29,7 @@ from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.time import parse_duration
 from kaicep.plan.toml import Keys, key_spans, read_source, read_toml
 from kaicep.plan.types import Type
+from kaicep.plan.zones import is_zone, zone_names
 from kaicep.storage.places import local_path
 
 __all__ = [
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 _TOKENS = ("token_env", "token_file", "read_token_env", "read_token_file")
-_TOP = ("name", "state", "tick", "listen", *_TOKENS, "archive", "engine", "knowledge", "queries")
+_TOP = ("name", "time_zone", "state", "tick", "listen", *_TOKENS, "archive", "engine", "knowledge", "queries")
 _TABLES = ("streams", "sinks")
 _ARCHIVE = ("folder", "retention")
 _REFRESH = 60_000_000
@@ -181,13 +182,19 @@ class Config:
     endpoint: Endpoint | None = None  # a SPARQL server that keeps knowledge
     shapes: tuple[Path, ...] = ()  # files of SHACL
     violations: str = "warn"
+    time_zone: str | None = None  # of `hour` and `dayOfWeek` in queries that name none
 
     @property
     def annotations(self) -> tuple[Annotation, ...]:
         """What is said of the streams, and of what queries derive."""
         found = [each.annotation for each in self.streams.values()]
         found += [each.annotation for each in self.asked.values()]
-        return tuple(each for each in found if each is not None)
+        known = tuple(each for each in found if each is not None)
+        if self.time_zone is None:
+            return known
+        # Whoever resolves a query asks the annotations.
+        known = known or tuple(map(Annotation, self.streams))
+        return tuple(replace(each, zone=self.time_zone) for each in known)
 
     @property
     def typed_annotations(self) -> tuple[Annotation, ...]:
@@ -298,6 +305,7 @@ class _Reader:
             sinks={name: each for name, each in sinks.items() if each},
             asked=asked,
             engine=self.engine(self.table(read, "engine")),
+            time_zone=self.time_zone(read),
         )
 
     # --- parts of it ---
@@ -506,6 +514,13 @@ class _Reader:
             self.say((*way, key), f"{key} is a text")
             return default
         return value
+
+    def time_zone(self, read: Mapping[str, Any]) -> str | None:
+        name = self.text((), read, "time_zone", "")
+        if name and not is_zone(name):
+            hint = did_you_mean(name, zone_names()) or 'such as "Europe/Berlin"'
+            self.say(("time_zone",), f"no time zone is called {name}", hint)
+        return name or None
 
     def choice(self, way: Keys, read: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
         value = self.text(way, read, key, choices[0])

@@ -56,7 +56,10 @@ Way = Iri | sparql.Path
 
 @dataclass(frozen=True)
 class Annotation:
-    """What is said of one stream; concepts and entities are in the order of the file."""
+    """What is said of one stream; concepts and entities are in the order of the file.
+
+    `zone` is that of the whole deployment, whose file says it (`plan.catalog.Catalog`).
+    """
 
     stream: str
     prefixes: tuple[tuple[str, str], ...] = ()
@@ -66,6 +69,7 @@ class Annotation:
     entities: tuple[tuple[str, Entity], ...] = ()
     types: tuple[tuple[str, Type], ...] = ()
     notation: Notation = USUAL
+    zone: str | None = None
 
 
 def load_annotations(path: str | Path) -> tuple[Annotation, ...]:
@@ -138,7 +142,8 @@ def build_catalog(
     for name, annotation in said.items():
         if name not in made and (others is None or name in others):
             made[name] = replace(stream_of(annotation, ()), open=True)
-    return Catalog(made, prefixes_of(annotations), vocabulary)
+    zone = next((each.zone for each in annotations if each.zone), None)
+    return Catalog(made, prefixes_of(annotations), vocabulary, zone)
 
 
 def prefixes_of(annotations: Iterable[Annotation]) -> dict[str, str]:

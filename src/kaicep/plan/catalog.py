@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kaicep.plan.convert import USUAL, Notation
@@ -126,11 +126,15 @@ class NoVocabulary:
 
 @dataclass(frozen=True)
 class Catalog:
-    """The streams of a run by name, the prefixes that its annotations declare, and its vocabulary."""
+    """The streams of a run by name, the prefixes that its annotations declare, and its vocabulary.
+
+    `zone` is the time zone of `hour(t)` and `dayOfWeek(t)` where a query names none; UTC, if it is None.
+    """
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
     prefixes: Mapping[str, str] = field(default_factory=dict)
     vocabulary: Vocabulary = field(default_factory=NoVocabulary)
+    zone: str | None = None
 
     def derived(self, streams: Iterable[str]) -> frozenset[str]:
         """Those of these streams that are the output of queries."""
@@ -149,6 +153,4 @@ class Catalog:
 
     def with_streams(self, streams: Iterable[Stream]) -> Catalog:
         """This catalogue and these streams besides."""
-        return Catalog(
-            {**self.streams, **{each.name: each for each in streams}}, self.prefixes, self.vocabulary
-        )
+        return replace(self, streams={**self.streams, **{each.name: each for each in streams}})

@@ -122,6 +122,7 @@ class _Resolver:
             self.window.variable if self.window else None,
             dict(self.catalog.known_prefixes(query.prefixes)),
             "declare it in FROM, or bind it in a PATH",
+            self.catalog.zone,
             either=len(query.paths) > 1,
         )
         self.typer = Typer(self.scope, self.problems)

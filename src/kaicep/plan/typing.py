@@ -34,6 +34,9 @@ from kaicep.plan.types import Type, unify
 __all__ = ["Scope", "Typer", "resolve_field", "retyped"]
 
 
+_ZONED = ("hour", "dayOfWeek")
+
+
 @dataclass(frozen=True)
 class Scope:
     """What the expressions of a query may speak of: event variables with their streams, and the rest."""
@@ -45,6 +48,7 @@ class Scope:
     window_variable: str | None = None
     prefixes: Mapping[str, str] = field(default_factory=dict)
     undeclared_hint: str = "declare it in FROM"
+    zone: str | None = None  # of the functions of times that are given none
     either: bool = False  # PATH blocks are joined by OR, so that no solution has a say in an expression
 
 
@@ -268,6 +272,9 @@ class Typer:
 
     def _taking(self, expr: Call, args: tuple[Expr, ...], takes: tuple[Argument, ...]) -> Expr:
         """An operator whose arguments have types of their own; the last one stands for all that follow."""
+        if self.scope.zone is not None and expr.op in _ZONED and len(args) == 1:
+            zone = Const(self.scope.zone, Type.STRING)
+            expr, args = replace(expr, args=(*expr.args, zone)), (*args, zone)
         wanted = takes + takes[-1:] * (len(args) - len(takes))
         for given, original, argument in zip(args, expr.args, wanted, strict=False):
             if argument.check is not None:
