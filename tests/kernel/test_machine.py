@@ -34,6 +34,14 @@ MORE = {
         "SELECT ?a.x, ?c.k FROM (?a, s), (?b, s), (?c, t) JOIN (?b.x >= ?a.x) SEQ (?a, ?b, ?c)"
         " WINDOW (?a, ?c, 6s) MATCH next"
     ),
+    "a bound that follows from a join": (
+        "SELECT ?a.x FROM (?a, s), (?n, s), (?b, s) FILTER (?a.x > 1) JOIN (?b.x - ?a.x >= 1)"
+        " JOIN (?n.x > ?a.x) SEQ (?a, !?n, ?b) WINDOW (?a, ?b, 6s)"
+    ),
+    "a bound, strict": (
+        "SELECT ?a.x FROM (?a, s), (?b, s), (?c, s) FILTER (?b.x > 1) JOIN (?a.x > ?b.x) JOIN (?c.x < ?b.x)"
+        " SEQ (?a, ?b, ?c) WINDOW (?a, ?c, 6s) MATCH strict"
+    ),
     "a choice with windows of its own": (
         "SELECT ?a.x FROM (?a, s), (?b, s), (?c, t) FILTER (?b.x > 1) JOIN (?c.y > ?a.y) SEQ (?a, (?b | ?c))"
         " WINDOW (?a, ?b, 4s) WINDOW (?a, ?c, 2s) MATCH next"

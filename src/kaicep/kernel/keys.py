@@ -1,47 +1,161 @@
-"""Keys and their numbers: what partial matches wait for, and which events belong together.
+"""Keys and their numbers: columns of values enter, the number of each row's combination leaves.
 
-A key is one word for each of its expressions. Words of other types mean other things, so that keys of
-different types never get the same number.
+What partial matches wait for, which events belong together, and what PATHs can tell apart are all found by
+such numbers. They are given in the order in which keys first occur.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from kaicep.kernel import machine
 from kaicep.kernel.columns import Array, Column
+from kaicep.kernel.jit import entry
 from kaicep.kernel.output import words_of
 from kaicep.kernel.tables import NULL
+from kaicep.kernel.words import mix, object_words
 from kaicep.plan.types import Type
 
-__all__ = ["Keys"]
+__all__ = ["Keys", "TypedKeys", "key_width", "key_words", "number"]
+
+U = np.uint64
+
+
+@entry
+def number(words, known, slots, meta, ids):  # type: ignore[no-untyped-def]
+    """The numbers of keys, whose words stand below each other; a new one gets the next.
+
+    False where there is no room; `meta` has how many there are, and the first key that has no number yet.
+    """
+    last, width, count = U(len(slots) - 1), len(words), meta[0]
+    for i in range(meta[1], words.shape[1]):
+        h = U(width)
+        for j in range(width):
+            h = mix(h ^ U(words[j, i]))
+        at = h & last
+        while True:
+            found = slots[at]
+            same = found >= 0
+            if found < 0:
+                if 2 * count >= len(slots) or count >= known.shape[1]:
+                    meta[0], meta[1] = count, i
+                    return False
+                found = slots[at] = count
+                for j in range(width):
+                    known[j, count] = words[j, i]
+                count += 1
+                same = True
+            else:
+                for j in range(width):
+                    same &= known[j, found] == words[j, i]
+            if same:
+                ids[i] = found
+                break
+            at = (at + U(1)) & last
+    meta[0], meta[1] = count, 0
+    return True
 
 
 class Keys:
-    """A dictionary from keys to numbers, which count up from 0."""
+    """The numbers of combinations of so many words.
 
-    def __init__(self) -> None:
-        self._slots = np.full((64, 3), -1, np.int64)
-        self._meta = np.zeros(2, np.int64)
-        self._kinds: list[tuple[Type | None, ...]] = []
-        self._by_code: dict[int, Array] = {}
+    >>> keys = Keys(2)
+    >>> keys.numbers([np.array([5, 5, 5]), np.array([1, 2, 1])]).tolist(), len(keys)
+    ([0, 1, 0], 2)
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._begin(np.zeros((width, 0), np.int64), 64)
 
     def __len__(self) -> int:
         return int(self._meta[0])
 
+    @property
+    def words(self) -> Array:
+        """The words of the keys, a column for each."""
+        return self._words[:, : len(self)]
+
+    def numbers(self, words: Sequence[Array] | Array, rows: int | None = None) -> Array:
+        """The numbers of some keys, given by rows of words; without words, there are so many."""
+        count = len(words[0]) if rows is None else rows
+        given = np.empty((self.width, count), np.int64)
+        for own, each in zip(given, words, strict=True):
+            own[:] = each
+        ids = np.empty(count, np.int64)
+        while not number(given, self._words, self._slots, self._meta, ids):
+            at = self._meta[1]
+            self._begin(self.words.copy(), 4 * len(self))
+            self._meta[1] = at
+        return ids
+
+    def keep(self, rows: Any) -> None:
+        """Forgets all other keys; those that stay get new numbers, in their order."""
+        self.load(self.words[:, rows].copy())
+
+    def load(self, words: Array) -> None:
+        """Begins again with these keys, in this order."""
+        self.width = len(words)
+        self._begin(words, 2 * words.shape[1] + 64)
+
+    def _begin(self, words: Array, room: int) -> None:
+        self._words = np.zeros((self.width, room), np.int64)
+        self._slots: Array = np.full(2 << int(room).bit_length(), -1, np.int64)
+        self._meta = np.zeros(2, np.int64)
+        number(words, self._words, self._slots, self._meta, np.empty(words.shape[1], np.int64))
+
+
+def key_words(column: Column) -> list[Array]:
+    """The values of a column as words that are equal where the values are; `key_width` says how many.
+
+    Null is a value, and the two zeros are one.
+    """
+    if column.type is None:
+        return list(object_words(column))
+    if column.type is Type.FLOAT64:
+        return [np.where(np.isnan(column.data), np.nan, column.data + 0.0).view(np.int64)]
+    if column.type is Type.INT64:
+        valid = np.ones(len(column), np.int64) if column.valid is None else column.valid.astype(np.int64)
+        return [column.data * valid, valid]
+    return [words_of(column)]
+
+
+def key_width(type: Type | None) -> int:
+    """How many words a value of a type is among keys."""
+    return 2 if type in (None, Type.INT64) else 1
+
+
+Types = tuple[Type | None, ...]
+
+
+class TypedKeys:
+    """The numbers of combinations of values: one word for each, and those of other types are other keys."""
+
+    def __init__(self) -> None:
+        self._keys = Keys(2)
+        self._kinds: list[Types] = []
+        self._by_code: dict[int, Array] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
     def ids(self, columns: Sequence[Column], may_be_null: int) -> Array:
         """The numbers of the keys of events, -1 where a value is null; the first ones `may_be_null`."""
+        kind = self._kind(tuple(each.type for each in columns))
         if len(columns) == 1 and columns[0].type is Type.STRING and not may_be_null:
-            return self._ids_of_strings(columns[0].data)
-        words = np.stack([_key_words(each) for each in columns])
-        without = (words[may_be_null:] == NULL).any(axis=0)
-        return self._ids(words, without, self._kind(tuple(each.type for each in columns)))
+            return self._ids_of_strings(columns[0].data, kind)
+        words = self._written(kind, [_word(each) for each in columns])
+        without = (words[1 + may_be_null : 1 + len(columns)] == NULL).any(axis=0)
+        if not without.any():
+            return self._keys.numbers(words)
+        ids: Array = np.full(len(without), -1, np.int64)
+        ids[~without] = self._keys.numbers(words[:, ~without])
+        return ids
 
-    def _ids_of_strings(self, codes: Array) -> Array:
+    def _ids_of_strings(self, codes: Array, kind: int) -> Array:
         """By code; only a string that is new is looked for."""
-        kind = self._kind((Type.STRING,))
         most = int(codes.max(initial=-1)) + 1
         known = self._by_code.get(kind)
         if known is None or len(known) < most + 1:
@@ -53,53 +167,50 @@ class Keys:
         ids: Array = known[codes]
         if ids.min(initial=0) < -1:
             fresh = np.unique(codes[ids == -2])
-            words = fresh.astype(np.int64)[None, :]
-            known[fresh] = self._ids(words, np.zeros(len(fresh), np.bool_), kind)
+            known[fresh] = self._keys.numbers(self._written(kind, [fresh]))
             ids = known[codes]
         return ids
 
-    def _kind(self, types: tuple[Type | None, ...]) -> int:
+    def _kind(self, types: Types) -> int:
         if types not in self._kinds:
             self._kinds.append(types)
-            if self._slots.shape[1] < 2 + len(types):
-                wider = np.full((len(self._slots), 2 + len(types)), -1, np.int64)
-                wider[:, : self._slots.shape[1]] = self._slots
-                self._slots = wider
+            if self._keys.width < 1 + len(types):
+                known = self._keys.words
+                wider = np.zeros((1 + len(types), known.shape[1]), np.int64)
+                wider[: len(known)] = known
+                self._keys.load(wider)
         return self._kinds.index(types)
 
-    def _ids(self, words: Array, without: Array, kind: int) -> Array:
-        ids = np.zeros(words.shape[1], np.int32)
-        while not machine.intern(words, without, kind, self._slots, self._meta, ids):
-            larger = np.full((2 * len(self._slots), self._slots.shape[1]), -1, np.int64)
-            machine.rehash(self._slots, larger, np.array([len(each) for each in self._kinds]))
-            self._slots = larger
-        return ids
+    def _written(self, kind: int, words: Sequence[Array]) -> Array:
+        """Keys of a kind as words, as many as the widest has."""
+        made = np.zeros((self._keys.width, len(words[0])), np.int64)
+        made[0] = kind
+        made[1 : 1 + len(words)] = words
+        return made
 
     # --- saved state ---
 
-    def saved(self, numbers: Array) -> list[tuple[tuple[Type | None, ...], Array, Array]]:
+    def saved(self, numbers: Array) -> list[tuple[Types, Array, Array]]:
         """Of these keys, by the types of their expressions: where they stand among `numbers`, their words."""
-        rows = self._slots[self._slots[:, 0] >= 0]
-        rows = rows[np.argsort(rows[:, 0])][numbers]
+        words = self._keys.words[:, numbers]
         found = []
         for kind, types in enumerate(self._kinds):
-            own = np.flatnonzero(rows[:, 1] == kind)
+            own = np.flatnonzero(words[0] == kind)
             if len(own):
-                found.append((types, own, np.ascontiguousarray(rows[own, 2 : 2 + len(types)].T)))
+                found.append((types, own, np.ascontiguousarray(words[1 : 1 + len(types), own])))
         return found
 
-    def load(self, count: int, saved: Sequence[tuple[tuple[Type | None, ...], Array, Array]]) -> None:
-        """Takes keys that were saved; they are numbered as they stood among them."""
-        for types, own, words in saved:
-            ids = self._ids(words, np.zeros(len(own), np.bool_), self._kind(types))
-            renumbered = np.full(len(self), -1, np.int64)
-            renumbered[ids] = own
-            fresh = self._slots[:, 1] == self._kind(types)
-            self._slots[fresh, 0] = renumbered[self._slots[fresh, 0]]
-        self._meta[0] = count
+    def load(self, count: int, saved: Sequence[tuple[Types, Array, Array]]) -> None:
+        """Takes keys that were saved, and no others; they are numbered as they stood among them."""
+        kinds = [self._kind(types) for types, _, _ in saved]
+        whole = np.zeros((self._keys.width, count), np.int64)
+        for kind, (_, own, words) in zip(kinds, saved, strict=True):
+            whole[:, own] = self._written(kind, list(words))
+        self._keys.load(whole)
+        self._by_code.clear()
 
 
-def _key_words(column: Column) -> Array:
+def _word(column: Column) -> Array:
     if column.type is not Type.FLOAT64:
         return words_of(column)
     words = (column.data + 0.0).view(np.int64)  # there is one zero

@@ -145,11 +145,9 @@ __all__ = [
     "emit",
     "fire",
     "gather",
-    "intern",
     "mix_events",
     "mix_pairs",
     "put",
-    "rehash",
     "resolve",
     "resolve_rounds",
     "rows",
@@ -881,63 +879,6 @@ def collect(tables, memory, marked, used):
         for w in range(meta[RESUME], meta[PENDS]):
             node = memory.pend[w, P_ROW + NODE]
             memory.pend[w, P_ROW + NODE] = marked[node] if node >= 0 else -1
-
-
-@inner(forceinline=True)
-def _slot_of(words, i, kind, width, last):
-    h = U(kind)
-    for j in range(width):
-        h = (h ^ U(words[j, i])) * U(0xBF58476D1CE4E5B9)
-        h ^= h >> U(29)
-    return h & last
-
-
-@entry
-def intern(words, without, kind, slots, meta, ids):
-    """The numbers of keys of one kind; a new one gets the next.
-
-    False where there is no room; `meta` has how many there are, and the first key that has no number yet.
-    """
-    last, width = U(len(slots) - 1), len(words)
-    for i in range(meta[1], words.shape[1]):
-        if without[i]:
-            ids[i] = -1
-            continue
-        at = _slot_of(words, i, kind, width, last)
-        while True:
-            if slots[at, 0] < 0:
-                if 2 * meta[0] >= len(slots):
-                    meta[1] = i
-                    return False
-                slots[at, 0], slots[at, 1] = meta[0], kind
-                for j in range(width):
-                    slots[at, 2 + j] = words[j, i]
-                ids[i] = meta[0]
-                meta[0] += 1
-                break
-            same = slots[at, 1] == kind
-            for j in range(width):
-                same &= slots[at, 2 + j] == words[j, i]
-            if same:
-                ids[i] = slots[at, 0]
-                break
-            at = (at + ONE) & last
-    meta[1] = 0
-    return True
-
-
-@entry
-def rehash(old, slots, widths):
-    """Puts keys into a larger dictionary, with the numbers that they have."""
-    last, words = U(len(slots) - 1), old.T
-    for i in range(len(old)):
-        if old[i, 0] < 0:
-            continue
-        at = _slot_of(words[2:], i, old[i, 1], widths[old[i, 1]], last)
-        while slots[at, 0] >= 0:
-            at = (at + ONE) & last
-        for j in range(old.shape[1]):
-            slots[at, j] = old[i, j]
 
 
 @entry

@@ -15,9 +15,9 @@ from itertools import product
 import numpy as np
 
 from kaicep.kernel.columns import Array, Table
+from kaicep.kernel.keys import Keys
 from kaicep.kernel.operator import Semantics
 from kaicep.kernel.roots import RootIds
-from kaicep.kernel.window_keys import Keys
 from kaicep.plan.algebra import element_variables
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event

@@ -14,9 +14,10 @@ import numpy as np
 from kaicep.kernel import machine
 from kaicep.kernel import tables as t
 from kaicep.kernel.assemble import Question, alone, value_of, word_of
+from kaicep.kernel.bounds import bounds_of
 from kaicep.kernel.columns import Array, Column, Matches, Strings, Table, column_of
 from kaicep.kernel.joins import JoinKeys, with_join_keys
-from kaicep.kernel.keys import Keys
+from kaicep.kernel.keys import TypedKeys
 from kaicep.kernel.latest import LatestStage
 from kaicep.kernel.operator import Limits, Passed, Semantics, refuse
 from kaicep.kernel.output import Finished, Made, Output, taken, words_of
@@ -85,6 +86,7 @@ class PatternMachine:
         self._paths = Solutions(semantics, self._ties.names)
         self._limits = limits or Limits()
         self._columns = plan.columns
+        self._bounds = bounds_of(self.pattern)
         components = {each: self.joins.roots_of(each) for each in keys}
         self.shape = Shape(self.pattern, strings.code, tuple(self._shown()), components)
         self.output = Output(plan, self.shape, strings, catalog.derived(self.pattern.streams))
@@ -172,7 +174,7 @@ class PatternMachine:
             np.zeros(len(CONTEXT), np.int64),
             np.zeros((5, 1_024), np.int64),
         )
-        self.keys = Keys()
+        self.keys = TypedKeys()
         self._answered = 0
         self.absent = {
             each.of.variable: Absents(len(shape.kept))
@@ -440,7 +442,7 @@ class PatternMachine:
         """By bit, the places that each event may take."""
         fits = np.zeros(len(table), np.int64)
         strict = self.pattern.match == "strict"
-        counts, came, filtered = (np.zeros(len(table), np.bool_) for _ in range(3))
+        counts, came, filtered, met = (np.zeros(len(table), np.bool_) for _ in range(4))
         all_count = any(not chain.semantics for chain in self.pattern.chains)
         for place, chain in enumerate(self.pattern.chains):
             here = self._sees(table, chain)
@@ -457,11 +459,14 @@ class PatternMachine:
                 asked = self._meets(Roots(path, chain.variable), table, asked)
             passes = passes & asked
             counts |= here if all_count else asked
+            met |= passes
+            for each in self._bounds.get(chain.variable, ()):
+                passes = passes & vectors_of(table).holds(each)
             fits |= passes.astype(np.int64) << place
             self.passed.fits[chain.variable] += int(np.count_nonzero(passes))
         self.passed.came += int(np.count_nonzero(came))
         self.passed.filters += int(np.count_nonzero(filtered))
-        self.passed.paths += int(np.count_nonzero(fits))
+        self.passed.paths += int(np.count_nonzero(met))
         if strict:
             fits |= counts.astype(np.int64) << len(self.shape.variables)
         return fits

@@ -17,7 +17,7 @@ import numpy as np
 
 from kaicep.kernel.codec import read_event, write_event
 from kaicep.kernel.columns import NULLS, Array, Column, Strings, Table, column_of
-from kaicep.kernel.machine import intern, rehash
+from kaicep.kernel.keys import Keys
 from kaicep.kernel.operator import Row, Semantics
 from kaicep.kernel.vectors import vectors_of
 from kaicep.plan.catalog import Catalog
@@ -79,7 +79,8 @@ class RootIds:
         self._identity: tuple[str, ...] = ()
         self._epochs: tuple[int, ...] = ()
         self._strings: Strings | None = None
-        self._keys = _Keys(0)
+        self._keys: Keys | None = None
+        self._names: Array = np.zeros(0, np.int64)
         self._free: list[int] = []
         self._by_code: dict[tuple[str, int], Array] = {}
         self._objects: dict[tuple[type, str], int] = {}
@@ -153,15 +154,26 @@ class RootIds:
 
     def _numbered(self, table: Table, epoch: Array) -> Array:
         """The numbers of events by all that counts."""
-        known = self._keys.count
-        numbers = self._keys.of(self._words(table, epoch))
-        fresh = self._keys.count - known
+        known = len(self._names)
+        numbers, count = self._keys_of(table, epoch)
+        fresh = count - known
         if fresh:
             rows = np.zeros(fresh, np.int64)
             at = np.flatnonzero(numbers >= known)[::-1]
             rows[numbers[at] - known] = at  # the first row of each is written last
-            self._keys.name(self._added(_events_of(table.take(rows), self)))
-        return self._keys.names[numbers]
+            self._name(self._added(_events_of(table.take(rows), self)))
+        return self._names[numbers]
+
+    def _keys_of(self, table: Table, epoch: Array) -> tuple[Array, int]:
+        """The numbers of the keys of events, and how many keys there are."""
+        words = self._words(table, epoch)
+        if self._keys is None:
+            self._keys = Keys(len(words))
+        return self._keys.numbers(words), len(self._keys)
+
+    def _name(self, numbers: Sequence[int]) -> None:
+        """Says which numbers events with the latest keys have."""
+        self._names = np.concatenate([self._names, np.array(numbers, np.int64)])
 
     def _added(self, events: Sequence[Event]) -> list[int]:
         """The numbers of new events; those that nobody uses any more are given again."""
@@ -245,15 +257,16 @@ class RootIds:
 
     def _find_anew(self, like: Table) -> None:
         self._by_code.clear()
-        self._keys = _Keys(0)
+        self._keys = None
+        self._names = np.zeros(0, np.int64)
         free = set(self._free)
         used = [number for number in range(len(self.events)) if number not in free]
         if used:
             table = _table_of([self.events[each] for each in used], like)
             epoch = np.searchsorted(np.array(self._epochs, np.int64), table.ts, "right")
-            numbers = self._keys.of(self._words(table, epoch))
+            numbers, _ = self._keys_of(table, epoch)
             first = np.unique(numbers, return_index=True)[1]
-            self._keys.name([used[each] for each in first.tolist()])
+            self._name([used[each] for each in first.tolist()])
 
     def moved(self, ids: Array, ts: Array, table: Table, epochs: tuple[int, ...]) -> Array:
         """The numbers of events that have numbers, after the knowledge has got other epochs.
@@ -435,36 +448,3 @@ def _table_of(events: Sequence[Event], like: Table) -> Table:
 
 
 _KINDS = 20  # so many kinds fit into a word
-
-
-class _Keys:
-    """Rows of words, numbered in the order in which they come; each has a name besides."""
-
-    def __init__(self, width: int) -> None:
-        self._slots = np.full((64, 2 + width), -1, np.int64)
-        self._meta = np.zeros(2, np.int64)
-        self.names: Array = np.zeros(0, np.int64)
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return int(self._meta[0])
-
-    def of(self, words: Array) -> Array:
-        """The numbers of rows, which stand side by side as columns of words."""
-        if not self.count and len(words) + 2 != self._slots.shape[1]:
-            self._slots = np.full((64, 2 + len(words)), -1, np.int64)
-        made = np.zeros(words.shape[1], np.int32)
-        without = np.zeros(words.shape[1], np.bool_)
-        while not intern(words, without, 0, self._slots, self._meta, made):
-            self._grow()
-        return made
-
-    def _grow(self) -> None:
-        larger = np.full((4 * len(self._slots), self._slots.shape[1]), -1, np.int64)
-        rehash(self._slots, larger, np.array([self._slots.shape[1] - 2]))
-        self._slots = larger
-
-    def name(self, names: Sequence[int]) -> None:
-        """Gives the numbers that have no name yet theirs."""
-        self.names = np.concatenate([self.names, np.array(names, np.int64)])

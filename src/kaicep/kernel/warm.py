@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kaicep.kernel import machine, predicates, skipping, words
+from kaicep.kernel import keys, machine, predicates, skipping, words
 from kaicep.kernel import tables as t
 from kaicep.kernel import window_machine as w
 from kaicep.kernel.epsparql import identities, kernels
@@ -46,11 +46,10 @@ def warm() -> None:
 def entries() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """The functions, each with arguments of the types that it is called with."""
     word, table, flag = np.zeros(1, np.int64), np.zeros((1, 1), np.int64), np.zeros(1, np.bool_)
-    number, small, id, half = (
+    number, small, id = (
         np.zeros(1),
         np.zeros(1, np.uint8),
         np.zeros(1, np.uint64),
-        np.zeros(1, np.int32),
     )
     tables = t.Tables(word, table, table, table, table, table, word, word, word)
     memory = t.Memory(
@@ -65,8 +64,7 @@ def entries() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield machine.rows, (tables, memory, table, word)
     yield machine.put, (tables, memory, table, word, 0)
     yield machine.collect, (tables, memory, word, word)
-    yield machine.intern, (table, flag, 0, table, word, half)
-    yield machine.rehash, (table, table, word)
+    yield keys.number, (table, table, word, word, word)
     yield machine.resolve, (tables, memory, 0, table, table)
     yield machine.resolve_rounds, (tables, memory, 0, 0, word, word)
     yield machine.mix_pairs, (id, id, word, word)
@@ -90,7 +88,6 @@ def _of_windows(word: w.Array, table: w.Array) -> Iterator[tuple[Any, tuple[Any,
     yield w.pass_time, (steps, state, 0, answers)
     yield w.clear_groups, (steps, table)
     yield w.rehash, (table, state)
-    yield w.intern, (table, table, word, 0, word)
 
 
 def _of_triples(word: w.Array, table: w.Array, id: w.Array) -> Iterator[tuple[Any, tuple[Any, ...]]]:

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from kaicep.kernel import sums
 from kaicep.kernel.jit import entry, inner, prefetch
+from kaicep.kernel.words import mix, pair
 
-__all__ = ["Answers", "Entries", "State", "Steps", "advance", "clear_groups", "intern", "pass_time", "rehash"]
+__all__ = ["Answers", "Entries", "State", "Steps", "advance", "clear_groups", "pass_time", "rehash"]
 
 Array = NDArray[Any]
 U = np.uint64
@@ -608,53 +609,10 @@ def _figure(state, group, op, at, kind, count, squares):
     return total / count if op == AVERAGE else total
 
 
-# --- ids and keys ------------------------------------------------------------------------------------------
-
-
-@inner(forceinline=True)
-def mix(word):
-    """As in `plan.identity`."""
-    word = (word ^ (word >> U(30))) * U(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> U(27))) * U(0x94D049BB133111EB)
-    return word ^ (word >> U(31))
-
-
-@inner(forceinline=True)
-def pair(low, high, first, second):
-    """Mixes two words into an id."""
-    low = mix(low ^ first)
-    return low, mix(high + second + U(0x9E3779B97F4A7C15)) ^ (low >> U(1))
+# --- ids ------------------------------------------------------------------------------------------------
 
 
 @inner(forceinline=True)
 def _spanned(group, start, end):
     low, high = pair(U(group[G_LOW]), U(group[G_HIGH]), U(start), U(start))
     return pair(low, high, U(end), U(end))
-
-
-@entry
-def intern(words, known, slots, count, ids):
-    """The numbers of keys, whose words are rows; a new one gets the next. How many there are, then."""
-    last, width = U(len(slots) - 1), len(words)
-    for i in range(words.shape[1]):
-        h = U(width)
-        for j in range(width):
-            h = mix(h ^ U(words[j, i]))
-        at = h & last
-        while True:
-            found = slots[at]
-            same = found >= 0
-            if found < 0:
-                found = slots[at] = count
-                for j in range(width):
-                    known[j, count] = words[j, i]
-                count += 1
-                same = True
-            else:
-                for j in range(width):
-                    same &= known[j, found] == words[j, i]
-            if same:
-                ids[i] = found
-                break
-            at = (at + U(1)) & last
-    return count

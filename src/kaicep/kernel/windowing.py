@@ -17,6 +17,7 @@ import numpy as np
 from kaicep.errors import Failure
 from kaicep.kernel import window_machine as w
 from kaicep.kernel.columns import DTYPES, NULLS, Array, Column, Matches, Refs, Strings, Table
+from kaicep.kernel.keys import Keys, key_width, key_words
 from kaicep.kernel.machine import mix_pairs
 from kaicep.kernel.meanings import Meanings
 from kaicep.kernel.operator import Limits, Passed, Semantics, refuse
@@ -24,7 +25,6 @@ from kaicep.kernel.output import words_of
 from kaicep.kernel.state import read_state, write_state
 from kaicep.kernel.sums import FAR, SCRATCH, SQUARES
 from kaicep.kernel.vectors import vectors_of
-from kaicep.kernel.window_keys import Keys, key_width, key_words
 from kaicep.kernel.window_layout import Layout, Valid
 from kaicep.kernel.words import identity_words
 from kaicep.plan.catalog import Catalog

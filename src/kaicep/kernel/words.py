@@ -23,6 +23,7 @@ __all__ = [
     "identities",
     "identity_of",
     "identity_words",
+    "mix",
     "object_words",
     "pair",
     "signed_words",
@@ -33,18 +34,19 @@ U = np.uint64
 _SIGN = np.uint64(1 << 63)
 
 
-@inner()
-def _mix(word):
+@inner(forceinline=True)
+def mix(word):
+    """Every bit of the word reaches every other, as in `plan.identity`."""
     word = (word ^ (word >> U(30))) * U(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> U(27))) * U(0x94D049BB133111EB)
     return word ^ (word >> U(31))
 
 
-@inner()
+@inner(forceinline=True)
 def pair(low, high, first, second):
     """Mixes two words into an id, one into each half."""
-    low = _mix(low ^ first)
-    return low, _mix(high + second + U(0x9E3779B97F4A7C15)) ^ (low >> U(1))
+    low = mix(low ^ first)
+    return low, mix(high + second + U(0x9E3779B97F4A7C15)) ^ (low >> U(1))
 
 
 @entry
