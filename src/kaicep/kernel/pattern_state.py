@@ -48,8 +48,9 @@ def _described(shape: Shape) -> dict[str, Any]:
         row = shape.tables.front[number]
         names = [name for name, _ in front.frontier]
         rest, bound = front.state
-        key, of = _key_text(shape, int(row[t.F_KEY])), int(row[t.F_KEY_ROW])
-        fronts.append(f"{names} {front.killers} {front.pending} {sorted(bound)} {rest} {key} {of >= 0}")
+        joined = front.of is not None
+        key = _key_text(shape, -1 if joined else int(row[t.F_KEY]))
+        fronts.append(f"{names} {front.killers} {front.pending} {sorted(bound)} {rest} {key} {joined}")
     waits = any(front.pending for front in shape.fronts)
     return {
         "match": shape.pattern.match,
@@ -274,9 +275,10 @@ def load_pattern(operator: PatternMachine, state: bytes) -> None:
     if reason is not None:
         raise Failure(f"{operator.plan.name} cannot go on with the state of another query: {reason}")
     codes = np.append(operator.strings.codes(document["texts"]).astype(np.int64), -1)
-    rows = _chosen(
-        arrays["rows"], document["carried"], [_carried_text(shape, each) for each in shape.carried], t.FIXED
-    )
+    before = document["carried"]
+    if arrays["rows"].shape[1] > t.FIXED + len(before):
+        before = ["until", "last", *before]  # every row had these two before they were carried like others
+    rows = _chosen(arrays["rows"], before, [_carried_text(shape, each) for each in shape.carried], t.FIXED)
     wanted = [_column_text(shape, number) for number in shape.kept]
     carried, kept = _strings_in(shape)
     _decode(rows, carried, codes)

@@ -143,6 +143,8 @@ class _Front:
     frontier: Steps
     killers: tuple[str, ...]
     pending: bool = False
+    of: str | None = None
+    """The bound event whose values make the key; None where the partition alone does."""
 
 
 class Shape:
@@ -385,6 +387,7 @@ class Shape:
     def _write_front(self, front: _Front, openings: list[list[int]]) -> list[int]:
         bound = front.state[1]
         far, own, of = self._front_key(front)
+        front.of = of
         begin = len(openings)
         for name, after in front.frontier:
             key = self._key(name, own.get(name, ()))

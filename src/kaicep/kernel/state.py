@@ -20,7 +20,9 @@ from kaicep.kernel.columns import Array
 
 __all__ = ["read_state", "write_state"]
 
-_VERSION = 2
+_VERSION = 3
+_READ = (2, 3)
+"""Format 3 differs in the columns of partial matches."""
 
 
 def write_state(kind: str, document: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
@@ -49,7 +51,7 @@ def read_state(kind: str, state: bytes) -> tuple[dict[str, Any], dict[str, Array
         raise Failure(f"this is not a saved state of {_one(kind)} that this release can read") from None
     if found != kind:
         raise Failure(f"this is the saved state of {_one(found)}, not of {_one(kind)}")
-    if version != _VERSION:
+    if version not in _READ:
         raise Failure(
             f"this state was saved in format {version}, this release reads {_VERSION}: start without it"
         )
