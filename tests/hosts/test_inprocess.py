@@ -198,7 +198,7 @@ def test_saved_state_of_something_else_is_refused():
     with pytest.raises(Failure, match="not a saved state"):
         engine(PAIR).restore(b"\x80\x04nonsense")
     with pytest.raises(Failure, match="format 99"):
-        engine(PAIR).restore(saved.replace(b'"version":2', b'"version":99', 1))
+        engine(PAIR).restore(saved.replace(b'"version":3', b'"version":99', 1))
 
 
 # --- queries come and go -----------------------------------------------------------------------------------
