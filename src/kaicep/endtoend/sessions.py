@@ -490,9 +490,10 @@ def runs_of(
     `since` is where a session begins that begins at a position.
     """
     groups: dict[object, list[Session]] = {}
+    known = set(together.names) if together is not None else set()
     for each in sessions:
         asked, start = each.asked, each.start
-        shared = together is not None and set(each.needed) <= set(together.names)
+        shared = known.issuperset(each.needed)
         settings = Settings(asked.limits, parts=parts)
         if start.mark is None and not start.later and since[asked.id] is None:
             choice = _chosen(each, snapshot, lateness)
