@@ -15,8 +15,13 @@ import pytest
 from typer.testing import CliRunner
 
 from kaicep.api import Run, open_run
+from kaicep.archive.archive import Archive
 from kaicep.cli.main import app
+from kaicep.connectors.shape import Form
+from kaicep.endtoend.history import open_history, past_matches
+from kaicep.endtoend.ingest import ingest
 from kaicep.examples.building.generate import write
+from kaicep.knowledge.annotation import load_annotations
 
 BUILDING = Path(__file__).parents[2] / "examples" / "building"
 PLANTED = {
@@ -110,6 +115,18 @@ def test_the_reference_finds_the_same(folder: Path, rule: str, tmp_path: Path) -
     found = [match.to_json() for match in run.matches()]
     assert found
     assert [match.to_json() for match in run.matches("reference")] == found
+
+
+def test_back_in_time_they_find_the_same(folder: Path, tmp_path: Path) -> None:
+    """The last known values, aggregates and loops too: out of the archive."""
+    said = [BUILDING / "annotations" / "trend.json"]
+    (annotation,) = load_annotations(said[0])
+    archive = Archive(tmp_path / "archive")
+    ingest(archive, Form.of("trend", annotation), folder / "data" / "trend.csv")
+    queries = [BUILDING / "queries" / f"{name}.chi" for name in PLANTED]
+    history = open_history(queries, archive, [folder / "knowledge.ttl"], said)
+    found = [match.to_json() for match in past_matches(history, "hybrid")]
+    assert found == (BUILDING / "expected.jsonl").read_text("utf-8").splitlines()
 
 
 def test_init_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
