@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sees to what tests talk to: mosquitto, Maven, which fetches Kafka and a SPARQL server, and Chromium, which looks at the
-# console. As root on Debian and Ubuntu they are installed; elsewhere the command is printed. Without them
+# Sees to what tests talk to: mosquitto, Maven, which fetches Kafka and a SPARQL server, Chromium, which looks at the
+# console, and on Linux strace, which sees what a deployment does to a disk. As root on Debian and Ubuntu they are installed; elsewhere the command is printed. Without them
 # those tests are skipped. The exit status says whether all of them are there now.
 set -euo pipefail
 
@@ -12,6 +12,7 @@ missing() {
     command -v mvn >/dev/null || printf 'maven '
     command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
         command -v google-chrome-stable >/dev/null || command -v google-chrome >/dev/null || printf 'chromium '
+    [[ $(uname -s) != Linux ]] || command -v strace >/dev/null || printf 'strace '
 }
 
 wanted=$(missing)
