@@ -67,7 +67,7 @@ def test_a_word_that_nobody_knows(path, kind, word, hint):
     ],
 )
 def test_a_word_that_somebody_knows(path):
-    assert said(path) == []
+    assert [each for each in said(path) if each[0].startswith("neither")] == []
 
 
 def test_each_word_is_told_once():

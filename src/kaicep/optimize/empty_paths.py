@@ -50,10 +50,17 @@ def empty_paths(plan: ChiPlan, optimised: ChiPlan, context: Context) -> Iterator
         if len(condition.alternatives) == 1:
             search = _Search(condition, context.knowledge, dict(plan.prefixes))
             found = search.first_to_fail()
-            if found is not None and found not in told:
+            if found is not None and found not in told and not _is_marked(found, plan):
                 told.add(found)
                 message, hint = search.told(found)
                 yield Diagnostic(message, found.span, plan.source, hint, "warning")
+
+
+def _is_marked(pattern: TriplePattern, plan: ChiPlan) -> bool:
+    """Whether a warning marks a word of the pattern already, which nobody knows: then that is the reason."""
+    spans = [each.span for each in plan.warnings if each.span is not None]
+    here = pattern.span
+    return here is not None and any(here.start <= each.start and each.end <= here.end for each in spans)
 
 
 @dataclass
