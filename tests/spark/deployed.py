@@ -24,7 +24,7 @@ QUERIES = {
     "twice.chi": "SELECT ?a.sensorID, ?b.sensorID AS other FROM (?a, high), (?b, high) "
     "WHERE SEQ (?a, ?b) WINDOW (?a, ?b, 10min)",
     "near.chi": "SELECT ?a.sensorID FROM (?a, airflowReport), (?b, airflowReport) WHERE "
-    "FILTER (?a.hvc:airflow > 540) FILTER (?b.hvc:airflow < 200) SEQ (?a, ?b) WINDOW (?a, ?b, 1min)",
+    "FILTER (?a.hvc:airflow > 540) FILTER (?b.hvc:airflow < 300) SEQ (?a, ?b) WINDOW (?a, ?b, 1min)",
     "room.chi": "SELECT ?e.sensorID, ?room FROM (?e, airflowReport) WHERE FILTER (?e.hvc:airflow > 530) "
     "PATH {?e evt:hasSource ?s . ?s bd:hasLocation ?room . ?room rdf:type bd:MeetingRoom}",
     "graph.epsparql": "SELECT ?s WHERE { ?e evt:hasSource ?s . ?e hvc:airflow ?x } FILTER (?x > 560)",
