@@ -173,18 +173,41 @@ def test_the_quick_start_of_spark_runs_from_the_wheel(fresh: Fresh, tmp_path: Pa
 # --- the core alone ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["ingest --stream air=air.jsonl --archive new", "run kaicep.toml"])
-def test_what_an_archive_needs_is_named(command: str, tmp_path: Path) -> None:
+@pytest.fixture
+def core_alone(tmp_path: Path) -> dict[str, str]:
+    """An environment in which the packages for tables are not installed."""
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     for package in ("deltalake", "pyarrow"):
         (hidden / f"{package}.py").write_text("raise ImportError('as if it were not installed')\n")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(hidden), *filter(None, sys.path)])}
+
+
+def test_a_source_of_files_reads_them_without_arrow(core_alone: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "air.jsonl").write_text('{"ts": 0, "flow": 1}\n{"ts": 1, "flow": 2}\n')
+    script = """
+import kaicep as kai
+from kaicep.connectors.registry import make_source
+from kaicep.connectors.shape import Form
+source = make_source(Form("air"), {"kind": "files", "path": "air.jsonl"})
+query = kai.compile("SELECT ?e.flow FROM (?e, air)", streams={"air": {"ts": "timestamp", "flow": "int64"}})
+print([each.select["flow"] for each in kai.run(query, {"air": source})])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=core_alone, cwd=tmp_path,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "[1, 2]\n"), done.stderr
+
+
+@pytest.mark.parametrize("command", ["ingest --stream air=air.jsonl --archive new", "run kaicep.toml"])
+def test_what_an_archive_needs_is_named(command: str, core_alone: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "air.jsonl").write_text('{"ts": 0, "flow": 1}\n')
     (tmp_path / "queries").mkdir()
     (tmp_path / "kaicep.toml").write_text('[streams.air]\nsource = {kind = "files", path = "air.jsonl"}\n')
     done = subprocess.run(
         [sys.executable, "-m", "kaicep", *command.split()],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(hidden), *filter(None, sys.path)])},
+        env=core_alone,
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, ""), done.stderr

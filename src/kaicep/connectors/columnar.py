@@ -12,7 +12,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kaicep.connectors.records import Record
@@ -26,7 +26,26 @@ if TYPE_CHECKING:
     import numpy
     import pyarrow
 
-__all__ = ["ColumnEvents", "Columns", "arrow_types", "csv_columns", "event_columns", "json_columns"]
+__all__ = [
+    "ColumnEvents",
+    "Columns",
+    "arrow_types",
+    "csv_columns",
+    "event_columns",
+    "has_arrow",
+    "json_columns",
+]
+
+
+@cache
+def has_arrow() -> bool:
+    """Whether Arrow is installed; without it records are read one by one."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
 
 Exact = Callable[[int], Record | None]
 """The record in a row, as the readers of records give it; None for a blank line, which is no record."""

@@ -17,7 +17,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from kaicep.connectors.columnar import ColumnEvents, Columns
+from kaicep.connectors.columnar import ColumnEvents, Columns, has_arrow
 from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
 from kaicep.connectors.files import SUFFIXES, check_suffix, is_whole, parts_of
 from kaicep.connectors.options import Count
@@ -138,6 +138,8 @@ class FileSource(Source):
     def _read_columns(self) -> tuple[Sequence[Event], Sequence[DeadLetter]]:
         """Up to a batch of events by columns, where all files can be read so."""
         if self.schema is None or any(each.kind == ".csv" for each in self._parts.values()):
+            return (), ()
+        if not has_arrow():
             return (), ()
         pieces: list[tuple[int, Columns]] = []
         dead: list[DeadLetter] = []
