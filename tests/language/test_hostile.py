@@ -145,14 +145,14 @@ HEADS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", REPEATED)
-def test_a_hundred_kilobytes_of_anything_take_linear_time(piece):
-    """A quadratic parser would need minutes; the limit is wide because machines are busy."""
-    text = piece * (100_000 // len(piece))
+def test_many_kilobytes_of_anything_take_linear_time(piece):
+    """A quadratic parser would need many seconds; the limit is wide because machines are busy."""
+    text = piece * (25_000 // len(piece))
     for parse, heads in HEADS.items():
         for head in heads:
             started = time.process_time()
             attempt(parse, head + text)
-            assert time.process_time() - started < 4
+            assert time.process_time() - started < 1
 
 
 def test_a_hundred_kilobytes_of_noise():

@@ -91,7 +91,7 @@ def in_order(note: Path, names: Iterable[str]) -> dict[int, Located]:
     ...     _ = (Path(folder) / "b.jsonl").write_text("other")
     ...     found = in_order(Path(folder) / NOTE, ["a.jsonl", "b.jsonl", "c.jsonl"])
     ...     {part: each.now for part, each in found.items()}
-    {0: 'b.jsonl.1', 1: 'c.jsonl', 2: 'a.jsonl', 3: 'b.jsonl'}
+    {0: 'b.jsonl.1', 1: 'c.jsonl', 2: 'b.jsonl'}
     """
     try:
         known = _known(note, note.read_bytes())

@@ -94,6 +94,7 @@ def tell(path: Path, position: int) -> None:
 def row_width(notation: Notation, columns: Sequence[str]) -> int:
     """How many numbers a row uses up: one, or, in a wide table, as many as its header has columns.
 
+    >>> from kaicep.plan.convert import USUAL, Wide
     >>> row_width(USUAL, ["ts", "a", "b"]), row_width(Notation(wide=Wide()), ["ts", "a", "b"])
     (1, 3)
     """
