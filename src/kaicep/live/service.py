@@ -320,9 +320,10 @@ class Service:
             self._switch = sys.getswitchinterval()
             sys.setswitchinterval(self.settings.switch)
             self._stopping = threading.Event()
-            keeper = threading.Thread(target=self._keep, args=(self._stopping,), name="kaicep-live-keeper")
-            keeper.daemon = True
-            keeper.start()
+            self._keeper = threading.Thread(
+                target=self._keep, args=(self._stopping,), name="kaicep-live-keeper", daemon=True
+            )
+            self._keeper.start()
             self.dispatcher.dispatch()
         return self
 
@@ -341,6 +342,8 @@ class Service:
         with self._quiet:
             self._quiet.notify_all()
         leave(seats, timeout)
+        if self._keeper is not threading.current_thread():  # what it reports to may stop the service
+            self._keeper.join(timeout)
 
     def __enter__(self) -> Service:
         return self.start()
