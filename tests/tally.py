@@ -11,9 +11,9 @@ import pytest
 KINDS = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Only the process that people look at has such a reporter; a worker has none."""
-    if (path := os.environ.get("KAICEP_TALLY")) is None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Only the process that people look at writes; a worker (which has a reporter too) leaves it to that."""
+    if (path := os.environ.get("KAICEP_TALLY")) is None or hasattr(config, "workerinput"):
         return
     found = {kind: terminalreporter.getreports(kind) for kind in KINDS}
     red = [each.nodeid for kind in ("failed", "error") for each in found[kind]]

@@ -33,11 +33,11 @@ def test_e():
 """
 
 
-def start(folder: Path, *files: str) -> subprocess.Popen[str]:
+def start(folder: Path, *files: str, options: Sequence[str] = ()) -> subprocess.Popen[str]:
     """Both halves, a file each."""
     for number, text in enumerate(files):
         (folder / f"test_{number}.py").write_text(text)
-    halves = [["-p", "tests.tally", f"test_{number}.py"] for number in range(len(files))]
+    halves = [["-p", "tests.tally", *options, f"test_{number}.py"] for number in range(len(files))]
     program = f"import run_tests; raise SystemExit(run_tests.Runner().run({halves!r}))"
     paths = os.pathsep.join([str(ROOT / "scripts"), *(each for each in sys.path if each)])
     return subprocess.Popen(
@@ -75,6 +75,14 @@ def test_both_halves_run_and_are_counted(
     files: Sequence[str], status: int, said: list[str], tmp_path: Path
 ) -> None:
     assert ending(start(tmp_path, *files)) == (status, said)
+
+
+@pytest.mark.slow
+def test_tests_of_several_workers_are_counted_once(tmp_path: Path) -> None:
+    assert ending(start(tmp_path, RED, GREEN, options=("-n", "2"))) == (
+        1,
+        ["RED test_0.py::test_c", "=== 1 failed, 3 passed"],
+    )
 
 
 def test_a_half_that_dies_is_no_success(tmp_path: Path) -> None:
