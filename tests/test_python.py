@@ -287,6 +287,70 @@ def test_a_mistake_names_the_way_out(given: dict[str, Any], message: str) -> Non
         kai.compile(RISE, **{"streams": STREAMS, **given})
 
 
+NO_EVENTS: dict[str, tuple[Any, str]] = {
+    "one event": (ROWS[0], r"no events are given for air(.|\n)*a list with one dict: \[event\]"),
+    "events of another stream": ({"ait": ROWS}, r"no events are given for air(.|\n)*the name air"),
+    "rows that are no dicts": (
+        pandas.DataFrame(ROWS).itertuples(),
+        r"an event is a dict, not a Pandas(.|\n)*a data frame is taken as it is",
+    ),
+    "a number": (5, "not an int"),
+    "a list of texts": (["s1"], "not a str"),
+}
+
+
+@pytest.mark.parametrize("given", NO_EVENTS)
+def test_what_is_no_event_says_what_is_one(given: str) -> None:
+    events, message = NO_EVENTS[given]
+    with pytest.raises(kai.Mistake, match=message):
+        list(kai.run(query(), events))
+
+
+def test_a_text_is_no_query_yet() -> None:
+    with pytest.raises(kai.Mistake, match=r"needs a compiled query, not a str(.|\n)*kai\.compile"):
+        list(kai.run(RISE, ROWS))  # type: ignore[arg-type]
+
+
+def test_a_stream_whose_attributes_nobody_named_cannot_be_run() -> None:
+    made = kai.compile(RISE)
+    assert "reads air" in repr(made)
+    message = r'the attributes of air are not known(.|\n)*streams={"air": {"sensor": "string", '
+    for take in (kai.Engine, lambda query: list(kai.run(query, ROWS)), kai.spark.explain):
+        with pytest.raises(kai.Mistake, match=message):
+            take(made)
+
+
+def test_types_of_python_name_types_too() -> None:
+    made = kai.compile(RISE, streams={"air": {"ts": datetime, "sensor": str, "flow": float}})
+    assert rises(kai.run(made, ROWS)) == RISES
+    for wrong in (["sensor"], "sensor", 5):
+        with pytest.raises(kai.Mistake, match=r'air(.|\n)*{"sensor": "string", "flow": "float64"}'):
+            kai.compile(RISE, streams={"air": wrong})
+
+
+TIMES: dict[str, Callable[[datetime], Any]] = {
+    "text": str,
+    "a datetime": lambda time: time,
+    "pandas": pandas.Timestamp,
+    "NumPy": lambda time: numpy.datetime64(time.replace(tzinfo=None)),
+    "epoch seconds": datetime.timestamp,
+}
+
+
+@pytest.mark.parametrize("form", TIMES)
+def test_time_passes_to_what_an_event_could_have_for_its_time(form: str) -> None:
+    text = "SELECT ?a.x FROM (?a, s), (?b, s) FILTER (?b.x > 5) SEQ (?a, !?b) WINDOW (?a, ?b, 2s)"
+    engine = kai.Engine(kai.compile(text, streams={"s": {"x": "int64"}}), lateness=timedelta(seconds=1))
+    assert engine.push({"ts": instant(60), "x": 1}) == []
+    before, after = (TIMES[form](instant(seconds).replace(tzinfo=UTC)) for seconds in (62, 63))
+    assert (engine.advance(before), len(engine.advance(after))) == ([], 1)
+    with pytest.raises(kai.Mistake, match="tomorrow is not a time"):
+        engine.advance("tomorrow")
+    engine.finish()
+    with pytest.raises(kai.Mistake, match="this engine is finished"):
+        engine.advance("1970-01-01T00:10")
+
+
 def test_kaicep_is_imported_without_what_it_does_not_need() -> None:
     script = (
         "import kaicep, sys; print([each for each in sys.modules if each in {'numpy', 'pyarrow', 'numba'}])"

@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaicep.connectors.records import Record, json_columns_of, row_width
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Diagnostic, Mistake, a_kind_of
 from kaicep.hosts.inprocess import Engine as Host
 from kaicep.hosts.queries import Listed
 from kaicep.hosts.settings import Settings
-from kaicep.plan.convert import Notation
+from kaicep.plan.convert import Notation, Unfit, convert
 from kaicep.plan.events import Event, Match
-from kaicep.plan.time import parse_duration, parse_time
+from kaicep.plan.time import parse_duration
 from kaicep.plan.types import Type
-from kaicep.query import Query
+from kaicep.query import Query, require_query
 
 if TYPE_CHECKING:
     from kaicep.kernel.columns import Matches
@@ -51,12 +52,13 @@ class Engine:
         self,
         query: Query,
         *,
-        lateness: str | int | None = "0s",
+        lateness: str | int | timedelta | None = "0s",
         on_match: Callable[[Match], None] | None = None,
         on_matches: Callable[[Matches | Listed], None] | None = None,
         on_dead: Callable[[DeadLetter], None] | None = None,
         settings: Settings | None = None,
     ) -> None:
+        require_query(query)
         self.query = query
         self._streams = query.streams
         self._host = Host(
@@ -113,9 +115,13 @@ class Engine:
             return
         waiting: list[Any] = []
         since = time.monotonic()
+        if isinstance(events, str) or not isinstance(events, Iterable):
+            raise _no_event(events)
         for each in events:
-            inner = None if isinstance(each, Event | Mapping) else _arrow(each)
-            if inner is not None:
+            if not isinstance(each, Event | Mapping):
+                inner = _arrow(each)
+                if inner is None:
+                    raise _no_event(each)
                 for records in inner:
                     yield self._push_arrow(records, self.stream(stream))
                 continue
@@ -202,8 +208,13 @@ class Engine:
             raise Mistake(Diagnostic(f"no stream is called {given}", hint=did_you_mean(given, known)))
         return given
 
-    def advance(self, ts: str | int) -> list[Match]:
-        """No event below this time will come; returns what that settles."""
+    def advance(self, ts: Any) -> list[Match]:
+        """No event below this time will come; returns what that settles.
+
+        The time is what an event could have: a `datetime`, ISO 8601 text, epoch seconds.
+        """
+        if self._finished:
+            self._refuse()
         return self._host.advance(_instant(ts))
 
     def idle(self, stream: str, part: int = 0) -> list[Match]:
@@ -312,7 +323,14 @@ def _records_of_arrow(records: Any, stream: str, notation: Notation, first: int)
     ]
 
 
-def _microseconds(lateness: str | int | None) -> int | None:
+def _no_event(given: object) -> Mistake:
+    hint = 'such as {"ts": datetime.now(), "flow": 1.5}; a data frame is taken as it is'
+    return Mistake(Diagnostic(f"an event is a dict, not {a_kind_of(given)}", hint=hint))
+
+
+def _microseconds(lateness: str | int | timedelta | None) -> int | None:
+    if isinstance(lateness, timedelta):
+        return lateness // timedelta(microseconds=1)
     if not isinstance(lateness, str):
         return lateness
     found = parse_duration(lateness)
@@ -321,8 +339,11 @@ def _microseconds(lateness: str | int | None) -> int | None:
     return found
 
 
-def _instant(ts: str | int) -> int:
-    found = parse_time(ts) if isinstance(ts, str) else ts
-    if found is None:
-        raise Mistake(Diagnostic(f"{ts} is not a time", hint="such as 2012-05-07T09:00"))
+def _instant(ts: object) -> int:
+    try:
+        found = convert(ts, Type.TIMESTAMP)
+    except Unfit:
+        found = None
+    if not isinstance(found, int):
+        raise Mistake(Diagnostic(f"{ts} is not a time", hint="such as 2012-05-07T09:00, or a datetime"))
     return found

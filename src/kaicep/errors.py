@@ -19,6 +19,7 @@ __all__ = [
     "Source",
     "Span",
     "Unsupported",
+    "a_kind_of",
     "did_you_mean",
     "painted",
     "reason_of",
@@ -35,6 +36,16 @@ def painted(text: str, colour: str) -> str:
     ('\\x1b[31merror\\x1b[0m', 'error')
     """
     return f"\x1b[{colour}m{text}\x1b[0m" if colour else text
+
+
+def a_kind_of(value: object) -> str:
+    """What kind of thing a value of Python is.
+
+    >>> a_kind_of(5), a_kind_of("5")
+    ('an int', 'a str')
+    """
+    kind = type(value).__name__
+    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
 
 
 @dataclass(frozen=True, slots=True)

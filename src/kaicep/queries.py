@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,20 @@ from kaicep.plan.chi import ChiQuery
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
-from kaicep.query import Query, resolve_queries
+from kaicep.query import EXAMPLE_TYPES, Query, resolve_queries
 
 if TYPE_CHECKING:
     from kaicep.knowledge.store import Knowledge
 
 __all__ = ["compile"]
 
+_OF_PYTHON: Mapping[Any, Type] = {
+    bool: Type.BOOL,
+    int: Type.INT64,
+    float: Type.FLOAT64,
+    str: Type.STRING,
+    datetime: Type.TIMESTAMP,
+}
 _LANGUAGES = {"chi-CEP": ".chi", "EP-SPARQL": ".epsparql"}
 _COMMENT = re.compile(r"#[^\n]*(?=\n|$)|<[^<>\s]*>|\"[^\"\n]*\"|'[^'\n]*'")
 _OF_CHI = re.compile(r"[^{]*(?:\bPATH\s*\{|\?\w+\s*\{[\s\d,]*\})", re.IGNORECASE)
@@ -46,8 +54,9 @@ def compile(
     """Compiles a query, so that it is ready to run.
 
     `query` is a text, a file, several files, or texts by name. `streams` has the attributes of each stream
-    with their types, or an Arrow schema. `annotations` are files, or dicts with the same content. kaicep
-    recognises the language of a text; with `language` ("chi-CEP" or "EP-SPARQL") you can name it.
+    with their types (or `bool`, `int`, `float`, `str` and `datetime` of Python), or an Arrow schema.
+    `annotations` are files, or dicts with the same content. kaicep recognises the language of a text; with
+    `language` ("chi-CEP" or "EP-SPARQL") you can name it.
 
     >>> made = compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
     >>> made.names, made.streams
@@ -135,10 +144,13 @@ def _types(stream: str, schema: Any) -> dict[str, Type]:
 
         found = {each.name: type_of_arrow(each.type) for each in schema}
         return {name: type for name, type in found.items() if type is not None}
+    if not isinstance(schema, Mapping):
+        said = f"{stream}: its attributes and their types are not a mapping"
+        raise Mistake(Diagnostic(said, hint=f'write streams={{"{stream}": {EXAMPLE_TYPES}}}'))
     types: dict[str, Type] = {}
     for name, type in schema.items():
         try:
-            types[name] = Type(str(type))
+            types[name] = _OF_PYTHON.get(type) or Type(str(type))
         except ValueError:
             choices = tuple(each.value for each in Type)
             raise Mistake(

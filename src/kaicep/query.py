@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kaicep.errors import Diagnostic
+from kaicep.errors import Diagnostic, Mistake, a_kind_of
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import ChiQuery
 from kaicep.plan.events import Event
@@ -19,7 +19,10 @@ from kaicep.plan.sparql import EpQuery
 if TYPE_CHECKING:
     from kaicep.knowledge.store import Knowledge
 
-__all__ = ["FiniteQuery", "Query", "resolve_queries"]
+__all__ = ["EXAMPLE_TYPES", "FiniteQuery", "Query", "require_query", "resolve_queries"]
+
+EXAMPLE_TYPES = '{"sensor": "string", "flow": "float64"}'
+"""What a message shows as the attributes of a stream."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,8 +69,9 @@ class Query:
         """The streams whose events the queries need."""
         if self.program.ep_plans:
             return tuple(each.name for each in self.catalog.streams.values() if not each.derived)
-        read = (name for each in self.program.queries for name in each.reads)
-        return tuple(dict.fromkeys(name for name in read if not self.catalog.streams[name].derived))
+        read = dict.fromkeys(name for each in self.program.queries for name in each.reads)
+        known = self.catalog.streams
+        return tuple(name for name in read if name not in known or not known[name].derived)
 
     def explain(self) -> str:
         """The plans of the queries, as written and as optimised."""
@@ -82,6 +86,18 @@ class FiniteQuery(Query):
     """Queries and all events there are, in the batches in which they came."""
 
     batches: Sequence[Sequence[Event]] = ()
+
+
+def require_query(given: object) -> None:
+    """Refuses what is no compiled query, and one of a stream whose attributes nobody named."""
+    if not isinstance(given, Query):
+        said = f"this needs a compiled query, not {a_kind_of(given)}"
+        raise Mistake(Diagnostic(said, hint="kai.compile(text, streams=...) makes one"))
+    for name in given.streams:
+        if name not in given.catalog.streams:
+            types = EXAMPLE_TYPES[:-1] + ", ...}"
+            hint = f'name them when you compile the query, such as streams={{"{name}": {types}}}'
+            raise Mistake(Diagnostic(f"the attributes of {name} are not known", hint=hint))
 
 
 def resolve_queries(

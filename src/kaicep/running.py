@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ def run(
     query: Query,
     events: Any,
     *,
-    lateness: str | int | None = None,
+    lateness: str | int | timedelta | None = None,
     settings: Settings | None = None,
 ) -> Iterator[Match]:
     """The matches of a query over events, each as soon as it is certain, in the order of their end.
@@ -57,7 +58,7 @@ def run_arrow(
     query: Query,
     events: Any,
     *,
-    lateness: str | int | None = None,
+    lateness: str | int | timedelta | None = None,
     settings: Settings | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """As `run`, with the matches as Arrow batches: query, id, start, end, select and events."""
@@ -81,7 +82,7 @@ def run_arrow(
 
 
 async def run_async(
-    query: Query, events: Any, *, lateness: str | int | None = "0s", stream: str | None = None
+    query: Query, events: Any, *, lateness: str | int | timedelta | None = "0s", stream: str | None = None
 ) -> AsyncIterator[Match]:
     """The matches of a query over an asynchronous iterator of dicts, `Event`s or Arrow batches.
 
@@ -103,7 +104,7 @@ async def run_async(
         yield match
 
 
-def _lateness(given: str | int | None, events: Any) -> str | int | None:
+def _lateness(given: str | int | timedelta | None, events: Any) -> str | int | timedelta | None:
     """What is said, or, of sources without an end, none: there is no end at which to sort everything."""
     sources = events.values() if isinstance(events, Mapping) else (events,)
     endless = any(isinstance(each, Connector) and not each.finite for each in sources)
@@ -115,7 +116,11 @@ def _chunks(engine: Engine, events: Any) -> Iterator[list[Match]]:
     sources = events if isinstance(events, Mapping) else {None: events}
     missing = [each for each in engine.query.streams if each not in sources] if None not in sources else []
     if missing:
-        raise Mistake(Diagnostic(f"no events are given for {', '.join(missing)}"))
+        named = [each for each in sources if each in engine.query.catalog.streams]
+        hint = "events by stream are a mapping with the name " + " and the name ".join(missing)
+        if not named and not all(map(_is_many, events.values())):
+            hint = "one event alone is a list with one dict: [event]"
+        raise Mistake(Diagnostic(f"no events are given for {', '.join(missing)}", hint=hint))
     turns = [_source(engine, each, stream) for stream, each in sources.items()]
     while turns:
         for turn in list(turns):
@@ -123,6 +128,10 @@ def _chunks(engine: Engine, events: Any) -> Iterator[list[Match]]:
                 yield next(turn)
             except StopIteration:
                 turns.remove(turn)
+
+
+def _is_many(events: Any) -> bool:
+    return isinstance(events, Iterable | Connector | Path) and not isinstance(events, str)
 
 
 def _source(engine: Engine, events: Any, stream: str | None) -> Iterator[list[Match]]:

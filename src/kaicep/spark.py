@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
+from kaicep.errors import Diagnostic, Failure, Mistake, a_kind_of, did_you_mean
 from kaicep.plan.time import parse_duration
-from kaicep.query import Query
+from kaicep.query import Query, require_query
 from kaicep.storage.places import local_path
 
 if TYPE_CHECKING:
@@ -371,6 +371,7 @@ def explain(query: Query) -> str:
     """How Spark would run the queries: how each is spread, and where the engine of a stream runs."""
     from kaicep.hosts.spark.physical import explained, physical, streamed
 
+    require_query(query)
     parts = physical(query)
     return "\n".join(f"{explained(part)}\n  a stream: {streamed(part)}" for part in parts)
 
@@ -447,18 +448,12 @@ def _by_stream(events: DataFrame | Mapping[str, DataFrame], query: Query) -> dic
 
 def _check(events: object, query: object) -> None:
     """Refuses what is no compiled query, and no DataFrame of Spark's, before anything is made of it."""
-    if not isinstance(query, Query):
-        kind = type(query).__name__
-        raise Mistake(Diagnostic(f"the query is not compiled: it is {_a(kind)}", hint="kai.compile(...)"))
+    require_query(query)
     for each in events.values() if isinstance(events, Mapping) else (events,):
         if not hasattr(each, "sparkSession"):
-            kind = type(each).__name__
+            said = f"the events are {a_kind_of(each)}, and no DataFrame of Spark's"
             hint = "spark.createDataFrame(...); kai.run takes what is in this process"
-            raise Mistake(Diagnostic(f"the events are {_a(kind)}, and no DataFrame of Spark's", hint=hint))
-
-
-def _a(kind: str) -> str:
-    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
+            raise Mistake(Diagnostic(said, hint=hint))
 
 
 def _streams(query: Query) -> tuple[str, ...]:

@@ -140,6 +140,19 @@ def test_a_callback_that_blocks_gives_its_worker_back_and_lower_levels_go_on():
     assert not [each for each in threading.enumerate() if each.name.startswith("kaicep-live")]
 
 
+def test_stopping_waits_for_the_keeper_too(monkeypatch):
+    gone = threading.Event()
+
+    def slow(self, stopping):
+        stopping.wait()
+        gone.wait(0.2)
+
+    monkeypatch.setattr(Service, "_keep", slow)
+    with service(Supplier("s")):
+        pass
+    assert not [each for each in threading.enumerate() if each.name.startswith("kaicep-live")]
+
+
 def test_a_join_with_a_silent_side_keeps_what_it_may_and_counts_the_rest():
     got = Got()
     both = Operator("both", "python", ("a", "b"), {}, lambda *each: each, queue=3)

@@ -47,7 +47,7 @@ def test_the_archive_is_a_table(spark: Any, tmp_path: Path) -> None:
 
 def test_what_is_no_query_or_no_frame_is_told(spark: Any) -> None:
     query = kai.compile(RISE, streams=TYPES)
-    with pytest.raises(Mistake, match="the query is not compiled: it is a str"):
+    with pytest.raises(Mistake, match="this needs a compiled query, not a str"):
         kai.spark.match(frame(spark), RISE)  # type: ignore[arg-type]
     with pytest.raises(Mistake, match="the events are a list, and no DataFrame of Spark's"):
         kai.spark.match([{"ts": 1}], query)  # type: ignore[arg-type]
