@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
                     page = context.new_page()
                     page.set_default_timeout(120_000)
                     expect.set_options(timeout=120_000)
-                    walk(page, url.removesuffix("/console"), folder, width)
+                    walk(page, url.removesuffix("/console"), folder, width, height)
                     context.close()
                 browser.close()
         finally:
@@ -69,10 +69,11 @@ def main(folder: Path) -> None:
             demo.wait(60)
 
 
-def walk(page: Page, url: str, folder: Path, width: int) -> None:
+def walk(page: Page, url: str, folder: Path, width: int, height: int) -> None:
     """All pages at one width."""
 
     def shoot(name: str) -> None:
+        page.mouse.move(5, height - 5)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
         image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
         path = folder / f"{name}-{width}.png"

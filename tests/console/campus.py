@@ -27,6 +27,12 @@ tick = "20ms"
 token_file = "token"
 read_token_file = "read"
 """
+SINKS = """queries = ["query7"]
+[sinks.table]
+kind = "delta"
+path = "run/table"
+queries = ["query1"]
+"""
 
 
 class Alive:
@@ -81,7 +87,7 @@ def alive(path: Path) -> Iterator[Alive]:
     )
     text = (path / "kaicep.toml").read_text()
     top = f'state = "run"\n{TOP}listen = "127.0.0.1:{free_port()}"\n'
-    (path / "kaicep.toml").write_text(text.replace('state = "run"\n', top))
+    (path / "kaicep.toml").write_text(text.replace('state = "run"\n', top) + SINKS)
     archive_here(folder)
     deployment = Deployment(load_config(path / "kaicep.toml"))
     made = Alive(folder, deployment, Service(deployment).__enter__())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.console.browser import browser
-from tests.console.campus import FULL, READ, Alive, alive
+from tests.console.campus import FULL, HOSTILE, READ, Alive, alive
 
 __all__ = ["browser"]
 
@@ -83,6 +83,25 @@ def test_a_match_appears_without_reloading_and_tells_its_story(page: Page, campu
     expect(page.locator(".timeline .dot")).to_have_count(2)
     expect(page.locator("main")).to_contain_text("600.0 - 520.0 = 80.0 > 50.0")
     expect(page.locator("main")).to_contain_text("EEB110 is a meeting room")
+
+
+def test_matches_of_the_past_come_from_files_and_tables(page: Page, campus: Alive) -> None:
+    campus.surge("EEB110VOL")
+
+    def shown(address: str, wanted: str) -> list[str]:
+        """The times of the past matches, once there is a certain one."""
+        page.goto(f"/console/matches?past=yes&{address}")
+        while wanted not in page.locator("main").inner_text():
+            page.reload()
+        return [each.get_attribute("datetime") or "" for each in page.locator("#rows td > a time").all()]
+
+    assert all(shown("query=query7&low=2012-05-07T08:20Z", "EEB110VOL"))
+    early = shown("query=query1&high=2012-05-07T08:10Z", "query1")
+    late = shown("query=query1&low=2012-05-07T08:10:00.000001Z", "EEB110VOL")
+    assert early == sorted(early, reverse=True)
+    assert early[0] <= "2012-05-07T08:10:00" < late[-1]
+    shown("query=query1&low=2013-01-01T00:00Z", "No match fits")
+    shown("low=noon", "noon is not a time")
 
 
 def test_a_query_is_written_tried_and_registered(page: Page, campus: Alive) -> None:
@@ -236,6 +255,25 @@ def test_a_hostile_label_is_shown_and_does_not_run(page: Page, campus: Alive) ->
         expect(page.locator("main img, main script")).to_have_count(0)
     page.goto("/console/knowledge?text=onerror")
     expect(page.locator("main")).to_contain_text("<img src=x")
+    text = "SELECT ?e.sensorID FROM (?e, airflowReport) FILTER (?e.flowrate > 900)"
+    assert page.request.post("/queries/loud", data=text).ok
+    page.goto("/console/matches?query=loud")
+    expect(page.locator(".connection")).to_have_text("live")
+    campus.report(HOSTILE, 950.0)
+    expect(page.locator("#rows")).to_contain_text("<img src=x")
+    page.locator("#rows a").first.click()
+    expect(page.locator(".timeline")).to_contain_text("950")
+    expect(page.locator("main")).to_contain_text("<script>window.hacked=1")
+    expect(page.locator("main img, main script")).to_have_count(0)
+    page.goto("/console/workbench")
+    page.locator(".cm-content").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(MINE.replace("?room rdf:type ", "?room bd:partOf "))
+    page.keyboard.type("img")
+    expect(page.locator(".cm-tooltip-autocomplete li").first).to_contain_text("<img src=x")
+    expect(page.locator("main img, main script")).to_have_count(0)
+    assert page.evaluate("window.hacked") is None
+    assert page.request.delete("/queries/loud").ok
 
 
 def test_whoever_may_only_look_cannot_register(browser: Browser, campus: Alive) -> None:

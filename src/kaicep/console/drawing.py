@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,9 @@ __all__ = ["Chart", "Curve", "Graph", "Timeline", "chart", "plan_graph", "timeli
 
 _MOST_LINES = 7
 _LONGEST = 46
+_NARROW = 300.0
+_LABEL = 30.0
+_MOST_LANES = 8
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
@@ -96,9 +99,11 @@ def _figure(value: float) -> str:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The events of a match from left to right, what lies between, and where there had to be nothing."""
+    """The events of a match from left to right, what lies between, and where there had to be nothing.
 
-    width: int
+    Heights are in pixels, all else in percent of the width: it fits every page.
+    """
+
     height: int
     base: float
     dots: tuple[Mapping[str, Any], ...]
@@ -111,35 +116,54 @@ def timeline(readings: Sequence[Mapping[str, Any]], absences: Sequence[Mapping[s
     times = [each["ts"] for each in readings] + [each["until"] for each in absences if each["until"]]
     if not times:
         return None
-    width, left, right = 760, 60.0, 700.0
+    left, right = 6.0, 94.0
     first, length = min(times), max(times) - min(times)
 
     def at(ts: int) -> float:
         return left + (right - left) * ((ts - first) / length if length else 0.5)
 
-    lanes: list[float] = []
-    dots = []
-    for each in readings:
-        x = at(each["ts"])
-        lane = next((index for index, used in enumerate(lanes) if x - used > 130), len(lanes))
-        lanes[lane : lane + 1] = [x]
-        dots.append({**each, "x": round(x, 1), "lane": lane})
-    base = 24.0 + 34.0 * len(lanes)
+    dots = _labelled([{**each, "x": at(each["ts"])} for each in readings])
+    base = 26.0 + 18.0 * max((each["lane"] for each in dots if each["lane"] is not None), default=0)
     placed = tuple(
-        {**each, "y": round(base - 30.0 - 34.0 * each["lane"], 1), "figure": _first_number(each)}
+        {
+            **each,
+            "x": round(each["x"], 2),
+            "y": None if each["lane"] is None else base - 14.0 - 18.0 * each["lane"],
+            "figure": _first_number(each),
+        }
         for each in dots
     )
-    spans = ({"x": round(at(first), 1), "width": round(at(first + length) - at(first), 1)},) if length else ()
+    spans = ({"x": round(at(first), 2), "width": round(at(first + length) - at(first), 2)},) if length else ()
     absent = tuple(
         {
-            "x": round(at(each["after"]), 1),
-            "width": round(max(2.0, at(each["until"]) - at(each["after"])), 1),
+            "x": round(at(each["after"]), 2),
+            "width": round(max(0.5, at(each["until"]) - at(each["after"])), 2),
             "variable": each["variable"],
         }
         for each in absences
         if each["until"]
     )
-    return Timeline(width, int(base + (58 if absent else 34)), base, placed, spans, absent)
+    return Timeline(int(base + (52 if absent else 14)), base, placed, spans, absent)
+
+
+def _labelled(dots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The dots with the lane of each one's label; None where all lanes are full. No label covers another.
+
+    >>> [each["lane"] for each in _labelled([{"x": 6.0}, {"x": 20.0}, {"x": 94.0}])]
+    [0, 1, 0]
+    """
+    ends: list[float] = []
+    found = []
+    for each in dots:
+        x = each["x"]
+        anchor, begin = (
+            ("start", x) if x < 30 else ("end", x - _LABEL) if x > 70 else ("middle", x - _LABEL / 2)
+        )
+        lane = next((index for index, end in enumerate(ends) if end <= begin), len(ends))
+        if lane < _MOST_LANES:
+            ends[lane : lane + 1] = [begin + _LABEL]
+        found.append({**each, "anchor": anchor, "lane": lane if lane < _MOST_LANES else None})
+    return found
 
 
 def _first_number(reading: Mapping[str, Any]) -> str:
@@ -177,32 +201,53 @@ class _Box:
         return max(self.width, sum(each.span for each in self.below) + 24.0 * max(0, len(self.below) - 1))
 
 
-def plan_graph(card: Mapping[str, Any]) -> Graph:
-    """A plan as it flows: events at the bottom, matches at the top.
+def plan_graph(card: Mapping[str, Any]) -> tuple[Graph, Graph]:
+    """A plan as it flows: events at the bottom, matches at the top; and the same as one column, for phones.
 
     The `flow` of a card is what is written on the edge above it.
     """
-    root = _box(card)
+    root = _box(card, 360.0)
     levels: list[float] = []
     for depth, each in _walk(root, 0):
         levels[depth:] = levels[depth:] or [0.0]
         levels[depth] = max(levels[depth], each.height)
     _place(root, 12.0, 0, levels)
+    column = _box(card, _NARROW)
+    at = 12.0
+    for depth, each in _walk(column, 0):
+        each.x, each.y = 2.0 + 14.0 * depth, at
+        at += each.height + 30.0
+    return _graph(root, _edge), _graph(column, _bracket)
+
+
+def _graph(root: _Box, edge: Callable[[_Box, _Box], Mapping[str, Any]]) -> Graph:
     boxes = [each for _, each in _walk(root, 0)]
     nodes = tuple(_node(each, each is root) for each in boxes)
-    edges = tuple(_edge(upper, lower) for upper in boxes for lower in upper.below)
-    width = root.span + 24.0
-    return Graph(int(width), int(max(each.y + each.height for each in boxes) + 14), nodes, edges)
+    edges = tuple(edge(upper, lower) for upper in boxes for lower in upper.below)
+    return Graph(
+        int(
+            max(
+                *(each.x + each.width for each in boxes),
+                *(each["x"] + 6.6 * len(each["count"]) for each in edges),
+                0.0,
+            )
+            + 12
+        ),
+        int(max(each.y + each.height for each in boxes) + 14),
+        nodes,
+        edges,
+    )
 
 
-def _box(card: Mapping[str, Any]) -> _Box:
-    lines = list(_lines(card))
+def _box(card: Mapping[str, Any], widest: float) -> _Box:
+    longest_line = min(_LONGEST, int((widest - 24.0) / 7.0))
+    lines = [each if len(each) <= longest_line else each[: longest_line - 1] + "…" for each in _lines(card)]
     if len(lines) > _MOST_LINES:
         lines = [*lines[: _MOST_LINES - 1], f"and {len(lines) - _MOST_LINES + 1} more lines"]
     title = f"{card['operator']} {card.get('what', '')}".strip()
     longest = max((len(title) * 1.12, *(len(each) for each in lines)))
-    made = _Box(card, lines, min(360.0, 28.0 + 7.0 * longest), 34.0 + 16.0 * len(lines))
-    made.below = [_box(each) for each in card.get("inputs", ())]
+    made = _Box(card, lines, min(widest, 28.0 + 7.0 * longest), 34.0 + 16.0 * len(lines))
+    made.below = [_box(each, widest) for each in card.get("inputs", ())]
     return made
 
 
@@ -212,8 +257,7 @@ def _lines(card: Mapping[str, Any]) -> Iterator[str]:
             continue
         for text in some:
             for index, line in enumerate(str(text).split("\n")):
-                shown = " ".join(f"{kind + ' ' if index == 0 else '  '}{line}".split())
-                yield shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
+                yield " ".join(f"{kind + ' ' if index == 0 else '  '}{line}".split())
 
 
 def _walk(box: _Box, depth: int) -> Iterator[tuple[int, _Box]]:
@@ -254,7 +298,20 @@ def _edge(upper: _Box, lower: _Box) -> Mapping[str, Any]:
     middle = (y1 + y2) / 2
     return {
         "d": f"M{x1:.1f} {y1:.1f} C{x1:.1f} {middle:.1f} {x2:.1f} {middle:.1f} {x2:.1f} {y2:.1f}",
-        "x": round(x1 + 8, 1),
+        "x": round(x1 - 8 if x2 > x1 + 1 else x1 + 8, 1),
         "y": round(y1 - 7, 1),
+        "anchor": "end" if x2 > x1 + 1 else "start",
+        "count": lower.card.get("flow", ""),
+    }
+
+
+def _bracket(upper: _Box, lower: _Box) -> Mapping[str, Any]:
+    """An edge of the narrow form: down the left side, and into the box from there."""
+    x, y = upper.x + 7.0, lower.y + 17.0
+    return {
+        "d": f"M{lower.x:.1f} {y:.1f} H{x:.1f} V{upper.y + upper.height:.1f}",
+        "x": lower.x + 8.0,
+        "y": lower.y - 8.0,
+        "anchor": "start",
         "count": lower.card.get("flow", ""),
     }

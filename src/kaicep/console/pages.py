@@ -310,10 +310,14 @@ def _span(seconds: float | None) -> str:
         return "none yet"
     for size, unit in _UNITS:
         if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
+            return f"{_tenths(seconds / size)} {unit}"
     if seconds >= 1:
-        return f"{seconds:.1f} s"
+        return f"{_tenths(seconds)} s"
     return f"{seconds * 1000:.{0 if seconds >= 0.01 else 1}f} ms"
+
+
+def _tenths(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def _size(number: int) -> str:
@@ -479,14 +483,17 @@ async def _values_of(pages: Pages, entity: str) -> list[str]:
 
 async def _matches_page(pages: Pages, request: Request) -> Response:
     asked = request.query_params
-    query, text, entity = (asked.get(each, "").strip() for each in ("query", "text", "entity"))
+    query, text, entity, low, high = (
+        asked.get(each, "").strip() for each in ("query", "text", "entity", "low", "high")
+    )
     past = asked.get("past") == "yes"
     rows: list[Any] = []
     readable, wrong = 1, None
     try:
         values = await _values_of(pages, entity)
         if past:
-            found = await pages.app.ask("written", _LONG, query=query, text=text, values=values)
+            given = {"query": query, "text": text, "values": values, "low": low, "high": high}
+            found = await pages.app.ask("written", _LONG, **given)
             rows, readable = found["matches"], found["readable"]
         else:
             every = pages.board.recent(query or None)[::-1]
@@ -502,6 +509,8 @@ async def _matches_page(pages: Pages, request: Request) -> Response:
         query=query,
         text=text,
         entity=entity,
+        low=low,
+        high=high,
         past=past,
         readable=readable,
         wrong=wrong,

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from kaicep.archive.snapshot import Snapshot
 from kaicep.assist import service
 from kaicep.assist.situation import Situation
 from kaicep.assist.vocabulary import Vocabulary
+from kaicep.connectors.sinks.delta import match_of_row
 from kaicep.endtoend.history import History, engine_of, history_of, replayed
 from kaicep.endtoend.registered import upstream
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
@@ -49,6 +52,7 @@ __all__ = ["QUESTIONS"]
 
 _MOST_MATCHES = 100
 _MOST_ROWS = 200
+_MOST_TABLE_ROWS = 20_000
 _MOST_THINGS = 12
 _MOST_STATEMENTS = 200
 _TAIL = 8 << 20
@@ -159,6 +163,7 @@ def _story(reason: Why, catalog: Catalog, knowledge: Knowledge, words: Vocabular
         ],
         "paths": [
             {
+                "about": list(each.condition.variables),
                 "text": group_text(each.condition.alternatives[0], 0, prefixes),
                 "bindings": [
                     {"variable": name, **_term(term, words)}
@@ -241,17 +246,56 @@ def _things(start: Sequence[Iri], knowledge: Knowledge, words: Vocabulary) -> li
     return list(found.values())
 
 
-def written(situation: Situation, query: str = "", text: str = "", values: Sequence[str] = ()) -> Answer:
-    """The newest matches that the sinks have written, those with some text or one of some values in them."""
+def written(
+    situation: Situation,
+    query: str = "",
+    text: str = "",
+    values: Sequence[str] = (),
+    low: str = "",
+    high: str = "",
+) -> Answer:
+    """The newest matches of a range that sinks wrote to files and Delta tables, or Spark to its own table.
+
+    Only those with some text, or one of some values, in them.
+    """
+    begin, end = (_time(each, what) if each else None for each, what in ((low, "from"), (high, "to")))
+    places = [
+        *(Path(each.options["path"]) for each in situation.config.sinks.values() if "path" in each.options),
+        situation.config.state / "matches",
+    ]
+    readable = [each for each in dict.fromkeys(places) if each.exists()]
     rows: dict[str, Answer] = {}
-    known = 0
-    for each in situation.config.sinks.values():
-        if each.options["kind"] == "files" and (path := Path(each.options["path"])).is_file():
-            known += 1
-            for row in _last_rows(path):
-                if _fits(row, query, text.lower(), values) and len(rows) < _MOST_ROWS:
-                    rows.setdefault(row["id"], row)
-    return {"matches": sorted(rows.values(), key=_newest_first, reverse=True), "readable": known}
+    for place in readable:
+        found = _table_rows(place, query, begin, end) if place.is_dir() else _last_rows(place)
+        fitting = (
+            row
+            for row in found
+            if _fits(row, query, text.lower(), values)
+            and (begin is None or (parse_time(row["end"]) or 0) >= begin)
+            and (end is None or (parse_time(row["end"]) or 0) <= end)
+        )
+        rows |= {row["id"]: row for row in islice(fitting, _MOST_ROWS)}
+    newest = sorted(rows.values(), key=_newest_first, reverse=True)[:_MOST_ROWS]
+    return {"matches": newest, "readable": len(readable)}
+
+
+def _table_rows(place: Path, query: str, low: int | None, high: int | None) -> Iterator[Answer]:
+    """The newest matches of a Delta table, newest first."""
+    import pyarrow.compute as pc
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(str(place)):
+        return
+    wanted = pc.scalar(True)
+    if query:
+        wanted &= pc.field("query") == query
+    for bound, above in ((low, True), (high, False)):
+        if bound is not None:
+            moment = pc.scalar(datetime.fromtimestamp(bound / 1_000_000, UTC))
+            wanted &= pc.field("end") >= moment if above else pc.field("end") <= moment
+    rows = DeltaTable(place).to_pyarrow_dataset().filter(wanted).sort_by([("end", "descending")])
+    for row in rows.head(_MOST_TABLE_ROWS).to_pylist():
+        yield match_of_row(row).to_dict()
 
 
 def _newest_first(row: Answer) -> tuple[str, str]:
