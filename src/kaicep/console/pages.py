@@ -853,7 +853,8 @@ def _physical(
     engine = _card(title, "", lines, [source(each) for each in found["streams"]], flow)
     if kind == "spark":
         engine = _card("Table of matches", "", ["Delta table"], [engine], flow)
-    sinks = [each.name for each in config.sinks.values() if each.takes(name)]
+    outside = status["queries"].get(name, {}).get("outside", False)
+    sinks = [each.name for each in config.sinks.values() if each.takes(name, outside)]
     return _card("Sinks", ", ".join(sinks) or "none", (), [engine])
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,8 @@ from kaicep.archive.cut import Cut
 from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.config import Config, QueryConfig, SinkConfig
 from kaicep.endtoend.feeds import Feed
+from kaicep.endtoend.guest_process import Errand
+from kaicep.endtoend.guests import Guest, Guests
 from kaicep.endtoend.history import History, history_of
 from kaicep.endtoend.outlets import Entry
 from kaicep.endtoend.registered import (
@@ -33,7 +34,7 @@ from kaicep.endtoend.registered import (
     readers_of,
     upstream,
 )
-from kaicep.endtoend.sessions import Asked, Run, Session, recovery, runs_of
+from kaicep.endtoend.sessions import Asked, Run, Session, begins_later, figures_of, recovery, runs_of
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake, reason_of
 from kaicep.kernel.operator import Limits
 from kaicep.knowledge.store import Knowledge
@@ -41,15 +42,12 @@ from kaicep.plan.chi import ChiQuery
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.time import format_time
 
-__all__ = ["FROM_OUTSIDE", "STEP", "Catalogue", "may_read"]
+__all__ = ["FROM_OUTSIDE", "Catalogue", "may_read"]
 
 _log = logging.getLogger("kaicep.run")
 
 FROM_OUTSIDE = Limits(held=200_000, bytes=256 << 20)
 """What a query that came in from outside may hold."""
-
-STEP = 5.0
-"""So many seconds a single step of a query from outside may take."""
 
 Query = ChiQuery | EpQuery
 Told = Mapping[str, Mapping[str, Entry]]
@@ -69,9 +67,12 @@ class Catalogue:
         now: int | None = None,
     ) -> None:
         self.sessions: dict[str, Session] = {}
+        self.guests = Guests()
         self.runs: list[Run] = []
         self.problems: dict[str, str] = {}
         self.trouble: str | None = None
+        self.over: list[tuple[str, str]] = []
+        """The guests that were ended, and why, until somebody has taken note."""
         self.changed = False
         self.shape_changed = True
         self.registry = Registry(config.state / "registered.json")
@@ -99,6 +100,7 @@ class Catalogue:
     ) -> None:
         """Looks at the folder, and sees to it that every query has its session."""
         self._look()
+        self._end_guests()
         if self.shape_changed:
             self._tried.clear()
             self.shape_changed = False
@@ -117,12 +119,23 @@ class Catalogue:
         if known is None:
             self._add(made)
         elif (known.suffix, known.text) != (made.suffix, made.text):
-            self._edit(known, made)
-        self.registry.save()
+            _log.info("%s: changed, and starts again", name)
+            self.registry.put(replace(made, generation=known.generation + 1))
+            self._tried.clear()
+        self.problems.pop(name, None)
+        self.registry.ended.pop(name, None)
+        try:
+            self.registry.save()
+        except Exception:  # whoever is answered with an error has registered nothing
+            self._drop(name)
+            raise
 
     def remove(self, name: str) -> None:
         """Removes a query that came in from outside."""
         known = self.registry.queries.get(name)
+        if known is None and self.registry.ended.pop(name, None) is not None:
+            self.registry.save()
+            return
         if known is None:
             raise Mistake(Diagnostic(f"no query is called {name}"))
         if not known.outside:
@@ -134,6 +147,21 @@ class Catalogue:
             raise Mistake(Diagnostic(f"{name} is read by {', '.join(readers)}", hint="remove those first"))
         self._drop(name)
         self.registry.save()
+
+    def _end_guests(self) -> None:
+        """Those that took too much, or failed, are over: no restart tries them again."""
+        for guest in [each for each in self.guests.running.values() if each.state in ("failed", "wrong")]:
+            reason = guest.problem or "it failed"
+            if guest.state == "wrong":  # as others are: it is tried again when something has changed
+                self._complain(guest.name, Failure(reason))
+            elif guest.name in self.registry.queries:
+                self.registry.drop(guest.name)
+                self._others.pop(guest.name, None)
+                self.registry.end(guest.name, reason)
+                _log.error("%s: %s; it is ended, and not registered any more", guest.name, reason)
+                self.over.append((guest.name, reason))
+            self.guests.drop(guest.id)
+            self.changed = True
 
     def _look(self) -> None:
         """Takes note of what is new, changed or gone in the folder. One that is missing says nothing."""
@@ -193,9 +221,13 @@ class Catalogue:
         known = self.registry.queries.get(name)
         if known is not None and not known.outside and (known.suffix, known.text) == (path.suffix, text):
             return
-        if twice or (known is not None and known.outside):
+        if twice:
             raise Mistake(Diagnostic(f"two queries are named {name}", hint="rename one of them"))
         check_name(name, self._config.streams)
+        if known is not None and known.outside:
+            _log.warning("%s: the query from outside of this name makes room for that of the folder", name)
+            self._drop(name)
+            known = None
         made = self._registered(Registered(name, path.suffix, text, None))
         self.problems.pop(name, None)
         if known is None:
@@ -209,7 +241,8 @@ class Catalogue:
         if self._now is not None:
             return replace(made, now=self._now)
         self._others[made.name] = own
-        read = [self._others[each] for each in upstream(made.name, self._others, self._classed)]
+        seen = self._seen_by(made, self._others)
+        read = [seen[each] for each in upstream(made.name, seen, self._classed)]
         tables = self._archive.snapshot().tables
         newest = [
             ts for name, table in tables.items() if may_read(read, name) for ts in table.newest.values()
@@ -247,7 +280,7 @@ class Catalogue:
         """Why a query begins anew; where it does not, its session has the new text when this returns."""
         if session is None or not session.live:
             return "it has nothing to go on with"
-        readers = readers_of(known.name, self._parsed, self._classed)
+        readers = readers_of(known.name, self._seen_by(known, self._parsed), self._classed)
         if len(self._needed((known.name,))) > 1 or readers:
             return "it reads the output of another query, or its own is read"
         if known.suffix != ".chi" or made.suffix != ".chi":
@@ -276,15 +309,30 @@ class Catalogue:
 
     def _needed(self, names: tuple[str, ...]) -> list[str]:
         """Queries and all whose output they need."""
-        all_of_them = (upstream(name, self._parsed, self._classed) for name in names)
-        return list(dict.fromkeys(each for some in all_of_them for each in some))
+        found: dict[str, None] = {}
+        for name in names:
+            seen = self._seen_by(self.registry.queries[name], self._parsed)
+            found |= dict.fromkeys(upstream(name, seen, self._classed))
+        return list(found)
+
+    def _seen_by(self, query: Registered, queries: Mapping[str, Query]) -> dict[str, Query]:
+        """The queries whose output one may read: the deployment's own see nothing of those from outside."""
+        if query.outside:
+            return dict(queries)
+        registered = self.registry.queries
+        guests = {name for name, each in registered.items() if each.outside and name != query.name}
+        return {name: each for name, each in queries.items() if name not in guests}
 
     def _see_to_sessions(
         self, told: Told, parts: Mapping[str, Sequence[int]], sinks: Mapping[str, SinkConfig]
     ) -> None:
         wanted = {self._id((name,)): (name,) for name in self._parsed}
         self._drop_sessions([each for each in self.sessions if each not in wanted])
-        new = {id: names for id, names in wanted.items() if id not in self.sessions and id not in self._tried}
+        for id in [each for each in self.guests.running if each not in wanted]:
+            self.guests.drop(id)
+            self.changed = True
+        known = {*self.sessions, *self.guests.running, *self._tried}
+        new = {id: names for id, names in wanted.items() if id not in known}
         if not new:
             return
         self._tried |= new.keys()
@@ -295,8 +343,17 @@ class Catalogue:
         self.registry.since = {id: at for id, at in self.registry.since.items() if id in wanted}
         for id, names in new.items():
             since[id] = self._since(id, names, snapshot)
-            takers = [name for name in told if name not in sinks or any(map(sinks[name].takes, names))]
-            start = recovery({name: told[name].get(id) for name in takers})
+            outside = self.registry.queries[names[0]].outside
+            takers = [
+                name
+                for name in told
+                if name not in sinks or any(sinks[name].takes(each, outside) for each in names)
+            ]
+            entries = {name: told[name].get(id) for name in takers}
+            if outside:
+                self._begin_guest(id, names[0], since[id], entries, parts)
+                continue
+            start = recovery(entries)
             try:
                 asked = self._asked(id, names, together)
                 made.append(Session(asked, snapshot, self._config.state / "states", start))
@@ -304,6 +361,38 @@ class Catalogue:
                 for name in names:
                     self._complain(name, error)
         self._begin(made, together, snapshot, parts, since)
+
+    def _begin_guest(
+        self,
+        id: str,
+        name: str,
+        since: Cut | None,
+        entries: Mapping[str, Entry | None],
+        parts: Mapping[str, Sequence[int]],
+    ) -> None:
+        """Lets a query from outside be answered, in a process of its own."""
+        needed = self._needed((name,))
+        missing = self._missing([self._parsed[each] for each in needed])
+        if missing:
+            self._complain(name, Failure(f"waiting for the first records of {', '.join(missing)}"))
+            return
+        errand = Errand(
+            id,
+            name,
+            self._config,
+            [self.registry.queries[each] for each in needed],
+            self._finite,
+            entries,
+            since,
+            {stream: tuple(each) for stream, each in parts.items()},
+            self._knowledge.version,
+            FROM_OUTSIDE,
+            self.guests.allowed.memory,
+            self.guests.allowed.nice,
+        )
+        self.guests.start(Guest(errand, to_sinks=bool(entries)))
+        self.problems.pop(name, None)
+        self.changed = True
 
     def _begin(
         self,
@@ -384,8 +473,6 @@ class Catalogue:
         else:
             history = self._history(queries)
         own = self._config.of_query(names[0]) if len(names) == 1 else QueryConfig()
-        if any(each.outside for each in queries):
-            return Asked(id, names, history, own, FROM_OUTSIDE, STEP)
         return Asked(id, names, history, own)
 
     def _history(self, queries: Sequence[Registered]) -> History:
@@ -446,6 +533,7 @@ class Catalogue:
         """How every query is doing: its state, its figures, and why there may be nothing of it."""
         found: dict[str, dict[str, Any]] = {}
         owners = {name: each for each in self.sessions.values() for name in each.asked.names}
+        newest = {each: max(feed.newest.values()) for each, feed in self._feeds.items() if feed.newest}
         for name in sorted({*self.registry.queries, *self.problems}):
             known = self.registry.queries.get(name)
             row: dict[str, Any] = {"state": "wrong", "outside": known.outside if known else False}
@@ -454,9 +542,16 @@ class Catalogue:
                 row["state"] = "waiting" if problem.startswith("waiting") else "wrong"
                 row["problem"] = problem
             if name in owners:
-                row |= _figures(name, owners[name]) | _reasons(name, owners[name], self._feeds)
+                row |= figures_of(name, owners[name], newest, self._silence)
             found[name] = row
+        for guest in self.guests.running.values():
+            found[guest.name] |= guest.row
+        for name, reason in self.registry.ended.items():
+            found.setdefault(name, {"state": "failed", "outside": True, "problem": reason})
         return found
+
+    def _silence(self, stream: str, part: int) -> float | None:
+        return self._feeds[stream].silence(part) if stream in self._feeds else None
 
     def text(self, name: str) -> Registered | None:
         """A registered query."""
@@ -465,17 +560,6 @@ class Catalogue:
     def session(self, name: str) -> Session | None:
         """The session that tells the matches of a query."""
         return next((each for each in self.sessions.values() if name in each.asked.names), None)
-
-
-def begins_later(session: Session, newest: Mapping[str, int]) -> str | None:
-    """That a query begins after the newest event of its streams, in words: until then it finds nothing."""
-    spans = session.asked.history.spans()
-    lows = [each.low for each in spans.values() if each.low is not None]
-    reached = max((newest[name] for name in spans if name in newest), default=None)
-    if reached is None or len(lows) < len(spans) or min(lows) <= reached:
-        return None
-    low, last = format_time(min(lows)), format_time(reached)
-    return f"begins at {low}, after the newest event of its streams, {last}: until then there is nothing"
 
 
 def may_read(queries: Sequence[Query], stream: str) -> bool:
@@ -487,54 +571,3 @@ def may_read(queries: Sequence[Query], stream: str) -> bool:
         if stream in sources or not all(isinstance(each, str) for each in sources):
             return True
     return False
-
-
-def _reasons(name: str, session: Session, feeds: Mapping[str, Feed]) -> dict[str, Any]:
-    """How far events came, which part is waited for, what was left out: for whoever misses matches."""
-    newest = {each: max(feed.newest.values()) for each, feed in feeds.items() if feed.newest}
-    found: dict[str, Any] = {"note": begins_later(session, newest)}
-    engine = session.engine
-    if engine is None:
-        return found
-    passed = engine.passed(name)
-    if passed is not None:
-        found["steps"] = {"in": passed.came, "filter": passed.filters, "path": passed.paths}
-        found["fits"] = dict(passed.fits)
-    found["dropped"] = {
-        "late": engine.late_count,
-        "unknown": sum(session.asked.history.unknown.counts.values()),
-        "shed": engine.shed_by(name),
-    }
-    slowest = engine.slowest(name) if session.live else None
-    if slowest is not None:
-        stream, part, ts = slowest
-        found["behind"] = {
-            "stream": stream,
-            "part": part,
-            "reached": format_time(int(ts)) if ts > -math.inf else None,
-            "silent": feeds[stream].silence(part) if stream in feeds else None,
-        }
-    return found
-
-
-def _figures(name: str, session: Session) -> dict[str, Any]:
-    watermark = session.watermark
-    spans = session.asked.history.spans().values()
-    lows, highs = [each.low for each in spans], [each.high for each in spans]
-    return {
-        "state": session.state,
-        "plan": session.plan,
-        "matches": session.told[name],
-        "last": session.last.get(name),
-        "held": session.held,
-        "watermark": format_time(int(watermark)) if watermark is not None else None,
-        "from": format_time(min(each for each in lows if each is not None))
-        if lows and None not in lows
-        else None,
-        "until": (
-            format_time(max(each for each in highs if each is not None))
-            if highs and None not in highs
-            else None
-        ),
-        **({"problem": session.failed} if session.failed is not None else {}),
-    }

@@ -121,15 +121,19 @@ class StreamConfig:
 
 @dataclass(frozen=True)
 class SinkConfig:
-    """A sink, and whose matches it takes; None: everybody's."""
+    """A sink, and whose matches it takes; None: everybody's.
+
+    Those of queries from outside go there only with `guests`.
+    """
 
     name: str
     options: Mapping[str, Any]
     queries: tuple[str, ...] | None = None
+    guests: bool = False
 
-    def takes(self, query: str) -> bool:
+    def takes(self, query: str, outside: bool = False) -> bool:
         """Whether the matches of a query go there."""
-        return self.queries is None or query in self.queries
+        return (self.guests or not outside) and (self.queries is None or query in self.queries)
 
     def open_sink(self) -> Sink:
         """The sink, not yet opened."""
@@ -399,8 +403,13 @@ class _Reader:
         if queries is not None and not _are_texts(queries):
             self.say((*way, "queries"), "queries is a list of names", 'such as queries = ["rising"]')
             queries = None
-        rest = {key: value for key, value in read.items() if key != "queries"}
-        found = SinkConfig(name, self.options(rest, SINKS), tuple(queries) if queries is not None else None)
+        guests = read.get("guests", False)
+        if not isinstance(guests, bool):
+            self.say((*way, "guests"), "guests is true or false", "guests = true: also what others posted")
+            guests = False
+        rest = {key: value for key, value in read.items() if key not in ("queries", "guests")}
+        chosen = tuple(queries) if queries is not None else None
+        found = SinkConfig(name, self.options(rest, SINKS), chosen, guests)
         return found if self.tried(way, found.open_sink) else None
 
     def options(self, read: Mapping[str, Any], kinds: Mapping[str, Kind]) -> dict[str, Any]:

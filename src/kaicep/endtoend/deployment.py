@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.archive.archive import Archive
+from kaicep.archive.cut import Cut
 from kaicep.archive.upkeep import at_most, compact, expire
 from kaicep.endtoend.catalogue import Catalogue
 from kaicep.endtoend.config import Config, SinkConfig
 from kaicep.endtoend.feeds import Feed
+from kaicep.endtoend.guests import Guest
 from kaicep.endtoend.integrity import check_progress
 from kaicep.endtoend.joint import Mark
 from kaicep.endtoend.outlets import BACKLOG, Entry, NoSink, Outlet
@@ -34,7 +36,7 @@ from kaicep.knowledge.annotation import prefixes_of
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time
 
-__all__ = ["STEPS", "Deployment", "Listener", "engine_status", "locked"]
+__all__ = ["STEPS", "Deployment", "Ending", "Listener", "engine_status", "locked"]
 
 _log = logging.getLogger("kaicep.run")
 
@@ -65,6 +67,9 @@ def engine_status(kind: str, took: Sequence[float]) -> dict[str, Any]:
 Listener = Callable[[Sequence[tuple[str, Match]]], None]
 """Called, in the deployment's thread, with the new matches of a tick, each with the id of its session."""
 
+Ending = Callable[[str, str], None]
+"""Called, in the deployment's thread, with the name of a query from outside that was ended, and why."""
+
 
 @dataclass(frozen=True)
 class _Saving:
@@ -84,6 +89,7 @@ class Deployment:
         self.ticked = time.monotonic()
         self.archive = Archive(config.archive)
         self.listeners: list[Listener] = []
+        self.endings: list[Ending] = []
         self.published: dict[str, Any] = {}
         self._took: deque[float] = deque(maxlen=STEPS)
         """The status of a moment ago, for other threads."""
@@ -94,7 +100,7 @@ class Deployment:
             folder.mkdir(exist_ok=True)
         self.knowledge = config.open_knowledge()
         self.feeds = {name: Feed(each, self.archive) for name, each in config.streams.items()}
-        wanted = config.sinks or {"none": SinkConfig("none", {})}
+        wanted = config.sinks or {"none": SinkConfig("none", {}, guests=True)}
         self.outlets = {
             name: Outlet(each, config.state / "marks", None if config.sinks else NoSink())
             for name, each in wanted.items()
@@ -162,7 +168,11 @@ class Deployment:
             all(each.ended or each.failed for each in self.feeds.values())
             and not self.catalogue.shape_changed
         )
-        return ended and all(each.state != "catching up" for each in self.sessions.values())
+        return (
+            ended
+            and all(each.state != "catching up" for each in self.sessions.values())
+            and all(each.over for each in self.catalogue.guests.running.values())
+        )
 
     def drain(self) -> list[str]:
         """Waits until the sinks have everything, and closes them; those that could not take it in time."""
@@ -178,6 +188,7 @@ class Deployment:
         for session in self.sessions.values():
             if session.live:
                 _tell_count(session, "stopped")
+        self.catalogue.guests.close()
         for feed in self.feeds.values():
             feed.close()
         self._lock.close()
@@ -189,6 +200,8 @@ class Deployment:
         try:
             return answer.result(seconds)
         except TimeoutError:
+            if not answer.cancel():
+                return answer.result()  # it is being done: to say that it is not would be a lie
             raise Failure("the deployment is busy: try again") from None
 
     def _rest(self, seconds: float) -> None:
@@ -202,6 +215,8 @@ class Deployment:
             self._do(what, answer)
 
     def _do(self, what: Callable[[], Any], answer: Future[Any]) -> None:
+        if not answer.set_running_or_notify_cancel():
+            return  # whoever asked has been told that nothing is done
         try:
             answer.set_result(what())
         except BaseException as error:
@@ -212,6 +227,7 @@ class Deployment:
     def register(self, name: str, language: str, text: str) -> None:
         """Takes a query in from outside: back in time if it says so, then on with what comes."""
         self.catalogue.register(name, language, text)
+        self._tell_ended()
         self._look_at_queries()
         self.published = self.status()
 
@@ -311,7 +327,7 @@ class Deployment:
     def _is_late(self, event: Event) -> bool:
         return any(each.has_passed(event) for each in self.catalogue.runs)
 
-    def _answers(self, stretches: Sequence[Stretch]) -> Iterator[tuple[Session, Told]]:
+    def _answers(self, stretches: Sequence[Stretch]) -> Iterator[tuple[Session | Guest, Told]]:
         """What the sessions find: by what came, by what fell silent, in their past, or at their end."""
         silent = [(feed.name, part) for feed in self.feeds.values() for part in feed.fall_silent()]
         ended = [feed.name for feed in self.feeds.values() if feed.ended]
@@ -326,6 +342,24 @@ class Deployment:
                 yield from self._joins(run)
             yield from run.end_if(ended)
         self.catalogue.unite()
+        yield from self.catalogue.guests.take()
+        self._give_notes(ended)
+
+    def _give_notes(self, ended: Sequence[str]) -> None:
+        """Leaves word of how far everything is for the queries from outside, and sees who of them is over."""
+        guests = self.catalogue.guests
+        if any(each.state in ("failed", "wrong") for each in guests.running.values()):
+            self._look_at_queries()
+            self._tell_ended()
+        idle = [(feed.name, part) for feed in self.feeds.values() for part in feed.idle_parts]
+        cut = Cut({feed.name: feed.positions for feed in self.feeds.values()})
+        guests.note(cut, idle, ended, self.knowledge.knowledge.version)
+
+    def _tell_ended(self) -> None:
+        over, self.catalogue.over = self.catalogue.over, []
+        for name, reason in over:
+            for told in self.endings:
+                told(name, reason)
 
     def _go_through(self, run: Run, until: float) -> Iterator[tuple[Session, Told]]:
         """Lets a run go on with its past."""
@@ -343,7 +377,7 @@ class Deployment:
             for part in silent:
                 yield from run.idle(stream, part)
 
-    def _hand_on(self, found: Iterator[tuple[Session, Told]], news: bool) -> None:
+    def _hand_on(self, found: Iterator[tuple[Session | Guest, Told]], news: bool) -> None:
         """Gives matches to the sinks and to those who follow, with how far everybody stands."""
         told = sorted(found, key=lambda each: (each[1].match.end_us, each[1].match.id))
         if not told and not news and not self.catalogue.changed:
@@ -355,12 +389,12 @@ class Deployment:
                 each.match
                 for session, each in told
                 if each.to_sinks
-                and outlet.config.takes(each.match.query)
+                and outlet.config.takes(each.match.query, isinstance(session, Guest))
                 and session.start.is_news(outlet.name, each)
             ]
             outlet.send(matches, dict(self._entries(outlet)), self._moment)
         seen = [
-            (session.asked.id, each.match)
+            (session.id, each.match)
             for session, each in told
             if each.to_followers and each.leg >= len(session.start.later)
         ]
@@ -379,6 +413,11 @@ class Deployment:
                     yield id, session.entry()
                 elif id in outlet.entries:
                     yield id, outlet.entries[id]
+        for id, guest in self.catalogue.guests.running.items():
+            if outlet.config.takes(guest.name, outside=True):
+                entry = guest.entry() or outlet.entries.get(id)
+                if entry is not None:
+                    yield id, entry
 
     # --- states ---
 

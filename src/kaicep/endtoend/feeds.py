@@ -99,6 +99,11 @@ class Feed:
         return tuple(sorted({*self._position, *self._source.position}))
 
     @property
+    def positions(self) -> dict[int, int]:
+        """Where each part goes on after what is archived."""
+        return dict(self._position) if self._table is not None else {}
+
+    @property
     def newest(self) -> dict[int, int]:
         """The largest time of each part so far."""
         return self._table.newest if self._table is not None else {}

@@ -20,6 +20,7 @@ __all__ = ["SUFFIXES", "Registered", "Registry", "absolute", "readers_of", "upst
 SUFFIXES = {"chi-cep": ".chi", "ep-sparql": ".epsparql"}
 """The languages, and how the names of their files end."""
 
+_ENDED = 100
 _BEGINNING = -62_135_596_800_000_000
 """The year 1, before any event."""
 
@@ -56,11 +57,14 @@ class Registry:
         self._path = path
         self.queries: dict[str, Registered] = {}
         self.since: dict[str, Any] = {}
+        self.ended: dict[str, str] = {}
+        """Queries from outside that were ended, and why: they are registered no more."""
         self._saved: str | None = None
         try:
             read = json.loads(read_sealed(path))
             self.queries = {each["name"]: Registered(**each) for each in read["queries"]}
             self.since = read["since"]
+            self.ended = read.get("ended", {})
         except FileNotFoundError:
             pass
         except (KeyError, TypeError, ValueError):
@@ -74,10 +78,16 @@ class Registry:
         """Removes a query."""
         del self.queries[name]
 
+    def end(self, name: str, reason: str) -> None:
+        """Takes note that a query from outside is over; of a hundred such, the newest are known."""
+        self.ended[name] = reason
+        for each in list(self.ended)[:-_ENDED]:
+            del self.ended[each]
+
     def save(self) -> None:
         """Writes it down where it has changed; it is on the disk when this returns."""
         rows = [asdict(each) for each in self.queries.values()]
-        text = json.dumps({"queries": rows, "since": self.since}, indent=1)
+        text = json.dumps({"queries": rows, "since": self.since, "ended": self.ended}, indent=1)
         if text != self._saved:
             replace_sealed(self._path, text.encode())
             self._saved = text

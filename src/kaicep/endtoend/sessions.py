@@ -4,7 +4,7 @@ A session is a query: what it has found, and how far it was told. A run is what 
 at one point are one run, with one engine, which sorts each stream once, and evaluates what queries read of
 each other once. Each run goes through its own past; in the present, runs become one. A query that fails
 leaves its run, and the others go on. An EP-SPARQL query has a run of its own, with all that construct what it
-may read; so has each query from outside.
+may read. Each query from outside has a process of its own (`guests`), and its session and its run are there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kaicep.endtoend.outlets import Entry
 from kaicep.endtoend.planning import Choice, choose_plan
 from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.seam import Stretch
-from kaicep.errors import Failure, KaicepError, reason_of
+from kaicep.errors import KaicepError, reason_of
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.settings import Settings
 from kaicep.kernel.operator import Limits
@@ -39,13 +39,16 @@ from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time
 from kaicep.storage.disk import read_sealed, replace_sealed
 
-__all__ = ["Asked", "Run", "Session", "Told", "recovery", "runs_of"]
+__all__ = ["Asked", "Recovery", "Run", "Session", "Told", "begins_later", "figures_of", "recovery", "runs_of"]
 
 _log = logging.getLogger("kaicep.run")
 
 _SAVE_EVERY = 10.0
 
 T = TypeVar("T")
+
+Silence = Callable[[str, int], float | None]
+"""For how many seconds nothing has come of a part of a stream; None where nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +67,13 @@ class Told:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a session is about: its id, whose matches it tells, and the queries resolved.
-
-    A single step of it may take as many seconds as its `patience`: others wait for it meanwhile.
-    """
+    """What a session is about: its id, whose matches it tells, and the queries resolved."""
 
     id: str
     names: tuple[str, ...]
     history: History
     config: QueryConfig = QueryConfig()
     limits: Limits = Limits()
-    patience: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class Session:
     """A query that is being answered, by a run."""
 
     def __init__(self, asked: Asked, snapshot: Snapshot, states: Path, start: Recovery) -> None:
-        self.asked = asked
+        self.id = asked.id
         self.start = start
         self.told = Counter(start.told)
         self.last = dict(start.last)
@@ -293,20 +292,16 @@ class Session:
 class Run:
     """Sessions that are answered together. Whoever drives it calls `work` until there is no past left.
 
-    A single step may take as many seconds as its `patience`: others wait for it meanwhile. One that may be
-    `shared` becomes one with others like it.
+    One that may be `shared` becomes one with others like it.
     """
 
-    def __init__(
-        self, made: Joined, sessions: Sequence[Session], patience: float = math.inf, shared: bool = False
-    ) -> None:
+    def __init__(self, made: Joined, sessions: Sequence[Session], shared: bool = False) -> None:
         self.made = made
         self.sessions = list(sessions)
         self.streams = {name for each in sessions for name in each.streams}
         self.shared = shared
         self.joined = False
         """Whether the parts that are silent hold it back no more."""
-        self._patience = patience
         self._past: Iterator[list[Match]] | None = made.past()
         self._given = ""
         self._ended: set[str] = set()
@@ -457,13 +452,10 @@ class Run:
         return session.counted([Told(each, leg, to_sinks=False) for each in matches])
 
     def _step(self, what: Callable[[], T], only: Collection[str] | None = None) -> T | None:
-        """What a step gives; where it fails, or takes too long, the sessions are over, and others go on."""
-        begun = time.monotonic()
+        """What a step gives; where it fails, the sessions are over, and others go on."""
         self._mark = None
         try:
             found = what()
-            if time.monotonic() - begun > self._patience:
-                raise Failure(f"it takes longer than {self._patience:g} s at a time")
         except Exception as error:
             self._fail(self._owners if only is None else only, error)
             return None
@@ -501,7 +493,7 @@ def runs_of(
             each.plan = choice.plan
         if each.plan == "concurrent":
             made = Concurrent(asked.history, _of(snapshot, each.streams), lateness, settings)
-            yield Run(made, [each], asked.patience, shared)
+            yield Run(made, [each], shared)
         elif shared and not start.later and (start.mark is None or each.reach < math.inf):
             groups.setdefault(_beginning(each), []).append(each)
         else:
@@ -509,7 +501,7 @@ def runs_of(
             handed = HandOff(
                 asked.history, own, lateness, settings, start.mark, each.saved(), start.later, since[asked.id]
             )
-            yield Run(handed, [each], asked.patience, shared)
+            yield Run(handed, [each], shared)
     for group in groups.values():
         assert together is not None
         history = together.only({name for each in group for name in each.needed})
@@ -546,3 +538,66 @@ _NOWHERE: Mapping[str, Any] = {
     "watermark": "inf",
     "lateness": None,
 }
+
+
+def begins_later(session: Session, newest: Mapping[str, int]) -> str | None:
+    """That a query begins after the newest event of its streams, in words: until then it finds nothing."""
+    spans = session.asked.history.spans()
+    lows = [each.low for each in spans.values() if each.low is not None]
+    reached = max((newest[name] for name in spans if name in newest), default=None)
+    if reached is None or len(lows) < len(spans) or min(lows) <= reached:
+        return None
+    low, last = format_time(min(lows)), format_time(reached)
+    return f"begins at {low}, after the newest event of its streams, {last}: until then there is nothing"
+
+
+def figures_of(name: str, session: Session, newest: Mapping[str, int], silence: Silence) -> dict[str, Any]:
+    """How a query is doing, and why there may be nothing of it."""
+    watermark = session.watermark
+    spans = session.asked.history.spans().values()
+    lows, highs = [each.low for each in spans], [each.high for each in spans]
+    return {
+        "state": session.state,
+        "plan": session.plan,
+        "matches": session.told[name],
+        "last": session.last.get(name),
+        "held": session.held,
+        "watermark": format_time(int(watermark)) if watermark is not None else None,
+        "from": format_time(min(each for each in lows if each is not None))
+        if lows and None not in lows
+        else None,
+        "until": (
+            format_time(max(each for each in highs if each is not None))
+            if highs and None not in highs
+            else None
+        ),
+        **({"problem": session.failed} if session.failed is not None else {}),
+        **_reasons(name, session, newest, silence),
+    }
+
+
+def _reasons(name: str, session: Session, newest: Mapping[str, int], silence: Silence) -> dict[str, Any]:
+    """How far events came, which part is waited for, what was left out: for whoever misses matches."""
+    found: dict[str, Any] = {"note": begins_later(session, newest)}
+    engine = session.engine
+    if engine is None:
+        return found
+    passed = engine.passed(name)
+    if passed is not None:
+        found["steps"] = {"in": passed.came, "filter": passed.filters, "path": passed.paths}
+        found["fits"] = dict(passed.fits)
+    found["dropped"] = {
+        "late": engine.late_count,
+        "unknown": sum(session.asked.history.unknown.counts.values()),
+        "shed": engine.shed_by(name),
+    }
+    slowest = engine.slowest(name) if session.live else None
+    if slowest is not None:
+        stream, part, ts = slowest
+        found["behind"] = {
+            "stream": stream,
+            "part": part,
+            "reached": format_time(int(ts)) if ts > -math.inf else None,
+            "silent": silence(stream, part),
+        }
+    return found

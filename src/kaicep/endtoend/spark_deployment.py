@@ -36,7 +36,7 @@ from kaicep.connectors.sinks.delta import match_of_row, match_schema
 from kaicep.connectors.sources.files import FileOptions
 from kaicep.connectors.sources.kafka import KafkaOptions
 from kaicep.endtoend.config import Config, SinkConfig, StreamConfig
-from kaicep.endtoend.deployment import STEPS, Listener, engine_status, locked
+from kaicep.endtoend.deployment import STEPS, Ending, Listener, engine_status, locked
 from kaicep.endtoend.feeds import Feed
 from kaicep.endtoend.history import history_of
 from kaicep.endtoend.outlets import BACKLOG, NoSink, Outlet
@@ -98,6 +98,7 @@ class SparkDeployment:
         self.ticked = time.monotonic()
         self.archive = Archive(config.archive.absolute())
         self.listeners: list[Listener] = []
+        self.endings: list[Ending] = []
         self.published: dict[str, Any] = {}
         """The status of a moment ago, for other threads."""
         self._took: deque[float] = deque(maxlen=STEPS)
@@ -430,7 +431,7 @@ class SparkDeployment:
                 for number, some in sorted(found.items())
                 if number > committed[name]
                 for match in some
-                if outlet.config.takes(match.query)
+                if outlet.config.takes(match.query, match.query in self._outside)
             ]
             outlet.send(wanted, {_MATCHES: {"number": self.number}}, self._moment)
         for listen in self.listeners if fresh else ():

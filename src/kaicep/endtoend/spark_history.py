@@ -37,13 +37,12 @@ def takes(plans: Sequence[QueryPlan], catalog: Catalog) -> bool:
 def spark_history(query: Query, snapshot: Snapshot, as_seen: bool = False) -> list[Match]:
     """All matches, in the order of their end, then of their id."""
     from kaicep.hosts.spark.batch import match_batch
-    from kaicep.hosts.spark.output import match_of
     from kaicep.hosts.spark.session import own_session, told
 
     frames = archived_rows(own_session(), query, snapshot, as_seen)
     with told():
         found = match_batch(frames, query).select("match").toArrow()
-    matches = [match_of(line) for line in found["match"].to_pylist()]
+    matches = [Match.from_json(line) for line in found["match"].to_pylist()]
     return sorted(matches, key=by_end)
 
 

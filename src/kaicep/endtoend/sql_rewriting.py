@@ -59,7 +59,7 @@ def sql_matches(
     unknown: UnknownEntities | None = None,
 ) -> list[Match]:
     """All matches of all queries, each found by one Spark SQL query."""
-    from kaicep.hosts.spark.output import MATCHES, match_of
+    from kaicep.hosts.spark.output import MATCHES
     from kaicep.hosts.spark.session import own_session, told
 
     own, catalog, knowledge = set(query.names), query.catalog, query.knowledge
@@ -86,7 +86,7 @@ def sql_matches(
             answers.append(rows.select("match"))
     with told():
         lines = reduce(lambda left, right: left.union(right), answers).toArrow()["match"].to_pylist()
-    return sorted(map(match_of, lines), key=by_end)
+    return sorted(map(Match.from_json, lines), key=by_end)
 
 
 # --- tables ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 from kaicep.plan.html import html_table
 from kaicep.plan.terms import Triple
-from kaicep.plan.time import datetime_of, format_time
+from kaicep.plan.time import datetime_of, format_time, parse_time
 from kaicep.plan.types import Value
 
 __all__ = ["Event", "Match", "by_end"]
@@ -83,6 +83,27 @@ class Match:
         made = cls.__new__(cls)
         made.start_us, made.end_us, made._read = start, end, (read, row)
         return made
+
+    @classmethod
+    def from_json(cls, line: str) -> Match:
+        """The match that a line of `to_json` tells of.
+
+        >>> match = Match("rise", "f3", 0, 60_000_000, {"sensor": "s1"})
+        >>> Match.from_json(match.to_json()) == match
+        True
+        """
+        row = json.loads(line)
+        triples = row.get("triples")
+        return cls(
+            row["query"],
+            row["id"],
+            parse_time(row["start"]) or 0,
+            parse_time(row["end"]) or 0,
+            row.get("select", {}),
+            row.get("events"),
+            None if triples is None else tuple(triples),
+            row.get("knowledge"),
+        )
 
     def __getattr__(self, name: str) -> Any:
         """What nobody has asked for before."""

@@ -49,10 +49,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class _News:
-    """A match, and its frame of an event stream, which is made once for all who follow."""
+    """A match, or the end of a query, and its frame of an event stream, made once for all who follow."""
 
-    match: Match
+    query: str
     frame: bytes
+    match: Match | None = None
 
 
 class Board:
@@ -72,6 +73,7 @@ class Board:
         self._sampler = threading.Thread(target=self._sample_on, daemon=True)
         self.closing = False
         deployment.listeners.append(self._take)
+        deployment.endings.append(self._over)
 
     def start(self) -> None:
         """Begins to take samples."""
@@ -88,9 +90,16 @@ class Board:
                 known[1].append(match)
             if not self._followers:
                 return
-            news = [_News(each, _frame(each)) for _, each in told]
-            for follower in self._followers:
-                follower.give(news)
+            self._give([_News(each.query, _frame(each), each) for _, each in told])
+
+    def _over(self, query: str, reason: str) -> None:
+        """In the deployment's thread: a query from outside was ended."""
+        with self._lock:
+            self._give([_News(query, event("ended", {"query": query, "reason": reason}))])
+
+    def _give(self, news: Sequence[_News]) -> None:
+        for follower in self._followers:
+            follower.give(news)
 
     # --- samples ---
 
@@ -201,7 +210,7 @@ class Board:
                 await asyncio.sleep(seconds)
                 news = await follower.next(_HEARTBEAT, _WAITING)
                 lost, follower.lost = follower.lost, 0
-                yield [each.match for each in news], lost
+                yield [each.match for each in news if each.match is not None], lost
         finally:
             self._leave(follower)
 
@@ -233,7 +242,7 @@ class _Follower:
 
     def give(self, news: Sequence[_News]) -> None:
         for each in news:
-            if self.query in (None, each.match.query):
+            if self.query in (None, each.query):
                 if len(self.waiting) < _WAITING:
                     self.waiting.append(each)
                 else:

@@ -65,6 +65,8 @@ class Client:
                 kind = value
             elif name == "data" and kind == "match":
                 yield value
+            elif name == "data" and kind == "ended":
+                raise Failure(f"{query} was ended: {json.loads(value)['reason']}")
             elif name == "data" and kind == "end":
                 return
 

@@ -24,7 +24,7 @@ from kaicep.errors import Unsupported
 from kaicep.hosts.spark.expressions import key_column
 from kaicep.hosts.spark.job import Job, in_order, job_of, row_by_row
 from kaicep.hosts.spark.layout import layouts_of
-from kaicep.hosts.spark.output import MATCHES, match_of, presented
+from kaicep.hosts.spark.output import MATCHES, presented
 from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import candidates
 from kaicep.hosts.spark.session import own_session, told
@@ -196,7 +196,7 @@ def run_batches(runs: Sequence[FiniteQuery]) -> list[list[Match]]:
             for owner, run in enumerate(runs)
         ]
         for row in reduce(DataFrame.union, found).collect():
-            matches[row["owner"]].append(match_of(row["match"]))
+            matches[row["owner"]].append(Match.from_json(row["match"]))
     return [sorted(some, key=by_end) for some in matches]
 
 

@@ -18,7 +18,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from kaicep.hosts.spark.batch import FEW
 from kaicep.hosts.spark.clock import END, EVENT_ROW
 from kaicep.hosts.spark.deliver import deliver
-from kaicep.hosts.spark.output import match_of
 from kaicep.hosts.spark.physical import chosen_engine, physical
 from kaicep.hosts.spark.session import is_connect, own_session, told
 from kaicep.hosts.spark.stream import Frames, Streamed, match_stream
@@ -78,7 +77,7 @@ def run_streams(runs: Sequence[FiniteQuery]) -> list[list[Match]]:
         rows = spark.read.schema(found.schema).parquet(str(folder / "matches")).collect()
     matches: list[list[Match]] = [[] for _ in runs]
     for row in rows:
-        matches[row["owner"]].append(match_of(row["match"]))
+        matches[row["owner"]].append(Match.from_json(row["match"]))
     return [sorted(some, key=by_end) for some in matches]
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from kaicep.hosts.spark.clock import FOREVER, NEVER
-from kaicep.hosts.spark.output import FOUND_ARROW, match_of
+from kaicep.hosts.spark.output import FOUND_ARROW
 from kaicep.hosts.spark.states import States
 from kaicep.plan.events import Match
 
@@ -39,7 +39,7 @@ class InOneOrder:
             self._go_on(self.states.read(number - 1))
         self.next = None  # what fails half-way is not gone on with
         ready = self.settled(rows.toArrow().cast(FOUND_ARROW))
-        self.sink(number, [match_of(line) for line in ready["match"].to_pylist()])
+        self.sink(number, [Match.from_json(line) for line in ready["match"].to_pylist()])
         self.states.save(number, self._saved())
         self.next = number + 1
 

@@ -7,7 +7,6 @@ different types is text. `match` is the line that `kaicep match` prints.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -31,7 +30,6 @@ from kaicep.kernel.columns import Matches
 from kaicep.kernel.lines import ids_of, lines_of
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import ChiPlan, Program, QueryPlan, Solutions, Triples
-from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 
 __all__ = [
@@ -42,7 +40,6 @@ __all__ = [
     "columns_of",
     "found_row",
     "listed",
-    "match_of",
     "presented",
 ]
 
@@ -162,23 +159,3 @@ def found_row(match: Match | None, owner: int, bucket: int, watermark: int) -> d
         {"query": None, "id": None, "start": 0, "end": 0, "match": None} if match is None else _row_of(match)
     )
     return {**row, "owner": owner, "bucket": bucket, "watermark": watermark}
-
-
-def match_of(line: str) -> Match:
-    """The match that a line of `kaicep match` tells of.
-
-    >>> match_of('{"query": "q", "id": "7", "start": "1970-01-01", "end": "1970-01-01T00:00:01Z"}').end_us
-    1000000
-    """
-    row = json.loads(line)
-    triples = row.get("triples")
-    return Match(
-        row["query"],
-        row["id"],
-        parse_time(row["start"]) or 0,
-        parse_time(row["end"]) or 0,
-        row.get("select", {}),
-        row.get("events"),
-        None if triples is None else tuple(triples),
-        row.get("knowledge"),
-    )
