@@ -247,6 +247,9 @@ class _Once:
             found = self._known[key] = self._relations.solutions(condition, binding)
         return found
 
+    def known(self, condition: Semantic, ts: int) -> frozenset[Row]:
+        return self._relations.known(condition, ts)
+
     def inside(self, given: object) -> _Once:
         return self  # nothing here is partitioned
 

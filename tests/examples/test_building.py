@@ -36,6 +36,7 @@ PLANTED = {
     "economizer-not-used": ("AHU-1", ["15:00", "15:15", "15:30", "15:45"]),
     "schedule-override": ("AHU-2 SF", ["21:00"]),
     "missing-data": ("VAV-2-2 DA-T", ["11:45"]),
+    "silent-points": ("VAV-2-2.DA-T", ["11:00"]),
     "room-too-warm": ("VAV-2-1 ZN-T", ["17:00"]),
     "low-airflow": ("VAV-1-1", ["16:00", "16:15", "16:30"]),
     "reheat-while-warm": ("VAV-1-1", ["11:00", "11:15", "11:30"]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from tests.hosts.letters import S, ends, engine, event
 
@@ -11,6 +13,7 @@ from kaicep.errors import Failure, Mistake
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.kernel.operator import Limits
 from kaicep.knowledge.store import Knowledge
+from kaicep.plan.events import Event, Match
 
 PAIR = "SELECT ?a.k FROM (?a, s), (?b, s) JOIN (?a.k = ?b.k) SEQ (?a, ?b) WINDOW (?a, ?b, 5min)"
 SILENT = "SELECT ?a.k FROM (?a, s), (?n, s) JOIN (?a.k = ?n.k) SEQ (?a, !?n) WINDOW (?a, ?n, 10s)"
@@ -315,6 +318,58 @@ def test_a_state_without_anything_absent_is_saved_as_it_is_restored():
     again = Engine(run, lateness=0)
     again.restore(saved)
     assert again.snapshot() == saved
+
+
+POINTS = "@prefix : <urn:kaicep:> . :p a :Point . :q a :Point . :r a :Point ."
+SILENT_POINTS = "SELECT ?p FROM ABSENT (?e, s) WINDOW (?e, batch, 10s) PATH {?e :from ?p . ?p a :Point}"
+
+
+def _silent_points(*events: str) -> tuple[Engine, list[Event], Knowledge]:
+    run = testing.prepare(
+        {"silent.chi": SILENT_POINTS},
+        "ts | id\n" + "\n".join(events),
+        knowledge=POINTS,
+        annotations=[
+            {
+                "stream": "s",
+                "prefixes": {"": "urn:kaicep:"},
+                "entities": {"id": {"property": ":from", "iri": ":{value}"}},
+            }
+        ],
+    )
+    return Engine(run, lateness=0), [each for batch in run.batches for each in batch], run.knowledge
+
+
+def _absent(matches: Iterable[Match]) -> list[tuple[int, str]]:
+    return sorted((each.end_us // 1_000_000, each.select["p"][-1]) for each in matches)
+
+
+def test_what_is_absent_is_reported_when_its_window_is_over_also_after_a_restart() -> None:
+    running, (p, q, later), _ = _silent_points("1 | p", "2 | q", "25 | p")
+    assert _absent(running.push([p])) == []
+    saved = running.snapshot()
+    again, _, _ = _silent_points("1 | p", "2 | q", "25 | p")
+    again.restore(saved)
+    assert again.snapshot() == saved
+    assert _absent(again.push([q])) == []
+    assert _absent(again.push([later])) == [(10, "r"), (20, "p"), (20, "q"), (20, "r")]
+    assert _absent(again.finish()) == [(30, "q"), (30, "r")]
+
+
+def test_a_point_that_comes_into_the_model_is_expected_from_then_on() -> None:
+    running, (p, q, r, later), knowledge = _silent_points("1 | p", "2 | q", "3 | r", "15 | p")
+    running.push([p, q, r])
+    knowledge.update(add=P + ":new a :Point .", remove=P + ":q a :Point .")
+    (match,) = running.push([later])
+    assert (match.select, match.version) == ({"p": "urn:kaicep:new"}, 1)
+    assert _absent(running.finish()) == [(20, "r"), (20, "w")]
+
+
+def test_a_time_that_is_far_off_does_not_make_windows_without_end() -> None:
+    running, (p, later), _ = _silent_points("1 | p", "2000000 | p")
+    running.push([p])
+    with pytest.raises(Failure, match=r"silent: 199,9\d\d windows lie between two events"):
+        running.push([later])
 
 
 def test_a_pattern_may_shed_what_is_oldest_instead_of_giving_up() -> None:

@@ -182,6 +182,10 @@ def test_the_latest_event_of_a_stream(text, latest, optional):
     assert query(f"FROM (?e, s), {text}").froms[1] == From("s", ("t",), latest, optional)
 
 
+def test_what_is_absent():
+    assert query("FROM absent (?e, s, t)").froms == (From("e", ("s", "t"), absent=True),)
+
+
 def test_keys_are_attributes_and_variables_of_the_path():
     found = query("GROUP BY ?room, ?e.x PARTITION BY ?room")
     assert (found.group_by, found.partition) == ((VariableRef("room"), X), (VariableRef("room"),))

@@ -40,6 +40,7 @@ def complaints(parse, text):
         ("PREFIX hvc: <urn:> SELECT ?e.hcv:a", "unknown prefix hcv:", "hcv:a", "did you mean hvc:?"),
         ("SELECT COUNT(*) AS n", "does not say what it counts", "*", "COUNT(?e)"),
         ("SELECT * FROM (?e?, s)", "no meaning in FROM", "?", "with LATEST"),
+        ("SELECT * FROM ABSENT ?s, s", "a variable after ABSENT", "?s", "FROM ABSENT (?e, airflowReport)"),
         ("SELECT * FROM LATEST ?s, s", "a variable after LATEST", "?s", "LATEST (?s, setpoint)"),
         ("SELECT * SEQ (?a{3,2})", "at least 3 and at most 2", "{3,2}", "{2,3}"),
         ("SELECT * SEQ (?a{0})", "no rounds", "{0}", "!?b"),

@@ -288,7 +288,7 @@ froms = st.builds(
     lambda variable, sources, marks: chi.From(variable, sources, *marks),
     words,
     rows(st.one_of(odd_names, iris), 1),
-    st.sampled_from([(False, False), (True, False), (True, True)]),
+    st.sampled_from([(False, False), (True, False), (True, True), (False, False, True)]),
 )
 keys = st.one_of(references, words.map(VariableRef))
 chi_queries = st.builds(

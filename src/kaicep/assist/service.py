@@ -52,6 +52,7 @@ _CLAUSES: Mapping[str, str] = {
     "GROUP BY": "windows grouped by an attribute",
     "HAVING": "a condition about aggregates",
     "LATEST": "the last known value of something else: FROM LATEST (?s, setpoint)",
+    "ABSENT": "what of the knowledge has no event in a window: FROM ABSENT (?e, trend)",
     "PREFIX": "a short name for a namespace: PREFIX x: <http://example.org/>",
 }
 _EP_WORDS: Mapping[str, str] = {
@@ -237,7 +238,7 @@ def _in_from(tokens: list[Token]) -> bool:
         return False
     clauses = [each.word for each in tokens if each.depth == 0 and each.word in (*_CLAUSES, "SEQ", "WINDOW")]
     inside = [each for each in tokens if each.depth > 0]
-    return bool(clauses) and clauses[-1] in ("FROM", "LATEST") and bool(inside)
+    return bool(clauses) and clauses[-1] in ("FROM", "LATEST", "ABSENT") and bool(inside)
 
 
 def _begins(text: str, fragment: str) -> bool:

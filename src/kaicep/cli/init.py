@@ -36,7 +36,7 @@ def init(
     """Create a working project to start from.
 
     Events, knowledge, annotations, queries, a test of them, and a deployment: of a cold store, or of a
-    building with a model, an export and fifteen rules.
+    building with a model, an export and sixteen rules.
 
     Example: kaicep init cold-store
     """
@@ -57,7 +57,7 @@ def init(
         from kaicep.examples.building.generate import write as write_building
 
         write_building(folder)
-        what, command = "two air handlers, four rooms, a day of 54 points, and fifteen rules", _RULES
+        what, command = "two air handlers, four rooms, a day of 54 points, and sixteen rules", _RULES
     typer.echo(f"{folder} has {what}: see its README.md. Next:\n")
     for each in (f"cd {shlex.quote(str(folder))}", command, *_install(), _RUN):
         typer.echo(f"  {each}")

@@ -104,7 +104,7 @@ class Prefilter:
             self._add(plan)
 
     def _add(self, plan: QueryPlan) -> None:
-        if isinstance(plan, EpPlan):
+        if isinstance(plan, EpPlan) or plan.is_absent:
             self._alternatives = None
             return
         strict = isinstance(plan.body, Pattern) and plan.body.match == "strict"

@@ -27,6 +27,8 @@ def _own_reach(plan: QueryPlan) -> float:
     if isinstance(plan, EpPlan):
         return math.inf
     source = plan.body
+    if plan.is_absent:  # windows count from the first event of all
+        return math.inf
     if isinstance(source, WindowAggregate):
         return source.window.width if source.window.width is not None else math.inf
     if source.latest or source.skip != "none":  # which depend on all that came before
@@ -49,6 +51,8 @@ def why_not_concurrent(program: Program, lateness: Lateness) -> str | None:
             return f"{plan.name} skips after a match, so that a match depends on all before it"
         if isinstance(source, Pattern) and source.deadline is not None:
             return f"{plan.name} waits for an absence at its end"
+        if plan.is_absent:
+            return f"{plan.name} answers for windows without events too (ABSENT)"
         if isinstance(source, WindowAggregate) and source.window.width is None:
             return f"{plan.name} counts events, so that a window depends on all before it"
     if any(allowed_lateness(lateness, name) is None for plan in program.queries for name in plan.reads):

@@ -93,7 +93,7 @@ def _asks_as_before(old: Pattern, new: Pattern) -> bool:
 def _window(old: WindowAggregate, new: WindowAggregate) -> str | None:
     if (old.streams, old.partition, old.group_by) != (new.streams, new.partition, new.group_by):
         return "its streams, its PARTITION BY or its GROUP BY are others"
-    if (old.semantics, old.ties) != (new.semantics, new.ties):
+    if (old.semantics, old.ties, old.expected) != (new.semantics, new.ties, new.expected):
         return "its PATH is another"
     before, after = old.window, new.window
     if before.kind != after.kind or before.variable != after.variable:

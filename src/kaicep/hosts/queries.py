@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kaicep.hosts.settings import Settings
+from kaicep.kernel.absent import AbsentMachine
 from kaicep.kernel.batches import ColumnSorter
 from kaicep.kernel.columns import Matches, Strings, Table
 from kaicep.kernel.epsparql import EpOperator, Sent
@@ -144,7 +145,8 @@ def operator_of(
     if len(plans) > 1:
         return TogetherMachine(plans, catalog, semantics, strings, limits, versioned)
     (plan,) = plans
-    kind = PatternMachine if isinstance(plan.body, Pattern) else WindowMachine
+    windows = AbsentMachine if plan.is_absent else WindowMachine
+    kind = PatternMachine if isinstance(plan.body, Pattern) else windows
     return kind(plan, catalog, semantics, strings, limits, versioned)
 
 

@@ -117,6 +117,11 @@ class Meanings:
 
     # --- events ---
 
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        """The times at which what the knowledge says changes."""
+        return tuple(getattr(getattr(self._semantics, "knowledge", None), "epochs", ()))
+
     def cases(self, table: Table) -> tuple[Array, Array]:
         """The row of each entry, and its case; those of one partition stand together."""
         if len(self._events) > _MOST_EVENTS:
@@ -132,7 +137,7 @@ class Meanings:
 
     def _ids(self, table: Table) -> Array:
         """What all PATHs together can tell of the events, as numbers."""
-        epochs = tuple(getattr(getattr(self._semantics, "knowledge", None), "epochs", ()))
+        epochs = self.epochs
         numbers = [each.roots.ids(table, epochs) for each in self._every]
         known = len(self._events)
         ids = self._events.numbers(numbers, len(table))

@@ -48,11 +48,19 @@ class Semantics(Protocol):
         """The distinct values of `condition.selected`; where nothing is selected, `()` or nothing."""
         ...
 
+    def known(self, condition: Semantic, ts: int) -> frozenset[Row]:
+        """The same of a condition about no event: what the knowledge says at some time."""
+        ...
+
 
 class Nobody:
     """Decides no PATH: for an operator that is made only to see whether it can be."""
 
     def solutions(self, condition: object, binding: object) -> frozenset[Any]:
+        """Nothing."""
+        return frozenset()
+
+    def known(self, condition: object, ts: object) -> frozenset[Any]:
         """Nothing."""
         return frozenset()
 

@@ -61,7 +61,7 @@ class WindowMachine:
         versioned: bool = False,
     ) -> None:
         assert isinstance(plan.body, WindowAggregate)
-        self.plan, self.catalog, self.strings = plan, catalog, strings
+        self.plan, self.catalog, self.semantics, self.strings = plan, catalog, semantics, strings
         self.node = node = plan.body
         self.version: int | None = 0
         self.versioned = versioned
@@ -158,8 +158,8 @@ class WindowMachine:
         """Lets PATHs be asked again: the knowledge has a new version."""
         self._meanings.renew()
 
-    def _passes(self, table: Table) -> Array:
-        """Which events the window sees: of its streams, inside WITHIN, past the FILTERs."""
+    def _sees(self, table: Table) -> Array:
+        """Which events are of its streams and inside WITHIN."""
         chain, within = self.node.chain, self.node.chain.within
         passes: Array = np.ones(len(table), np.bool_)
         if set(table.streams) - set(chain.streams):
@@ -169,6 +169,11 @@ class WindowMachine:
             passes &= table.ts >= within.low + (not within.low_inclusive)
         if within.high is not None:
             passes &= table.ts < within.high + within.high_inclusive
+        return passes
+
+    def _passes(self, table: Table) -> Array:
+        """Which events the window sees: also past the FILTERs."""
+        passes = self._sees(table)
         self.passed.came += int(np.count_nonzero(passes))
         own, from_paths = self.passed.in_order(self.node.chain.conditions)
         for each in own:

@@ -28,6 +28,9 @@ from kaicep.plan.algebra import element_variables
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Relation, Root, Semantic
+from kaicep.plan.operators import event_function
+from kaicep.plan.path_values import with_terms
+from kaicep.plan.paths import path_references
 from kaicep.plan.sparql import Values
 from kaicep.plan.terms import Iri, Term, Triple
 from kaicep.plan.types import Type, Value
@@ -374,6 +377,18 @@ class Relations:
                     answers.clear()
                 answers[value] = found
         return found
+
+    def known(self, condition: Semantic, ts: int) -> frozenset[Row]:
+        """The same of a condition about no event: what the knowledge says at some time."""
+        judged = (name for each in condition.conditions for name in path_references(each))
+        names = tuple(dict.fromkeys((*condition.selected, *judged)))
+        found: set[Row] = set()
+        for row in select(self.knowledge.at(ts), condition.alternatives[0], names):
+            terms = dict(zip(names, row, strict=True))
+            nothing = Event("", 0, 0, ts, {})
+            if all(event_function(with_terms(e, terms))(nothing) is True for e in condition.conditions):
+                found.add(tuple(terms[name] for name in condition.selected))
+        return frozenset(found)
 
     def solutions_of_each(
         self, condition: Semantic, variable: str, events: Sequence[Event]

@@ -212,7 +212,7 @@ class _ChiParser:
         return self.cursor.expect_kind(Kind.WORD, what, "write an odd name in backquotes: `flow rate`").text
 
     def from_(self, keyword: Token) -> None:
-        """`FROM (?e, stream, prefix:Class), LATEST (?s, stream), ...`"""
+        """`FROM (?e, stream, prefix:Class), LATEST (?s, stream), ...`, or `FROM ABSENT (?e, stream)`"""
         self._froms.append(self._range())
         while self.cursor.accept(","):
             self._froms.append(self._range())
@@ -221,9 +221,13 @@ class _ChiParser:
         hint = "for example FROM (?e, airflowReport)"
         start = self.cursor.token
         latest = self.cursor.accept_word("LATEST") is not None
+        absent = not latest and self.cursor.accept_word("ABSENT") is not None
+        word = "LATEST" if latest else "ABSENT" if absent else "FROM"
         if latest:
             hint = "for example FROM (?e, airflowReport), LATEST (?s, setpoint)"
-        self.cursor.expect("(", f"and a variable after {'LATEST' if latest else 'FROM'}", hint)
+        elif absent:
+            hint = "for example FROM ABSENT (?e, airflowReport)"
+        self.cursor.expect("(", f"and a variable after {word}", hint)
         variable = self._event_variable(hint)
         optional = self._may_be_missing(variable, latest)
         self.cursor.expect(",", f"and a stream after ?{variable}", hint)
@@ -235,7 +239,7 @@ class _ChiParser:
                 break
         self.cursor.expect(")", "after the streams")
         span = self.cursor.since(start)
-        return From(variable, tuple(sources), latest, optional, span=span, source_spans=tuple(spans))
+        return From(variable, tuple(sources), latest, optional, absent, span=span, source_spans=tuple(spans))
 
     def _may_be_missing(self, variable: str, latest: bool) -> bool:
         """The question mark of `LATEST (?s?, setpoint)`."""

@@ -51,13 +51,14 @@ class From:
     """`(?e, airflowReport, evt:MeterUpdate)`: a variable and the streams and classes it ranges over.
 
     `latest` marks `LATEST (?s, setpoint)`, the last known event of something else; `optional` the one
-    that may be left out, `LATEST (?s?, setpoint)`.
+    that may be left out, `LATEST (?s?, setpoint)`. `absent` marks `ABSENT (?e, trend)`: what has no event.
     """
 
     variable: str
     sources: tuple[str | Iri, ...]
     latest: bool = False
     optional: bool = False
+    absent: bool = False
     span: Span | None = _span()
     source_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False, kw_only=True)
 

@@ -184,6 +184,9 @@ def _window_aggregate(node: WindowAggregate, prefixes: Prefixes) -> _Card:
     details += _conditions("having", node.having)
     details += _semantics(node.semantics, prefixes)
     inputs = (_chain(node.chain, prefixes),)
+    if node.expected is not None:
+        details += [(f"expected {name}", text) for name, text in _semantics((node.expected,), prefixes)]
+        return _Card("Absent", _window(node.window), tuple(details), inputs)
     return _Card("WindowAggregate", _window(node.window), tuple(details), inputs)
 
 

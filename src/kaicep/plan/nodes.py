@@ -204,6 +204,9 @@ class WindowAggregate:
     `semantics` are PATH conditions whose variables are wanted outside of them: selected, grouped by, in
     HAVING (the others are in the chain). `group_by` and `partition` have attributes, as `Field`, and
     variables of the PATH, as `VariableRef`; `ties` is as in a pattern.
+
+    `expected` is there for ABSENT: what the PATH asks of the knowledge alone. The answers of a window are
+    then the groups that it has solutions for and that no event is in.
     """
 
     chain: Chain
@@ -214,6 +217,7 @@ class WindowAggregate:
     having: tuple[Expr, ...] = ()
     semantics: tuple[Semantic, ...] = ()
     ties: tuple[Semantic, ...] = ()
+    expected: Semantic | None = None
 
     @property
     def chains(self) -> tuple[Chain, ...]:
@@ -261,6 +265,11 @@ class ChiPlan:
     prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)
     source: Source | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether it is about what has no events (ABSENT): then every event of its streams tells the time."""
+        return isinstance(self.body, WindowAggregate) and self.body.expected is not None
 
 
 # --- EP-SPARQL -------------------------------------------------------------------------------------

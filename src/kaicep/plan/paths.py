@@ -16,6 +16,8 @@ from kaicep.plan.chi import PathBlock
 from kaicep.plan.expressions import Aggregate, Expr, Field, Previous, VariableRef, walk
 from kaicep.plan.nodes import Semantic
 from kaicep.plan.sparql import Element, Filter, Group, Minus, Triples
+from kaicep.plan.sparql import Sequence as Steps
+from kaicep.plan.terms import Iri, Variable
 
 __all__ = [
     "aggregated_variables",
@@ -28,6 +30,7 @@ __all__ = [
     "restricted",
     "semantic_conditions",
     "tie",
+    "without_event",
 ]
 
 Paths = tuple[tuple[PathBlock, ...], ...]
@@ -281,6 +284,31 @@ def tie(
 
 def _looks_back(expr: Element | Expr) -> bool:
     return isinstance(expr, Expr) and any(isinstance(each, Aggregate | Previous) for each in walk(expr))
+
+
+def without_event(group: Group, variable: str) -> tuple[Group, Element | None]:
+    """What a PATH asks of the knowledge alone, when the patterns that begin at an event are taken away.
+
+    With it the first element that mentions the event in another way: nothing is left of that by itself.
+    """
+    kept: list[Element] = []
+    event = Variable(variable)
+    for element in _singly(group.elements):
+        if variable not in element_variables(element):
+            kept.append(element)
+            continue
+        pattern = element.patterns[0] if isinstance(element, Triples) else None
+        if pattern is None or pattern.subject != event or event in (pattern.predicate, pattern.object):
+            return Group(tuple(kept)), element
+        if isinstance(pattern.predicate, Steps) and isinstance(pattern.predicate.parts[0], Iri):
+            # ?e p/q ?x  is  ?e p ?y . ?y q ?x
+            behind = pattern.predicate.parts[1:]
+            onward = behind[0] if len(behind) == 1 else Steps(behind)
+            middle = Variable(f"kaicep_behind{len(kept)}")
+            kept.append(Triples((replace(pattern, subject=middle, predicate=onward),), span=element.span))
+        elif not isinstance(pattern.predicate, Iri):
+            return Group(tuple(kept)), element
+    return Group(_together(kept)), None
 
 
 # --- groups ----------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from kaicep.plan.chi import (
     Choice,
     Column,
     Element,
+    From,
     Loop,
     Place,
     SpanWindow,
@@ -59,9 +60,10 @@ from kaicep.plan.paths import (
     restricted,
     semantic_conditions,
     tie,
+    without_event,
 )
 from kaicep.plan.problems import Problems
-from kaicep.plan.sparql import Bind
+from kaicep.plan.sparql import Bind, Group
 from kaicep.plan.terms import Iri
 from kaicep.plan.text import iri_text
 from kaicep.plan.types import Type, unify
@@ -108,10 +110,18 @@ class _Resolver:
         self.latest = {each.variable: each for each in query.froms if each.latest}
         self.places = tuple(each for each in self.variables if each not in self.latest)
         self._check_latest()
+        self.nothing = next((each for each in query.froms if each.absent), None)
+        if self.nothing is not None and len(self.variables) > 1:
+            self.problems.error(
+                "ABSENT stands alone in FROM",
+                self.nothing.span,
+                f"inside a pattern, SEQ (?a, !?{self.nothing.variable}) says that an event does not come",
+            )
         self.problems.check()
         self.sequence = self._sequence()
         self.positive = tuple(each for each in self.places if each not in self.absent)
         self.window = self._aggregate_window()
+        self._check_absent_window()
         self.problems.check()
         self.paths = path_variables(query.paths, self.variables)
         self.scope = Scope(
@@ -368,6 +378,73 @@ class _Resolver:
             )
         return window
 
+    def _check_absent_window(self) -> None:
+        """ABSENT stands alone, over a batch window, and gives variables of the PATH (semantics 2)."""
+        given, query, problems = self.nothing, self.query, self.problems
+        if given is None:
+            return
+        if self.window is None or self.window.kind != "batch" or self.window.width is None:
+            problems.error(
+                f"ABSENT ?{given.variable} needs a batch WINDOW: in which time must nothing come?",
+                given.span,
+                f"add WINDOW (?{given.variable}, batch, 1h)",
+            )
+        for word, clause in (
+            ("GROUP BY", query.group_by),
+            ("PARTITION BY", query.partition),
+            ("HAVING", query.having),
+        ):
+            if clause:
+                problems.error(
+                    f"{word} has no meaning with ABSENT: there are no events",
+                    clause[0].span,
+                    "what is selected is what is looked for",
+                )
+        if not query.paths:
+            problems.error(
+                f"ABSENT ?{given.variable} needs a PATH: what should have an event?",
+                given.span,
+                f"add PATH {{?{given.variable} evt:hasSource ?point . ?point a ...}}",
+            )
+        elif len(query.paths) > 1:
+            problems.error(
+                "the PATH of ABSENT is joined by OR",
+                query.paths[1][0].span,
+                "write the alternatives inside one PATH, with UNION",
+            )
+        if not problems.errors:
+            self._check_what_is_absent(given)
+
+    def _check_what_is_absent(self, given: From) -> None:
+        """The columns are variables that the PATH asks of the knowledge alone."""
+        blocks = self.query.paths[0] if self.query.paths else ()
+        whole = Group(tuple(element for each in blocks for element in each.group.elements))
+        self.without_event, obstacle = without_event(whole, given.variable)
+        if obstacle is not None:
+            self.problems.error(
+                f"the PATH of ABSENT mentions ?{given.variable} other than as the beginning of a pattern",
+                obstacle.span,
+                f"write ?{given.variable} PROPERTY ?x, and the rest about ?x",
+            )
+            return
+        known = visible_variables(self.without_event)
+        for column in self.query.select or (Column(VariableRef(given.variable), span=given.span),):
+            if not (isinstance(column.expr, VariableRef) and column.expr.name in known):
+                self.problems.error(
+                    "ABSENT gives variables that the PATH asks of the knowledge alone",
+                    column.span or column.expr.span,
+                    f"known without an event: {', '.join(f'?{each}' for each in sorted(known)) or 'none'}",
+                )
+
+    def _expected(self) -> Semantic | None:
+        """What ABSENT asks of the knowledge alone."""
+        if self.nothing is None:
+            return None
+        columns = self.query.select or ()
+        names = tuple(dict.fromkeys(name for each in columns for name in path_references(each.expr)))
+        judging = tuple(each for each in self.judging if not variables_of(each) & self.variables.keys())
+        return Semantic((self.without_event,), (), names, conditions=judging)
+
     def _within(self) -> Interval:
         given = self.query.within
         if given is None:
@@ -564,7 +641,7 @@ class _Resolver:
 
     def _check_batch_values(self, expr: Expr) -> None:
         """What a PATH says of an event has one value for a batch only where that is grouped by."""
-        if not self.window or self.window.kind != "batch":
+        if not self.window or self.window.kind != "batch" or self.nothing is not None:
             return
         for node in walk(expr):
             if isinstance(node, VariableRef) and node not in (*self.query.group_by, *self.query.partition):
@@ -813,7 +890,10 @@ class _Resolver:
         self, conditions: list[Expr], columns: tuple[OutputColumn, ...], having: list[Expr]
     ) -> WindowAggregate:
         assert self.window is not None
+        expected = self._expected()
         group_by = self._group_by()
+        if expected is not None:
+            group_by = tuple(VariableRef(each) for each in expected.selected)
         wanted = [*(each.expr for each in columns), *group_by, *having]
         semantics = self._semantics(tuple(dict.fromkeys(n for each in wanted for n in path_references(each))))
         self._check_semantics(semantics)
@@ -839,6 +919,7 @@ class _Resolver:
             tuple(having),
             tuple(_beyond_one_event(semantics)),
             self._ties(),
+            expected,
         )
 
     def _warn_if_unbounded(self, windows: tuple[SpanWindow, ...]) -> None:

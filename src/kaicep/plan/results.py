@@ -17,7 +17,7 @@ from kaicep.plan.events import Event, Match
 from kaicep.plan.expressions import VariableRef
 from kaicep.plan.identity import MatchId
 from kaicep.plan.literals import native
-from kaicep.plan.nodes import OutputColumn, QueryPlan
+from kaicep.plan.nodes import ChiPlan, OutputColumn, QueryPlan
 from kaicep.plan.paths import path_references
 from kaicep.plan.terms import Term
 from kaicep.plan.time import format_time
@@ -27,6 +27,7 @@ __all__ = [
     "Answer",
     "Rounds",
     "Terms",
+    "absence",
     "answer",
     "as_type",
     "batch_shown",
@@ -171,6 +172,16 @@ def answer(
     for name in named:
         made.text(str(terms[name] or ""))
     return Answer(Match(plan.name, made.hex(), *span, select, events, version=version), values)
+
+
+def absence(plan: ChiPlan, start: int, end: int, terms: Terms, version: int | None = None) -> Answer:
+    """The match that says that something had no event in a window; it has no events to show."""
+    made = identified(plan, ()).word(start).word(end)
+    return answer(plan, plan.columns, made, (start, end), terms, {}, _no_value, version)
+
+
+def _no_value(column: OutputColumn) -> Any:
+    raise AssertionError("ABSENT selects variables of the PATH alone")
 
 
 def _shown(value: Value, type: Type | None) -> Any:

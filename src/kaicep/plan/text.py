@@ -494,7 +494,8 @@ class _ChiPrinter(_Printer):
 
     def _from(self, given: From) -> str:
         sources = (self.iri(each) if isinstance(each, Iri) else name_text(each) for each in given.sources)
-        word, mark = "LATEST " if given.latest else "", "?" if given.optional else ""
+        word = "LATEST " if given.latest else "ABSENT " if given.absent else ""
+        mark = "?" if given.optional else ""
         return f"{word}(?{given.variable}{mark}, {', '.join(sources)})"
 
     def _paths(self, paths: tuple[tuple[PathBlock, ...], ...]) -> list[str]:

@@ -56,6 +56,10 @@ class Semantics(Protocol):
         """
         ...
 
+    def known(self, condition: Semantic, ts: int) -> frozenset[Row]:
+        """The same of a condition about no event: what the knowledge says at some time."""
+        ...
+
     def inside(self, given: Terms) -> Semantics:
         """The same inside a partition: the variables that it goes by stand for these terms."""
         ...

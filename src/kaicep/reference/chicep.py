@@ -17,6 +17,7 @@ from kaicep.plan.paths import has_path_values
 from kaicep.plan.results import (
     Answer,
     Terms,
+    absence,
     answer,
     batch_shown,
     events_shown,
@@ -30,7 +31,7 @@ from kaicep.reference.chains import Partition, Semantics, in_order, parted, sees
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.pattern import pattern_matches
 from kaicep.reference.semantics import KnowledgeSemantics
-from kaicep.reference.windows import Windowed, window_answers
+from kaicep.reference.windows import Windowed, absences, window_answers
 
 __all__ = ["Answer", "answers", "run_chi"]
 
@@ -109,6 +110,10 @@ def _window_answers(
     node: WindowAggregate,
     part: Partition,
 ) -> Iterator[Answer]:
+    if node.expected is not None:
+        for start, end, terms in absences(node, part.events, part.semantics):
+            yield absence(plan, start, end, terms)
+        return
     for window in window_answers(node, part.events, part.semantics):
         env = window.environment
         for terms in window.solutions:

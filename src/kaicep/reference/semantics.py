@@ -72,6 +72,11 @@ class KnowledgeSemantics:
                 rows.add(tuple(terms[name] for name in condition.selected))
         return frozenset(rows)
 
+    def known(self, condition: Semantic, ts: int) -> frozenset[Row]:
+        """What a condition about no event gives at some time."""
+        then = KnowledgeSemantics(self.catalog, self.knowledge.at(ts))
+        return then.solutions(condition, {})
+
     def inside(self, given: Terms) -> GivenSemantics:
         """The same inside a partition, whose variables stand for these terms."""
         return GivenSemantics(self, given)
@@ -116,6 +121,10 @@ class GivenSemantics:
     ) -> frozenset[Row]:
         """As without a partition, of the solutions that belong to it."""
         return self.semantics.solutions(condition, binding, env_of, _given(condition, self.given))
+
+    def known(self, condition: Semantic, ts: int) -> frozenset[Row]:
+        """As without a partition: ABSENT has none."""
+        return self.semantics.known(condition, ts)
 
     def inside(self, given: Terms) -> GivenSemantics:
         """The same, with more that is given."""

@@ -14,7 +14,7 @@ from kaicep.plan.results import Terms
 from kaicep.reference.chains import Key, Semantics, key_with_terms, may_take, solution_terms
 from kaicep.reference.expressions import Environment, evaluate
 
-__all__ = ["Windowed", "window_answers"]
+__all__ = ["Windowed", "absences", "window_answers"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,25 @@ def window_answers(
         )
         if solutions:
             yield replace(window, solutions=solutions)
+
+
+def absences(
+    node: WindowAggregate, events: Sequence[Event], semantics: Semantics
+) -> Iterator[tuple[int, int, Terms]]:
+    """ABSENT: by window, from that of the first event to that of the last, what is expected and has no event.
+
+    `events` are all of the streams inside WITHIN, in order.
+    """
+    assert node.expected is not None
+    assert node.window.width is not None
+    width, names = node.window.width, node.expected.selected
+    for number in range(events[0].ts // width, events[-1].ts // width + 1):
+        start, end = number * width, (number + 1) * width
+        inside = [each for each in events if start <= each.ts < end and may_take(node.chain, each, semantics)]
+        groups = (_groups_of(node, each, semantics).values() for each in inside)
+        came = {tuple(terms[name] for name in names) for some in groups for terms in some}
+        for row in semantics.known(node.expected, end - 1) - came:
+            yield start, end, dict(zip(names, row, strict=True))
 
 
 Groups = dict[Key, Terms]

@@ -296,6 +296,9 @@ def _of_window(
     knowledge: Knowledge,
     events: Sequence[Event],
 ) -> Why:
+    if node.expected is not None:  # it shows what is expected; that nothing came has no more to show
+        known = knowledge.at(match.end_us - 1)
+        return Why(match, plan, (), paths=tuple(_proofs((node.expected,), {}, match, catalog, known)))
     semantics = KnowledgeSemantics(catalog, knowledge)
     ordered = in_order((each for each in events if each.stream in node.streams), node.streams)
     (variable, shown), *_ = (match.events or {}).items()

@@ -156,6 +156,9 @@ def _body(plan: QueryPlan) -> Pattern | WindowAggregate:
         raise Mistake(
             Diagnostic(f"{plan.name} is EP-SPARQL, and `why --not` cannot explain that yet", hint=hint)
         )
+    if plan.is_absent:
+        hint = f"an event of it is one that {plan.name} would have without ABSENT; select that"
+        raise Mistake(Diagnostic(f"{plan.name} is about what has no events (ABSENT)", hint=hint))
     return plan.body
 
 

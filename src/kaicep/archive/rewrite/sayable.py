@@ -26,6 +26,8 @@ def _unsayable(plan: ChiPlan) -> str | None:
 
 def why_no_window(plan: ChiPlan, source: WindowAggregate) -> str | None:
     """What in a query over a window one query cannot say."""
+    if source.expected is not None:
+        return "ABSENT"
     if any(isinstance(each, VariableRef) for each in source.partition):
         return "PARTITION BY a variable of the PATH"
     if any(isinstance(each, VariableRef) for each in source.group_by):

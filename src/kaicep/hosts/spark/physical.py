@@ -139,6 +139,8 @@ def _way_of_triples(queries: tuple[EpPlan, ...]) -> _Way:
 def _way(source: Pattern | WindowAggregate) -> _Way:
     if isinstance(source, Pattern) and source.latest:
         return "one", "since LATEST looks for the last event of all that came before", (), 0, 0
+    if isinstance(source, WindowAggregate) and source.expected is not None:
+        return "one", "since ABSENT answers for windows without events too", (), 0, 0
     if source.ties:
         return "one", "since an event may be in several partitions by a variable of the PATH", (), 0, 0
     if isinstance(source, Pattern) and _is_single(source):

@@ -114,7 +114,7 @@ class _Tests:
 
     def query(self, plan: QueryPlan) -> Column | None:
         """Whether a query may use an event; None where it may use any."""
-        if isinstance(plan, EpPlan):
+        if isinstance(plan, EpPlan) or plan.is_absent:
             return None
         strict = isinstance(plan.body, Pattern) and plan.body.match == "strict"
         chains = (each for each in plan.body.all_chains if self.stream in each.streams)
