@@ -16,6 +16,7 @@ FILES = {
     "high.chi": "SELECT ?e.sensor FROM (?e, air) FILTER (?e.flow > 500)\n",
     "concept.chi": "SELECT ?e.sensor FROM (?e, air) FILTER (?e.h:airflow > 500)\n",
     "all.chi": "SELECT ?e.sensor FROM (?e, air)\n",
+    "pair.chi": "SELECT ?a.sensor FROM (?a, air), (?b, air) SEQ (?a, ?b) WINDOW (?a, ?b, 5min)\n",
     "data/air.jsonl": '{"ts": 1, "sensor": "s1", "flow": 510}\n',
     "data/annotations/air.json": (
         '{"stream": "air", "prefixes": {"h": "urn:h:"}, "attributes": {"flow": "h:airflow"}}'
@@ -27,6 +28,9 @@ FILES = {
     "millis.jsonl": '{"ts": 1336381200000, "sensor": "s1", "flow": 510}\n',
     "headless.csv": "2012-05-07T09:00,s1,500\n",
     "time.jsonl": '{"time": 1, "sensor": "s1", "flow": 510}\n',
+    "no-time.jsonl": '{"sensor": "s1", "flow": 510}\n',
+    "dates.csv": "ts,sensor,flow\n07.05.2012 09:00,s1,510\n",
+    "american.csv": "ts,sensor,flow\n5/27/2012 9:00 PM,s1,510\n",
 }
 
 CASES = """\
@@ -90,10 +94,41 @@ error: headless.csv: there is no header: the first row has the value 2012-05-07T
 
 $ match all.chi --stream air=time.jsonl
 1
+warning: no record of air could be read: no time: it has no attribute ts, and no annotation names another; \
+if time is it: "time": "time" in the annotation
+
+dead letters: 1 record could not be read; --dead-letters FILE keeps them
+  time.jsonl:1: no time: it has no attribute ts, and no annotation names another; \
+if time is it: "time": "time" in the annotation
+
+$ match all.chi --stream air=no-time.jsonl
+1
 warning: no record of air could be read: no time: it has no attribute ts, and no annotation names another
 
 dead letters: 1 record could not be read; --dead-letters FILE keeps them
-  time.jsonl:1: no time: it has no attribute ts, and no annotation names another
+  no-time.jsonl:1: no time: it has no attribute ts, and no annotation names another
+
+$ match all.chi --stream air=dates.csv
+1
+warning: no record of air could be read: ts: "07.05.2012 09:00" is neither an ISO 8601 time \
+nor epoch seconds; \
+it may be of the form "time_format": "%d.%m.%Y %H:%M" in the annotation
+
+dead letters: 1 record could not be read; --dead-letters FILE keeps them
+  dates.csv:2: ts: "07.05.2012 09:00" is neither an ISO 8601 time \
+nor epoch seconds; \
+it may be of the form "time_format": "%d.%m.%Y %H:%M" in the annotation
+
+$ match all.chi --stream air=american.csv
+1
+warning: no record of air could be read: ts: "5/27/2012 9:00 PM" is neither an ISO 8601 time \
+nor epoch seconds; \
+it may be of the form "time_format": "%m/%d/%Y %I:%M %p" in the annotation
+
+dead letters: 1 record could not be read; --dead-letters FILE keeps them
+  american.csv:2: ts: "5/27/2012 9:00 PM" is neither an ISO 8601 time \
+nor epoch seconds; \
+it may be of the form "time_format": "%m/%d/%Y %I:%M %p" in the annotation
 
 $ match
 2
@@ -114,6 +149,13 @@ def test_what_is_said(words: list[str], status: int, message: str, run: Run, fol
         (folder / name).write_text(text)
     result = run(*words)
     assert (result.exit_code, result.stdout, result.stderr) == (status, "", message)
+
+
+def test_a_stream_of_which_nothing_is_known_is_named_once(run: Run, folder: Path) -> None:
+    (folder / "pair.chi").write_text(FILES["pair.chi"])
+    result = run("check", "pair.chi")
+    assert result.exit_code == 0
+    assert result.stderr.count("nothing is known of the stream air") == 1
 
 
 TOML = """\
@@ -155,6 +197,14 @@ def test_a_deployment_brings_its_archive(run: Run, deployment: Path) -> None:
     (deployment / "kaicep.toml").write_text(TOML.partition("types")[0])
     found = run("query", "concept.chi", "--deployment", "kaicep.toml", "--now", "1970-01-01T00:00:00")
     assert (found.exit_code, found.stdout.count("\n")) == (0, 1), found.stderr
+
+
+def test_a_deployment_that_has_not_run_is_to_be_run_first(run: Run, deployment: Path) -> None:
+    for words in (("query", "concept.chi"), ("why", "--not", "own", "--near", "1970-01-01T00:00:01")):
+        result = run(*words, "--deployment", "kaicep.toml")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "has not run yet" in result.stderr
+        assert "= help: kaicep run kaicep.toml starts it" in result.stderr
 
 
 def test_check_of_a_deployment_names_a_package_that_is_missing(

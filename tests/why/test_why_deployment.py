@@ -191,4 +191,4 @@ def test_one_that_never_ran(tmp_path: Path) -> None:
         tmp_path, {"kaicep.toml": '[streams.s]\nsource = {kind = "files", path = "s.jsonl"}\n', "s.jsonl": ""}
     )
     (tmp_path / "queries").mkdir()
-    assert "has no queries: it has not run yet" in refused(tmp_path, "ffff")
+    assert "has not run yet" in refused(tmp_path, "ffff")

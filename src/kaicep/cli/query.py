@@ -106,6 +106,10 @@ def query(
     given = inputs_of(queries, (), knowledge, annotation, reasoning, deployment)
     archive = archive or given.archive
     assert archive is not None, "a deployment has one"
+    if deployment is not None and archive == given.archive and not archive.is_dir():
+        from kaicep.endtoend.config import load_config
+
+        raise load_config(deployment).not_run
     choose("--out", out, _FORMS)
     choose("--strategy", strategy, _STRATEGIES)
     choose_cluster(master, remote, conf)

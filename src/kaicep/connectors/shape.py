@@ -375,6 +375,21 @@ def _builder(form: Form, schema: Schema) -> _Build:
     return _triple_event(form) if schema.rdf else _record_event(form, schema)
 
 
+def _likely_time(fields: Mapping[str, object], notation: Notation) -> str:
+    """What to do where an attribute that looks like a time is not known to be one."""
+    for name, raw in fields.items():
+        if _OF_TIME.search(name) and not isinstance(raw, bool):
+            try:
+                convert(raw, Type.TIMESTAMP, notation)
+            except Unfit:
+                continue
+            return f'; if {name} is it: "time": {json_text(name)} in the annotation'
+    return ""
+
+
+_OF_TIME = re.compile(r"time|date|\bts\b|(?<=[a-z])At$|_at$", re.IGNORECASE)
+
+
 def _record_event(form: Form, schema: Schema) -> _Build:
     """How a record becomes an event of a stream with attributes."""
     stream, time = form.stream, form.time
@@ -385,7 +400,7 @@ def _record_event(form: Form, schema: Schema) -> _Build:
 
     def build(record: Record, fields: Mapping[str, object]) -> Event:
         if time not in fields:
-            raise Unfit(missing)
+            raise Unfit(missing if form.explicit_time else missing + _likely_time(fields, form.notation))
         values: dict[str, Value] = {}
         for name, raw in fields.items():
             if (convert := converters.get(name)) is not None:

@@ -219,6 +219,11 @@ class Config:
         }
         return {name: path for name, path in paths.items() if path.exists()}
 
+    @property
+    def not_run(self) -> Mistake:
+        """What to say where something is asked that only a deployment that has run can answer."""
+        return Mistake(Diagnostic(f"{self.name} has not run yet", hint=f"kaicep run {self.path} starts it"))
+
     def of_query(self, name: str) -> QueryConfig:
         """What is said of a query."""
         return self.asked.get(name, QueryConfig())

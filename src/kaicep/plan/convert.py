@@ -371,7 +371,7 @@ def _to_timestamp(value: object, notation: Notation) -> Value:
     unit = notation.time_unit
     if not isinstance(number, int | float | Decimal) or isinstance(number, bool):
         form = f"a time like {notation.time_format}" if notation.time_format else "an ISO 8601 time"
-        raise Unfit(f"{show(value)} is neither {form} nor {_UNIT_NAMES[unit]}")
+        raise Unfit(f"{show(value)} is neither {form} nor {_UNIT_NAMES[unit]}{_likely_form(value, notation)}")
     found = time_from_number(number, unit)
     if found is not None and zone and unit == "excel":
         found = in_zone(found, zone)  # a spreadsheet counts the days of a wall calendar
@@ -382,6 +382,21 @@ def _to_timestamp(value: object, notation: Notation) -> Value:
             reason += f'; as {_UNIT_NAMES[likely]} it is one: "time_unit": "{likely}" in the annotation'
         raise Unfit(reason)
     return found
+
+
+def _likely_form(value: object, notation: Notation) -> str:
+    """How a text may be read that is a time as people write it."""
+    if notation.time_format is None and isinstance(value, str):
+        for form in _FORMS:
+            if parse_formatted(value, form) is not None:
+                return f'; it may be of the form "time_format": "{form}" in the annotation'
+    return ""
+
+
+_DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d %b %Y")
+_FORMS = [
+    f"{day}{time}" for day in _DAYS for time in (" %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", "")
+]
 
 
 def _in_range(instant: int) -> int:

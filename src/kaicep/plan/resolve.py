@@ -202,11 +202,9 @@ class _Resolver:
                 )
             return (stream,)
         if all(each.derived for each in self.catalog.streams.values()):
-            self.problems.warn(
-                f"nothing is known of the stream {source}: its attributes are not checked",
-                span,
-                f"give it with --stream {source}=FILE",
-            )
+            said = f"nothing is known of the stream {source}: its attributes are not checked"
+            if all(each.message != said for each in self.problems.warnings):
+                self.problems.warn(said, span, f"give it with --stream {source}=FILE")
             return (Stream(source, open=True),)
         self.problems.error(f"unknown stream {source}", span, did_you_mean(source, self.catalog.streams))
         return ()

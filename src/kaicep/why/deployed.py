@@ -44,8 +44,7 @@ class Deployed:
         """
         registered = Registry(config.state / "registered.json").queries
         if not registered:
-            hint = f"start it with kaicep run {config.path}"
-            raise Mistake(Diagnostic(f"{config.name} has no queries: it has not run yet", hint=hint))
+            raise config.not_run
         prefixes = prefixes_of(config.annotations)
         finite = all(each.open_source().finite for each in config.streams.values())
         queries = {
