@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -10,8 +12,9 @@ from kaicep.errors import Failure
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.answers import Block
 from kaicep.kernel.epsparql.columnar import Chunk
-from kaicep.kernel.epsparql.dictionary import Columns, Dictionary, TripleColumns
+from kaicep.kernel.epsparql.dictionary import Array, Columns, Dictionary, TripleColumns
 from kaicep.kernel.epsparql.expansion import Expansion
+from kaicep.kernel.epsparql.groups import Numbered
 from kaicep.kernel.epsparql.lowered import ColumnQuery, ColumnRule
 from kaicep.kernel.epsparql.reading import Reader
 from kaicep.kernel.epsparql.rules import runaway
@@ -32,7 +35,7 @@ class Batches:
     def __init__(
         self,
         queries: Sequence[ColumnQuery],
-        rules: Sequence[ColumnRule],
+        rules: Sequence[Sequence[ColumnRule]],
         reader: Reader,
         facts: Facts,
         dictionary: Dictionary,
@@ -41,11 +44,12 @@ class Batches:
         self.queries, self._rules, self._limit = queries, rules, limit
         self._made: dict[str, Columns] = {}  # what each rule makes with the last end
         self.dictionary = dictionary
-        patterns = [pattern for query in (*queries, *rules) for pattern in query.patterns]
+        patterns = [pattern for query in (*queries, *chain(*rules)) for pattern in query.patterns]
         self._expansion = Expansion(reader, facts, patterns, dictionary)
         self._open: list[Columns] = []
         self._ahead = 0  # so many of those were taken by the queries that only grow
-        self._told: dict[str, set[tuple[int, int]]] = {}
+        self._told: dict[str, set[tuple[int, int]]] = {}  # answers at the open instant, by query
+        self._new: dict[str, set[tuple[int, int]]] = {}
         self.now: int | None = None
         self.most_terms = _MOST_TERMS
 
@@ -72,21 +76,62 @@ class Batches:
         self._open.append(columns)
         waiting = _once(Columns.joined(self._open))
         found: list[Block] = []
-        for rule in self._rules:
-            block = rule.step(Chunk(waiting.take(slice(self._ahead, None))))
+        for rules in self._rules:
+            if rules[0].recursive:
+                blocks, waiting = self._closed(rules, waiting, now)
+                found += blocks
+                continue
+            block = rules[0].step(Chunk(waiting.take(slice(self._ahead, None))))
             if block is not None:
-                block, made = rule.fill(self._untold(block, now))
+                block, made = rules[0].fill(self._untold(block, now))
                 found.append(block)
-                self._refuse_runaway(rule.name, made)
-                derived = Columns.joined((waiting, self._expansion.of(made)))
-                waiting = _once(derived.take(np.argsort(derived.end, kind="stable")))
+                self._refuse_runaway(rules[0].name, made)
+                waiting = _once(_in_order((waiting, self._expansion.of(made))))
         done = int(np.searchsorted(waiting.end, now))
         new, over = waiting.take(slice(self._ahead, None)), waiting.take(slice(0, done))
         self._open = [waiting.take(slice(done, None))]
         self._ahead = len(self._open[0])
         found += [self._untold(each, now) for each in self._step(new, grows=True)]
-        self.now = now
+        self._go_on(now)
         return [*found, *self._step(over, grows=False)]
+
+    def _closed(
+        self, rules: Sequence[ColumnRule], waiting: Columns, now: int
+    ) -> tuple[list[Block], Columns]:
+        """What rules that read each other's triples make, round by round, each of what is new."""
+        known, all_made, coming = Numbered(7), Numbered(7), waiting.take(slice(self._ahead, None))
+        known.numbers(_as_codes(waiting))
+        parts, found = [waiting], list[Block]()
+        made: dict[str, list[Columns]] = {each.name: [] for each in rules}
+        told: dict[str, set[tuple[int, int]]] = {each.name: set() for each in rules}
+        counts: dict[str, Counter[int]] = {each.name: Counter() for each in rules}
+        while len(coming):
+            chunk, derived = Chunk(coming), list[Columns]()
+            for rule in rules:
+                block = rule.step(chunk)
+                if block is None:
+                    continue
+                block, triples = rule.fill(self._untold(_others(block, told[rule.name]), now))
+                found.append(block)
+                triples = _fresh(triples, all_made)
+                made[rule.name].append(triples)
+                counts[rule.name].update(triples.end.tolist())
+                derived.append(self._expansion.of(triples))
+            self._refuse_runaways(counts)
+            coming = _fresh(_in_order(derived) if derived else Columns.of(()), known)
+            parts.append(coming)
+        for rule in rules:
+            rule.settle()
+            if made[rule.name]:
+                self._refuse_runaway(rule.name, _in_order(made[rule.name]))
+        return found, _in_order(parts)
+
+    def _refuse_runaways(self, counts: dict[str, Counter[int]]) -> None:
+        total = sum(counts.values(), Counter[int]())
+        over = [end for end, many in total.items() if many > self._limit]
+        if over:
+            rule = max(sorted(counts), key=lambda name: counts[name][min(over)])
+            raise runaway(rule, self._limit, min(over))
 
     def _refuse_runaway(self, rule: str, made: Columns) -> None:
         """Counts what the rules make with one end; an instant may come in parts."""
@@ -105,18 +150,24 @@ class Batches:
 
     def _untold(self, block: Block, now: int) -> Block:
         """Answers without those of the open instant that were given already."""
-        told = self._told.setdefault(block.query, set()) if self.now is not None else set()
+        told = self._told.get(block.query, ())
         again = np.flatnonzero(block.end == self.now) if told else ()
         ids = [(int(block.low[at]), int(block.high[at])) for at in again]
         known = [at for at, each in zip(again, ids, strict=True) if each in told]
         if known:
             block = block.take(np.delete(np.arange(len(block)), known))
-        if now != self.now:
-            told = set()
         last = np.flatnonzero(block.end == now)
-        told.update(zip(block.low[last].tolist(), block.high[last].tolist(), strict=True))
-        self._told[block.query] = told
+        new = self._new.setdefault(block.query, set())
+        new.update(zip(block.low[last].tolist(), block.high[last].tolist(), strict=True))
         return block
+
+    def _go_on(self, now: int) -> None:
+        """The instant that is open is this one."""
+        if now != self.now:
+            self._told = {}
+        for query, new in self._new.items():
+            self._told.setdefault(query, set()).update(new)
+        self._new, self.now = {}, now
 
     def _refuse_disorder(self, columns: Columns) -> None:
         before = np.concatenate(([columns.end[0] if self.now is None else self.now], columns.end[:-1]))
@@ -147,7 +198,7 @@ class Batches:
 
     def forget(self, now: int) -> None:
         """Drops what is of no use from `now` on."""
-        for each in (*self._rules, *self.queries):
+        for each in (*chain(*self._rules), *self.queries):
             each.forget(now)
 
     # --- the open instant ----------------------------------------------------------------------------
@@ -175,3 +226,29 @@ def _once(columns: Columns) -> Columns:
     """What is the same is there once."""
     once = kernels.distinct(*columns.all())
     return columns if once.all() else columns.take(np.flatnonzero(once))
+
+
+def _in_order(parts: Sequence[Columns]) -> Columns:
+    """All of them, in the order of their end."""
+    joined = Columns.joined(parts)
+    return joined.take(np.argsort(joined.end, kind="stable"))
+
+
+def _as_codes(columns: Columns) -> Array:
+    """Occurrences as rows of codes alone."""
+    times = (each.view(np.int32).reshape(-1, 2) for each in (columns.start, columns.end))
+    return np.column_stack((columns.s, columns.p, columns.o, *times))
+
+
+def _fresh(columns: Columns, known: Numbered) -> Columns:
+    """Those that were not known; now they are."""
+    before = known.count
+    return columns.take(np.flatnonzero(kernels.first_times(known.numbers(_as_codes(columns)), before)))
+
+
+def _others(block: Block, told: set[tuple[int, int]]) -> Block:
+    """The answers that were not given in an earlier round."""
+    ids = list(zip(block.low.tolist(), block.high.tolist(), strict=True))
+    new = [at for at, each in enumerate(ids) if each not in told]
+    told.update(ids)
+    return block if len(new) == len(ids) else block.take(np.array(new, np.int64))

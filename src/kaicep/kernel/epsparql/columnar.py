@@ -166,6 +166,7 @@ class Joiner(ColumnOperator):
             for i, side in enumerate(sides)
         )
         self._keep = np.array([each != -1 for each in reach], np.int64)
+        self._mixed = False
         self.check = Check((), self.names, dictionary)
         self._known = self._knowledge() if op == kernels.JOIN else None
         self.still = self._always() if op == kernels.JOIN else Rows.none(len(self.names))
@@ -183,7 +184,10 @@ class Joiner(ColumnOperator):
         now = max(int(rows.end[-1]) for rows in (left, right) if len(rows))
         found, lengths = self._run(left, right, self.tables, self._keep, self._bound)
         for table, length in zip(self.tables, lengths, strict=True):
+            table.mixed = self._mixed
             table.grown(length, now)
+        if self._mixed and len(found) > 1:
+            found = found.take(np.argsort(found.end, kind="stable"))
         if self._known is None:
             return found
         nothing = np.zeros(2, np.int64)
@@ -200,13 +204,25 @@ class Joiner(ColumnOperator):
         rows = (left.values, left.start, left.end, right.values, right.start, right.end)
         stores = tables[0].arrays(), tables[1].arrays()
         how = self._keys, self._loose, self._extra, self.check.program, self.check.numbers()
-        vague = np.array([each.vague for each in tables], np.int64)
+        vague = np.array([*(each.vague for each in tables), self._mixed], np.int64)
         *made, n, first, second = kernels.join(self._op, bound, *rows, *stores, keep, vague, *how)
         values, start, end, unsure = (each[:n] for each in made)
         found = Rows(values, start, end)
         if self.check and n:
             found = found.take(self.check.settled(values, start, end, unsure))
         return found, (first, second)
+
+    def mix(self) -> None:
+        """From now on what comes may end before what came already, until `settle` is called."""
+        self._mixed = True
+        for table, kept in zip(self.tables, self._keep.tolist(), strict=True):
+            table.bound = table.bound if kept else 0
+        self._keep[:] = 1
+
+    def settle(self) -> None:
+        """What comes from now on ends no earlier than all that came."""
+        for table in self.tables:
+            table.settle()
 
     def _knowledge(self) -> tuple[Table, Table] | None:
         """What knowledge alone gives for either side, as tables."""
@@ -251,7 +267,7 @@ class Group(ColumnOperator):
         counts: bool,
     ) -> None:
         self._context, self._dictionary, self._counts = context, dictionary, counts
-        self._joiners: list[Joiner] = []
+        self.joiners: list[Joiner] = []
         self._made = [self._joined(each, bound) for each in ways]
         self.names, self.certain = tuple(names), frozenset(names)
         self.still = Rows.merged([self._ordered(each.still, each.names) for each in self._made])
@@ -265,7 +281,7 @@ class Group(ColumnOperator):
             best = max(rest, key=lambda one: (bool(set(one.names) & set(made.names)), -rest.index(one)))
             rest.remove(best)
             made = Joiner(kernels.JOIN, (made, best), bound, (bound, bound), self._dictionary)
-            self._joiners.append(made)
+            self.joiners.append(made)
         return made
 
     def _ordered(self, rows: Rows, names: Sequence[str]) -> Rows:
@@ -278,7 +294,7 @@ class Group(ColumnOperator):
         """See `ColumnOperator`."""
         found = Rows.merged([self._ordered(each.step(chunk), each.names) for each in self._made])
         if self.size > self._context.cap:
-            bounded = self._joiners[0].tables[0].bound is not None
+            bounded = self.joiners[0].tables[0].bound is not None
             raise self._context.refuse_more("a group of several triples", bounded)
         return found
 
@@ -292,7 +308,7 @@ class Group(ColumnOperator):
     @property
     def size(self) -> int:
         """See `Keeper`."""
-        return sum(each.size for each in self._joiners)
+        return sum(each.size for each in self.joiners)
 
     def undo(self) -> None:
         """Nothing is tried twice here."""
@@ -311,7 +327,7 @@ class Group(ColumnOperator):
     def dump(self, before: float = math.inf) -> Any:
         """See `Keeper`."""
         found: set[tuple[int, int, str, str, str]] = set()
-        for joiner in self._joiners:
+        for joiner in self.joiners:
             for side, table in zip(joiner.sides, joiner.tables, strict=True):
                 if isinstance(side, Pattern):
                     rows = table.live().before(before)

@@ -21,13 +21,13 @@ from kaicep.kernel.epsparql.tables import Rows
 from kaicep.plan.expressions import Aggregate
 from kaicep.plan.values import Number, calculate, numeral
 
-__all__ = ["GroupedColumns"]
+__all__ = ["GroupedColumns", "Numbered"]
 
 _FAST = ("COUNT", "SUM", "AVG", "MIN", "MAX", "SAMPLE")
 _MOST = 2.0**62
 
 
-class _Numbered:
+class Numbered:
     """Rows of codes that are numbered in the order in which they come first."""
 
     def __init__(self, width: int) -> None:
@@ -67,7 +67,7 @@ class _Totals:
         self.count, self.sum = np.zeros(256, np.int64), np.zeros(256, np.int64)
         self.best = np.full(256, -1, np.int64)
         self.wrong = np.zeros(256, np.bool_)
-        self._seen = _Numbered(2)
+        self._seen = Numbered(2)
         self.exact: dict[int, Running] | None = None
         if aggregate.op not in _FAST or (aggregate.distinct and place < 0):
             self.exact = {}
@@ -209,7 +209,7 @@ class GroupedColumns(ColumnOperator):
         self.names = (*(name for name, _ in keys), *(name for name, _, _ in aggregates))
         self.certain = certain
         self._keys = [place for _, place in keys]
-        self._numbered = _Numbered(len(keys))
+        self._numbered = Numbered(len(keys))
         self._begun = np.full(256, kernels.LAST)
         self._totals = [_Totals(each, place, seen, dictionary) for _, each, place in aggregates]
         self._ordered = any(each.op == "GROUP_CONCAT" for _, each, _ in aggregates)

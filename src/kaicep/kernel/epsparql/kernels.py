@@ -290,7 +290,8 @@ def join(op, bound, lv, ls, le, rv, rs, re, left, right, keep, vague, places, lo
     """Pairs of two sides, in the order of their end: each is found when its later part comes.
 
     `left` and `right` are stores (rows and chains); what comes is added to those that are to `keep` it.
-    Those in which a key may be `vague` are gone through row by row.
+    Those in which a key may be `vague` are gone through row by row; the third of these flags says that
+    rows are kept in no order.
     """
     lsv, lss, lse, lsb, lsk, lsh, ln = left
     rsv, rss, rse, rsb, rsk, rsh, rn = right
@@ -323,10 +324,12 @@ def join(op, bound, lv, ls, le, rv, rs, re, left, right, keep, vague, places, lo
             at = lsh[slot]
         while at != _EMPTY:
             a, b = (rss[at], rse[at]) if mine else (lss[at], lse[at])
-            if b < oldest:
+            if b < oldest and vague[2] == 0:
                 break
             here = at
             at = at - 1 if by_row else rsb[at] if mine else lsb[at]
+            if b < oldest:
+                continue
             first, last = min(start, a), max(end, b)
             if bound >= 0 and last - first > bound:
                 continue

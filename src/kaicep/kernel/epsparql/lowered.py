@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import replace
-from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from typing import Any, TypeVar
 
@@ -183,6 +182,7 @@ class _Builder:
         self.context, self._facts, self._dictionary = context, facts, dictionary
         self.kept: list[_Kept] = []
         self.patterns: list[Pattern] = []
+        self.joiners: list[Joiner] = []
         self.counts = counts
         self._count = 0
 
@@ -287,6 +287,7 @@ class _Builder:
         brief: Many[bool],
     ) -> Joiner:
         made = Joiner(kernels.OPERATORS.get(op, kernels.JOIN), sides, bound, reach, self._dictionary)
+        self.joiners.append(made)
         for i, table in enumerate(made.tables):
             if reach[i] != -1:
                 self._keep(table, op, brief[i])
@@ -363,7 +364,9 @@ class _Builder:
         if single:
             return made[0][0]
         names = dict.fromkeys(name for each in node.patterns for name in pattern_variables(each))
-        return Group(made, tuple(names), bound, self._dictionary, self.context, self.counts)
+        group = Group(made, tuple(names), bound, self._dictionary, self.context, self.counts)
+        self.joiners += group.joiners
+        return group
 
     def _read(self, pattern: TriplePattern) -> list[_Steps]:
         """The ways in which a pattern can be read as plain ones: each alternative of its path is one."""
@@ -426,6 +429,7 @@ class ColumnQuery:
         dictionary: Dictionary,
     ) -> None:
         self.name, self.context, self.patterns = plan.name, context, builder.patterns
+        self.joiners = builder.joiners
         self.grows = only_grows(plan.root.input)
         self._operator, self._kept, self._dictionary = operator, builder.kept, dictionary
         shown = [name for name in names if name in operator.names]
@@ -474,6 +478,19 @@ class ColumnQuery:
 
 class ColumnRule(ColumnQuery):
     """A CONSTRUCT rule over columns: its answers, and what it makes of them."""
+
+    recursive = False
+
+    def mix(self) -> None:
+        """It reads what it makes, or what others make of that."""
+        self.recursive = True
+        for each in self.joiners:
+            each.mix()
+
+    def settle(self) -> None:
+        """All that ends by now has come."""
+        for each in self.joiners:
+            each.settle()
 
     @property
     def template(self) -> tuple[TriplePattern, ...]:
@@ -533,19 +550,36 @@ def _places(pattern: TriplePattern) -> Many[Place]:
     return pattern.subject, pattern.predicate, pattern.object  # type: ignore[return-value]
 
 
-def rules_in_order(rules: Many[ColumnRule], reader: Reader) -> list[ColumnRule] | None:
-    """The rules, each after those whose triples it reads; None where they go in circles, or may."""
+def rules_in_order(rules: Many[ColumnRule], reader: Reader) -> list[list[ColumnRule]]:
+    """The rules, each after those whose triples it reads; those that read each other's stand together.
+
+    These are closed round by round, so what comes to them comes in no order (`ColumnRule.mix`).
+    """
     made = {each.name: _predicates(each, reader) for each in rules}
-    sorter: TopologicalSorter[str] = TopologicalSorter()
+    before: dict[str, set[str]] = {}
     for rule in rules:
         reads = rule.reads
-        before = [name for name, found in made.items() if found is None or reads is None or found & reads]
-        sorter.add(rule.name, *before)
-    named = {each.name: each for each in rules}
-    try:
-        return [named[each] for each in sorter.static_order()]
-    except CycleError:
-        return None
+        before[rule.name] = {
+            name for name, found in made.items() if found is None or reads is None or found & reads
+        }
+    reach = {name: set(found) for name, found in before.items()}
+    for middle in reach:
+        for found in reach.values():
+            if middle in found:
+                found |= reach[middle]
+    groups: list[list[ColumnRule]] = []
+    for rule in sorted(rules, key=lambda each: len(reach[each.name])):
+        for group in groups:
+            if rule.name in reach[group[0].name] and group[0].name in reach[rule.name]:
+                group.append(rule)
+                break
+        else:
+            groups.append([rule])
+    for group in groups:
+        if any(rule.name in reach[rule.name] for rule in group):
+            for rule in group:
+                rule.mix()
+    return groups
 
 
 def _predicates(rule: ColumnRule, reader: Reader) -> frozenset[str] | None:

@@ -103,7 +103,7 @@ class EpOperator:
             if len(columnar) == len(found):
                 over = self._rules_over_columns(dictionary)
             if columnar or over:
-                ordered = rules_in_order(over, self._reader) or []
+                ordered = rules_in_order(over, self._reader)
                 how = self._reader, self._facts, dictionary, self._limit
                 self._columns = Batches(columnar, ordered, *how)
         rules = [] if over else self._constructs
@@ -116,14 +116,13 @@ class EpOperator:
         self.streams = frozenset(name for each in self._windows for name in each.streams)
 
     def _rules_over_columns(self, dictionary: Dictionary) -> list[ColumnRule]:
-        """The rules over columns, where all of them only grow and none reads what hangs on itself."""
-        from kaicep.kernel.epsparql.lowered import ColumnRule, lowered, rules_in_order
+        """The rules over columns, where all of them only grow."""
+        from kaicep.kernel.epsparql.lowered import ColumnRule, lowered
 
         plans = [each for each in self._constructs if only_grows(each.root.input)]
         found = [lowered(each, pushed(each.root), self._facts, self._held, dictionary) for each in plans]
         rules = [each for each in found if isinstance(each, ColumnRule)]
-        whole = len(rules) == len(self._constructs) and rules_in_order(rules, self._reader) is not None
-        return rules if whole else []
+        return rules if len(rules) == len(self._constructs) else []
 
     @property
     def _whole(self) -> Batches | None:

@@ -70,6 +70,8 @@ class Table:
         self._places, self._witness = places, witness
         self._length = self._old = 0
         self.vague = False  # whether a key may leave something unbound
+        self.mixed = False  # whether rows came that ended before others
+        self._settled = 0
         self._now = kernels.FIRST
         self._make(256, width)
 
@@ -103,7 +105,7 @@ class Table:
         return Rows(self._values[chosen], self._start[chosen], self._end[chosen])
 
     def _begin(self) -> int:
-        if self.bound is None:
+        if self.bound is None or self.mixed:
             return 0
         return int(np.searchsorted(self._end[: self._length], self._now - self.bound))
 
@@ -121,6 +123,16 @@ class Table:
         self._now = max(self._now, now)
         if self._length > 256 and 2 * len(self) < self._length:
             self._rebuild(self.live(), 0)
+
+    def settle(self) -> None:
+        """Brings the rows into the order of their end, after they came in any."""
+        if self.mixed:
+            self.mixed = False
+            ends = self._end[max(self._settled - 1, 0) : self._length]
+            if (ends[1:] < ends[:-1]).any():
+                rows = Rows(*(each[: self._length] for each in (self._values, self._start, self._end)))
+                self._rebuild(rows.take(np.argsort(rows.end, kind="stable")), 0)
+        self._settled = self._length
 
     def add(self, rows: Rows) -> None:
         """Adds rows that end no earlier than all before."""
@@ -142,7 +154,7 @@ class Table:
         while room < 2 * (len(rows) + more):
             room *= 2
         self._make(room, self._values.shape[1])
-        self._length = self._old = 0
+        self._length = self._old = self._settled = 0
         self.vague = False
         if len(rows):
             self._put(rows)
