@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from kaicep.errors import Failure, Source
-from kaicep.kernel.epsparql import EpOperator
+from kaicep.kernel.epsparql import EpOperator, Sent
 from kaicep.kernel.epsparql.dictionary import TripleColumns
 from kaicep.knowledge.store import Knowledge
 from kaicep.language.epsparql import parse_ep
@@ -48,13 +48,19 @@ class Size:
     prices: int = 200
     times: tuple[int, ...] = (1, 3, 10)
     sequences: int = 120_000
+    slid: int = 100_000
+    windows: tuple[str, ...] = ("RANGE PT1S", "RANGE PT10S", "RANGE PT1000S", "ROWS 100", "ROWS 50000")
+    edges: int = 10_000
     counts: tuple[int, ...] = (100, 500, 1_000, 50_000)
     typed: tuple[int, ...] = (5_000, 10_000, 15_000, 20_000, 1_000_000)
     classes: int = 40_080
     turns: int = 3
 
 
-QUICK = Size(20_000, 2_000, 100, 20, (1, 3), 1_200, (10, 50), (5_000, 20_000), 500, 1)
+_SMALL_WINDOWS = ("RANGE PT10S", "ROWS 500")
+QUICK = Size(
+    20_000, 2_000, 100, 20, (1, 3), 1_200, 3_000, _SMALL_WINDOWS, 500, (10, 50), (5_000, 20_000), 500, 1
+)
 
 
 def measure(quick: bool = False) -> Report:
@@ -67,6 +73,8 @@ def measure(quick: bool = False) -> Report:
             Table("one operator, readings of two kinds on a key", _operators(size)),
             Table("queries (5) and (6), time windows (figure 1a)", _running_sums(size)),
             Table("sum over the last sequences, count windows (figure 1b)", _count_windows(size)),
+            Table("sum, count and maximum in a window that slides", _windows(size)),
+            Table("paths over random edges, a recursive rule", _closure(size)),
             Table(f"instances of a class with {size.classes:,} below it (figure 2)", _classes(size)),
         ],
         [
@@ -242,6 +250,50 @@ def _alternating(count: int) -> Rows:
     ]
 
 
+# --- windows and recursion ---------------------------------------------------------------------------------
+
+IN_WINDOW = """
+SELECT (SUM(?v) AS ?s) (COUNT(*) AS ?n) (MAX(?v) AS ?m)
+FROM NAMED WINDOW :w ON :prices [{0}] WHERE {{ WINDOW :w {{ :ACME :hasStockPrice ?v }} }}
+"""
+
+
+def _windows(size: Size) -> list[dict[str, Cell]]:
+    """One answer for each price, of which there is one every 0.37 s."""
+    rows: list[Sent] = [(*each, "prices") for each in _prices(size.slid)]
+    found: list[dict[str, Cell]] = []
+    for window in size.windows:
+        plans = [_plan(IN_WINDOW.format(window))]
+        _agree(plans, rows[:40], Knowledge.empty())
+        taken, answers = _timed(lambda: len(_run(plans, rows, Knowledge.empty(), True)))  # noqa: B023
+        found.append(_row(window, len(rows), taken, answers))
+    return found
+
+
+PATHS = (
+    "CONSTRUCT { ?x :path ?y } WHERE { ?x :edge ?y }",
+    "CONSTRUCT { ?x :path ?z } WHERE { { ?x :path ?y } SEQ { ?y :edge ?z } }",
+    "SELECT ?x ?y WHERE { ?x :path ?y }",
+)
+
+
+def _closure(size: Size) -> list[dict[str, Cell]]:
+    """Edges among fewer nodes than there are edges, one after the other."""
+    random, edge = Random(4), Iri(BASE + "edge")
+    nodes = [Iri(f"{BASE}n{i}") for i in range(size.edges * 5 // 6)]
+    rows = [
+        ((random.choice(nodes), edge, random.choice(nodes)), i * 1_000, i * 1_000) for i in range(size.edges)
+    ]
+    plans = [_plan(text, f"q{i}") for i, text in enumerate(PATHS)]
+    _agree(plans, rows[:60], Knowledge.empty())
+    found: list[dict[str, Cell]] = []
+    for way, compiled in (("columns, compiled", True), ("one by one", False)):
+        taken, answers = _timed(lambda: len(_run(plans, rows, Knowledge.empty(), compiled)))  # noqa: B023
+        row = _row(way, len(rows), taken, answers)
+        found.append({**row, "derived/s": answers / 2 / taken})
+    return found
+
+
 # --- figure 2 ----------------------------------------------------------------------------------------------
 
 
@@ -288,7 +340,9 @@ def _rows(columns: TripleColumns, count: int) -> Rows:
     return [((terms[s], terms[p], terms[o]), start, end) for s, p, o, start, end in rows]
 
 
-def _run(plans: Sequence[EpPlan], rows: Rows, knowledge: Knowledge, compiled: bool | None) -> list[Match]:
+def _run(
+    plans: Sequence[EpPlan], rows: Sequence[Sent], knowledge: Knowledge, compiled: bool | None
+) -> list[Match]:
     running = EpOperator(plans, knowledge, compiled=compiled)
     return [*running.feed(rows), *running.finish()]
 
@@ -323,7 +377,7 @@ def _row(way: str, triples: int, seconds: float, matches: int) -> dict[str, Cell
     return {"way": way, "triples": triples, "triples/s": triples / seconds, "matches": matches}
 
 
-def _agree(plans: Sequence[EpPlan], rows: Rows, knowledge: Knowledge) -> None:
+def _agree(plans: Sequence[EpPlan], rows: Sequence[Sent], knowledge: Knowledge) -> None:
     """The judge, the interpreter and the columns must give the same; this also compiles what is to be."""
     judged = run_epsparql(plans, rows, knowledge)
     wanted = sorted((m for each in judged.values() for m in each), key=lambda m: (m.end_us, m.id))

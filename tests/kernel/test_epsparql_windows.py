@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from tests.kernel.epsparql_support import both, operator
 from tests.reference.epsparql_support import knowledge_of, named_stream, plan
+
+from kaicep.kernel.epsparql.fitting import slide
+from kaicep.plan.terms import XSD, Iri, Literal, Term
 
 KNOWLEDGE = ":a :k :b . :b :p 2 . :p rdfs:subPropertyOf :q ."
 SIZES = ("RANGE PT3S", "RANGE PT4S STEP PT2S", "RANGE PT1S STEP PT3S", "RANGE PT5S STEP PT5S")
@@ -72,13 +76,47 @@ def test_windows_at_random(seed: int) -> None:
     random = Random(seed)
     rows, query = rows_of(random), query_of(random)
     note(f"{rows}\n{query}")
-    expected, found = both(rows, query, knowledge=KNOWLEDGE, seed=seed)
+    for compiled in (False, True):
+        expected, found = both(rows, query, knowledge=KNOWLEDGE, seed=seed, compiled=compiled)
+        assert found == expected
+
+
+VALUES = ("1", "-7", "2.5", "0.1", "1e0", "0.1e0", "1e100", "-1e100", "12345678901234567890", "x")
+AGGREGATES = ("SUM(?y)", "AVG(?y)", "MIN(?y)", "MAX(?y)", "SAMPLE(?y)", "COUNT(?y)", "COUNT(DISTINCT ?y)")
+AGGREGATES += ("SUM(DISTINCT ?y)", "COUNT(*)", "GROUP_CONCAT(STR(?y))", "SUM(?y / ?y)", "COUNT(DISTINCT *)")
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_what_enters_and_leaves_a_window_makes_the_aggregates_of_what_is_in_it(seed: int) -> None:
+    random = Random(seed)
+    rows = [
+        ((Iri(f"urn:kaicep:{random.choice('ab')}"), Iri("urn:kaicep:p"), value_of(random)), at, at, "s")
+        for at in sorted(random.randrange(12) * 1_000_000 for _ in range(12))
+    ]
+    chosen = " ".join(f"({each} AS ?n{i})" for i, each in enumerate(random.sample(AGGREGATES, 4)))
+    declared = f"FROM NAMED WINDOW :w ON :s [{random.choice(SIZES + ROWS)}]"
+    query = (
+        f"SELECT {chosen} {declared} WHERE {{ WINDOW :w {{ ?x p ?y }} }} {random.choice(['', 'GROUP BY ?x'])}"
+    )
+    note(f"{rows}\n{query}")
+    expected, found = both(rows, query, seed=seed, compiled=True)
     assert found == expected
+    assert slide(plan(query).root) is not None
 
 
-def test_a_window_is_answered_when_the_watermark_passes_although_nothing_comes() -> None:
+def value_of(random: Random) -> Term:
+    text = random.choice(VALUES)
+    if text == "x":
+        return Iri("urn:kaicep:x")
+    kind = "double" if "e" in text else "decimal" if "." in text else "integer"
+    return Literal(text, XSD + kind)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_window_is_answered_when_the_watermark_passes_although_nothing_comes(compiled: bool) -> None:
     query = "SELECT ?y FROM NAMED WINDOW :w ON :s [RANGE PT4S STEP PT2S] WHERE { WINDOW :w { ?x v ?y } }"
-    running = operator([plan(query)], knowledge_of(""))
+    running = operator([plan(query)], knowledge_of(""), compiled=compiled)
     assert not running.feed(named_stream("1 a v 1"))
     assert not running.advance(2_000_000)
     assert running.promise(2_000_001) == 2_000_000
@@ -87,9 +125,10 @@ def test_a_window_is_answered_when_the_watermark_passes_although_nothing_comes()
     assert not running.finish()
 
 
-def test_a_window_forgets() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_window_forgets(compiled: bool) -> None:
     query = "SELECT ?y FROM NAMED WINDOW :w ON :s [RANGE PT4S] WHERE { WINDOW :w { ?x v ?y } }"
-    running = operator([plan(query)], knowledge_of(""))
+    running = operator([plan(query)], knowledge_of(""), compiled=compiled)
     for at in range(100):
         running.feed(named_stream(f"{at} a v {at}"))
     assert running.size <= 6

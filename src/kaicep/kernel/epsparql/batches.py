@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -15,12 +16,11 @@ from kaicep.kernel.epsparql.columnar import Chunk
 from kaicep.kernel.epsparql.dictionary import Array, Columns, Dictionary, TripleColumns
 from kaicep.kernel.epsparql.expansion import Expansion
 from kaicep.kernel.epsparql.groups import Numbered
-from kaicep.kernel.epsparql.lowered import ColumnQuery, ColumnRule
+from kaicep.kernel.epsparql.lowered import ColumnQuery, ColumnRule, SlidingQuery
 from kaicep.kernel.epsparql.reading import Reader
 from kaicep.kernel.epsparql.rules import runaway
-from kaicep.kernel.epsparql.state import Occurrence
+from kaicep.kernel.epsparql.state import Occurrence, Sent
 from kaicep.kernel.epsparql.terms import Facts
-from kaicep.plan.terms import Triple
 from kaicep.plan.time import format_time
 
 __all__ = ["Batches"]
@@ -46,16 +46,38 @@ class Batches:
         self.dictionary = dictionary
         patterns = [pattern for query in (*queries, *chain(*rules)) for pattern in query.patterns]
         self._expansion = Expansion(reader, facts, patterns, dictionary)
+        self._sliding = [each for each in queries if isinstance(each, SlidingQuery)]
+        self.done = kernels.FIRST  # the last instant at which windows were evaluated
         self._open: list[Columns] = []
         self._ahead = 0  # so many of those were taken by the queries that only grow
         self._told: dict[str, set[tuple[int, int]]] = {}  # answers at the open instant, by query
         self._new: dict[str, set[tuple[int, int]]] = {}
         self.now: int | None = None
+        self._over: int | None = None  # the last instant that was closed
         self.most_terms = _MOST_TERMS
 
-    def feed(self, occurrences: Sequence[tuple[Triple, int, int]]) -> list[Block]:
+    def feed(self, occurrences: Sequence[Sent]) -> list[Block]:
         """The answers of the instants that these triples complete."""
-        return self._taken(self.dictionary.rows(occurrences))
+        if not self._sliding:
+            return self._taken(self.dictionary.rows(occurrences))  # type: ignore[arg-type]
+        columns = self.dictionary.rows([each[:3] for each in occurrences])
+        found = self._taken(columns)
+        streams: dict[str, list[int]] = {}
+        for at, each in enumerate(occurrences):
+            if len(each) == 4:
+                streams.setdefault(each[3], []).append(at)
+        for stream, places in streams.items():
+            some = columns.take(np.array(places, np.int64))
+            for query in self._sliding:
+                query.take(stream, some, self._expansion)
+        return found + (self.passed(self.now) if self.now is not None else [])
+
+    def passed(self, limit: float) -> list[Block]:
+        """The answers of the windows at all instants before another."""
+        found = [each.until(limit, self.done) for each in self._sliding]
+        if math.isfinite(limit):
+            self.done = max(self.done, int(limit) - 1)
+        return [each for each in found if each is not None]
 
     def feed_columns(self, triples: TripleColumns) -> list[Block]:
         """The same for columns."""
@@ -95,9 +117,7 @@ class Batches:
         self._go_on(now)
         return [*found, *self._step(over, grows=False)]
 
-    def _closed(
-        self, rules: Sequence[ColumnRule], waiting: Columns, now: int
-    ) -> tuple[list[Block], Columns]:
+    def _closed(self, rules: Sequence[ColumnRule], waiting: Columns, now: int) -> tuple[list[Block], Columns]:
         """What rules that read each other's triples make, round by round, each of what is new."""
         known, all_made, coming = Numbered(7), Numbered(7), waiting.take(slice(self._ahead, None))
         known.numbers(_as_codes(waiting))
@@ -179,7 +199,7 @@ class Batches:
     def close(self) -> list[Block]:
         """The answers of the instant that is open."""
         waiting = Columns.joined(self._open) if self._open else Columns.of(())
-        self._open, self._ahead = [], 0
+        self._open, self._ahead, self._over = [], 0, self.now
         return self._step(waiting, grows=False)
 
     def read(self, occurrences: Iterable[Occurrence]) -> list[Block]:
@@ -209,9 +229,11 @@ class Batches:
         return sum(map(len, self._open))
 
     def opened(self) -> list[Occurrence]:
-        """The occurrences of the open instant."""
-        if not self._open:
-            return []
+        """The occurrences of the open instant; of windows, some triple that ends then is enough."""
+        if not self.waiting:
+            open_now = self.now if self.now != self._over else None
+            found = (each.window.open_at(open_now) for each in self._sliding)
+            return next((each for each in found if each), [])
         columns, texts = Columns.joined(self._open), self.dictionary.texts
         rows = zip(*(each.tolist() for each in columns.all()), strict=True)
         return list(dict.fromkeys((texts[s], texts[p], texts[o], start, end) for s, p, o, start, end in rows))

@@ -18,6 +18,7 @@ from kaicep.plan.functions import Scope, evaluate_expression, holds
 from kaicep.plan.values import ExpressionError
 
 __all__ = [
+    "BOUND_TO_PLACE",
     "Condition",
     "Probe",
     "Value",
@@ -51,6 +52,11 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "!=": operator.ne,
 }
 
+
+BOUND_TO_PLACE = frozenset(
+    ("getduration", "getstarttime", "getendtime", "bnode", "solution", "rand", "uuid", "struuid", "now")
+)
+"""What these give depends on the interval, on the solution as a whole, or on chance."""
 
 # What these give depends on all that a solution binds.
 _WHOLE = ("bnode", "solution")

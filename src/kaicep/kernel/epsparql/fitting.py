@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from kaicep.kernel.epsparql.expressions import existences
+from dataclasses import dataclass, replace
+
+from kaicep.kernel.epsparql.expressions import BOUND_TO_PLACE, existences
+from kaicep.plan.algebra import only_grows
 from kaicep.plan.durations import conjuncts
-from kaicep.plan.expressions import Exists, Expr
+from kaicep.plan.expressions import Call, Exists, Expr
 from kaicep.plan.nodes import (
     Bgp,
+    Evaluations,
     Extend,
     FilterSolutions,
     Grouping,
+    InsideWindow,
     Join,
     LeftJoin,
     Minus,
@@ -19,11 +24,13 @@ from kaicep.plan.nodes import (
     Temporal,
     Triples,
     Union,
+    walk_objects,
 )
-from kaicep.plan.sparql import Alternative, Inverse, Predicate, Repeat, Sequence
+from kaicep.plan.program import bindable
+from kaicep.plan.sparql import Alternative, Inverse, Path, Predicate, Repeat, Sequence, WindowClause
 from kaicep.plan.terms import Variable
 
-__all__ = ["fits_columns"]
+__all__ = ["Slide", "fits_columns", "slide"]
 
 
 def fits_columns(root: Node) -> bool:
@@ -32,7 +39,80 @@ def fits_columns(root: Node) -> bool:
     >>> fits_columns(Solutions(Bgp(()), ("x",)))
     False
     """
-    return isinstance(root, Solutions | Triples) and all(map(_fits, root.input.walk()))
+    if not isinstance(root, Solutions | Triples):
+        return False
+    return all(map(_fits, root.input.walk())) or slide(root) is not None
+
+
+@dataclass(frozen=True)
+class Slide:
+    """A SELECT of one window whose answer follows from what enters and what leaves: `below` only grows.
+
+    `above` are the conditions and values over its groups, from the innermost to the outermost.
+    """
+
+    window: WindowClause
+    report: str
+    below: Node
+    grouping: Grouping | None
+    above: tuple[Extend | FilterSolutions, ...]
+    names: tuple[str, ...]
+
+
+def slide(root: Node) -> Slide | None:
+    """The parts of a SELECT of one window that slides; None for anything else."""
+    if not (isinstance(root, Solutions) and isinstance(root.input, Evaluations)):
+        return None
+    evaluations = root.input
+    inner = evaluations.input
+    if len(evaluations.windows) != 1 or not isinstance(inner, Solutions) or _depends_on_time(inner):
+        return None
+    above: list[Extend | FilterSolutions] = []
+    body, grouping = inner.input, None
+    while isinstance(body, Extend | FilterSolutions):
+        above.append(body)
+        body = body.input
+    if isinstance(body, Grouping):
+        grouping, below = body, _opened(body.input)
+    else:
+        above, below = [], _opened(inner.input)
+    if below is None or not only_grows(below) or not all(map(_fits, below.walk())):
+        return None
+    if grouping is not None and not (_fits(grouping) and all(map(_is_set, below.walk()))):
+        return None
+    if any(
+        not _fits(each) or (isinstance(each, Extend) and each.name in bindable(each.input)) for each in above
+    ):
+        return None
+    if grouping is None:
+        below = Solutions(below, root.names)
+    return Slide(
+        evaluations.windows[0], evaluations.report, below, grouping, tuple(reversed(above)), root.names
+    )
+
+
+def _opened(node: Node) -> Node | None:
+    """A group without its WINDOW around it; None where there is more, or no such thing."""
+    if isinstance(node, InsideWindow):
+        return None if any(isinstance(each, InsideWindow) for each in node.input.walk()) else node.input
+    if isinstance(node, Extend | FilterSolutions):
+        below = _opened(node.input)
+        return None if below is None else replace(node, input=below)
+    return None
+
+
+def _is_set(node: Node) -> bool:
+    """Whether an operator gives each solution once, where those below it do."""
+    if isinstance(node, Bgp):
+        return not any(isinstance(each.predicate, Path) for each in node.patterns)
+    return isinstance(node, Join | FilterSolutions | Extend)
+
+
+def _depends_on_time(root: Node) -> bool:
+    return any(
+        isinstance(part, Exists | Temporal) or (isinstance(part, Call) and part.op in BOUND_TO_PLACE)
+        for part in walk_objects(root)
+    )
 
 
 def _fits(node: Node) -> bool:

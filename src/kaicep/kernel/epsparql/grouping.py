@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
+from heapq import heappop, heappush
 from typing import Any
 
 from kaicep.kernel.epsparql.expressions import Value
@@ -27,7 +29,7 @@ from kaicep.plan.values import (
     order_key,
 )
 
-__all__ = ["Grouped", "Running", "solution_line"]
+__all__ = ["Grouped", "Removable", "Running", "solution_line"]
 
 _Key = tuple[str | None, ...]
 
@@ -158,6 +160,134 @@ class Running:
         self.whole = int(exact[0]) if self.kind < 1 else Decimal(exact[0])
         self.floating = Fraction(int(exact[1]), int(exact[2]))
         self.special = [float(each) for each in special]
+
+
+class Removable:
+    """An aggregate of values that come and go; None is an error. `line` is the solution that has a value.
+
+    >>> total = Removable("SUM", distinct=False, separator=" ")
+    >>> for text, sign in (("2", 1), ("3", 1), ("2", -1)):
+    ...     total.change(f'"{text}"^^<{XSD}integer>', "", sign)
+    >>> total.result() == f'"3"^^<{XSD}integer>'
+    True
+    """
+
+    def __init__(self, op: str, distinct: bool, separator: str) -> None:
+        self._op, self._separator = op, separator
+        self._seen: dict[str | None, int] | None = {} if distinct and op not in _EXTREMES else None
+        self._count = self._wrong = 0
+        self._kinds = [0, 0, 0, 0]
+        self._whole: int | Decimal = 0
+        self._small = 0  # of the doubles, those that are integers
+        self._floating = Fraction(0)
+        self._special: dict[str, int] = {}
+        self._heap: list[tuple[Any, str, str]] = []
+        self._lines: dict[str, str] = {}
+
+    def change(self, value: str | None, line: str, sign: int) -> None:
+        """Takes a value (1), or gives it back (-1)."""
+        if self._seen is not None:
+            times = self._seen.get(value, 0) + sign
+            if times:
+                self._seen[value] = times
+            else:
+                del self._seen[value]
+            if times != (sign + 1) // 2:
+                return
+        if value is None:
+            self._wrong += sign
+            return
+        self._count += sign
+        if self._op == "COUNT":
+            return
+        if self._op in ("SUM", "AVG"):
+            self._sum(value, sign)
+        elif sign < 0:
+            del self._lines[line]
+        else:
+            self._lines[line] = value
+            if self._op in _EXTREMES:
+                key = order_key(term_of(value))
+                heappush(self._heap, (_Downwards(key) if self._op == "MAX" else key, line, value))
+
+    def _sum(self, text: str, sign: int) -> None:
+        found = _number(text)
+        if found is None:
+            self._wrong += sign
+            return
+        kind, value = found
+        self._kinds[kind] += sign
+        if isinstance(value, int) and abs(value) < 2**53:
+            self._whole = add_exactly(self._whole, sign * value)
+            self._small += sign * value
+            return
+        if not isinstance(value, float):
+            self._whole = add_exactly(self._whole, value if sign > 0 else Decimal(value).copy_negate())
+        as_float = as_double(value)
+        if math.isfinite(as_float):
+            self._floating += sign * Fraction(as_float)
+        else:
+            self._special[repr(as_float)] = self._special.get(repr(as_float), 0) + sign
+
+    def result(self) -> str | None:
+        """The aggregate of what there is; None where it has no value."""
+        if self._op == "COUNT":
+            return _whole(self._count)
+        if self._wrong and self._op != "SAMPLE":
+            return None
+        if self._op in _EXTREMES:
+            while self._heap and self._heap[0][1] not in self._lines:
+                heappop(self._heap)
+            return self._heap[0][2] if self._heap else None
+        if self._op == "GROUP_CONCAT":
+            listed = Running(self._op, self._seen is not None, self._separator)
+            for line in sorted(self._lines):
+                listed.add(self._lines[line])
+            return listed.result()
+        kind = max((kind for kind, many in enumerate(self._kinds) if many), default=0)
+        try:
+            total = numeral(made := Number(kind, self._total(kind)))
+            if self._op == "AVG" and self._count:
+                total = numeral(calculate("/", made, Number(0, self._count)))
+        except ExpressionError:
+            return None
+        return str(total)
+
+    def _total(self, kind: int) -> int | Decimal | float:
+        if kind < 2:
+            return Decimal(self._whole) if kind else int(self._whole)
+        special = [float(text) for text, many in self._special.items() if many]
+        return sum(special) if special else as_double(self._floating + self._small)
+
+
+_EXTREMES = ("MIN", "MAX", "SAMPLE")
+
+
+class _Downwards:
+    """A key, the greatest of which is first."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+
+    def __lt__(self, other: _Downwards) -> bool:
+        return bool(other.key < self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Downwards) and bool(other.key == self.key)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@lru_cache(maxsize=100_000)
+def _number(text: str) -> tuple[int, int | Decimal | float] | None:
+    try:
+        kind, value = number(term_of(text))
+    except ExpressionError:
+        return None
+    return kind, value
 
 
 def _whole(number: int | Decimal) -> str:

@@ -29,10 +29,13 @@ from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator, Filter, Group
 from kaicep.kernel.epsparql.conditions import Check
 from kaicep.kernel.epsparql.dictionary import Array, Columns, Dictionary
 from kaicep.kernel.epsparql.exists import is_choice
+from kaicep.kernel.epsparql.expansion import Expansion
 from kaicep.kernel.epsparql.expressions import Value, existences
-from kaicep.kernel.epsparql.fitting import fits_columns
+from kaicep.kernel.epsparql.fitting import Slide, fits_columns, slide
 from kaicep.kernel.epsparql.groups import GroupedColumns
+from kaicep.kernel.epsparql.pushing import pushed
 from kaicep.kernel.epsparql.reading import TYPE, Reader
+from kaicep.kernel.epsparql.sliding import SlidingWindow, as_rows
 from kaicep.kernel.epsparql.state import Context
 from kaicep.kernel.epsparql.tables import Rows
 from kaicep.kernel.epsparql.tables import Table as Stored
@@ -61,7 +64,7 @@ from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Sequence, Tr
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Blank, Iri, Variable
 
-__all__ = ["ColumnQuery", "ColumnRule", "lowered", "rules_in_order"]
+__all__ = ["ColumnQuery", "ColumnRule", "SlidingQuery", "lowered", "rules_in_order"]
 
 # How long each side is kept after its end: None is as long as the duration may be, -1 not at all.
 _REACH: dict[str, tuple[int | None, int | None]] = {
@@ -81,8 +84,13 @@ class _Unfit(Exception):
     """There are no operators over columns for a part of a plan."""
 
 
-def lowered(plan: EpPlan, root: Node, facts: Facts, cap: int, dictionary: Dictionary) -> ColumnQuery | None:
+def lowered(
+    plan: EpPlan, root: Node, facts: Facts, cap: int, dictionary: Dictionary, reader: Reader
+) -> ColumnQuery | None:
     """The query over columns; None where a part of its plan takes the other operators."""
+    sliding = slide(plan.root)
+    if sliding is not None:
+        return _sliding(plan, sliding, facts, cap, dictionary, reader)
     if not fits_columns(root):
         return None
     assert isinstance(root, Solutions | Triples)
@@ -96,6 +104,23 @@ def lowered(plan: EpPlan, root: Node, facts: Facts, cap: int, dictionary: Dictio
         return ColumnQuery(plan, made, root.names, context, builder, dictionary)
     except _Unfit:
         return None
+
+
+def _sliding(
+    plan: EpPlan, found: Slide, facts: Facts, cap: int, dictionary: Dictionary, reader: Reader
+) -> ColumnQuery | None:
+    """A SELECT of one window that slides: what is in it is found by a pattern with a bound."""
+    inside = Context(facts, plan.name, cap, replays=False)
+    builder = _Builder(inside, facts, dictionary, False)
+    try:
+        below = builder.operator(
+            pushed(found.below), (found.window.rows or found.window.width or 0) - 1, timeless=True
+        )
+    except _Unfit:
+        return None
+    context = Context(facts, plan.name, cap, replays=False)
+    window = SlidingWindow(found, below, context, dictionary, reader)
+    return SlidingQuery(plan, window, found.names, context, builder, dictionary)
 
 
 class _Kept:
@@ -422,7 +447,7 @@ class ColumnQuery:
     def __init__(
         self,
         plan: EpPlan,
-        operator: ColumnOperator,
+        operator: ColumnOperator | SlidingWindow,
         names: tuple[str, ...],
         context: Context,
         builder: _Builder,
@@ -444,6 +469,7 @@ class ColumnQuery:
 
     def step(self, chunk: Chunk) -> Block | None:
         """The distinct answers that end with a chunk of whole instants."""
+        assert isinstance(self._operator, ColumnOperator)
         rows = self._operator.step(chunk)
         for each in self._kept:
             if each.size > self.context.cap:
@@ -474,6 +500,30 @@ class ColumnQuery:
         order = order[np.concatenate(([True], ~again))] if again.any() else order
         found = Block(self.name, self._shown, self._dictionary.texts, values, rows.start, rows.end, low, high)
         return found.take(order)
+
+
+class SlidingQuery(ColumnQuery):
+    """A SELECT of one window: it goes by the triples of a stream, and answers at instants of its own."""
+
+    def take(self, stream: str, triples: Columns, expansion: Expansion) -> None:
+        """Triples of a stream, as they came."""
+        if stream in self.window.streams:
+            self.window.take_columns(triples, expansion)
+
+    def until(self, limit: float, after: int) -> Block | None:
+        """The answers at all instants before `limit`, of which those up to `after` are done."""
+        found = self.window.until(limit, after)
+        return self._block(as_rows(found, len(self.window.names))) if found else None
+
+    @property
+    def window(self) -> SlidingWindow:
+        """What is in the window."""
+        assert isinstance(self._operator, SlidingWindow)
+        return self._operator
+
+    def step(self, chunk: Chunk) -> Block | None:
+        """It goes by `take` alone."""
+        return None
 
 
 class ColumnRule(ColumnQuery):

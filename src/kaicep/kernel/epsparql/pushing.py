@@ -7,18 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kaicep.kernel.epsparql.expressions import expression_variables
+from kaicep.kernel.epsparql.expressions import BOUND_TO_PLACE, expression_variables
 from kaicep.plan.algebra import pattern_variables
 from kaicep.plan.durations import conjuncts
 from kaicep.plan.expressions import Call, Exists, Expr, walk
 from kaicep.plan.nodes import Bgp, Extend, FilterSolutions, Join, Node, Solutions, Temporal, Triples
 
 __all__ = ["pushed"]
-
-# What these give depends on the interval, on the solution as a whole, or on chance.
-_BOUND_TO_PLACE = frozenset(
-    ("getduration", "getstarttime", "getendtime", "bnode", "solution", "rand", "uuid", "struuid", "now")
-)
 
 
 def pushed(node: Node) -> Node:
@@ -83,6 +78,6 @@ def _is_movable(expr: Expr) -> bool:
     if not expression_variables(expr):
         return False
     return not any(
-        isinstance(each, Exists) or (isinstance(each, Call) and each.op in _BOUND_TO_PLACE)
+        isinstance(each, Exists) or (isinstance(each, Call) and each.op in BOUND_TO_PLACE)
         for each in walk(expr)
     )

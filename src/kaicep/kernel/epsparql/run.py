@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from kaicep.errors import Failure
 from kaicep.kernel.codec import decode, encode
-from kaicep.kernel.epsparql.fitting import fits_columns
+from kaicep.kernel.epsparql.fitting import fits_columns, slide
 from kaicep.kernel.epsparql.pushing import pushed
 from kaicep.kernel.epsparql.reading import Reader, Reasoning
 from kaicep.kernel.epsparql.rules import Query, Rules
-from kaicep.kernel.epsparql.state import Batch, Context, Occurrence
+from kaicep.kernel.epsparql.state import Batch, Context, Occurrence, Sent
 from kaicep.kernel.epsparql.terms import Fact, Facts
+from kaicep.kernel.epsparql.windows import Evaluating
 from kaicep.kernel.operator import Limits
 from kaicep.plan.algebra import only_grows
 from kaicep.plan.events import Match
@@ -38,9 +39,6 @@ _BATCH = 256
 _TRICKLE = 2_000
 _SLICE = 1 << 16
 _NEVER = -(2**63)
-
-Sent = tuple[Triple, int, int] | tuple[Triple, int, int, str]
-"""A triple, its start and its end, and the name of its stream where that matters."""
 
 
 class EpOperator:
@@ -82,6 +80,13 @@ class EpOperator:
         self._interpreted: list[Query] = []
         self._contexts: list[Context] = []
         self._build(compiled is True)
+        if compiled is None and any(slide(each.root) for each in plans):
+            # A window that slides costs the same however large it is, so it slides from the start.
+            self._build(True)
+            if self._whole is None:
+                self._build(False)
+            else:
+                self._auto, self._few = False, math.inf
 
     def _build(self, compiled: bool) -> None:
         """Makes the operators of the queries anew, without state."""
@@ -90,18 +95,22 @@ class EpOperator:
         if compiled:
             from kaicep.kernel.epsparql.batches import Batches
             from kaicep.kernel.epsparql.dictionary import Dictionary
-            from kaicep.kernel.epsparql.lowered import lowered, rules_in_order
+            from kaicep.kernel.epsparql.lowered import SlidingQuery, lowered, rules_in_order
 
             dictionary = Dictionary()
             roots = [pushed(each.root) for each in self._plans]
             found = [
-                lowered(each, root, self._facts, self._held, dictionary)
+                lowered(each, root, self._facts, self._held, dictionary, self._reader)
                 for each, root in zip(self._plans, roots, strict=True)
             ]
-            made = [*found]
             columnar = [each for each in found if each is not None]
             if len(columnar) == len(found):
                 over = self._rules_over_columns(dictionary)
+            if len(columnar) + len(over) < len(self._plans) + len(self._constructs):
+                # Windows go by the triples as they came, which are seen one by one then.
+                found = [None if isinstance(each, SlidingQuery) else each for each in found]
+                columnar = [each for each in found if each is not None]
+            made = [*found]
             if columnar or over:
                 ordered = rules_in_order(over, self._reader)
                 how = self._reader, self._facts, dictionary, self._limit
@@ -120,7 +129,8 @@ class EpOperator:
         from kaicep.kernel.epsparql.lowered import ColumnRule, lowered
 
         plans = [each for each in self._constructs if only_grows(each.root.input)]
-        found = [lowered(each, pushed(each.root), self._facts, self._held, dictionary) for each in plans]
+        how = self._facts, self._held, dictionary, self._reader
+        found = [lowered(each, pushed(each.root), *how) for each in plans]
         rules = [each for each in found if isinstance(each, ColumnRule)]
         return rules if len(rules) == len(self._constructs) else []
 
@@ -148,7 +158,7 @@ class EpOperator:
 
         blocks, fed = [], 0
         while some := list(islice(rows, _SLICE)):
-            blocks += whole.feed(some)  # type: ignore[arg-type]  # only windows need the names of streams
+            blocks += whole.feed(some)
             fed += len(some)
         self._after(whole, fed)
         return Answers(blocks, found)
@@ -218,7 +228,7 @@ class EpOperator:
     def _take(self, stream: str, end: int, facts: Iterable[Fact]) -> None:
         some = tuple(facts)
         for each in self._windows:
-            if stream in each.streams:
+            if isinstance(each, Evaluating) and stream in each.streams:
                 each.take(stream, end, some)
 
     def _pass(self, limit: float) -> list[Match]:
@@ -237,8 +247,9 @@ class EpOperator:
             from kaicep.kernel.epsparql.answers import Answers
 
             found: Sequence[Match] = []
-            if whole.now is not None and whole.now < watermark:
-                found = Answers(whole.close())
+            over = whole.now is not None and whole.now < watermark
+            blocks = [*(whole.close() if over else ()), *whole.passed(watermark)]
+            found = Answers(blocks) if blocks else found
         else:
             over = self._now is not None and self._now < watermark
             closed = self._close() if over else []
@@ -258,7 +269,8 @@ class EpOperator:
         """The smallest end of any match that is still to be found."""
         whole = self._whole
         now, waits = (whole.now, whole.waiting) if whole is not None else (self._now, len(self._open))
-        coming = [t for each in self._windows if (t := each.next_instant(self._done)) is not None]
+        done = self._done if whole is None else whole.done
+        coming = [t for each in self._windows if (t := each.next_instant(done)) is not None]
         return min(watermark, *coming, *([now] if waits and now is not None else ()), math.inf)
 
     @property
@@ -328,7 +340,8 @@ class EpOperator:
         now, opened = (self._now, list(self._open)) if whole is None else (whole.now, whole.opened())
         before = math.inf if now is None or not opened else now  # what is open is taken again
         kept = [[keeper.dump(before) for keeper in each.keepers] for each in self._contexts]
-        return encode("epsparql", [self._mark, now, self._done, opened, kept])
+        done = self._done if whole is None else whole.done
+        return encode("epsparql", [self._mark, now, done, opened, kept])
 
     def restore(self, state: bytes) -> None:
         """Goes on from a state of the same queries."""
@@ -341,6 +354,7 @@ class EpOperator:
                 keeper.load(each)
         if self._whole is not None:
             self._whole.reopen(now, rows)
+            self._whole.done = self._done
         self._now, self._open, self._ahead = now, dict.fromkeys(rows), 0
         self._everything, self._read = {}, []
         if self._whole is None:

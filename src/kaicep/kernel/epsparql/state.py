@@ -9,7 +9,8 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from kaicep.errors import Failure
-from kaicep.kernel.epsparql.terms import Fact, Facts
+from kaicep.kernel.epsparql.terms import Facts
+from kaicep.plan.terms import Triple
 
 __all__ = [
     "Batch",
@@ -20,6 +21,7 @@ __all__ = [
     "Occurrence",
     "Reading",
     "Row",
+    "Sent",
     "Store",
     "Values",
     "all_reads",
@@ -31,6 +33,8 @@ Row = tuple[int, int, Values]
 """A solution that has a time: start, end, values."""
 Occurrence = tuple[str, str, str, int, int]
 """A triple with its interval."""
+Sent = tuple[Triple, int, int] | tuple[Triple, int, int, str]
+"""A triple, its start and its end, and the name of its stream where that matters."""
 
 _END = itemgetter(1)
 _FEW = 8
@@ -102,9 +106,6 @@ class Evaluated(Protocol):
     """Windows that are evaluated together (`windows.Evaluating`)."""
 
     streams: frozenset[str]
-
-    def take(self, stream: str, end: int, facts: Iterable[Fact]) -> None:
-        """A triple of one of its streams, with what it entails."""
 
     def next_instant(self, after: int) -> int | None:
         """When it is evaluated next, although nothing comes; None is not before something does."""
