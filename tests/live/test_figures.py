@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.live.harness import LONG, Clock, Got, python, service
+from tests.live.harness import LONG, MODES, Clock, Gate, Got, python, service
 
-from kaicep.live.admission import Admission, Hopeless, Passed
+from kaicep.live.admission import ENOUGH, Admission, Hopeless, Passed
 from kaicep.live.histogram import Histogram
 from kaicep.live.metrics import figures, prometheus, recall, shown
 from kaicep.live.nodes import Operator, Supplier
@@ -106,23 +110,40 @@ class Passing:
         self.counted = dict.fromkeys(("spectrum", "mean", "airbag", "report", "screen"), Passed(0, 0))
         self.interval()
 
-    def interval(self, **given: tuple[int, int]) -> list[str]:
+    def interval(self, pressed: bool = True, **given: tuple[int, int]) -> list[str]:
         for node, (through, missed) in given.items():
             before = self.counted[node]
             self.counted[node] = Passed(before.through + through, before.missed + missed)
-        self.admission.observe(PATHS, self.counted.__getitem__)
+        self.admission.observe(PATHS, self.counted.__getitem__, pressed)
         return sorted(self.admission.hopeless)
+
+    def fails(self, node: str) -> list[str]:
+        """Lets a node get nothing through for two intervals."""
+        self.interval(**{node: (0, 5)})
+        return self.interval(**{node: (0, 5)})
 
 
 def test_whom_nothing_reaches_is_left_out_and_named_with_the_place():
     passing = Passing()
-    assert passing.interval(spectrum=(10, 0), airbag=(0, 10), mean=(10, 0), report=(10, 0)) == ["airbag"]
+    one = {"spectrum": (10, 0), "airbag": (0, 5), "mean": (10, 0), "report": (10, 0)}
+    assert passing.interval(**one) == []
+    assert passing.interval(**one) == ["airbag"]
     (found,) = passing.admission.hopeless.values()
     assert (found.node, found.missed) == ("airbag", 10)
 
 
 def test_all_behind_a_node_that_nothing_passes_are_left_out():
-    assert Passing().interval(spectrum=(0, 10), screen=(1, 9)) == ["airbag", "report"]
+    passing = Passing()
+    passing.interval(spectrum=(0, 10), screen=(1, 9))
+    assert passing.interval(spectrum=(0, 10), screen=(1, 9)) == ["airbag", "report"]
+
+
+def test_what_dies_in_one_interval_was_kept_waiting():
+    passing = Passing()
+    assert passing.interval(airbag=(0, 50)) == []
+    assert [passing.interval() for _ in range(5)] == [[]] * 5
+    assert passing.interval(airbag=(1, 0)) == []
+    assert passing.interval(airbag=(0, 50)) == []
 
 
 def test_a_consumer_that_gets_anything_in_time_stays():
@@ -141,14 +162,118 @@ def test_a_few_late_events_say_nothing():
 def test_a_try_that_fails_makes_the_next_one_wait_longer():
     passing, waits = Passing(), []
     for _ in range(3):
-        assert passing.interval(airbag=(0, 10)) == ["airbag"]
+        assert passing.fails("airbag") == ["airbag"]
         waits.append(1)
         while passing.interval():
             waits[-1] += 1
     assert waits == [10, 20, 40]
     passing.interval(airbag=(1, 0))
-    assert passing.interval(airbag=(0, 10)) == ["airbag"]
+    assert passing.fails("airbag") == ["airbag"]
     assert [passing.interval() for _ in range(10)].count([]) == 1
+
+
+def test_whoever_was_left_out_because_of_others_comes_back_when_they_have_less_to_do():
+    passing = Passing()
+    assert passing.fails("airbag") == ["airbag"]
+    assert [passing.interval() for _ in range(3)] == [["airbag"]] * 3
+    assert passing.interval(pressed=False) == ["airbag"]
+    assert passing.interval(pressed=False) == []
+
+
+def test_whoever_was_the_load_itself_waits():
+    passing = Passing()
+    assert passing.fails("airbag") == ["airbag"]
+    passing.interval()
+    assert [passing.interval(pressed=False) for _ in range(8)] == [["airbag"]] * 8
+    assert passing.interval(pressed=False) == []
+
+
+@pytest.mark.parametrize("real_time", MODES)
+def test_a_burst_of_others_leaves_nobody_out(real_time):
+    """What was kept waiting meanwhile is outdated all at once; shedding alone would serve the next event."""
+    got, gate, clock = Got(), Gate(), Clock()
+
+    def slow(_: object) -> Iterator[None]:
+        gate.entered.set()
+        while not gate.opened.wait(0.001):
+            yield None
+
+    running = service(
+        Supplier("s", 50_000, 1_000),
+        python("spectrum", "s", lambda payload: payload),
+        python("slow", "s", slow),
+        python("copy", "spectrum", lambda payload: payload),
+        got.consumer("high", "spectrum", 3),
+        got.consumer("middle", "slow", 2),
+        got.consumer("low", "copy"),
+        real_time=real_time,
+        clock=clock,
+        cores=1,
+        admission=True,
+    )
+    looked = threading.Semaphore(0)
+    observe = running.admission.observe
+
+    def looking(*given: Any) -> bool:
+        found = observe(*given)
+        looked.release()
+        return found
+
+    running.admission.observe = looking
+    with running:
+        assert looked.acquire(timeout=LONG)
+        running.push("s", 0)
+        assert gate.entered.wait(LONG)
+        for number in range(1, 30):
+            running.push("s", number)
+        until = time.monotonic() + LONG
+        while len(running.operators["copy"].waiting[0]) < ENOUGH:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        clock.forward(100)
+        gate.opened.set()
+        assert running.drain(LONG)
+        assert running.operators["copy"].counters.shed["outdated"] >= ENOUGH
+        while looked.acquire(blocking=False):
+            pass
+        for _ in range(3):
+            assert looked.acquire(timeout=LONG)
+        assert running.push("s", "fresh")
+        assert running.drain(LONG)
+    assert got.payloads("low")[-1:] == ["fresh"]
+
+
+def test_whoever_waits_for_others_is_let_in_by_the_service_when_nothing_waits():
+    got = Got()
+    running = service(
+        Supplier("s"), python("copy", "s"), got.consumer("low", "copy"), admission=True, cores=1
+    )
+    with running:
+        with running.dispatcher.lock:
+            running.admission._leave_out(Hopeless("low", "copy", 9))
+            running.admission._left["low"] = 1_000_000
+            running.admission._pressed["low"] = 2
+            running._admit()
+        assert not running.push("s", "nobody wants it")
+        until = time.monotonic() + LONG
+        while not running.push("s", "again"):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert running.drain(LONG)
+    assert got.payloads("low") == [("again",)]
+
+
+def test_the_service_notices_that_something_had_to_wait():
+    got, gate = Got(), Gate()
+    running = service(Supplier("s"), python("slow", "s", gate), got.consumer("c", "slow"), cores=1)
+    with running:
+        running.push("s", 1)
+        assert gate.entered.wait(LONG)
+        assert not running.dispatcher.pressed
+        running.push("s", 2)
+        assert running.dispatcher.pressed
+        gate.opened.set()
+        assert running.drain(LONG)
 
 
 def test_who_is_not_admitted_costs_nothing_and_is_counted():

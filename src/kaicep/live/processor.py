@@ -108,6 +108,8 @@ class Dispatcher:
         self.shed = count_shed
         self.processors: list[EventProcessor] = []
         self.running = False
+        self.pressed = False
+        """Whether anything had to wait since somebody set this back, because all cores were in use."""
         self.on_start: Callable[[Seat], None] | None = None
         """Called when a seat gets something to do, with the lock held: for tests that watch the order."""
         self._stamps = count()
@@ -190,6 +192,7 @@ class Dispatcher:
             used += processor.busy
             while processor.pending or processor.input or processor.resuming:
                 if used >= self.cores:
+                    self.pressed = True
                     return
                 if processor.resuming:
                     used += 1
@@ -211,6 +214,7 @@ class Dispatcher:
             used += processor.busy_movers
             while processor.moving:
                 if used >= self.cores or not processor.idle_movers:
+                    self.pressed = True
                     return
                 seat = processor.idle_movers.pop()
                 seat.bundle = heapq.heappop(processor.moving)[2]

@@ -506,7 +506,8 @@ class Service:
                 self._set_apart(each)
             if self.settings.admission and self.dispatcher.discard:
                 with self._lock:
-                    if self.admission.observe(self._paths, self._passed):
+                    pressed, self.dispatcher.pressed = self.dispatcher.pressed, False
+                    if self.admission.observe(self._paths, self._passed, pressed):
                         self._admit()
             self._rest()
             began = time.monotonic()
