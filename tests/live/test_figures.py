@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.live.harness import LONG, MODES, Clock, Gate, Got, python, service
 
 from kaicep.live.admission import ENOUGH, Admission, Hopeless, Passed
-from kaicep.live.histogram import Histogram
+from kaicep.live.counters import Histogram
 from kaicep.live.metrics import figures, prometheus, recall, shown
 from kaicep.live.nodes import Operator, Supplier
 from kaicep.live.queries import Query

@@ -12,8 +12,7 @@ from tests.live.harness import LONG, Clock, Gate, Got, python, service
 
 from kaicep.live.graph import Graph
 from kaicep.live.nodes import Consumer, Operator, Supplier
-from kaicep.live.store import GROWTH, Ring
-from kaicep.live.validity import Event
+from kaicep.live.store import GROWTH, Event, Ring
 
 MS = 1000
 

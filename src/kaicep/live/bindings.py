@@ -1,4 +1,4 @@
-"""The nodes of a graph at run time: what they are bound to, when they are ready, what they take.
+"""The nodes of a graph at run time: readers, bindings, when they are ready, what they take.
 
 Everything here is done under the lock of the service, except `run` and `deliver`.
 """
@@ -6,19 +6,20 @@ Everything here is done under the lock of the service, except `run` and `deliver
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from kaicep.live.counters import Counters
-from kaicep.live.store import Ring, Slot
-from kaicep.live.validity import FOR_EVER, Event
+from kaicep.live.graph import Graph, inputs_of
+from kaicep.live.nodes import KINDS
+from kaicep.live.store import FOR_EVER, Event, EventStore, Ring, Slot
 
 if TYPE_CHECKING:
     from kaicep.live.processor import EventProcessor, Seat
 
-__all__ = ["Delivery", "Reader", "RunningConsumer", "RunningOperator", "RunningSupplier"]
+__all__ = ["Delivery", "Reader", "RunningConsumer", "RunningOperator", "RunningSupplier", "connect"]
 
 Checkpoint = Callable[[], None]
 Shed = Callable[["Reader", str, int], None]
@@ -286,3 +287,39 @@ class RunningConsumer(Reader):
         if self.callback is not None:
             self.callback(made)
         return made
+
+
+def connect(graph: Graph, nodes: Iterable[RunningSupplier | Reader], store: EventStore) -> None:
+    """Gives every node its ring, its readers, and what must be joined with what."""
+    known = list(nodes)
+    readers = {each.name: each for each in known if isinstance(each, Reader)}
+    commons = {name: _common(graph, name) for name in graph.operators}
+    traced = {supplier for each in commons.values() for supplier, _ in each}
+    for node in known:
+        if isinstance(node, RunningSupplier):
+            micros = graph.suppliers[node.name].validity
+            node.validity = None if micros is None else micros * 1000
+            node.traced = node.name in traced
+        if isinstance(node, RunningOperator):
+            node.common = commons[node.name]
+        if isinstance(node, RunningSupplier | RunningOperator):
+            keep = not graph.discard or graph.validity(node.name) is None
+            node.ring = store.ring(node.name, graph.capacity(node.name), keep)
+            node.followers = [
+                (readers[each], inputs_of(graph.node(each)).index(node.name))
+                for each in graph.followers(node.name)
+            ]
+
+
+def _common(graph: Graph, name: str) -> list[tuple[str, tuple[int, ...]]]:
+    """The suppliers that several inputs of an operator are made of, with these inputs."""
+    operator = graph.operators[name]
+    if KINDS[operator.kind].each:
+        return []
+    roots = [graph.roots(each) for each in operator.inputs]
+    found = []
+    for supplier in graph.suppliers:
+        inputs = tuple(number for number, each in enumerate(roots) if supplier in each)
+        if len(inputs) > 1:
+            found.append((supplier, inputs))
+    return found

@@ -36,7 +36,7 @@ from kaicep.live.bindings import Delivery
 from kaicep.live.outputs import as_bytes
 from kaicep.live.processor import EventProcessor
 from kaicep.live.service import Service
-from kaicep.live.validity import FOR_EVER
+from kaicep.live.store import FOR_EVER
 
 __all__ = ["Gateway", "Offset", "Received", "Receiver", "Sender"]
 

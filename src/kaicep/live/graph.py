@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
-from kaicep.live.kinds import KINDS, TYPES
-from kaicep.live.nodes import Consumer, Node, Operator, Place, Supplier
+from kaicep.live.nodes import KINDS, TYPES, Consumer, Node, Operator, Place, Supplier
 
 __all__ = ["Graph"]
 

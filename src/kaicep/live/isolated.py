@@ -27,8 +27,7 @@ from typing import IO, Any
 
 from kaicep.errors import Failure, Mistake
 from kaicep.live.graph import problem
-from kaicep.live.kinds import KINDS
-from kaicep.live.nodes import Operator
+from kaicep.live.nodes import KINDS, Operator
 from kaicep.processes import bound
 
 __all__ = ["Isolated", "check_isolable"]

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kaicep.live.bindings import Reader, RunningOperator
-from kaicep.live.counters import REASONS, Counters
+from kaicep.live.counters import REASONS, Counters, Histogram
 from kaicep.live.draw import priority_name
 from kaicep.live.graph import inputs_of
-from kaicep.live.histogram import Histogram
 from kaicep.live.isolated import Isolated
 from kaicep.live.service import Service
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from kaicep.errors import Failure, Mistake
 from kaicep.live.graph import problem
-from kaicep.live.kinds import KINDS
-from kaicep.live.nodes import Operator
+from kaicep.live.nodes import KINDS, Operator
 from kaicep.live.queries import Query, RunningQuery
-from kaicep.live.validity import Event
+from kaicep.live.store import Event
 
 __all__ = ["function_of"]
 

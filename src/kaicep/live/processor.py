@@ -19,8 +19,7 @@ from typing import Any
 
 from kaicep.live.bindings import Reader, RunningConsumer, RunningOperator, RunningSupplier
 from kaicep.live.priorities import Guard
-from kaicep.live.store import Slot
-from kaicep.live.validity import Event, is_outdated
+from kaicep.live.store import Event, Slot, is_outdated
 
 __all__ = ["Bundle", "Dispatcher", "EventProcessor", "Seat", "Task"]
 

@@ -16,19 +16,16 @@ from typing import Any, Protocol
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake, did_you_mean
 from kaicep.live import priorities
 from kaicep.live.admission import Admission, Passed
-from kaicep.live.bindings import Delivery, Reader, RunningConsumer, RunningOperator, RunningSupplier
+from kaicep.live.bindings import Delivery, Reader, RunningConsumer, RunningOperator, RunningSupplier, connect
 from kaicep.live.counters import MISSED, Counters
 from kaicep.live.crew import Crew, Hanging, leave
 from kaicep.live.graph import Graph
 from kaicep.live.isolated import Isolated, check_isolable
-from kaicep.live.kinds import KINDS
-from kaicep.live.nodes import Consumer, Node, Operator
+from kaicep.live.nodes import KINDS, Consumer, Node, Operator
 from kaicep.live.processor import Dispatcher, EventProcessor, Seat
 from kaicep.live.queries import Query
 from kaicep.live.sharing import Shared, in_order, separated, shared
-from kaicep.live.store import EventStore
-from kaicep.live.validity import Event, derived, is_outdated
-from kaicep.live.wiring import connect
+from kaicep.live.store import Event, EventStore, derived, is_outdated
 
 __all__ = ["DeadLetter", "Hanging", "Service", "Settings"]
 

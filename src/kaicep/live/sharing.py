@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kaicep.live.graph import Graph
-from kaicep.live.kinds import KINDS
-from kaicep.live.nodes import Consumer, Node, Operator, Supplier
+from kaicep.live.nodes import KINDS, Consumer, Node, Operator, Supplier
 from kaicep.live.queries import Query
 
 __all__ = ["Shared", "separated", "shared"]
