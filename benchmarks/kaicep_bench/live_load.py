@@ -1,4 +1,8 @@
-"""A service under load: suppliers and consumers are other processes, which stamp what they send and get."""
+"""A service under load: suppliers and consumers are other processes, which stamp what they send and get.
+
+They keep to the last core, the service to the others. Where that is allowed (root, iproute2) they are in a
+network namespace of their own, at the other end of a virtual cable; else they connect over loopback.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,12 @@ import json
 import math
 import os
 import select
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
@@ -24,7 +29,7 @@ from kaicep.live.nodes import Node, Supplier
 from kaicep.live.service import Service, Settings
 from kaicep.processes import bound
 
-__all__ = ["KEY", "Run", "generate", "run_once"]
+__all__ = ["KEY", "Run", "apart", "generate", "run_once"]
 
 KEY = "KAICEP_BENCH_KEY"
 """The variable that holds the key for AES; it is set here, to nothing but zeros."""
@@ -60,12 +65,13 @@ def run_once(nodes: Sequence[Node], warm_up: float, seconds: float, discard: boo
         for each in nodes
         if isinstance(each, Supplier) and each.period
     ]
-    with tempfile.TemporaryDirectory() as folder, service:
-        gateway = Gateway(service, f"{folder}/gateway")
+    with _pinned() as core, apart() as (host, inside), service:
+        gateway = Gateway(service, (host, 0))
         others: list[subprocess.Popen[str]] = []
         try:
-            others.append(_started("consume", address=gateway.address, consumers=list(service.consumers)))
-            others.append(_started("generate", address=gateway.address, suppliers=suppliers))
+            names = list(service.consumers)
+            others.append(_started(inside, core, "consume", address=gateway.address, consumers=names))
+            others.append(_started(inside, core, "generate", address=gateway.address, suppliers=suppliers))
             time.sleep(warm_up)
             service.count_anew()
             began, used = time.monotonic(), service.crew.busy_seconds()
@@ -80,11 +86,58 @@ def run_once(nodes: Sequence[Node], warm_up: float, seconds: float, discard: boo
     return Run(used / took / cores, cores, took, found)
 
 
-def _started(role: str, **wanted: Any) -> subprocess.Popen[str]:
+@contextmanager
+def _pinned() -> Iterator[int]:
+    """This thread, and all that it starts, leaves the last core to others; gives its number."""
+    before = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
+    if len(before) > 1:
+        os.sched_setaffinity(0, before - {max(before)})
+    try:
+        yield max(before, default=0)
+    finally:
+        if before:
+            os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def apart() -> Iterator[tuple[str, list[str]]]:
+    """A host to listen on, and what goes before a command that shall run at the other end of the cable."""
+    number = os.getpid()
+    name, here, there = f"kaicep-{number}", f"kc{number}a", f"kc{number}b"
+    net = f"10.{200 + number % 50}.{number // 50 % 256}"
+    ready = shutil.which("ip") is not None and os.geteuid() == 0 and _ip("netns", "add", name)
+    try:
+        if ready and all(
+            _ip(*each.split())
+            for each in (
+                f"link add {here} type veth peer name {there} netns {name}",
+                f"addr add {net}.1/30 dev {here}",
+                f"link set {here} up",
+                f"-n {name} addr add {net}.2/30 dev {there}",
+                f"-n {name} link set {there} up",
+                f"netns exec {name} true",
+            )
+        ):
+            yield f"{net}.1", ["ip", "netns", "exec", name]
+        else:
+            yield "127.0.0.1", []
+    finally:
+        if ready:
+            _ip("netns", "del", name)
+
+
+def _ip(*arguments: str) -> bool:
+    return subprocess.run(["ip", *arguments], capture_output=True).returncode == 0
+
+
+def _started(inside: Sequence[str], core: int, role: str, **wanted: Any) -> subprocess.Popen[str]:
     """A process of this module that is ready for its work; it ends when its stdin is closed."""
     command = f"from kaicep_bench.live_load import {role}; {role}()"
     made = subprocess.Popen(
-        bound([sys.executable, "-c", command]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        bound([*inside, sys.executable, "-c", command, str(core)]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert made.stdin is not None
     assert made.stdout is not None
@@ -96,11 +149,12 @@ def _started(role: str, **wanted: Any) -> subprocess.Popen[str]:
 
 
 def _settle() -> Any:
-    """What a process is to do; it keeps to the last core, and goes before the service there."""
+    """What a process is to do; it keeps to the core that it was given."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        os.sched_setaffinity(0, {int(sys.argv[1])})
     priorities.real_time(0, priorities.TOP + 1)
-    return json.loads(sys.stdin.readline())
+    wanted = json.loads(sys.stdin.readline())
+    return {**wanted, "address": tuple(wanted["address"])}
 
 
 def consume() -> None:

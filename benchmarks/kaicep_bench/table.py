@@ -37,6 +37,8 @@ class Report:
     about: Mapping[str, Cell] = field(default_factory=lambda: machine())
     failures: Sequence[str] = ()
     """What could not be measured, where the rest could."""
+    raw: Sequence[Mapping[str, Cell]] = ()
+    """A row for every single run, for whoever wants to work out other figures; only machines get it."""
 
 
 def machine() -> dict[str, Cell]:
@@ -68,6 +70,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "machine": dict(report.about),
         "tables": [{"title": each.title, "rows": [dict(row) for row in each.rows]} for each in report.tables],
         "notes": list(report.notes),
+        **({"raw": [dict(row) for row in report.raw]} if report.raw else {}),
     }
 
 

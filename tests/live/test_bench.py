@@ -32,6 +32,25 @@ def test_figure_7_shares_two_spectra_and_what_is_before_them():
     assert all(isinstance(each, Operator) for each in graph.operators.values())
 
 
+def test_every_run_leaves_its_rows():
+    """A run of a few events over the network: suppliers and consumers are other processes."""
+    bench = live.Bench(live.Size((), (), 2, 0.3, 0.2))
+    runs = bench.repeat({"experiment": 0}, live.figure7(1), True, real_time=False)
+    assert [(each["run"], each["level"]) for each in bench.raw] == [
+        (run, level) for run in (1, 2) for level in ("high", "middle", "low")
+    ]
+    for run, rows in zip(runs, (bench.raw[:3], bench.raw[3:]), strict=True):
+        assert sum(int(each["delivered"] or 0) for each in rows) == sum(
+            run.level(each)["delivered"] for each in live.LEVELS
+        )
+    assert sum(int(each["delivered"] or 0) for each in bench.raw) > 0
+
+
+def test_what_all_together_gives_is_of_the_best_of_the_others():
+    assert live._share("all", {"all": 9.0}, [{"all": 6.0}, {"all": 10.0}]) == pytest.approx(0.9)
+    assert live._share("all", {"all": 0.0}, [{"all": 0.0}]) == 0.0
+
+
 def test_the_interval_is_that_of_student():
     assert live._spread([1.0]) is None
     assert live._spread([1.0, 2.0, 3.0]) == pytest.approx(2.484, abs=1e-3)
