@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.endtoend.processes import matches, write
+from tests.endtoend.processes import environment, matches, write
 from tests.endtoend.test_deployment import (
     HIGH,
     PAIR,
@@ -30,6 +32,7 @@ from kaicep.connectors.contract import Batch, Source
 from kaicep.connectors.shape import Schema
 from kaicep.endtoend.config import StreamConfig, load_config
 from kaicep.endtoend.deployment import Deployment
+from kaicep.endtoend.suspects import Suspects
 from kaicep.errors import Failure
 from kaicep.hosts.queries import ChiSearch
 from kaicep.plan.types import Type
@@ -265,3 +268,105 @@ def test_knowledge_that_cannot_be_looked_at_stays_as_it_was(
         settle(made)
     assert told(folder) == [{"x": 7}, {"x": 8}]
     assert "the knowledge stays unchanged: RecursionError" in caplog.text
+
+
+DEADLY = """
+import ctypes, os, signal, sys, time
+from kaicep.hosts.queries import ChiSearch
+
+whole = ChiSearch.answers
+
+def answers(self, table):
+    if "high" in self.names and table is not None and len(table):
+        {what}
+    return whole(self, table)
+
+ChiSearch.answers = answers
+from kaicep.cli.main import main
+main()
+"""
+FAULT = "ctypes.string_at(0)"
+LONG = """begun = time.process_time()
+        while time.process_time() < begun + 3.5:
+            pass
+        os.kill(os.getpid(), signal.SIGKILL)"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", [FAULT, LONG], ids=["a fault", "killed in a long step"])
+def test_a_query_that_the_process_died_of_twice_is_set_aside(folder: Path, what: str) -> None:
+    deadly = DEADLY.format(what=what)
+    write(folder, {"queries/pair.chi": PAIR, "deadly.py": deadly, "kaicep.toml": toml(follow=False)})
+
+    def run(script: bool) -> str:
+        command = ["deadly.py"] if script else ["-m", "kaicep"]
+        done = subprocess.run(
+            [sys.executable, *command, "run"],
+            cwd=folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        return done.stderr + done.stdout
+
+    for _ in range(2):
+        run(True)
+    said = run(True)
+    assert "high: set aside: the process died 2 times while it worked" in said, said
+    found = [each for each in matches(folder / "out.jsonl") if each["query"] == "pair"]
+    assert found == wanted(folder, "pair")
+    # With another text it is tried again, and its matches come, each once.
+    write(folder, {"queries/high.chi": HIGH.replace("> 5", "> 6")})
+    run(False)
+    assert told(folder, query="high") == [{"x": 7}]
+
+
+def test_a_death_that_says_nothing_about_a_query_counts_for_nothing(tmp_path: Path) -> None:
+    texts = {"a": "1", "b": "2"}
+
+    def died(how: str, names: tuple[str, ...] = ("a", "b")) -> Suspects:
+        made = Suspects(tmp_path)
+        made.look(texts)
+        made.begin(names)
+        if how == "long":
+            made._map[0:1] = b"l"
+        elif how == "fault":
+            (tmp_path / "fault.txt").write_text("Fatal Python error: Segmentation fault\n")
+        elif how == "closed":
+            made.close()
+        found = Suspects(tmp_path)
+        (tmp_path / "fault.txt").unlink(missing_ok=True)
+        found.look(texts)
+        return found
+
+    assert died("killed").deaths == {}
+    assert died("closed").deaths == {}
+    first = died("long")
+    assert first.deaths == {"a": 1, "b": 1}
+    assert first.aside("a") is None
+    second = died("fault", ("a",))
+    assert "died 2 times" in (second.aside("a") or "")
+    assert second.aside("b") is None
+    second.clear(["a", "b"])
+    assert second.deaths == {"a": 2}  # which stays until it is changed
+    texts["a"] = "3"
+    second.look(texts)
+    assert second.aside("a") is None
+    assert Suspects(tmp_path).deaths == {}
+
+
+def test_a_query_with_another_text_is_tried_after_a_restart_too(tmp_path: Path) -> None:
+    for _ in range(2):
+        died = Suspects(tmp_path)
+        died.look({"a": "1"})
+        died.begin(["a"])
+        died._map[0:1] = b"l"
+    found = Suspects(tmp_path)
+    found.look({"a": "1"})
+    assert found.aside("a") is not None
+    found.close()
+    found = Suspects(tmp_path)
+    found.look({"a": "2"})
+    assert found.aside("a") is None

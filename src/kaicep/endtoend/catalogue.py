@@ -35,6 +35,7 @@ from kaicep.endtoend.registered import (
     upstream,
 )
 from kaicep.endtoend.sessions import Asked, Run, Session, begins_later, figures_of, recovery, runs_of
+from kaicep.endtoend.suspects import Suspects
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake, reason_of
 from kaicep.kernel.operator import Limits
 from kaicep.knowledge.store import Knowledge
@@ -48,6 +49,9 @@ _log = logging.getLogger("kaicep.run")
 
 FROM_OUTSIDE = Limits(held=200_000, bytes=256 << 20)
 """What a query that came in from outside may hold."""
+
+_STATES = {"waiting": "waiting", "set": "failed"}
+"""What a query is that has a problem that begins so."""
 
 Query = ChiQuery | EpQuery
 Told = Mapping[str, Mapping[str, Entry]]
@@ -68,6 +72,9 @@ class Catalogue:
     ) -> None:
         self.sessions: dict[str, Session] = {}
         self.guests = Guests()
+        self.suspects = Suspects(config.state)
+        self.aside: set[str] = set()
+        """The sessions that would be, of queries that are set aside: where they stood is kept."""
         self.runs: list[Run] = []
         self.problems: dict[str, str] = {}
         self.trouble: str | None = None
@@ -326,7 +333,7 @@ class Catalogue:
     def _see_to_sessions(
         self, told: Told, parts: Mapping[str, Sequence[int]], sinks: Mapping[str, SinkConfig]
     ) -> None:
-        wanted = {self._id((name,)): (name,) for name in self._parsed}
+        wanted = self._set_aside({self._id((name,)): (name,) for name in self._parsed})
         self._drop_sessions([each for each in self.sessions if each not in wanted])
         for id in [each for each in self.guests.running if each not in wanted]:
             self.guests.drop(id)
@@ -361,6 +368,16 @@ class Catalogue:
                 for name in names:
                     self._complain(name, error)
         self._begin(made, together, snapshot, parts, since)
+
+    def _set_aside(self, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        """Without the queries that the process died of, and those that need them."""
+        self.suspects.look({name: each.text for name, each in self.registry.queries.items()})
+        self.aside.clear()
+        for id, names in list(wanted.items()):
+            for reason in filter(None, map(self.suspects.aside, self._needed(names))):
+                self.aside.add(id)
+                self._complain(names[0], Failure(reason))
+        return {id: names for id, names in wanted.items() if id not in self.aside}
 
     def _begin_guest(
         self,
@@ -405,7 +422,7 @@ class Catalogue:
         """Lets sessions be answered: those that can be together; each alone where that fails."""
         waiting = [each for each in made if not each.complete]
         try:
-            self.runs += runs_of(waiting, together, snapshot, self._lateness(), parts, since)
+            made_runs = list(runs_of(waiting, together, snapshot, self._lateness(), parts, since))
         except Exception as error:
             if len(waiting) > 1:
                 for each in made:
@@ -414,6 +431,9 @@ class Catalogue:
             for name in waiting[0].asked.names:
                 self._complain(name, error)
             return
+        for run in made_runs:
+            run.suspects = self.suspects
+        self.runs += made_runs
         for each in made:
             self.sessions[each.asked.id] = each
             self.changed = True
@@ -445,7 +465,9 @@ class Catalogue:
         own = {
             each.name
             for each in queries
-            if not each.outside and isinstance(self._parsed[each.name], ChiQuery)
+            if not each.outside
+            and isinstance(self._parsed[each.name], ChiQuery)
+            and each.name not in self.suspects.deaths  # which runs alone
         }
         chosen = [
             each
@@ -539,7 +561,7 @@ class Catalogue:
             row: dict[str, Any] = {"state": "wrong", "outside": known.outside if known else False}
             problem = self.problems.get(name)
             if problem is not None:
-                row["state"] = "waiting" if problem.startswith("waiting") else "wrong"
+                row["state"] = _STATES.get(problem.split(" ")[0].rstrip(":"), "wrong")
                 row["problem"] = problem
             if name in owners:
                 row |= figures_of(name, owners[name], newest, self._silence)

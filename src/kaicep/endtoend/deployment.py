@@ -157,6 +157,7 @@ class Deployment:
         check_progress(self.config, self.archive, {name: each.entries for name, each in self.outlets.items()})
         for feed in self.feeds.values():
             feed.open()
+        self.catalogue.suspects.start()
         self._look_at_queries()
         self.published = self.status()
         _log.info("%s runs: %d streams, %d queries", self.config.name, len(self.feeds), len(self.sessions))
@@ -189,6 +190,7 @@ class Deployment:
             if session.live:
                 _tell_count(session, "stopped")
         self.catalogue.guests.close()
+        self.catalogue.suspects.close()
         for feed in self.feeds.values():
             feed.close()
         self._lock.close()
@@ -413,6 +415,8 @@ class Deployment:
                     yield id, session.entry()
                 elif id in outlet.entries:
                     yield id, outlet.entries[id]
+        for id in self.catalogue.aside & outlet.entries.keys():
+            yield id, outlet.entries[id]
         for id, guest in self.catalogue.guests.running.items():
             if outlet.config.takes(guest.name, outside=True):
                 entry = guest.entry() or outlet.entries.get(id)
@@ -470,6 +474,8 @@ class Deployment:
         if time.monotonic() - self._kept < _UPKEEP_EVERY:
             return
         self._kept = time.monotonic()
+        well = [name for each in self.sessions.values() if each.live for name in each.asked.names]
+        self.catalogue.suspects.clear(well)
         if any(each.state == "catching up" for each in self.sessions.values()):
             return  # somebody reads what would be put together
         for feed in self.feeds.values():

@@ -30,6 +30,7 @@ from kaicep.endtoend.outlets import Entry
 from kaicep.endtoend.planning import Choice, choose_plan
 from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.seam import Stretch
+from kaicep.endtoend.suspects import Suspects
 from kaicep.errors import KaicepError, reason_of
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.settings import Settings
@@ -296,6 +297,8 @@ class Run:
     """
 
     def __init__(self, made: Joined, sessions: Sequence[Session], shared: bool = False) -> None:
+        self.suspects: Suspects | None = None
+        """Who takes note of what is being worked on, should the process die of it."""
         self.made = made
         self.sessions = list(sessions)
         self.streams = {name for each in sessions for name in each.streams}
@@ -320,6 +323,11 @@ class Run:
     def live(self) -> bool:
         """Whether the past is done."""
         return self._past is None
+
+    @property
+    def names(self) -> Collection[str]:
+        """The queries whose matches it finds."""
+        return self._owners.keys()
 
     @property
     def answers(self) -> bool:
@@ -454,11 +462,19 @@ class Run:
     def _step(self, what: Callable[[], T], only: Collection[str] | None = None) -> T | None:
         """What a step gives; where it fails, the sessions are over, and others go on."""
         self._mark = None
+        suspects = self.suspects
+        if suspects is not None:
+            if len(self._owners) == 1:
+                suspects.begin(tuple(self._owners))
+            self.made.engine.on_work = suspects.begin if len(self._owners) > 1 else None
         try:
             found = what()
         except Exception as error:
             self._fail(self._owners if only is None else only, error)
             return None
+        finally:
+            if suspects is not None:
+                suspects.end()
         return found
 
     def _fail(self, names: Collection[str], error: Exception) -> None:

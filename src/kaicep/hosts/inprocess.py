@@ -63,6 +63,8 @@ class Engine(Replacing):
         self._on_match = on_match
         self._on_matches = on_matches
         self.on_failure = on_failure
+        self.on_work: Callable[[Sequence[str]], None] | None = None
+        """Called with the names of the queries that are about to work."""
         self._unknown = unknown
         self._values = None if unknown is None else UnknownValues(query.knowledge, unknown)
         self._version = -1
@@ -288,6 +290,8 @@ class Engine(Replacing):
 
     def _contained(self, query: ChiSearch | TripleQueries, what: Callable[[], None]) -> None:
         """Lets a query do something; where it fails, it leaves, and all that read it."""
+        if self.on_work is not None:
+            self.on_work(query.names)
         try:
             what()
         except Exception as error:
