@@ -14,7 +14,7 @@ from kaicep.connectors.shape import mostly_bad
 from kaicep.errors import Diagnostic, Mistake, Source, Unsupported, did_you_mean
 from kaicep.knowledge.annotation import Annotation, build_catalog, load_annotations, prefixes_of
 from kaicep.language.chicep import parse_chi
-from kaicep.language.epsparql import parse_ep
+from kaicep.language.epsparql import parse_ep, parse_rules
 from kaicep.plan.catalog import Stream
 from kaicep.plan.chi import ChiQuery
 from kaicep.plan.convert import USUAL, guess_text, show
@@ -197,22 +197,28 @@ def open_run(
     now: int | None = None,
     end: str = "closed",
     ahead: int | None = None,
+    derived: int | None = None,
 ) -> Run:
     """Reads everything, resolves the queries, and raises `Mistake` with whatever is wrong.
 
     At an `open` end the streams may go on; an event that is more than `ahead` later than the clock on the
-    wall is a bad record (semantics 1).
+    wall is a bad record (semantics 1). Rules that derive more than `derived` triples at one instant are
+    stopped; they are among the queries, or in `.epsparql` files of the knowledge.
     """
     known = read_annotations(annotations)
     data = _read_streams(streams, known, time.time_ns() // 1_000 + ahead if ahead else None)
     parsed = read_queries(queries, prefixes_of(known))
+    for path in knowledge:
+        if path.suffix == ".epsparql":
+            parsed += read_rules(path, prefixes_of(known))
+    knowledge = [path for path in knowledge if path.suffix != ".epsparql"]
     taken = {name for name, _ in streams}
     for query in parsed:
         if query.name in taken:
             raise Mistake(
                 Diagnostic(f"the query {query.name} has the name of a stream", hint="rename the query's file")
             )
-    return build_run(parsed, data, known, load_knowledge(knowledge, reasoning), lateness, now, end)
+    return build_run(parsed, data, known, load_knowledge(knowledge, reasoning), lateness, now, end, derived)
 
 
 def read_annotations(given: Sequence[Path | Annotation]) -> tuple[Annotation, ...]:
@@ -229,6 +235,7 @@ def build_run(
     lateness: int | None = None,
     now: int | None = None,
     end: str = "closed",
+    derived: int | None = None,
 ) -> Run:
     """A run of parsed queries over streams that have been read."""
     given = (
@@ -237,6 +244,7 @@ def build_run(
     )
     own = {each.name for each in queries} if streams else None
     catalog = build_catalog(given, annotations, knowledge, own)
+    catalog = replace(catalog, most_derived=derived or catalog.most_derived)
     try:
         query = resolve_queries(queries, catalog, knowledge, now)
     except Mistake as mistake:
@@ -275,13 +283,21 @@ _COMMA = re.compile(r"[+-]?\d+(?:\.\d{3})*,\d+")
 
 def read_query(path: Path, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:
     """Reads and parses a query file."""
+    return parse_query(_source(path, "query"), prefixes)
+
+
+def read_rules(path: Path, prefixes: Mapping[str, str]) -> list[EpQuery]:
+    """Reads and parses a file of CONSTRUCT rules, which are knowledge: all queries read what they derive."""
+    return parse_rules(_source(path, "rules"), path.stem, prefixes)
+
+
+def _source(path: Path, role: str) -> Source:
     try:
-        text = path.read_text(encoding="utf-8")
+        return Source(str(path), path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise Mistake(Diagnostic(f"cannot read the query {path}: {error.strerror}")) from None
+        raise Mistake(Diagnostic(f"cannot read the {role} {path}: {error.strerror}")) from None
     except UnicodeDecodeError as error:
-        raise Mistake(Diagnostic(f"the query {path} is not UTF-8 text: {error.reason}")) from None
-    return parse_query(Source(str(path), text), prefixes)
+        raise Mistake(Diagnostic(f"the {role} {path} is not UTF-8 text: {error.reason}")) from None
 
 
 def parse_query(source: Source, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:

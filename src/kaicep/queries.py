@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,13 +51,15 @@ def compile(
     name: str = "query",
     language: str | None = None,
     now: str | int | None = None,
+    derived: int | None = None,
 ) -> Query:
     """Compiles a query, so that it is ready to run.
 
     `query` is a text, a file, several files, or texts by name. `streams` has the attributes of each stream
     with their types (or `bool`, `int`, `float`, `str` and `datetime` of Python), or an Arrow schema.
     `annotations` are files, or dicts with the same content. kaicep recognises the language of a text; with
-    `language` ("chi-CEP" or "EP-SPARQL") you can name it.
+    `language` ("chi-CEP" or "EP-SPARQL") you can name it. Rules of EP-SPARQL that derive more than `derived`
+    triples at one instant (by default 10,000) are stopped.
 
     >>> made = compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
     >>> made.names, made.streams
@@ -70,6 +73,7 @@ def compile(
 
         knowledge = Knowledge.empty()
     catalog = build_catalog(_streams(streams or {}), every, knowledge)
+    catalog = replace(catalog, most_derived=derived or catalog.most_derived)
     return resolve_queries(parsed, catalog, knowledge, _instant(now))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyoxigraph
 import pytest
 
 from kaicep.cli.progress import compile_kernel
@@ -27,6 +28,82 @@ def test_the_forms_are_those_that_there_are() -> None:
     from kaicep.cli import match, output
 
     assert tuple(output.FORMATS) == match._FORMS
+
+
+def test_sparql_and_rdf_have_forms_of_their_own(run: Callable[..., Any]) -> None:
+    triples = [
+        {"triple": '<urn:kaicep:a> <urn:kaicep:p> "1 < 2\\r\\n, \\"x\\""@en .', "start": 1},
+        {
+            "triple": '<urn:kaicep:b> <urn:kaicep:p> "007"^^<http://www.w3.org/2001/XMLSchema#integer> .',
+            "start": 2,
+        },
+        {"triple": "_:b <urn:kaicep:q> <urn:kaicep:c> .", "start": 3},
+    ]
+    Path("rdf.jsonl").write_text("".join(json.dumps(each) + "\n" for each in triples))
+    Path("asked.epsparql").write_text("SELECT ?x ?v WHERE { { ?x p ?v } UNION { ?x q ?y } }")
+    Path("made.epsparql").write_text("CONSTRUCT { ?x r _:n . _:n s ?v } WHERE { ?x p ?v }")
+    given = ("--stream", "rdf=rdf.jsonl", "--out")
+    formats = {
+        "srj": pyoxigraph.QueryResultsFormat.JSON,
+        "sparql-xml": pyoxigraph.QueryResultsFormat.XML,
+    }
+    expected = {("<urn:kaicep:a>", '"1 < 2\\r\\n, \\"x\\""@en')}
+    expected |= {("<urn:kaicep:b>", '"007"^^<http://www.w3.org/2001/XMLSchema#integer>')}
+    for form, read_as in formats.items():
+        done = run("match", "asked.epsparql", *given, form)
+        read = pyoxigraph.parse_query_results(done.stdout_bytes, read_as)
+        assert isinstance(read, pyoxigraph.QuerySolutions)
+        assert [each.value for each in read.variables] == ["x", "v"]
+        found = [(str(each["x"]), str(each["v"])) for each in read]
+        assert len(found) == 3
+        assert {each for each in found if each[1] != "None"} == expected
+    found = run("match", "asked.epsparql", *given, "sparql-csv").stdout_bytes.decode()
+    assert found.startswith('x,v\r\nurn:kaicep:a,"1 < 2\r\n, ""x"""\r\nurn:kaicep:b,007\r\n_:')
+    plain = run("match", "made.epsparql", *given, "nt").stdout_bytes
+    named = run("match", "made.epsparql", *given, "trig").stdout_bytes
+    assert len(list(pyoxigraph.parse(plain, pyoxigraph.RdfFormat.N_TRIPLES))) == 4
+    quads = list(pyoxigraph.parse(named, pyoxigraph.RdfFormat.TRIG))
+    graphs = {each.graph_name for each in quads if each.graph_name != pyoxigraph.DefaultGraph()}
+    assert len(graphs) == 2
+    assert {each.subject for each in quads if each.graph_name == pyoxigraph.DefaultGraph()} == graphs
+    for query, form in (("asked", "trig"), ("made", "srj")):
+        refused = run("match", f"{query}.epsparql", *given, form)
+        assert refused.exit_code == 2
+        assert f"--out {form} is for" in refused.stderr
+
+
+def test_files_of_rules_are_knowledge(run: Callable[..., Any]) -> None:
+    Path("rdf.jsonl").write_text('{"triple": "<urn:kaicep:a> <urn:kaicep:p> <urn:kaicep:b> .", "start": 1}\n')
+    rules = "PREFIX x: <urn:kaicep:>\nCONSTRUCT { ?x x:q ?y } WHERE { ?x x:p ?y }\n"
+    Path("rules.epsparql").write_text(rules + "CONSTRUCT { ?y x:r ?x } WHERE { ?x x:q ?y }")
+    Path("asked.epsparql").write_text("SELECT ?x WHERE { ?x r ?y }")
+    given = ("match", "asked.epsparql", "--stream", "rdf=rdf.jsonl", "--knowledge", "rules.epsparql")
+    for host in ("inprocess", "reference"):
+        found = lines(run(*given, "--host", host).stdout)
+        assert [(each["query"], each["select"]["x"]["value"]) for each in found] == [
+            ("asked", "urn:kaicep:b")
+        ]
+    Path("rules.epsparql").write_text("SELECT ?x WHERE { ?x p ?y }")
+    refused = run(*given)
+    assert refused.exit_code == 2
+    assert "a rule of the knowledge is a CONSTRUCT" in refused.stderr
+
+
+def test_how_much_rules_may_derive_is_said(run: Callable[..., Any]) -> None:
+    number = '"1"^^<http://www.w3.org/2001/XMLSchema#integer>'
+    Path("rdf.jsonl").write_text(
+        json.dumps({"triple": f"<urn:kaicep:a> <urn:kaicep:n> {number} .", "start": 1})
+    )
+    Path("up.epsparql").write_text(
+        "CONSTRUCT { ?x n ?m } WHERE { ?x n ?k BIND (?k + 1 AS ?m) FILTER (?k < 40) }"
+    )
+    given = ("match", "up.epsparql", "--stream", "rdf=rdf.jsonl")
+    for host in ("inprocess", "reference"):
+        stopped = run(*given, "--host", host, "--derived", "20")
+        assert stopped.exit_code == 1
+        assert "more than 20 triples are derived" in stopped.stderr
+        assert len(lines(run(*given, "--host", host, "--derived", "40").stdout)) == 39
+    assert len(lines(run(*given).stdout)) == 39
 
 
 def lines(text: str) -> list[Any]:

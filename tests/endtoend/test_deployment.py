@@ -31,7 +31,12 @@ from kaicep.endtoend.deployment import Deployment
 from kaicep.endtoend.history import open_history, past_matches
 from kaicep.endtoend.sessions import Run
 from kaicep.errors import Mistake
+from kaicep.errors import Source as Text
+from kaicep.knowledge.annotation import build_catalog
+from kaicep.language import parse_ep
+from kaicep.plan.catalog import NoVocabulary
 from kaicep.plan.events import Event
+from kaicep.plan.program import resolve_ep
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 
@@ -151,6 +156,15 @@ def test_hours_are_those_of_the_zone_that_the_deployment_names(folder: Path) -> 
         assert [json.loads(line)["select"] for line in done.stdout.splitlines()] == [expected, expected]
     write(folder, {"kaicep.toml": zone.replace("Los_Angeles", "Los_Angelos") + toml()})
     with pytest.raises(Mistake, match="did you mean America/Los_Angeles"):
+        load_config(folder / "kaicep.toml")
+
+
+def test_how_much_rules_may_derive_is_said_in_the_file(folder: Path) -> None:
+    write(folder, {"kaicep.toml": "derived = 20\n" + toml()})
+    catalog = build_catalog([], load_config(folder / "kaicep.toml").annotations, NoVocabulary())
+    assert resolve_ep(parse_ep(Text("up", "SELECT ?x { ?x p 1 }")), catalog).most_derived == 20
+    write(folder, {"kaicep.toml": 'derived = "many"\n' + toml()})
+    with pytest.raises(Mistake, match="many is not a number of triples"):
         load_config(folder / "kaicep.toml")
 
 

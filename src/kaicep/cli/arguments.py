@@ -67,7 +67,11 @@ Streams = Annotated[
 """The option `--stream`."""
 KnowledgeFiles = Annotated[
     list[Path] | None,
-    typer.Option("--knowledge", metavar="FILE", help="A knowledge file (RDF). May be given several times."),
+    typer.Option(
+        "--knowledge",
+        metavar="FILE",
+        help="A knowledge file: RDF, or .epsparql with CONSTRUCT rules. May be given several times.",
+    ),
 ]
 """The option `--knowledge`."""
 Annotations = Annotated[

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["match"]
 
 _HOSTS = ("inprocess", "reference", "spark-batch", "spark-stream")
-_FORMS = ("jsonl", "table", "csv", "parquet")
+_FORMS = ("jsonl", "table", "csv", "parquet", "srj", "sparql-xml", "sparql-csv", "nt", "trig")
 _FEW, _MANY = 3, 20
 _ENDS = ("closed", "open")
 
@@ -95,6 +95,16 @@ def match(
             "record. Without it, or with 0s, as far as it likes.",
         ),
     ] = None,
+    derived: Annotated[
+        int | None,
+        typer.Option(
+            "--derived",
+            metavar="N",
+            min=1,
+            help="How many triples the CONSTRUCT rules may derive at one instant; more are a runaway.",
+            show_default="10,000, or what the deployment says",
+        ),
+    ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,7 +125,7 @@ def match(
 
     Example: kaicep match rise.chi --deployment campus/kaicep.toml
     """
-    from kaicep.cli.output import FORMATS, atomic, columns_of, refuse_overwriting, to_stdout
+    from kaicep.cli.output import FORMATS, atomic, columns_of, refuse_form, refuse_overwriting, to_stdout
     from kaicep.plan.nodes import Program
 
     inputs = inputs_of(queries, stream, knowledge, annotation, reasoning, deployment)
@@ -136,13 +146,14 @@ def match(
 
     with ExitStack() as stack:
         targets = {option: stack.enter_context(atomic(path, option)) for option, path in given.items()}
-        run = _open(inputs, allowed, instant, end, future)
+        run = _open(inputs, allowed, instant, end, future, derived)
         warn(run.diagnostics)
+        shown = [each for each in run.program.queries if each.name in wanted]
+        refuse_form(out, shown)
         if host == "inprocess":
             compile_kernel()
         with progress("matching"):
             found = [each for each in run.matches(host) if each.query in wanted]
-        shown = [each for each in run.program.queries if each.name in wanted]
         chunks = FORMATS[out](found, columns_of(Program(tuple(shown))))
         rows = {"--output": chunks, "--dead-letters": _dead_rows(run), "--late": _late_rows(run)}
         for option, target in targets.items():
@@ -175,7 +186,9 @@ def _check_host(host: str) -> None:
     raise Mistake(Diagnostic(f"--host {host}: there is no such host", hint=did_you_mean(host, HOSTS)))
 
 
-def _open(given: Inputs, lateness: int | None, now: int | None, end: str, ahead: int | None) -> Run:
+def _open(
+    given: Inputs, lateness: int | None, now: int | None, end: str, ahead: int | None, derived: int | None
+) -> Run:
     """Reads everything, with a bar that follows the bytes of the streams."""
     from kaicep.api import open_run
     from kaicep.connectors.files import files_of
@@ -193,7 +206,7 @@ def _open(given: Inputs, lateness: int | None, now: int | None, end: str, ahead:
 
         known = given.knowledge, given.annotations, given.reasoning
         with watching(follow), given.looked_beside():
-            return open_run(given.queries, given.streams, *known, lateness, now, end, ahead)
+            return open_run(given.queries, given.streams, *known, lateness, now, end, ahead, derived)
 
 
 def _dead_rows(run: Run) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Matches written down: as JSON Lines, a table, CSV or Parquet; to stdout, or to a file in one step.
+"""Matches written down: as JSON Lines, a table, CSV, Parquet, or in forms of SPARQL and RDF.
 
 The same matches give the same bytes. Beside JSON Lines, a row has the columns query, id, start and end,
 then the selected ones of all queries, then `events` and `triples` where some query has them.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.plan.events import Match
-from kaicep.plan.nodes import ChiPlan, Program, QueryPlan, Solutions, Triples
+from kaicep.plan.nodes import ChiPlan, EpPlan, Program, QueryPlan, Solutions, Triples
 from kaicep.plan.time import format_time
 from kaicep.plan.types import Type
 
@@ -34,11 +34,17 @@ __all__ = [
     "Columns",
     "as_csv",
     "as_jsonl",
+    "as_nt",
     "as_parquet",
+    "as_sparql_csv",
+    "as_sparql_xml",
+    "as_srj",
     "as_table",
+    "as_trig",
     "atomic",
     "columns_of",
     "json_line",
+    "refuse_form",
     "refuse_overwriting",
     "to_stdout",
 ]
@@ -279,13 +285,90 @@ def _arrow_value(value: Any, column: Column) -> Any:
     return _plain(value) if column.type in (None, Type.STRING) else value
 
 
+# --- the forms of SPARQL and RDF --------------------------------------------------------------------
+
+
+def as_srj(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+    """SPARQL 1.1 Query Results JSON: the solutions, without their times."""
+    names = [each.key for each in columns.selected]
+    yield f'{{"head": {{"vars": {_json_text(names)}}}, "results": {{"bindings": ['.encode()
+    for i, match in enumerate(matches):
+        yield (("," if i else "") + "\n  " + _json_text(match.select)).encode()
+    yield b"\n]}}\n"
+
+
+def as_sparql_xml(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+    """The SPARQL Query Results XML Format: the solutions, without their times."""
+    from xml.sax.saxutils import escape, quoteattr
+
+    yield b'<?xml version="1.0" encoding="UTF-8"?>\n<sparql xmlns="http://www.w3.org/2005/sparql-results#">\n'
+    names = "".join(f"<variable name={quoteattr(each.key)}/>" for each in columns.selected)
+    yield f"<head>{names}</head>\n<results>\n".encode()
+    for match in matches:
+        cells: list[str] = []
+        for name, term in match.select.items():
+            kind, text = term["type"], escape(term["value"], {"\r": "&#13;"})
+            attributes = f" xml:lang={quoteattr(term['xml:lang'])}" if "xml:lang" in term else ""
+            attributes += f" datatype={quoteattr(term['datatype'])}" if "datatype" in term else ""
+            cells.append(f"<binding name={quoteattr(name)}><{kind}{attributes}>{text}</{kind}></binding>")
+        yield f"<result>{''.join(cells)}</result>\n".encode()
+    yield b"</results>\n</sparql>\n"
+
+
+def as_sparql_csv(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+    """SPARQL 1.1 Query Results CSV: the text of each term, and nothing of its type."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\r\n")
+    names = [each.key for each in columns.selected]
+    rows.writerow(names)
+    rows.writerows([_plain(match.select.get(name)) or "" for name in names] for match in matches)
+    yield text.getvalue().encode()
+
+
+def as_nt(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+    """N-Triples: each triple that was constructed, once, without its times."""
+    for line in dict.fromkeys(each for match in matches for each in match.triples or ()):
+        yield (line + "\n").encode()
+
+
+def as_trig(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+    """TriG: a graph for each match, named after it; the default graph says when it started and ended."""
+    yield b"@prefix prov: <http://www.w3.org/ns/prov#> .\n"
+    yield b"@prefix xsd: <http://www.w3.org/2001/XMLSchema#> .\n"
+    for match in matches:
+        name = f"<urn:kaicep:match:{match.id}>"
+        start, end = (f'"{format_time(at)}"^^xsd:dateTime' for at in (match.start_us, match.end_us))
+        inside = "".join(f"  {each}\n" for each in match.triples or ())
+        said = f"{name} prov:startedAtTime {start} ; prov:generatedAtTime {end} ."
+        yield f"\n{said}\n{name} {{\n{inside}}}\n".encode()
+
+
 FORMATS: Mapping[str, Callable[[Sequence[Match], Columns], Iterator[bytes]]] = {
     "jsonl": as_jsonl,
     "table": as_table,
     "csv": as_csv,
     "parquet": as_parquet,
+    "srj": as_srj,
+    "sparql-xml": as_sparql_xml,
+    "sparql-csv": as_sparql_csv,
+    "nt": as_nt,
+    "trig": as_trig,
 }
 """The forms of `--out`."""
+
+_OF_SELECT, _OF_CONSTRUCT = ("srj", "sparql-xml", "sparql-csv"), ("nt", "trig")
+
+
+def refuse_form(form: str, plans: Iterable[QueryPlan]) -> None:
+    """A mistake where the matches of a query cannot be written in a form: SPARQL's own and RDF take RDF."""
+    wanted = "SELECT" if form in _OF_SELECT else "CONSTRUCT" if form in _OF_CONSTRUCT else None
+    for each in plans:
+        kind = "chi-CEP" if isinstance(each, ChiPlan) else "CONSTRUCT"
+        kind = "SELECT" if isinstance(each, EpPlan) and isinstance(each.root, Solutions) else kind
+        if wanted not in (None, kind):
+            hint = "use --out jsonl, or name the queries that it is for with --only"
+            said = f"--out {form} is for {wanted} of EP-SPARQL, and {each.name} is {kind}"
+            raise Mistake(Diagnostic(said, hint=hint))
 
 
 # --- places -----------------------------------------------------------------------------------------

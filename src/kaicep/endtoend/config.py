@@ -47,7 +47,8 @@ __all__ = [
 ]
 
 _TOKENS = ("token_env", "token_file", "read_token_env", "read_token_file")
-_TOP = ("name", "time_zone", "state", "tick", "listen", *_TOKENS, "archive", "engine", "knowledge", "queries")
+_SETTINGS = ("name", "time_zone", "state", "tick", "derived")
+_TOP = (*_SETTINGS, "listen", *_TOKENS, "archive", "engine", "knowledge", "queries")
 _TABLES = ("streams", "sinks")
 _ARCHIVE = ("folder", "retention")
 _REFRESH = 60_000_000
@@ -187,6 +188,7 @@ class Config:
     shapes: tuple[Path, ...] = ()  # files of SHACL
     violations: str = "warn"
     time_zone: str | None = None  # of `hour` and `dayOfWeek` in queries that name none
+    derived: int | None = None  # how many triples the rules may derive at one instant
 
     @property
     def annotations(self) -> tuple[Annotation, ...]:
@@ -194,11 +196,11 @@ class Config:
         found = [each.annotation for each in self.streams.values()]
         found += [each.annotation for each in self.asked.values()]
         known = tuple(each for each in found if each is not None)
-        if self.time_zone is None:
+        if self.time_zone is None and self.derived is None:
             return known
         # Whoever resolves a query asks the annotations.
         known = known or tuple(map(Annotation, self.streams))
-        return tuple(replace(each, zone=self.time_zone) for each in known)
+        return tuple(replace(each, zone=self.time_zone, most_derived=self.derived) for each in known)
 
     @property
     def typed_annotations(self) -> tuple[Annotation, ...]:
@@ -315,6 +317,7 @@ class _Reader:
             asked=asked,
             engine=self.engine(self.table(read, "engine")),
             time_zone=self.time_zone(read),
+            derived=self.derived(read),
         )
 
     # --- parts of it ---
@@ -535,6 +538,13 @@ class _Reader:
             hint = did_you_mean(name, zone_names()) or 'such as "Europe/Berlin"'
             self.say(("time_zone",), f"no time zone is called {name}", hint)
         return name or None
+
+    def derived(self, read: Mapping[str, Any]) -> int | None:
+        found = read.get("derived")
+        if found is None or (type(found) is int and found > 0):
+            return found
+        self.say(("derived",), f"{found} is not a number of triples", "such as derived = 100_000")
+        return None
 
     def choice(self, way: Keys, read: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
         value = self.text(way, read, key, choices[0])

@@ -15,6 +15,7 @@ from kaicep.knowledge.places import Places, read_json
 from kaicep.plan import sparql
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Catalog, Entity, Stream, Vocabulary
 from kaicep.plan.convert import USUAL, Dialect, Notation, Wide
+from kaicep.plan.sparql import MOST_DERIVED
 from kaicep.plan.terms import Iri
 from kaicep.plan.time import TIME_UNITS
 from kaicep.plan.types import Type
@@ -58,7 +59,7 @@ Way = Iri | sparql.Path
 class Annotation:
     """What is said of one stream; concepts and entities are in the order of the file.
 
-    `zone` is that of the whole deployment, whose file says it (`plan.catalog.Catalog`).
+    `zone` and `most_derived` are those of the whole deployment (`plan.catalog.Catalog`).
     """
 
     stream: str
@@ -70,6 +71,7 @@ class Annotation:
     types: tuple[tuple[str, Type], ...] = ()
     notation: Notation = USUAL
     zone: str | None = None
+    most_derived: int | None = None
 
 
 def load_annotations(path: str | Path) -> tuple[Annotation, ...]:
@@ -143,7 +145,8 @@ def build_catalog(
         if name not in made and (others is None or name in others):
             made[name] = replace(stream_of(annotation, ()), open=True)
     zone = next((each.zone for each in annotations if each.zone), None)
-    return Catalog(made, prefixes_of(annotations), vocabulary, zone)
+    derived = next((each.most_derived for each in annotations if each.most_derived), MOST_DERIVED)
+    return Catalog(made, prefixes_of(annotations), vocabulary, zone, derived)
 
 
 def prefixes_of(annotations: Iterable[Annotation]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kaicep.errors import Source
+from kaicep.errors import Diagnostic, Mistake, Source
 from kaicep.language.cursor import Cursor, near
 from kaicep.language.depth import refuse_deep
 from kaicep.language.lexer import Kind, Token, sparql_tokens
@@ -21,7 +21,7 @@ from kaicep.plan.sparql import Construct, EpQuery, Group, Node, Path, Select, Tr
 from kaicep.plan.terms import Blank, Variable
 from kaicep.plan.text import EP_PREFIXES
 
-__all__ = ["parse_ep"]
+__all__ = ["parse_ep", "parse_rules"]
 
 _POLICIES = ("unrestricted", "recent", "chronological")
 _REFUSED = {
@@ -47,6 +47,41 @@ def parse_ep(
     report.finish()
     assert query is not None, "a query is missing only where an error was reported"
     return query
+
+
+def parse_rules(
+    source: Source, name: str, prefixes: Mapping[str, str] = MappingProxyType({})
+) -> list[EpQuery]:
+    """The CONSTRUCT rules that a text holds, one after the other; prefixes are declared for all of them.
+
+    >>> rules = "CONSTRUCT { ?x q ?y } WHERE { ?x p ?y } CONSTRUCT { ?y r ?x } WHERE { ?x q ?y }"
+    >>> [each.name for each in parse_rules(Source("rules.epsparql", rules), "rules")]
+    ['rules_1', 'rules_2']
+    """
+    report = Report(source)
+    starts: list[tuple[int, bool]] = []
+    for token in sparql_tokens(source, report):
+        if token.depth == 0 and token.word in ("CONSTRUCT", "SELECT", "ASK", "PREFIX", "BASE", "CONSUMPTION"):
+            starts.append((token.start, token.word in ("CONSTRUCT", "SELECT", "ASK")))
+    report.finish()
+    ends = [*(start for start, _ in starts[1:]), len(source.text)]
+    rules = [(start, end) for (start, is_rule), end in zip(starts, ends, strict=True) if is_rule]
+    found: list[EpQuery] = []
+    for i, own in enumerate(rules):
+        text = source.text
+        for start, end in rules:
+            if (start, end) != own:  # what is left stands where it stood, so that errors show it there
+                blank = "".join(each if each == "\n" else " " for each in text[start:end])
+                text = text[:start] + blank + text[end:]
+        query = parse_ep(Source(source.name, text), f"{name}_{i + 1}" if len(rules) > 1 else name, prefixes)
+        if not isinstance(query.form, Construct):
+            hint = "give a SELECT as a query of its own"
+            span = query.form.where.span
+            raise Mistake(Diagnostic("a rule of the knowledge is a CONSTRUCT", span, source, hint))
+        found.append(query)
+    if not found:
+        raise Mistake(Diagnostic(f"{source.name} has no rule", hint="CONSTRUCT { ... } WHERE { ... }"))
+    return found
 
 
 class _EpParser:

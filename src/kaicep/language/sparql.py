@@ -163,6 +163,9 @@ class Groups:
             return self._chain()
         if token.word in _REFUSED:
             self._refuse()
+        if token.word == "WITHIN" and self.cursor.next.kind in (Kind.INTEGER, Kind.DURATION):
+            bound = 'write FILTER (getDURATION() <= "PT10S"^^xsd:duration) inside of the pattern'
+            raise self.cursor.stuck("WITHIN is of chi-CEP, and EP-SPARQL has none", token.span, bound)
         if self.triples.at_subject() and not self._at_unknown_keyword():
             return self.triples.block()
         if token.word in TEMPORAL_OPERATORS or token.word == "UNION":

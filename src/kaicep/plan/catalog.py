@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kaicep.plan.convert import USUAL, Notation
-from kaicep.plan.sparql import Path
+from kaicep.plan.sparql import MOST_DERIVED, Path
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri
 from kaicep.plan.types import Type
 
@@ -129,12 +129,14 @@ class Catalog:
     """The streams of a run by name, the prefixes that its annotations declare, and its vocabulary.
 
     `zone` is the time zone of `hour(t)` and `dayOfWeek(t)` where a query names none; UTC, if it is None.
+    Rules that derive more than `most_derived` triples at one instant have run away.
     """
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
     prefixes: Mapping[str, str] = field(default_factory=dict)
     vocabulary: Vocabulary = field(default_factory=NoVocabulary)
     zone: str | None = None
+    most_derived: int = MOST_DERIVED
 
     def derived(self, streams: Iterable[str]) -> frozenset[str]:
         """Those of these streams that are the output of queries."""

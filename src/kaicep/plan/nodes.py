@@ -14,7 +14,7 @@ from typing import ClassVar
 from kaicep.errors import Diagnostic, Source
 from kaicep.plan.chi import AggregateWindow, Element, SpanWindow
 from kaicep.plan.expressions import Aggregate, Expr
-from kaicep.plan.sparql import Group, TriplePattern, WindowClause
+from kaicep.plan.sparql import MOST_DERIVED, Group, TriplePattern, WindowClause
 from kaicep.plan.terms import Iri, Term
 from kaicep.plan.types import Type
 
@@ -423,7 +423,10 @@ class Triples(Node):
 
 @dataclass(frozen=True)
 class EpPlan:
-    """An EP-SPARQL query, resolved. It reads every stream of the run, so `reads` names none."""
+    """An EP-SPARQL query, resolved. It reads every stream of the run, so `reads` names none.
+
+    Rules that derive more than `most_derived` triples with one end have run away.
+    """
 
     language: ClassVar[str] = "EP-SPARQL"
     reads: ClassVar[tuple[str, ...]] = ()
@@ -434,6 +437,7 @@ class EpPlan:
     prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)
     source: Source | None = field(default=None, compare=False, repr=False)
+    most_derived: int = MOST_DERIVED
 
 
 # --- whole queries ---------------------------------------------------------------------------------

@@ -180,6 +180,7 @@ def resolve_ep(query: EpQuery, catalog: Catalog) -> EpPlan:
         prefixes=tuple({**EP_PREFIXES, **dict(catalog.known_prefixes(query.prefixes))}.items()),
         warnings=tuple(problems.warnings),
         source=query.source,
+        most_derived=catalog.most_derived,
     )
 
 

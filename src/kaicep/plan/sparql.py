@@ -13,6 +13,7 @@ from kaicep.plan.expressions import Expr
 from kaicep.plan.terms import Iri, Term, Variable
 
 __all__ = [
+    "MOST_DERIVED",
     "Alternative",
     "Bind",
     "Construct",
@@ -41,6 +42,9 @@ __all__ = [
     "WindowClause",
     "may_be_empty",
 ]
+
+MOST_DERIVED = 10_000
+"""So many triples may rules derive at one instant, where nobody says otherwise."""
 
 TEMPORAL_OPERATORS = (
     "SEQ",

@@ -18,8 +18,8 @@ from kaicep.plan.events import Match, by_end
 from kaicep.plan.functions import solution_text
 from kaicep.plan.identity import match_id
 from kaicep.plan.nodes import EpPlan, Evaluations, Node, Solutions, Triples
+from kaicep.plan.sparql import MOST_DERIVED, TriplePattern
 from kaicep.plan.sparql import Node as Place
-from kaicep.plan.sparql import TriplePattern
 from kaicep.plan.terms import Blank, Iri, Term, Triple, Variable, n_triples, sparql_json
 from kaicep.plan.time import format_time
 from kaicep.reference.graph import Graph, Interval, Occurrence, Streams
@@ -46,13 +46,14 @@ def run_epsparql(
     plans: Sequence[EpPlan],
     occurrences: Iterable[tuple[Triple, int, int] | tuple[Triple, int, int, str]],
     knowledge: Entailment,
-    limit: int = 10_000,
+    limit: int | None = None,
 ) -> dict[str, list[Match]]:
     """The matches of each query, by its name, in the order of their end and id.
 
     An occurrence may name its stream, which windows go by: those of one stream come in its order then.
     `limit` is how many triples the rules may derive with one end before that counts as runaway.
     """
+    limit = limit or max((each.most_derived for each in plans), default=MOST_DERIVED)
     rows = list(occurrences)
     stream = {(triple, (start, end)) for triple, start, end, *_ in rows}
     reader = _Reader(knowledge)
@@ -189,7 +190,8 @@ def _refuse_runaway(counts: Mapping[str, Counter[int]], ends: Iterable[int], lim
             rule = max(sorted(counts), key=lambda name: counts[name][end])
             raise Failure(
                 f"the CONSTRUCT rule {rule} runs away: more than {limit:,} triples are derived "
-                f"at {format_time(end)}; bound it with a FILTER, or let it read earlier triples only (SEQ)"
+                f"at {format_time(end)}; bound it with a FILTER, or let it read earlier triples only (SEQ); "
+                "if it is meant to derive so many, allow more (--derived N, `derived` in kaicep.toml)"
             )
 
 

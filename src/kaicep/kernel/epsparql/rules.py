@@ -227,7 +227,8 @@ def runaway(rule: str, limit: int, end: int) -> Failure:
     """The error of a rule that derives too much."""
     return Failure(
         f"the CONSTRUCT rule {rule} runs away: more than {limit:,} triples are derived "
-        f"at {format_time(end)}; bound it with a FILTER, or let it read earlier triples only (SEQ)"
+        f"at {format_time(end)}; bound it with a FILTER, or let it read earlier triples only (SEQ); "
+        "if it is meant to derive so many, allow more (--derived N, `derived` in kaicep.toml)"
     )
 
 

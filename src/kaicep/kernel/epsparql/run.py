@@ -22,6 +22,7 @@ from kaicep.kernel.operator import Limits
 from kaicep.plan.algebra import only_grows
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import EpPlan, Triples
+from kaicep.plan.sparql import MOST_DERIVED
 from kaicep.plan.terms import Triple
 from kaicep.plan.time import format_time
 
@@ -55,7 +56,7 @@ class EpOperator:
         self,
         plans: Sequence[EpPlan],
         knowledge: Reasoning,
-        limit: int = 10_000,
+        limit: int | None = None,
         held: int = _HELD,
         compiled: bool | None = None,
     ) -> None:
@@ -63,7 +64,7 @@ class EpOperator:
         self._facts, self._held = Facts(knowledge), held
         self._reader = Reader(knowledge, self._facts)
         self._constructs = [each for each in plans if isinstance(each.root, Triples)]
-        self._limit = limit
+        self._limit = limit or max((each.most_derived for each in plans), default=MOST_DERIVED)
         named = "\0".join(part for each in plans for part in (each.name, each.text))
         self._mark = blake2b(named.encode(), digest_size=16).hexdigest()
         self._open: dict[Occurrence, None] = {}
