@@ -40,6 +40,7 @@ from kaicep.live.store import FOR_EVER
 
 __all__ = ["Gateway", "Offset", "Received", "Receiver", "Sender"]
 
+_WELCOME = b'{"ok": true}\n'
 _GIVEN = struct.Struct("<HqqI")
 _OUT = struct.Struct("<Qqq?I")
 _ACKNOWLEDGED = struct.Struct("<Qq")
@@ -175,7 +176,7 @@ class Gateway:
             _Output(self.service, connection, reader, wants["consumer"], offset).run()
 
     def _offset(self, connection: socket.socket, reader: _Reader) -> Offset:
-        """Asks for the other side's clock a few times, and says that it is welcome."""
+        """Asks for the other side's clock a few times."""
         found = Offset()
         for _ in range(_ASKED):
             asked = self.service.clock()
@@ -185,7 +186,6 @@ class Gateway:
             except (ValueError, KeyError, TypeError):
                 raise Failure("it does not say what time it is") from None
             found.observe(asked, answer, self.service.clock())
-        connection.sendall(b'{"ok": true}\n')
         return found
 
 
@@ -217,6 +217,7 @@ class _Intake:
         leave = self.service.crew.take_in(self._level)
         self.service.connected[id(self)] = ("+".join(self._names), self._offset)
         try:
+            self._connection.sendall(_WELCOME)
             while (frame := self._reader.frame(_GIVEN)) is not None:
                 frames = [frame]
                 while self._reader.has_frame(_GIVEN) and (more := self._reader.frame(_GIVEN)) is not None:
@@ -272,16 +273,23 @@ class _Output:
         self._sent: dict[int, _Sent] = {}
         self._number = 0
         self._gone = False
+        self._welcomed = threading.Event()
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Takes acknowledgements until the other side leaves."""
+        """Takes acknowledgements until the other side leaves.
+
+        It is welcome once it is attached: whoever connected before an event was pushed gets that event.
+        """
         name = self.service.attach(self._like, self._send)
         self.service.connected[id(self)] = (name, self._offset)
         try:
+            self._connection.sendall(_WELCOME)
+            self._welcomed.set()
             while (frame := self._reader.fixed(_ACKNOWLEDGED)) is not None:
                 self._acknowledged(name, *frame)
         finally:
+            self._welcomed.set()
             del self.service.connected[id(self)]
             self.service.detach(name)
             with self._lock:
@@ -291,6 +299,7 @@ class _Output:
 
     def _send(self, delivery: Delivery) -> None:
         """Called by the thread of the consumer, at the priority of its level."""
+        self._welcomed.wait()
         self._room.acquire()
         content = as_bytes(delivery.payload)
         ahead = self._offset.ahead
