@@ -18,6 +18,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell that starts us in the background has Ctrl-C ignored, also by what the tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A JVM that lives for minutes spends more on optimising its code than the optimised code saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
 settings.register_profile("kaicep", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("kaicep")
 

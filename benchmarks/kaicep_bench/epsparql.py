@@ -2,8 +2,8 @@
 
 Figure 1 measures throughput against the size of a window: the running sums of the paper's queries (5) and
 (6), over time, and the sum over the last sequences, by their number. Figure 2 asks of each triple whether
-its subject belongs to a class with 40,080 others below it. Before anything is measured, the judge and both
-ways of the kernel answer the beginning of each input, and must agree.
+its subject belongs to a class with 40,080 others below it. Before anything is measured, the reference and
+both modes of the kernel answer the beginning of each input, and must agree.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def measure(quick: bool = False) -> Report:
         [
             "seconds are those of this process; kernels were compiled or loaded before",
             f"columns come in batches of {BATCH:,}; their matches are columns with ids",
-            "the judge and both ways of the kernel agreed on the beginning of each input",
+            "the reference and both modes of the kernel agreed on the beginning of each input",
             "figure 1a: a chain of sums begins at each price: a window of n prices has n sums at a time",
             f"medians of {size.turns} runs; one for what is interpreted",
         ],
@@ -374,14 +374,14 @@ def _timed(work: Callable[[], _T]) -> tuple[float, _T]:
 
 
 def _row(way: str, triples: int, seconds: float, matches: int) -> dict[str, Cell]:
-    return {"way": way, "triples": triples, "triples/s": triples / seconds, "matches": matches}
+    return {"strategy": way, "triples": triples, "triples/s": triples / seconds, "matches": matches}
 
 
 def _agree(plans: Sequence[EpPlan], rows: Sequence[Sent], knowledge: Knowledge) -> None:
-    """The judge, the interpreter and the columns must give the same; this also compiles what is to be."""
-    judged = run_epsparql(plans, rows, knowledge)
-    wanted = sorted((m for each in judged.values() for m in each), key=lambda m: (m.end_us, m.id))
+    """The reference, the interpreter and the columns must give the same; this also compiles what is to be."""
+    reference = run_epsparql(plans, rows, knowledge)
+    wanted = sorted((m for each in reference.values() for m in each), key=lambda m: (m.end_us, m.id))
     for compiled in (False, True):
         found = sorted(_run(plans, rows, knowledge, compiled), key=lambda m: (m.end_us, m.id))
         if found != wanted:
-            raise Failure(f"the kernel finds {len(found)} matches, the judge {len(wanted)}, or others")
+            raise Failure(f"the kernel finds {len(found)} matches, the reference {len(wanted)}, or others")

@@ -1,7 +1,7 @@
 """Queries 1, 2 and 3 of the SCEPter paper (its section 3.2) on three data sets, a loop and an absence on one.
 
 Query 3 is asked with every combination (`any`) and with the next that fits (`next`). A part of every answer
-is compared with the judge's before any number is given.
+is compared with the reference's before any number is given.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kaicep.errors import Failure
 from kaicep_bench.campus import QUERY1
 from kaicep_bench.data import SETS, Columns, Shape, make
-from kaicep_bench.engine import Result, compiled, judged, run_columns
+from kaicep_bench.engine import Result, compiled, run_columns, run_reference
 from kaicep_bench.table import Cell, Report, Table
 
 __all__ = ["CASES", "QUERIES", "Case", "about", "check", "columns", "measure", "query3"]
@@ -71,8 +71,8 @@ CASES: tuple[Case, ...] = (
 QUICK = 50
 """A quick run takes one event in so many: the first ones."""
 
-JUDGED = 400
-"""So many of the first events go through the judge as well."""
+COMPARED = 400
+"""So many of the first events go through the reference as well."""
 
 
 def columns(shape: Shape, quick: bool) -> Columns:
@@ -97,7 +97,7 @@ def measure(quick: bool = False) -> Report:
         [Table("queries on data sets", rows)],
         [
             *map(about, SETS.values()),
-            f"every match is delivered; the first {JUDGED} events give the judge's matches",
+            f"every match is delivered; the first {COMPARED} events give the reference's matches",
             "peak MB: what the run held at most, beyond what the process held before",
         ],
     )
@@ -113,11 +113,13 @@ def _rows(quick: bool) -> Iterator[dict[str, Cell]]:
 
 
 def check(query: str, data: Columns) -> None:
-    """Compares what comes of the first events with what the judge says."""
-    first, made = data.first(JUDGED), compiled(QUERIES[query])
-    found, truth = run_columns(made, first), judged(made, first)
+    """Compares what comes of the first events with what the reference says."""
+    first, made = data.first(COMPARED), compiled(QUERIES[query])
+    found, truth = run_columns(made, first), run_reference(made, first)
     if (found.matches, found.checksum) != (truth.matches, truth.checksum):
-        raise Failure(f"query {query}: {found.matches} matches, and others than the judge's {truth.matches}")
+        raise Failure(
+            f"query {query}: {found.matches} matches, and others than the reference's {truth.matches}"
+        )
 
 
 def _row(case: Case, data: Columns, result: Result) -> dict[str, Cell]:

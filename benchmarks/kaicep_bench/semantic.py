@@ -1,10 +1,11 @@
-"""Query 5 of the SCEPter paper in every way there is to run it, and query 1: the paper's figure 8.
+"""Query 5 of the SCEPter paper with every strategy there is, and query 1: the paper's figure 8.
 
 Query 1 compares one attribute with a number; query 5 asks the same of the sensors in the offices of a
-department. All ways see the same events in one run, and must give the same matches before any number does.
+department. All strategies see the same events in one run; before any number, they must give the same
+matches.
 
-There are two hosts. In process, FILTERs come first, so that a PATH is asked about few events. Below the
-judge's search, the PATH is asked about every event, as the paper's semantic filter is: that is figure 8.
+There are two hosts. In process, FILTERs come first, so that a PATH is asked about few events. In the
+reference, the PATH is asked about every event, as the paper's semantic filter is: that is figure 8.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ AT_RUN_TIME = tuple(each for each in RULES if each is not relate_paths)
 class Size:
     """How much is run: sensors, events, events a second of event time.
 
-    Without any help every event is a SPARQL query, so that such ways get the first `bare` events only.
-    `turns` is how often the quick ways are run, `slow_turns` the others; the median counts.
+    Without any help every event is a SPARQL query, so that such strategies get the first `bare` events only.
+    `turns` is how often the quick strategies are run, `slow_turns` the others; the median counts.
     """
 
     sensors: int = 2_000
     events: int = 20_000
     rate: int = 600
     bare: int = 2_000
-    judged: int = 500
+    compared: int = 500
     turns: int = 7
     slow_turns: int = 3
 
@@ -61,8 +62,8 @@ Host = Callable[[ChiPlan, Sequence[Event], Relations, int | None], Iterator[Matc
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way to run a query: where, with which rules, and how the run-time path is set."""
+class Strategy:
+    """A strategy to run a query: where, with which rules, and how the run-time path is set."""
 
     host: str
     name: str
@@ -76,9 +77,9 @@ class Way:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a way did with how many events in how many seconds."""
+    """What a strategy did with how many events in how many seconds."""
 
-    way: Way
+    strategy: Strategy
     events: int
     last: int
     """The time of the last event."""
@@ -90,22 +91,22 @@ class Taken:
 def measure(quick: bool = False) -> Report:
     """Runs everything and compares it."""
     return compare(
-        Size(sensors=100, events=1_200, bare=100, judged=100, turns=1, slow_turns=1) if quick else Size()
+        Size(sensors=100, events=1_200, bare=100, compared=100, turns=1, slow_turns=1) if quick else Size()
     )
 
 
 def compare(size: Size) -> Report:
-    """All ways over the same events."""
+    """All strategies over the same events."""
     knowledge = Knowledge.parse(turtle(size.sensors))
     events = reports(size.sensors, size.events, size.rate)
     closed_store(knowledge)  # made once in the life of a process
     distinct = len({event.values["sensorID"] for event in events})
-    matches = len(_run(Way("in process", ""), knowledge, events).matches)
-    ways = tuple(_ways(size, distinct, _twin(events, matches)))
-    found = [_median(taken) for taken in _in_turns(ways, knowledge, events).values()]
-    _check(found, knowledge, events[: size.judged])
-    twins = {each.way.host: each for each in reversed(found) if each.way.query == QUERY1}
-    rows = [_throughput(each, twins[each.way.host]) for each in found]
+    matches = len(_run(Strategy("in process", ""), knowledge, events).matches)
+    strategies = tuple(_strategies(size, distinct, _twin(events, matches)))
+    found = [_median(taken) for taken in _in_turns(strategies, knowledge, events).values()]
+    _check(found, knowledge, events[: size.compared])
+    twins = {each.strategy.host: each for each in reversed(found) if each.strategy.query == QUERY1}
+    rows = [_throughput(each, twins[each.strategy.host]) for each in found]
     return Report(
         "semantic",
         [
@@ -116,9 +117,9 @@ def compare(size: Size) -> Report:
         [
             f"{size.sensors:,} sensors, {distinct:,} of which report; {knowledge.closed:,} triples closed",
             f"{size.events:,} events, {size.rate} to a second of event time",
-            "in process: the kernel of that host, FILTERs before PATHs; judge: every event is asked about",
-            "ways with fewer events got the first ones; all ways of query 5 found the same matches",
-            f"the judge's own evaluation found them too, among the first {size.judged:,} events",
+            "in process: the kernel, FILTERs before PATHs; reference: every event is asked about",
+            "strategies with fewer events got the first ones; all of query 5 found the same matches",
+            f"the reference's own evaluation found them too, among the first {size.compared:,} events",
             f"medians of {size.turns} runs in turns, of {size.slow_turns} for the run-time path",
             "a cache is given as a share of the sensors that report; `both` has a buffer of 5 s",
             "`match` is what is no other module's: the search, the lookup in a table, making the matches",
@@ -127,14 +128,14 @@ def compare(size: Size) -> Report:
     )
 
 
-def _ways(size: Size, distinct: int, twin: str) -> Iterator[Way]:
+def _strategies(size: Size, distinct: int, twin: str) -> Iterator[Strategy]:
     five, quarter = max(distinct * 5 // 100, 1), max(distinct * 25 // 100, 1)
-    for host in ("in process", "judge"):
-        yield Way(host, "query 1", QUERY1, turns=size.turns)
-        yield Way(host, "query 1, fewer matches", twin, turns=size.turns)
-        yield Way(host, "query 5, compiled", turns=size.turns)
-        yield Way(host, "query 5, no rules, bare", rules=(), events=size.bare, turns=size.slow_turns)
-        asked = Way(host, "query 5, bare", rules=AT_RUN_TIME, turns=size.slow_turns)
+    for host in ("in process", "reference"):
+        yield Strategy(host, "query 1", QUERY1, turns=size.turns)
+        yield Strategy(host, "query 1, fewer matches", twin, turns=size.turns)
+        yield Strategy(host, "query 5, compiled", turns=size.turns)
+        yield Strategy(host, "query 5, no rules, bare", rules=(), events=size.bare, turns=size.slow_turns)
+        asked = Strategy(host, "query 5, bare", rules=AT_RUN_TIME, turns=size.slow_turns)
         yield replace(asked, events=size.bare)
         yield replace(asked, name="query 5, buffer 1 s", interval=SECOND)
         yield replace(asked, name="query 5, buffer 5 s", interval=5 * SECOND)
@@ -153,13 +154,15 @@ def _twin(events: Sequence[Event], matches: int) -> str:
 # --- running ---------------------------------------------------------------------------------------------
 
 
-def _in_turns(ways: Sequence[Way], knowledge: Knowledge, events: Sequence[Event]) -> dict[Way, list[Taken]]:
-    """The ways take turns, so that a busy moment of the machine does not hit one of them alone."""
-    found: dict[Way, list[Taken]] = {way: [] for way in ways}
-    for turn in range(max(way.turns for way in ways)):
-        for way in ways:
-            if turn < way.turns:
-                found[way].append(_run(way, knowledge, events[: way.events]))
+def _in_turns(
+    strategies: Sequence[Strategy], knowledge: Knowledge, events: Sequence[Event]
+) -> dict[Strategy, list[Taken]]:
+    """The strategies take turns, so that a busy moment of the machine does not hit one of them alone."""
+    found: dict[Strategy, list[Taken]] = {strategy: [] for strategy in strategies}
+    for turn in range(max(strategy.turns for strategy in strategies)):
+        for strategy in strategies:
+            if turn < strategy.turns:
+                found[strategy].append(_run(strategy, knowledge, events[: strategy.events]))
     return found
 
 
@@ -167,15 +170,17 @@ def _median(taken: Sequence[Taken]) -> Taken:
     return sorted(taken, key=lambda each: each.seconds)[len(taken) // 2]
 
 
-def _run(way: Way, knowledge: Knowledge, events: Sequence[Event]) -> Taken:
-    run = prepared(way.query, knowledge, events)
+def _run(strategy: Strategy, knowledge: Knowledge, events: Sequence[Event]) -> Taken:
+    run = prepared(strategy.query, knowledge, events)
     (query,) = run.program.chi_plans
-    plan, _ = optimize(query, run.catalog, knowledge, way.rules)
-    relations = Relations(run.catalog, knowledge, settings=Settings(way.cache, way.interval is not None))
+    plan, _ = optimize(query, run.catalog, knowledge, strategy.rules)
+    relations = Relations(
+        run.catalog, knowledge, settings=Settings(strategy.cache, strategy.interval is not None)
+    )
     started = time.perf_counter()
-    matches = list(_HOSTS[way.host](plan, events, relations, way.interval))
+    matches = list(_HOSTS[strategy.host](plan, events, relations, strategy.interval))
     seconds = time.perf_counter() - started
-    return Taken(way, len(events), events[-1].ts, seconds, matches, relations.runtime.counters)
+    return Taken(strategy, len(events), events[-1].ts, seconds, matches, relations.runtime.counters)
 
 
 def _in_process(
@@ -197,7 +202,7 @@ def _in_process(
                 yield from found
 
 
-def _judged(
+def _on_reference(
     plan: ChiPlan, events: Sequence[Event], relations: Relations, interval: int | None
 ) -> Iterator[Match]:
     chain = _chain(plan)
@@ -214,7 +219,7 @@ def _chain(plan: ChiPlan) -> Chain:
     return chain
 
 
-_HOSTS: Mapping[str, Host] = {"in process": _in_process, "judge": _judged}
+_HOSTS: Mapping[str, Host] = {"in process": _in_process, "reference": _on_reference}
 
 
 def _intervals(events: Sequence[Event], width: int | None) -> Iterator[Sequence[Event]]:
@@ -232,7 +237,7 @@ def _intervals(events: Sequence[Event], width: int | None) -> Iterator[Sequence[
 
 
 class _Once:
-    """Asks for each event once; the judge's search asks again for what an engine would remember."""
+    """Asks for each event once; the reference's search asks again for what an engine would remember."""
 
     def __init__(self, relations: Relations) -> None:
         self._relations = relations
@@ -276,17 +281,19 @@ def _lookups(knowledge: Knowledge, events: Sequence[Event]) -> list[dict[str, Ce
 
 
 def _check(found: Sequence[Taken], knowledge: Knowledge, first: Sequence[Event]) -> None:
-    """All ways agree about the events that they share, and the judge's own evaluation agrees with them."""
-    ways = [each for each in found if each.way.query == QUERY5]
-    compiled = ways[0].matches
-    for each in ways:
+    """All strategies agree about the events that they share, and the reference agrees with them."""
+    strategies = [each for each in found if each.strategy.query == QUERY5]
+    compiled = strategies[0].matches
+    for each in strategies:
         if not _equal(each.matches, [match for match in compiled if match.end_us <= each.last]):
-            raise Failure(f"{each.way.host}, {each.way.name}: other matches than the compiled plan has")
+            raise Failure(
+                f"{each.strategy.host}, {each.strategy.name}: other matches than the compiled plan has"
+            )
     run = prepared(QUERY5, knowledge, first)
     (query,) = run.program.chi_plans
     truth = [each.match for each in run_chi(query, first, run.catalog, knowledge)]
     if not _equal(truth, [match for match in compiled if match.end_us <= first[-1].ts]):
-        raise Failure("the compiled plan has other matches than the judge")
+        raise Failure("the compiled plan has other matches than the reference")
 
 
 def _equal(some: Sequence[Match], others: Sequence[Match]) -> bool:
@@ -296,8 +303,8 @@ def _equal(some: Sequence[Match], others: Sequence[Match]) -> bool:
 def _throughput(taken: Taken, twin: Taken) -> dict[str, Cell]:
     rate = taken.events / taken.seconds
     return {
-        "host": taken.way.host,
-        "way": taken.way.name,
+        "host": taken.strategy.host,
+        "strategy": taken.strategy.name,
         "events": taken.events,
         "events/s": round(rate, 1),
         "of query 1": round(rate * twin.seconds / twin.events, 4),
@@ -314,8 +321,8 @@ def _modules(taken: Taken) -> dict[str, Cell]:
     spent["match"] = taken.seconds - sum(spent.values())
     micros: dict[str, Cell] = {name: round(of * 1e6 / taken.events, 2) for name, of in spent.items()}
     return {
-        "host": taken.way.host,
-        "way": taken.way.name,
+        "host": taken.strategy.host,
+        "strategy": taken.strategy.name,
         **micros,
         "seconds in all": round(taken.seconds, 4),
     }

@@ -72,11 +72,11 @@ def test_json_has_the_machine_and_the_rows(name, request, tmp_path, monkeypatch)
 
 @pytest.mark.slow
 def test_the_ways_of_figure_8():
-    size = semantic.Size(sensors=60, events=2_000, bare=200, judged=50, turns=1, slow_turns=1)
+    size = semantic.Size(sensors=60, events=2_000, bare=200, compared=50, turns=1, slow_turns=1)
     report = semantic.compare(size)
-    rows = {(row["host"], row["way"]): row for row in report.tables[0].rows}
-    bare, cached = rows["judge", "query 5, bare"], rows["judge", "query 5, cache 25%"]
-    buffered, compiled = rows["judge", "query 5, buffer 5 s"], rows["judge", "query 5, compiled"]
+    rows = {(row["host"], row["strategy"]): row for row in report.tables[0].rows}
+    bare, cached = rows["reference", "query 5, bare"], rows["reference", "query 5, cache 25%"]
+    buffered, compiled = rows["reference", "query 5, buffer 5 s"], rows["reference", "query 5, compiled"]
     assert bare["evaluations"] == bare["events"] == 200
     assert cached["hits"] + cached["misses"] == cached["events"] == 2_000
     assert cached["evaluations"] == cached["misses"]
@@ -86,12 +86,12 @@ def test_the_ways_of_figure_8():
     assert (
         buffered["matches"] == compiled["matches"] == rows["in process", "query 5, compiled"]["matches"] > 0
     )
-    assert rows["judge", "query 1"]["of query 1"] == 1
+    assert rows["reference", "query 1"]["of query 1"] == 1
 
 
-def test_a_way_with_other_matches_is_found_out():
+def test_a_strategy_with_other_matches_is_found_out():
     knowledge, events = Knowledge.parse(turtle(60)), reports(60, 2_000, 600)
-    compiled = semantic._run(semantic.Way("in process", "compiled"), knowledge, events)
+    compiled = semantic._run(semantic.Strategy("in process", "compiled"), knowledge, events)
     assert compiled.matches
     wrong = replace(compiled, matches=compiled.matches[:-1])
     with pytest.raises(Failure, match="other matches"):

@@ -15,7 +15,7 @@ from kaicep.kernel.columns import Refs
 from kaicep.plan.events import Match
 from kaicep_bench import jvm, latency, peers, queries, run
 from kaicep_bench.data import SETS, Shape, arrow_batches, events, make, write
-from kaicep_bench.engine import Result, Tally, compiled, judged, run_columns
+from kaicep_bench.engine import Result, Tally, compiled, run_columns, run_reference
 from kaicep_bench.pattern import QUERIES, Case, query3
 from kaicep_bench.queries import SHAPES, levels
 
@@ -113,9 +113,9 @@ def test_matches_in_columns_have_the_checksum_of_matches_one_by_one():
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_query_has_the_judges_matches_in_batches_of_any_size(name):
+def test_a_query_has_the_matches_of_the_reference_in_batches_of_any_size(name):
     data, query = make(DENSE), compiled(QUERIES[name])
-    truth = judged(query, data)
+    truth = run_reference(query, data)
     assert truth.matches > 0
     assert answer(run_columns(query, data)) == answer(truth)
     assert answer(run_columns(query, data, 7)) == answer(truth)

@@ -152,7 +152,7 @@ def test_progress_ahead_of_the_archive_is_an_error_and_repaired_from_the_source(
     with pytest.raises(Failure) as raised, deployed(folder):
         pass
     said = str(raised.value)
-    assert "the sink out was told of s up to position 7 of part 0" in said
+    assert "the sink out has answers to s up to position 7 of part 0" in said
     assert f"the archive {folder / 'state/archive'} has it up to 4" in said
     assert f"kaicep archive repair {folder / 'kaicep.toml'}" in said
     assert matches(folder / "out.jsonl") == before
@@ -220,7 +220,7 @@ def test_a_state_folder_that_is_gone_is_trouble(folder: Path) -> None:
     with deployed(folder) as made:
         settle(made)
     shutil.rmtree(folder / "state")
-    with pytest.raises(Failure, match="does not say any more of which queries"), deployed(folder):
+    with pytest.raises(Failure, match="no longer says of which queries"), deployed(folder):
         pass
     assert told(folder) == [{"x": 7}]
 

@@ -36,7 +36,7 @@ def figure1(report: Report) -> Drawing:
 
 
 def _windows(rows: Sequence[Row]) -> Line:
-    return Line("kaicep", [Point(_leading(str(row["way"])), value(row, "triples/s")) for row in rows])
+    return Line("kaicep", [Point(_leading(str(row["strategy"])), value(row, "triples/s")) for row in rows])
 
 
 def _leading(text: str) -> float:

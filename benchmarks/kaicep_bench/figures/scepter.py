@@ -27,13 +27,13 @@ _MODULES = ("annotate", "cache", "evaluate", "match")
 
 
 def figure8(report: Report) -> Drawing:
-    """(a) The throughput of every way to run query 5, beside query 1; (b) where the time goes.
+    """(a) The throughput of every strategy for query 5, beside query 1; (b) where the time goes.
 
-    The paper draws throughput over the rate of the input; of that, this is where each way stops keeping up.
+    The paper draws throughput over the rate of the input; this is where each strategy stops keeping up.
     """
     throughput, modules = (rows_titled(report, f"(figure 8{part})") for part in "ab")
     hosts = {
-        "judge": "every event is asked about, as in the paper",
+        "reference": "every event is asked about, as in the paper",
         "in process": "FILTERs first, as we run it",
     }
     lines = [
@@ -41,9 +41,9 @@ def figure8(report: Report) -> Drawing:
             text,
             [
                 Point(
-                    str(row["way"]),
+                    str(row["strategy"]),
                     value(row, "events/s"),
-                    paper=_THROUGHPUT.get(str(row["way"])) if host == "judge" else None,
+                    paper=_THROUGHPUT.get(str(row["strategy"])) if host == "reference" else None,
                 )
                 for row in throughput
                 if row["host"] == host
@@ -51,33 +51,39 @@ def figure8(report: Report) -> Drawing:
         )
         for host, text in hosts.items()
     ]
-    judged = [row for row in modules if row["host"] == "judge"]
-    stacked = [Line(each, [Point(str(row["way"]), value(row, each)) for row in judged]) for each in _MODULES]
+    asked = [row for row in modules if row["host"] == "reference"]
+    stacked = [
+        Line(each, [Point(str(row["strategy"]), value(row, each)) for row in asked]) for each in _MODULES
+    ]
     return Drawing(
         [
-            Panel("(a) throughput", "way", "events/s", lines, "bars", "y"),
-            Panel("(b) time an event, every event asked about", "way", "microseconds", stacked, "stacked"),
+            Panel("(a) throughput", "strategy", "events/s", lines, "bars", "y"),
+            Panel(
+                "(b) time an event, every event asked about", "strategy", "microseconds", stacked, "stacked"
+            ),
         ],
-        [*_ways(throughput), *_times(judged)],
+        [*_strategies(throughput), *_times(asked)],
     )
 
 
-def _ways(rows: Sequence[Row]) -> list[Claim]:
+def _strategies(rows: Sequence[Row]) -> list[Claim]:
     found = [
         Claim(
-            f"(a) {way}, every event asked about",
-            number(first(rows, "events/s", {"host": "judge", "way": way}), "events/s"),
-            _SAID.get(way, f"{said:,.0f} events/s"),
+            f"(a) {strategy}, every event asked about",
+            number(first(rows, "events/s", {"host": "reference", "strategy": strategy}), "events/s"),
+            _SAID.get(strategy, f"{said:,.0f} events/s"),
             "8.1",
         )
-        for way, said in _THROUGHPUT.items()
+        for strategy, said in _THROUGHPUT.items()
     ]
-    compiled = first(rows, "events/s", {"host": "in process", "way": "query 5, compiled"})
-    twin = first(rows, "events/s", {"host": "in process", "way": "query 1, fewer matches"})
+    compiled = first(rows, "events/s", {"host": "in process", "strategy": "query 5, compiled"})
+    twin = first(rows, "events/s", {"host": "in process", "strategy": "query 1, fewer matches"})
     share = None if not twin else float(compiled or 0) / float(twin)
     return [
         *found,
-        Claim("(a) query 5 compiled, in process", number(compiled, "events/s"), "has no such way", "8.1"),
+        Claim(
+            "(a) query 5 compiled, in process", number(compiled, "events/s"), "has no such strategy", "8.1"
+        ),
         Claim(
             "(a) the same, of query 1 with as many matches", number(share), "0.03 (3,000 of 100,000)", "8.1"
         ),
@@ -85,8 +91,8 @@ def _ways(rows: Sequence[Row]) -> list[Claim]:
 
 
 def _times(rows: Sequence[Row]) -> list[Claim]:
-    def spent(way: str) -> str | None:
-        both = [first(rows, each, {"way": way}) for each in ("cache", "evaluate")]
+    def spent(strategy: str) -> str | None:
+        both = [first(rows, each, {"strategy": strategy}) for each in ("cache", "evaluate")]
         return None if None in both else number(sum(float(each or 0) for each in both) / 1_000, "ms")
 
     return [

@@ -150,7 +150,7 @@ def verify(place: Place) -> None:
 def repair(place: Place) -> None:
     """Remove what a crash left half-written; read what is missing from the sources again.
 
-    The latter needs the file of a deployment, which must not run meanwhile. Where a sink was told of more
+    The latter needs the file of a deployment, which must not run meanwhile. Where a sink has answers to more
     events than the archive has, they are read again.
 
     Example: kaicep archive repair kaicep.toml
@@ -167,8 +167,8 @@ def repair(place: Place) -> None:
     with locked(config.state):
         whole = repair(config, say)
     if not whole:
-        raise Failure("the archive still lacks events that a sink was told of: bring a copy of it back")
-    say("the archive has all that the sinks were told of")
+        raise Failure("the archive still lacks events that a sink has answers to: restore a copy of it")
+    say("the archive has all events that the sinks have answers to")
 
 
 def _opened(folder: Path) -> Archive:

@@ -38,16 +38,16 @@ def check_progress(config: Config, archive: Archive, told: Entries) -> None:
     begun = [name for name, entries in told.items() if entries]
     if begun and not (config.state / "registered.json").exists():
         raise Failure(
-            f"the sink {begun[0]} was told matches of this deployment, but {config.state} does not say "
-            "any more of which queries: bring that folder back; to begin anew, give the sink another place"
+            f"the sink {begun[0]} has matches of this deployment, but {config.state} no longer says of "
+            "which queries: restore that folder; to start over, give the sink another place"
         )
     missing = next(_missing(archive, told), None)
     if missing is not None:
         sink, stream, part, at, held = missing
         raise Failure(
-            f"the sink {sink} was told of {stream} up to position {at - 1} of part {part}, but the archive "
-            f"{config.archive} has it up to {held - 1}: events that were archived are gone. "
-            f"Bring the archive back, or read what is missing from the sources again: kaicep archive repair "
+            f"the sink {sink} has answers to {stream} up to position {at - 1} of part {part}, but the "
+            f"archive {config.archive} has it up to {held - 1}: events that were archived are gone. "
+            f"Restore the archive, or read what is missing from the sources again: kaicep archive repair "
             f"{config.path}"
         )
 
