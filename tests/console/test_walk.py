@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,11 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.console.browser import browser
 from tests.console.campus import FULL, HOSTILE, READ, Alive, alive
+from tests.servers import free_port
+
+from kaicep.endtoend.config import load_config
+from kaicep.endtoend.deployment import Deployment
+from kaicep.server.service import Service
 
 __all__ = ["browser"]
 
@@ -226,8 +232,41 @@ def test_mistakes_are_shown_beside_what_was_written(page: Page, campus: Alive) -
     expect(page.get_by_label("From (UTC)")).to_have_value("yesterday")
     page.goto("/console/matches?entity=atlantis")
     expect(page.get_by_role("alert")).to_contain_text("atlantis")
+    page.goto("/console/matches/abcdef")
+    expect(page.locator("main")).to_contain_text("no match of campus has the id abcdef")
     page.goto("/console/nowhere")
     expect(page.locator("main")).to_contain_text("no such page")
+
+
+def test_a_deployment_without_queries_says_what_to_do(context: BrowserContext, tmp_path: Path) -> None:
+    page = context.new_page()
+    (tmp_path / "queries").mkdir()
+    toml = '[streams.s]\ntypes = {x = "int64"}\nsource = {kind = "files", path = "s.jsonl", follow = true}\n'
+    (tmp_path / "kaicep.toml").write_text(f'name = "bare"\nlisten = "127.0.0.1:{free_port()}"\n{toml}')
+    (tmp_path / "s.jsonl").write_text("")
+    deployment = Deployment(load_config(tmp_path / "kaicep.toml"))
+    with Service(deployment) as service:
+        thread = threading.Thread(target=deployment.run)
+        thread.start()
+        try:
+            for path, said in (
+                ("", "No queries yet"),
+                ("/matches", "No matches yet"),
+                ("/matches?past=yes", "No sink writes where this page can read"),
+                ("/matches/abcdef", "no match of bare has the id abcdef"),
+                ("/why", "No queries yet"),
+                ("/knowledge", "No knowledge yet"),
+                ("/data", "s has no events yet"),
+                ("/plan", "No queries yet"),
+                ("/log", "No changes yet"),
+            ):
+                page.goto(f"{service.url}/console{path}")
+                expect(page.locator("main")).to_contain_text(said)
+                expect(page.locator("#rows:visible")).to_have_count(0)
+        finally:
+            page.close()
+            deployment.stop()
+            thread.join()
 
 
 def test_times_are_the_readers_with_utc_on_hover(browser: Browser, campus: Alive) -> None:

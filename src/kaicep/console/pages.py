@@ -927,7 +927,7 @@ async def _static(pages: Pages, request: Request) -> Response:
 
 
 async def _missing(pages: Pages, request: Request) -> Response:
-    raise HTTPException(404, "The console has no such page; the pages are on the left.")
+    raise HTTPException(404, "The console has no such page; its pages are in the list.")
 
 
 @cache

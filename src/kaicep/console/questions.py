@@ -96,11 +96,11 @@ def _kinds(term: Term, knowledge: Knowledge, words: Vocabulary) -> list[Answer]:
 
 def story(situation: Situation, id: str, match: Answer | None, version: int | None = None) -> Answer:
     """All that made a match: `match` is the row of one that is remembered."""
-    deployed = Deployed.of(situation.config, situation.knowledge)
-    found = match_of(match, situation.config.name) if match is not None else deployed.written(id)
-    if found is None:
-        found = _searched(deployed, id)
-    if found is None:
+    deployed = Deployed.of(situation.config, situation.knowledge) if situation.registered() else None
+    found = match_of(match, situation.config.name) if match is not None else None
+    if found is None and deployed is not None:
+        found = deployed.written(id) or _searched(deployed, id)
+    if found is None or deployed is None:
         hint = "neither the sinks nor the archive have it: it may have been removed there, or the id is wrong"
         raise Mistake(Diagnostic(f"no match of {situation.config.name} has the id {id[:64]}", hint=hint))
     source = deployed.source(found.query)
