@@ -208,3 +208,26 @@ def test_an_edited_query_goes_on_with_the_state_where_it_keeps_the_same() -> Non
     assert why_other_shape(old.shape, other.shape) is not None
     with pytest.raises(Failure, match="it needs other values of earlier events"):
         other.restore(old.snapshot())
+
+
+def test_a_sum_that_no_state_has_is_worked_out_from_the_events() -> None:
+    some = tuple(Event("s", 0, seq, seq * 1_000_000, {"x": seq, "y": 0.5, "k": "p"}) for seq in range(7))
+
+    def machine(rest: str) -> tuple[PatternMachine, Table]:
+        text = f"SELECT ?b.x, ?b.y FROM (?a, s), (?b, s) SEQ (?a, ?b+) WINDOW (?a, ?b, 10s) {rest}"
+        run = Drawn({"q": text}, some, None).run()
+        assert run is not None
+        made = machine_of(run, strings := Strings())
+        return made, table_of(made, run, some, strings)
+
+    having = "HAVING (SUM(?b.x) > 12 && AVG(?b.y) < 1)"
+    (old, before), (new, events), (always, _) = machine(""), machine(having), machine(having)
+    list(old.feed(before.take(slice(0, 5))))
+    list(always.feed(events.take(slice(0, 5))))
+    new.restore(old.snapshot())
+    found, wanted = (
+        sorted(str(match.select) for chunk in each.feed(events.take(slice(5, 7))) for match in chunk)
+        for each in (new, always)
+    )
+    assert found == wanted
+    assert len(found) > 20

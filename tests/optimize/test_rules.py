@@ -136,6 +136,27 @@ def test_what_is_left_becomes_a_table_with_its_size():
     assert said == ["relate_paths: the PATH about ?e is a table from :from of ?e: 2 entries"]
 
 
+def test_inside_a_partition_each_event_is_looked_up_by_itself():
+    query = """SELECT ?r, ?a.x PATH {?a :from ?s . ?s :in ?r . ?b :from ?t . ?t :in ?r}
+    SEQ (?a, ?b) PARTITION BY ?r"""
+    pattern, _, _ = optimised(query)
+    assert [each.variables for each in pattern.semantics] == [("a",), ("b",)]
+    assert [each.selected for each in pattern.semantics] == [("r",), ()]
+    assert all(each.relation is not None for each in (*pattern.semantics, *pattern.ties))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "?a :from ?s . ?s :in ?r . ?b :from ?t . ?t :in ?r . FILTER (?s != ?t)",
+        "?a :from ?s . ?s :in ?r . ?b :from ?t . ?t :in ?r . ?s :near ?t",
+    ],
+)
+def test_what_ties_events_beside_their_partition_is_asked_of_both(path):
+    pattern, _, _ = optimised(f"SELECT ?a.x PATH {{{path}}} SEQ (?a, ?b) PARTITION BY ?r")
+    assert [each.variables for each in pattern.semantics] == [("a", "b")]
+
+
 @pytest.mark.parametrize(
     ("path", "why"),
     [

@@ -129,7 +129,10 @@ class Scope(Protocol):
         ...
 
     def folded(self, expr: Aggregate, kind: str) -> int:
-        """The column of the rows that has a part of an aggregate: COUNT, VALUES, MIN, MAX, FIRST or LAST."""
+        """The column of the rows that has a part of an aggregate.
+
+        COUNT, VALUES, MIN, MAX, FIRST, LAST; of a sum its words LOW and HIGH, and the NUMBER of values in it.
+        """
         ...
 
     def keep(self, expr: Expr) -> int:
@@ -363,8 +366,10 @@ class Assembler:
             return self._apply("ADD_ONE", before) if newest else before
         letter = "F" if type_of(of) is Type.FLOAT64 else "I"
         kind = "VALUES" if expr.op == "COUNT" else expr.op
-        if (expr.distinct and expr.op == "COUNT") or expr.op in ("SUM", "AVG", "STDDEV"):
+        if expr.distinct or expr.op == "STDDEV":
             return self._chained(expr)
+        if expr.op in ("SUM", "AVG"):
+            return self._summed(expr, letter)
         if not newest:
             return COLUMN + scope.folded(expr, kind)
         event = self.event(scope.event(of))
@@ -383,6 +388,17 @@ class Assembler:
         assert expr.of is not None
         self.scope.keep(expr.of)
         return self.ask_whole(Question((expr, self.scope.variable), (), type_of(expr)), "ASK_I")
+
+    def _summed(self, expr: Aggregate, letter: str) -> int:
+        """A sum that rows carry, or an average; Python is asked where a number is not near."""
+        of = expr.of
+        assert of is not None
+        self.scope.keep(of)
+        newest = expr.variable == self.scope.variable
+        event = self.event(self.scope.event(of)) if newest else self._constant(None, type_of(of))
+        carried = [COLUMN + self.scope.folded(expr, kind) for kind in ("LOW", "HIGH", "NUMBER")]
+        question = Question((expr, self.scope.variable), (), type_of(expr))
+        return self._ask(f"{expr.op}_{letter}", question, [*carried, event])
 
     def ask_whole(self, question: Question, op: str = "ASK_T") -> int:
         """What Python says of a row's events and the event that is looked at."""

@@ -8,7 +8,7 @@ an attribute, and an equality of these attributes beside the PATH. It is found b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Protocol, runtime_checkable
@@ -37,13 +37,20 @@ class Components(Semantics, Protocol):
         """The component of each of these events; None where it is in none."""
         ...
 
+    def is_complete(self, condition: Semantic) -> bool:
+        """Whether a PATH about several events holds for all that are of one component."""
+        ...
+
 
 _EventsOf = Callable[[Roots], Sequence[Event]]
 """By number, the events that stand for all with that number."""
 
 
-def with_join_keys(pattern: Pattern) -> tuple[Pattern, Mapping[Field, Semantic]]:
-    """The pattern with an equality for each two events that a relation ties, and the attributes in these."""
+def with_join_keys(pattern: Pattern) -> tuple[Pattern, Mapping[Field, Semantic], list[Semantic]]:
+    """The pattern with an equality for each two events that a relation ties, and the attributes in these.
+
+    Then the PATHs for which all of their events are compared so.
+    """
     streams = {each.variable: each.streams for each in pattern.all_chains}
     keys: dict[Field, Semantic] = {}
     numbers: dict[int, int] = {}
@@ -59,14 +66,18 @@ def with_join_keys(pattern: Pattern) -> tuple[Pattern, Mapping[Field, Semantic]]
     sure = certain(pattern.sequence)
     absent = {each.variable for each in pattern.sequence if isinstance(each, Absent)}
     conditions: list[Expr] = []
+    pairwise: list[Semantic] = []
     for condition in filter(_is_joinable, pattern.semantics):
         names = condition.variables
         if len(names) > 2 and (pattern.match != "any" or not sure.issuperset(set(names) - absent)):
             continue  # an earlier test, or one that does not apply, would be another query
-        for one, other in combinations(names, 2):
-            if not {one, other} & loops.keys() and not {one, other} <= absent:
-                sides = field(condition, one), field(condition, other)
-                conditions.append(Call("=", sides, Type.BOOL))
+        pairs = list(combinations(names, 2))
+        joined = [each for each in pairs if not set(each) & loops.keys() and not set(each) <= absent]
+        for one, other in joined:
+            sides = field(condition, one), field(condition, other)
+            conditions.append(Call("=", sides, Type.BOOL))
+        if joined == pairs:
+            pairwise.append(condition)
 
     def looked_up(latest: Latest) -> Latest:
         more: list[tuple[Expr, Expr]] = []
@@ -89,7 +100,7 @@ def with_join_keys(pattern: Pattern) -> tuple[Pattern, Mapping[Field, Semantic]]
 
     latest = tuple(map(looked_up, pattern.latest))
     found = replace(pattern, conditions=(*pattern.conditions, *conditions), latest=latest)
-    return found, keys
+    return found, keys, pairwise
 
 
 def _is_joinable(condition: Semantic) -> bool:
@@ -109,8 +120,8 @@ def _is_joinable(condition: Semantic) -> bool:
 class JoinKeys:
     """The components of events, by the numbers of what a PATH can tell of them (`kernel.roots`)."""
 
-    def __init__(self, keys: Mapping[Field, Semantic]) -> None:
-        self.keys = keys
+    def __init__(self, keys: Mapping[Field, Semantic], pairwise: Collection[Semantic] = ()) -> None:
+        self.keys, self.pairwise = keys, pairwise
         self._known: dict[Field, Array] = {}
 
     @property
@@ -152,9 +163,21 @@ class JoinKeys:
             found: Sequence[int | None] = [0] * len(asked)
             if isinstance(semantics, Components):
                 found = semantics.components(self.keys[key], key.variable, asked)
+            place = list(self.keys).index(key)  # so that of two variables they are different too
             for id, component in zip(fresh.tolist(), found, strict=True):
-                known[id] = -1 - id if component is None else 1 + component
+                known[id] = -1 - id * len(self.keys) - place if component is None else 1 + component
         return known[ids]
+
+    def decide(self, condition: Semantic, semantics: Semantics) -> bool:
+        """Whether a PATH holds wherever the keys of its events are equal."""
+        names = {field.variable for field, of in self.keys.items() if of is condition}
+        return (
+            not condition.conditions
+            and condition in self.pairwise
+            and names == set(condition.variables)
+            and isinstance(semantics, Components)
+            and semantics.is_complete(condition)
+        )
 
     def forget(self) -> None:
         """Asks anew: the knowledge has a new version."""

@@ -18,7 +18,7 @@ from kaicep.kernel.tables import NULL
 from kaicep.kernel.words import mix, object_words
 from kaicep.plan.types import Type
 
-__all__ = ["Keys", "TypedKeys", "key_width", "key_words", "number"]
+__all__ = ["Keys", "NumberLists", "TypedKeys", "key_width", "key_words", "number", "value_words"]
 
 U = np.uint64
 
@@ -127,6 +127,50 @@ def key_width(type: Type | None) -> int:
     return 2 if type in (None, Type.INT64) else 1
 
 
+class NumberLists:
+    """Lists of numbers, found by number.
+
+    >>> lists = NumberLists()
+    >>> for each in lists.fresh(np.array([3, 1, 3])):
+    ...     lists.add(each, [each, 10 * each])
+    >>> [each.tolist() for each in lists.of(np.array([3, 1]))]
+    [[0, 0, 1, 1], [3, 30, 1, 10]]
+    """
+
+    def __init__(self) -> None:
+        self._starts: Array = np.zeros(0, np.int64)
+        self._counts: Array = np.zeros(0, np.int64)
+        self._flat: list[int] = []
+        self._array: Array = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._flat)
+
+    def fresh(self, numbers: Array) -> list[int]:
+        """Those for which there is no list yet, each once."""
+        most = int(numbers.max(initial=-1)) + 1
+        if most > len(self._starts):
+            more = np.full(2 * most - len(self._starts), -1, np.int64)
+            self._starts = np.concatenate([self._starts, more])
+            self._counts = np.concatenate([self._counts, np.zeros(len(more), np.int64)])
+        found: list[int] = np.unique(numbers[self._starts[numbers] < 0]).tolist()
+        return found
+
+    def add(self, number: int, values: Sequence[int]) -> None:
+        """Takes the list of a number that is fresh."""
+        self._starts[number], self._counts[number] = len(self._flat), len(values)
+        self._flat += values
+
+    def of(self, numbers: Array) -> tuple[Array, Array]:
+        """All values in the lists of some numbers, and at which place each number stands."""
+        if len(self._array) < len(self._flat):
+            self._array = np.array(self._flat, np.int64)
+        counts = self._counts[numbers]
+        rows = np.repeat(np.arange(len(numbers)), counts)
+        begins = np.repeat(self._starts[numbers] - np.cumsum(counts) + counts, counts)
+        return rows, self._array[begins + np.arange(len(rows))]
+
+
 Types = tuple[Type | None, ...]
 
 
@@ -146,7 +190,7 @@ class TypedKeys:
         kind = self._kind(tuple(each.type for each in columns))
         if len(columns) == 1 and columns[0].type is Type.STRING and not may_be_null:
             return self._ids_of_strings(columns[0].data, kind)
-        words = self._written(kind, [_word(each) for each in columns])
+        words = self._written(kind, [value_words(each) for each in columns])
         without = (words[1 + may_be_null : 1 + len(columns)] == NULL).any(axis=0)
         if not without.any():
             return self._keys.numbers(words)
@@ -210,7 +254,8 @@ class TypedKeys:
         self._by_code.clear()
 
 
-def _word(column: Column) -> Array:
+def value_words(column: Column) -> Array:
+    """The values of a column as one word each, equal where the values are; null is NULL."""
     if column.type is not Type.FLOAT64:
         return words_of(column)
     words = (column.data + 0.0).view(np.int64)  # there is one zero

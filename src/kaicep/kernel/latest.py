@@ -8,26 +8,30 @@ the PATHs, are one list; the last of it that is early enough, and no event of th
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from kaicep.kernel import tables as t
 from kaicep.kernel.automaton import variables_in
-from kaicep.kernel.columns import Array
+from kaicep.kernel.columns import Array, Column
+from kaicep.kernel.keys import Keys, value_words
 from kaicep.kernel.output import Finished
 from kaicep.kernel.shape import Requirement, Roots, Shape, requirement_of
-from kaicep.kernel.solutions import Scene, fields_of, mentions, value_in
+from kaicep.kernel.solutions import fields_of, mentions
 from kaicep.plan.chi import Place
-from kaicep.plan.expressions import variables_of
+from kaicep.plan.expressions import Expr, type_of, variables_of
 from kaicep.plan.nodes import Latest, Pattern, Semantic
-from kaicep.plan.types import Value
+from kaicep.plan.types import Type
 
 __all__ = ["Judge", "LatestStage"]
 
+_FEW = 1_024
+"""So many rows are sorted again and again."""
+_ROW_BITS = 40
+"""The bits of a row where it stands behind its group."""
 _ENOUGH = 16_384
 """Below so many candidates, it is not worth while to look for those that can be forgotten."""
 
@@ -54,17 +58,55 @@ class Judge(Protocol):
         """Whether an event that must be absent lies between its neighbours, in a match that ends then."""
         ...
 
+    def alone(self, variable: str, rows: Array) -> Finished:
+        """Matches of one event each, which the variable has."""
+        ...
+
+    def column(self, expr: Expr, found: Finished, type: Type | None = None) -> Column:
+        """The values of an expression of single events; null where one was left out."""
+        ...
+
+    def are_bound(self, variables: Iterable[str], found: Finished) -> Array:
+        """Whether matches have an event for each of these variables."""
+        ...
+
+    def hold(self, requirement: Requirement, found: Finished) -> Array:
+        """Whether matches meet a requirement, in every way in which it applies."""
+        ...
+
+    def place(self, variable: str) -> int:
+        """Where the event of a variable stands in `found`."""
+        ...
+
     def awaited(self) -> Array:
         """The rows of the last events of matches whose deadline has not been reached."""
         ...
 
 
-@dataclass
-class _Known:
-    """Candidates that nothing tells apart, in order: their times, and their rows among all candidates."""
+class _ByGroup:
+    """Rows by group, in which the last one before another is looked for."""
 
-    times: list[int] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._settled: Array = np.zeros(0, np.int64)
+        self._fresh: Array = np.zeros(0, np.int64)
+
+    def add(self, groups: Array, rows: Array) -> None:
+        """Takes rows. A few are sorted in often, all of them only after many."""
+        self._fresh = np.sort(np.concatenate([self._fresh, groups << _ROW_BITS | rows]))
+        if len(self._fresh) > max(_FEW, len(self._settled) // 4):
+            self._settled = np.sort(np.concatenate([self._settled, self._fresh]))
+            self._fresh = self._fresh[:0]
+
+    def last(self, groups: Array, before: Array) -> Array:
+        """The last row of each group that is before another; -1 where there is none."""
+        found = np.full(len(groups), -1, np.int64)
+        for rows in (self._settled, self._fresh):
+            if len(rows):
+                at = np.searchsorted(rows, groups << _ROW_BITS | before) - 1
+                own = rows[np.maximum(at, 0)]
+                there = (at >= 0) & (own >> _ROW_BITS == groups)
+                found = np.where(there, np.maximum(found, own & ((1 << _ROW_BITS) - 1)), found)
+        return found
 
 
 class _Candidates:
@@ -79,8 +121,10 @@ class _Candidates:
         self.semantics = [each for each in self.chain.semantics if each not in given]
         self.asked = [requirement_of(each) for each in (*latest.semantics, *given)]
         self.tested = [requirement_of(each) for each in latest.conditions]
-        self._alike = [Roots(each.path, latest.variable) for each in self.asked if each.path is not None]
-        self._fields = [
+        alike: list[object] = [
+            Roots(each.path, latest.variable) for each in self.asked if each.path is not None
+        ]
+        alike += [
             each
             for requirement in self.asked
             if isinstance(requirement.of, Semantic)
@@ -88,100 +132,142 @@ class _Candidates:
             for each in fields_of(expr)
             if each.variable == latest.variable
         ]
-        self.events = np.zeros((0, t.E_FIXED + len(shape.kept)), np.int64)
-        self._groups: dict[tuple[Value, ...], dict[tuple[Any, ...], _Known]] = {}
+        self._alike = [t.E_FIXED + shape.keep(each) for each in alike]
+        self._room = np.zeros((64, t.E_FIXED + len(shape.kept)), np.int64)
+        self._count = 0
         self._settled = 0
         self._span = _span(shape.pattern)
         # So many events before the last one may be events of the match itself.
         self._spare: int | None = 0
         if any(set(each.streams) & set(self.chain.streams) for each in shape.pattern.chains):
             self._spare = None if shape.loops else len(shape.variables)
+        self._begin()
 
     def __len__(self) -> int:
-        return len(self.events)
+        return self._count
+
+    @property
+    def events(self) -> Array:
+        """The candidates, in order."""
+        return self._room[: self._count]
+
+    def _begin(self) -> None:
+        self._keys = Keys(len(self.latest.keys))
+        self._groups = Keys(1 + len(self._alike))
+        self._of_key: dict[int, list[int]] = {}
+        self._rows = _ByGroup()
+        self._group_of: list[Array] = []
 
     def add(self, rows: Array, judge: Judge) -> None:
         """Takes events that pass the variable's own conditions, the next ones in order."""
-        if len(rows):
-            begin = len(self.events)
-            self.events = np.concatenate([self.events, rows])
-            self._note(begin, judge)
+        if not len(rows):
+            return
+        begin, self._count = self._count, self._count + len(rows)
+        if self._count > len(self._room):
+            more = np.zeros((2 * self._count - len(self._room), self._room.shape[1]), np.int64)
+            self._room = np.concatenate([self._room, more])
+        self._room[begin : self._count] = rows
+        self._note(begin, judge)
 
     def _note(self, begin: int, judge: Judge) -> None:
-        for row in range(begin, len(self.events)):
-            seen = judge.seen(row, self.events)
-            scene = Scene({self.latest.variable: seen})
-            key = tuple([value_in(own, scene) for own, _ in self.latest.keys])
-            alike = (*(seen.word(each) for each in self._alike), *(seen.value(each) for each in self._fields))
-            known = self._groups.setdefault(key, {}).setdefault(alike, _Known())
-            known.times.append(int(self.events[row, t.E_TS]))
-            known.rows.append(row)
+        """Sorts candidates by their keys, and by what PATHs can tell of them."""
+        rows = self.events[begin:]
+        found = judge.alone(self.latest.variable, rows)
+        groups = self._keys.numbers(
+            [value_words(judge.column(own, found)) for own, _ in self.latest.keys], len(rows)
+        )
+        if self._alike:
+            known, keys = len(self._groups), groups
+            groups = self._groups.numbers([keys, *rows[:, self._alike].T])
+            for key, *_ in self._groups.words[:, known:].T.tolist():
+                self._of_key.setdefault(key, []).append(known)
+                known += 1
+        self._rows.add(groups, begin + np.arange(len(rows)))
+        self._group_of.append(groups)
 
-    def last(self, rounds: Rounds, until: int, judge: Judge) -> int | None:
-        """The row of the last candidate for a match whose last event is at that time."""
-        own = {each.identity for some in rounds.values() for each in some}
-        every = (self._last_of(known, own, until) for known in self._equal(rounds))
-        lasts = [row for row in every if row is not None]
-        for row in sorted(lasts, reverse=True):
-            beside = {**rounds, self.latest.variable: [judge.seen(row, self.events)]}
-            if all(judge.holds(each, beside) for each in self.asked):
-                return row
-        return None
+    def last(self, found: Finished, judge: Judge) -> Array:
+        """The row of the last candidate for each match; -1 where there is none."""
+        if not len(self):
+            return np.full(len(found), -1, np.int64)
+        matches, groups = self._groups_of(found, judge)
+        some = found if matches is None else found.rows(matches)
+        until = some.events[some.last, t.E_TS]
+        rows = self._rows.last(groups, np.searchsorted(self.events[:, t.E_TS], until, "right"))
+        while self._spare != 0 and len(own := np.flatnonzero(self._is_own(rows, some))):
+            rows[own] = self._rows.last(groups[own], rows[own])
+        if matches is None:
+            return rows
+        made = np.full(len(found), -1, np.int64)
+        for m, row in sorted(zip(matches.tolist(), rows.tolist(), strict=True), reverse=True):
+            if row >= 0 and made[m] < 0 and self._meets(row, m, found, judge):
+                made[m] = row
+        return made
 
-    def _equal(self, rounds: Rounds) -> Iterable[_Known]:
-        """The candidates that have the keys of a match; one about an event left out does not apply."""
-        scene = Scene({name: some[0] for name, some in rounds.items()})
-        wanted = {
-            at: value_in(other, scene)
-            for at, (_, other) in enumerate(self.latest.keys)
-            if variables_of(other) <= rounds.keys()
-        }
-        if None in wanted.values():
-            return ()  # null is equal to nothing
-        if len(wanted) == len(self.latest.keys):
-            return self._groups.get(tuple(wanted.values()), {}).values()
-        return [
-            known
-            for key, some in self._groups.items()
-            if all(key[at] == value for at, value in wanted.items())
-            for known in some.values()
-        ]
+    def _meets(self, row: int, m: int, found: Finished, judge: Judge) -> bool:
+        beside = {**judge.rounds_of(m, found), self.latest.variable: [judge.seen(row, self.events)]}
+        return all(judge.holds(each, beside) for each in self.asked)
 
-    def _last_of(self, known: _Known, own: set[tuple[int, int]], until: int) -> int | None:
-        for at in range(bisect_right(known.times, until) - 1, -1, -1):
-            low, high = self.events[known.rows[at], t.E_LOW : t.E_HIGH + 1].tolist()
-            if (low, high) not in own:
-                return known.rows[at]
-        return None
+    def _groups_of(self, found: Finished, judge: Judge) -> tuple[Array | None, Array]:
+        """The groups of candidates that have the keys of a match, and of which match; None: of each one."""
+        words = np.zeros((len(self.latest.keys), len(found)), np.int64)
+        bound = np.ones(words.shape, np.bool_)
+        for at, (own, other) in enumerate(self.latest.keys):
+            words[at] = value_words(judge.column(other, found, type_of(own)))
+            bound[at] = judge.are_bound(variables_of(other), found)
+        keys = np.where((words == t.NULL).any(axis=0), -1, self._keys.numbers(words, len(found)))
+        open_: Array = ~np.all(bound, axis=0)
+        if not (open_.any() or self._alike):
+            return None, keys
+        matches: list[int] = []
+        groups: list[int] = []
+        for m in range(len(found)):
+            some = [int(keys[m])]
+            if open_[m]:  # an equality with an event that was left out does not apply
+                wanted, there = words[:, m], bound[:, m]
+                alike = np.all(self._keys.words[there] == wanted[there][:, None], axis=0)
+                some = [] if t.NULL in wanted[there] else np.flatnonzero(alike).tolist()
+            if self._alike:
+                some = [group for key in some for group in self._of_key.get(key, ())]
+            matches += [m] * len(some)
+            groups += some
+        return np.array(matches, np.int64), np.array(groups, np.int64)
 
-    def fits(self, found: Rounds, judge: Judge) -> bool:
-        """Whether the conditions and the WINDOWs of the last candidate hold; all other events are found."""
-        for window in self.latest.windows:
-            times = [each.ts for name in window.variables for each in found.get(name, ())]
-            if times and max(times) - min(times) > window.width:
-                return False
-        return all(judge.holds(each, found) for each in self.tested)
+    def _is_own(self, rows: Array, found: Finished) -> Array:
+        """Whether a candidate is an event of the match itself."""
+        own = np.zeros(len(rows), np.bool_)
+        identities = self.events[rows, t.E_LOW : t.E_HIGH + 1]
+        for events in found.found[:-1]:
+            same = (found.events[events, t.E_LOW : t.E_HIGH + 1] == identities).all(axis=1)
+            own |= same & (events >= 0)
+        for offsets, events in found.rounds.values():
+            of = np.repeat(np.arange(len(rows)), np.diff(offsets))
+            same = found.events[events, t.E_LOW : t.E_HIGH + 1] == identities[of]
+            own[of[np.flatnonzero(same.all(axis=1))]] = True
+        return own & (rows >= 0)
 
     def forget(self, before: int, judge: Judge) -> None:
         """Lets go of what no match takes whose last event is not before that time."""
-        if len(self.events) <= 2 * self._settled + _ENOUGH:
+        if max(len(self), len(self._keys)) <= 2 * self._settled + _ENOUGH:
             return
         if self._spare is None and self._span is None:
             return
         # A match with loops may have any number of candidates among its own events.
         horizon = before - int(self._span or 0) if self._spare is None else before
-        keep: list[int] = []
-        for known in (known for some in self._groups.values() for known in some.values()):
-            first = bisect_right(known.times, horizon) - 1 - (self._spare or 0)
-            keep += known.rows[max(first, 0) :]
-        rows = np.sort(np.array(keep, np.int64))
+        groups, times = np.concatenate(self._group_of), self.events[:, t.E_TS]
+        count = int(np.searchsorted(times, horizon, "right"))
+        order = np.argsort(groups[:count], kind="stable")
+        _, places, sizes = np.unique(groups[order], return_inverse=True, return_counts=True)
+        after = np.cumsum(sizes)[places] - np.arange(count)  # so many of the group, itself among them
+        rows = np.sort(np.concatenate([order[after <= 1 + (self._spare or 0)], np.arange(count, len(self))]))
         if not self.latest.optional and self._span is not None and self.latest.windows:
             width = min(each.width for each in self.latest.windows)
-            rows = rows[self.events[rows, t.E_TS] >= before - self._span - width]
-        self.events = self.events[rows]
-        self._groups.clear()
-        self._note(0, judge)
-        self._settled = len(self.events)
+            rows = rows[times[rows] >= before - self._span - width]
+        kept = self.events[rows]
+        self._room[: len(rows)] = kept
+        self._settled = self._count = len(rows)
+        self._begin()
+        if len(rows):
+            self._note(0, judge)
 
 
 def _span(pattern: Pattern) -> int | None:
@@ -226,38 +312,46 @@ class LatestStage:
         self._forget(judge)
 
     def _looked_up(self, found: Finished, judge: Judge) -> Finished:
-        chosen: list[list[int]] = []
-        taken: list[int] = []
-        begins = np.cumsum([len(found.events), *map(len, self.candidates)])[:-1].tolist()
-        for m in range(len(found)):
-            rows = self._of(judge.rounds_of(m, found), int(found.end[m]), int(found.last[m]), found, judge)
-            if rows is not None:
-                taken.append(m)
-                chosen.append(
-                    [-1 if row is None else begin + row for begin, row in zip(begins, rows, strict=True)]
-                )
-        events = np.concatenate([found.events, *(each.events for each in self.candidates)])
-        more = np.array(chosen, np.int64).reshape(len(taken), len(self.candidates)).T
-        some = found.rows(np.array(taken, np.int64))
-        return replace(some, events=events, found=np.concatenate([some.found, more])).packed()
+        rows = [each.last(found, judge) for each in self.candidates]
+        there = [
+            own >= 0 for own, each in zip(rows, self.candidates, strict=True) if not each.latest.optional
+        ]
+        taken = np.flatnonzero(np.logical_and.reduce([np.ones(len(found), np.bool_), *there]))
+        every, begin = found.rows(taken), len(found.events)
+        events, more = [found.events], []
+        for own, each in zip(rows, self.candidates, strict=True):
+            chosen = own[taken]
+            more.append(np.where(chosen < 0, -1, begin + np.arange(len(taken))))
+            events.append(each.events[np.maximum(chosen, 0)] if len(each) else each.events)
+            begin += len(events[-1])
+        every = replace(
+            every,
+            events=np.concatenate(events),
+            found=np.concatenate([every.found, np.array(more, np.int64)]),
+        )
+        fits = np.ones(len(every), np.bool_)
+        for each in self.candidates:
+            fits &= self._in_windows(each.latest, every, judge)
+        for requirement in (requirement for each in self.candidates for requirement in each.tested):
+            own = np.flatnonzero(fits)
+            fits[own] = judge.hold(requirement, every.rows(own))
+        for absent in self._shape.late:
+            for m in np.flatnonzero(fits).tolist():
+                fits[m] = not judge.occurs(absent, judge.rounds_of(m, every), int(every.end[m]))
+        return every.rows(np.flatnonzero(fits)).packed()
 
-    def _of(
-        self, rounds: Rounds, end: int, last: int, found: Finished, judge: Judge
-    ) -> list[int | None] | None:
-        """The row of each candidate that a match takes; None where it is no match."""
-        until = int(found.events[last, t.E_TS])
-        rows = [each.last(rounds, until, judge) for each in self.candidates]
-        every = dict(rounds)
-        for each, row in zip(self.candidates, rows, strict=True):
-            if row is not None:
-                every[each.latest.variable] = [judge.seen(row, each.events)]
-            elif not each.latest.optional:
-                return None
-        if not all(each.fits(every, judge) for each in self.candidates):
-            return None
-        if any(judge.occurs(absent, every, end) for absent in self._shape.late):
-            return None
-        return rows
+    def _in_windows(self, latest: Latest, found: Finished, judge: Judge) -> Array:
+        """Whether matches are as short as the WINDOWs that name a LATEST variable want them."""
+        fits = np.ones(len(found), np.bool_)
+        for window in latest.windows:
+            first, last = np.full(len(found), t.FOREVER), np.full(len(found), t.NULL)
+            for name in window.variables:
+                offsets, events = found.of(name, judge.place(name))
+                of, times = np.repeat(np.arange(len(found)), np.diff(offsets)), found.events[events, t.E_TS]
+                np.minimum.at(first, of, times)
+                np.maximum.at(last, of, times)
+            fits &= (first > last) | (last - first <= window.width)
+        return fits
 
     def _forget(self, judge: Judge) -> None:
         times = [int(each.events[each.last, t.E_TS].min()) for each in self.waiting]

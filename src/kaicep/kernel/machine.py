@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from kaicep.kernel.jit import entry, inner, prefetch
-from kaicep.kernel.predicates import AT_EVENT, judge
+from kaicep.kernel.predicates import AT_EVENT, judge, point
+from kaicep.kernel.sums import grown
 from kaicep.kernel.tables import (
     ASK,
     ASKED,
@@ -28,6 +29,8 @@ from kaicep.kernel.tables import (
     C_MIN_INT,
     C_POSITION,
     C_ROW,
+    C_SUM_FLOAT,
+    C_SUM_INT,
     C_TIME,
     CAP,
     CONSUME,
@@ -533,6 +536,8 @@ def _carry(tables, memory, batch, s, w, i, t):
             row[d] = y0 if x0 == NULL or (y0 != NULL and y0 < x0) else x0
         elif op == C_MAX_INT:
             row[d] = max(old[U(P_ROW) + a], values[b, i])
+        elif op in (C_SUM_FLOAT, C_SUM_INT):
+            row[d], row[a] = grown(old[U(P_ROW) + d], old[U(P_ROW) + a], values[b, i], op == C_SUM_FLOAT)
         else:
             memory.word[0] = values[b, i]
             y1 = memory.number[0]
@@ -709,6 +714,7 @@ def fire(memory, now):
 def advance(tables, memory, batch, begin):
     """Takes the events from `begin` on; the place of the first that was not taken, and why it stopped."""
     meta = memory.meta
+    point(tables, memory, batch)
     for i in range(U(begin), U(len(batch.ts))):
         _look_ahead(tables, memory, batch, i)
         fit, t = batch.fits[i], batch.ts[i]

@@ -21,7 +21,7 @@ from kaicep.kernel.shape import Shape
 from kaicep.kernel.vectors import vectors_of
 from kaicep.kernel.words import identity_words
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Aggregate, Const, Expr, Field, rewrite, type_of
+from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, rewrite, type_of
 from kaicep.plan.identity import MatchId
 from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern
 from kaicep.plan.operators import event_function
@@ -290,6 +290,25 @@ class Output:
         for column in self.columns:
             if not (column.many or column.name in self._chosen or has_path_values(column.expr)):
                 yield column
+
+    def over(self, expr: Expr, found: Finished | Made) -> Column:
+        """The values of an expression of single events, by match; what says something of no event is null."""
+        columns: dict[str, Column] = {}
+
+        def written(each: Expr) -> Expr:
+            if isinstance(each, Const):
+                return each
+            variable = of_one_event(each)
+            if variable is None:
+                assert isinstance(each, Call), each
+                return replace(each, args=tuple(map(written, each.args)))
+            name = str(len(columns))
+            columns[name] = self.kept(found.events, each, found.found[self.places[variable]])
+            return Field("", name, (("", (name,)),), type_of(each))
+
+        whole, nothing = written(expr), np.zeros(len(found.last), np.int64)
+        table = Table(("",), nothing, nothing, nothing, nothing, nothing, nothing, columns, self.strings)
+        return vectors_of(table).value(whole)
 
     def kept(self, rows: Array, expr: Expr, events: Array) -> Column:
         """A value of events that are kept; null where there is no event."""

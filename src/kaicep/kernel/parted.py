@@ -7,13 +7,16 @@ contiguity, skipping, ids. `kernel.solutions` reads them too: in one match such 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kaicep.kernel.columns import Array, Column, Strings, Table
+from kaicep.kernel.keys import NumberLists
+from kaicep.kernel.operator import Semantics
 from kaicep.kernel.solutions import Terms, text_of, values_attribute
+from kaicep.plan.events import Event
 from kaicep.plan.expressions import Expr, Field, VariableRef
 from kaicep.plan.nodes import Chain, Pattern, Semantic
 from kaicep.plan.types import Type
@@ -21,7 +24,9 @@ from kaicep.plan.types import Type
 __all__ = ["Ties", "partition_variables", "with_attributes"]
 
 Finder = Callable[[Semantic, str, Table, Array], Iterator[tuple[Terms, Array]]]
-"""Which solutions a PATH about one variable has, each with the rows of the table for which it is one."""
+"""Which solutions a PATH with conditions has, each with the rows of the table for which it is one."""
+Teller = Callable[[Semantic, str, Table], tuple[Array, Sequence[Event]]]
+"""What a PATH can tell of the rows of a table, as numbers, and by number the event that this stands for."""
 
 
 def partition_variables(pattern: Pattern) -> tuple[str, ...]:
@@ -53,29 +58,50 @@ class _Tie:
 class Ties:
     """Puts events into the partitions of a pattern."""
 
-    def __init__(self, pattern: Pattern, strings: Strings) -> None:
+    def __init__(self, pattern: Pattern, strings: Strings, semantics: Semantics) -> None:
         chains = {each.variable: each for each in pattern.chains}
         self.names = partition_variables(pattern)
         self.conditions = pattern.ties
         self._ties = [_Tie(chains[each.variables[0]], each) for each in pattern.ties]
-        self._strings = strings
+        self._strings, self._semantics = strings, semantics
         self._numbers: dict[tuple[int, ...], int] = {}
+        self.forget()
 
-    def expanded(self, table: Table, sees: Callable[[Table, Chain], Array], find: Finder) -> Table:
+    def forget(self) -> None:
+        """Asks anew: the knowledge has a new version."""
+        self._known = {each.chain.variable: NumberLists() for each in self._ties}
+
+    def expanded(
+        self, table: Table, sees: Callable[[Table, Chain], Array], find: Finder, tell: Teller
+    ) -> Table:
         """A row for each event in each partition, in the order of the events."""
-        found: list[Array] = [np.zeros((0, 2), np.int64)]
+        pairs: list[Array] = [np.zeros(0, np.int64)]
         for tie in self._ties:
             seen = sees(table, tie.chain)
-            for terms, rows in find(tie.condition, tie.chain.variable, table, seen):
-                found.append(np.stack([rows, np.full(len(rows), self._number(terms))], axis=1))
-        pairs = np.unique(np.concatenate(found), axis=0)
-        made = table.take(pairs[:, 0])
+            if tie.condition.conditions:
+                for terms, rows in find(tie.condition, tie.chain.variable, table, seen):
+                    pairs.append(rows << 32 | self._number(terms))
+            else:
+                told = tell(tie.condition, tie.chain.variable, table)
+                pairs.append(self._told(tie, np.flatnonzero(seen), *told))
+        every = np.unique(np.concatenate(pairs))
+        rows, numbers = every >> 32, every & 0xFFFFFFFF
         values = np.array(list(self._numbers), np.int32).reshape(-1, len(self.names))
         columns = {
-            values_attribute(name): Column(Type.STRING, values[pairs[:, 1], at])
+            values_attribute(name): Column(Type.STRING, values[numbers, at])
             for at, name in enumerate(self.names)
         }
-        return replace(made, columns={**made.columns, **columns})
+        made = table if np.array_equal(rows, np.arange(len(table))) else table.take(rows)
+        return replace(made, columns={**made.columns, **columns}, memo={})
+
+    def _told(self, tie: _Tie, rows: Array, ids: Array, events: Sequence[Event]) -> Array:
+        """The rows that are in partitions by a tie, each with the number of one."""
+        known = self._known[tie.chain.variable]
+        for id in known.fresh(ids[rows]):
+            found = self._semantics.solutions(tie.condition, {tie.chain.variable: events[id]})
+            known.add(id, [self._number(dict(zip(self.names, row, strict=True))) for row in found])
+        own, numbers = known.of(ids[rows])
+        return rows[own] << 32 | numbers
 
     def _number(self, terms: Terms) -> int:
         """The number of a partition, by the codes of its values."""

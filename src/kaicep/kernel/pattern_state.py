@@ -118,9 +118,14 @@ def _why_other(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
             return reason
     for name in ("carried", "kept"):
         missing = set(new[name]) - set(old[name]) - {"until", "last"}  # these are found anew
+        missing = {each for each in missing if not each.startswith(_SUMS)}
         if missing:
             return f"it needs other values of earlier events: {min(missing)}"
     return None
+
+
+_SUMS = ("LOW ", "HIGH ", "NUMBER ")
+"""What rows carry of a sum; where that is not there, it is worked out from the events."""
 
 
 def _strings_in(shape: Shape) -> tuple[list[int], list[int]]:
@@ -295,6 +300,9 @@ def load_pattern(operator: PatternMachine, state: bytes) -> None:
     if ("last",) in shape.carried:
         last = operator.memory.nodes[rows[:, t.NODE], t.N_EVENT]
         rows[:, shape.carried[("last",)]] = operator.memory.events[last, t.E_TS]
+    for carried_name, column in shape.carried.items():
+        if carried_name[0] == "HIGH" and _carried_text(shape, carried_name) not in before:
+            rows[:, column] = t.NULL
     if ("until",) in shape.carried:
         _renew_until(shape, rows, arrays["fronts"])
     keys = _joined_anew(operator, rows, arrays["fronts"], arrays["keys"])

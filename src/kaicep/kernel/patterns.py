@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -21,9 +21,9 @@ from kaicep.kernel.keys import TypedKeys
 from kaicep.kernel.latest import LatestStage
 from kaicep.kernel.operator import Limits, Passed, Semantics, refuse
 from kaicep.kernel.output import Finished, Made, Output, taken, words_of
-from kaicep.kernel.parted import Ties, with_attributes
+from kaicep.kernel.parted import Ties, partition_variables, with_attributes
 from kaicep.kernel.pattern_state import load_pattern, save_pattern
-from kaicep.kernel.predicates import CONTEXT, ask_hash
+from kaicep.kernel.predicates import CONTEXT, OPS, WORDS, ask_hash
 from kaicep.kernel.roots import RootIds
 from kaicep.kernel.selected import Selection
 from kaicep.kernel.shape import PARTITION, POSITION, TIME, Absence, Requirement, Roots, Shape, single_parts
@@ -43,7 +43,7 @@ from kaicep.kernel.whole import aggregate_of, evaluated, holds_for_all
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Place
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Aggregate, Call, Expr, Field, type_of, walk
+from kaicep.plan.expressions import Aggregate, Call, Expr, Field, Previous, type_of, variables_of, walk
 from kaicep.plan.nodes import Chain, ChiPlan, OutputColumn, Pattern, Semantic
 from kaicep.plan.paths import bare_variables
 from kaicep.plan.types import INT64_MIN, Type, Value
@@ -75,9 +75,12 @@ class PatternMachine:
     ) -> None:
         assert isinstance(plan.body, Pattern)
         self.plan, self.catalog, self.strings = plan, catalog, strings
-        self._ties = Ties(plan.body, strings)
-        self.pattern, keys = with_join_keys(with_attributes(plan.body))
-        self.joins = JoinKeys(keys)
+        self._ties = Ties(plan.body, strings, semantics)
+        self.pattern, keys, pairwise = with_join_keys(with_attributes(plan.body))
+        given = partition_variables(plan.body)
+        self.joins = JoinKeys(
+            keys, [one for one in pairwise if not any(mentions(one, each) for each in given)]
+        )
         self.version: int | None = 0
         self.versioned = versioned
         self.passed = Passed()
@@ -96,6 +99,7 @@ class PatternMachine:
         self.attributes = self._attributes()
         self._most_keys = _FEW_KEYS
         self._make_memory()
+        self._answer_in_advance()
 
     @cached_property
     def _is_filter(self) -> bool:
@@ -125,6 +129,7 @@ class PatternMachine:
             exprs += chain.conditions
             exprs += [expr for each in chain.semantics for expr in each.conditions]
             roots += [Roots(each, chain.variable) for each in chain.semantics]
+        roots += [Roots(each, name) for name, some in self.shape.of_one.items() for each in some]
         roots += [Roots(each, each.variables[0]) for each in self._ties.conditions]
         exprs += [expr for each in self._ties.conditions for expr in each.conditions]
         roots += self.joins.roots
@@ -186,25 +191,6 @@ class PatternMachine:
         self.latest = LatestStage(shape, self._ties.names)
         self.skipping = Skipping(self.pattern.skip)
 
-    def _point(self, batch: t.Batch) -> None:
-        """Tells the interpreter where everything stands."""
-        memory, tables = self.memory, self.shape.tables
-        where = {
-            "arena": memory.ints.ctypes.data,
-            "program": tables.program.ctypes.data,
-            "const": tables.const.ctypes.data,
-            "meta": memory.meta.ctypes.data,
-            "mask": memory.mask.ctypes.data,
-            "values": batch.values.ctypes.data,
-            "events": batch.values.shape[1],
-            "known": memory.known.ctypes.data,
-            "answers": len(memory.known),
-            "asked": memory.asked.ctypes.data,
-            "questions": len(memory.asked),
-            "scalars": int(tables.shape[t.S_SCRATCH]),
-        }
-        memory.context[: len(where)] = [where[name] for name in CONTEXT[: len(where)]]
-
     # --- events come ---
 
     def feed(self, table: Table) -> Iterable[Matches]:
@@ -220,7 +206,7 @@ class PatternMachine:
         table = self._with_join_keys(table)
         self._note_candidates(table)
         if self._ties.names:
-            table = self._ties.expanded(table, self._sees, self._solved)
+            table = self._ties.expanded(table, self._sees, self._solved, self._tied)
         if len(self.keys) > self._most_keys:
             self._forget_keys()
         fits = self._fits(table) if len(table) else np.zeros(0, np.int64)
@@ -242,7 +228,6 @@ class PatternMachine:
         self.memory.meta[t.LIMIT] = self._limit - aside
         at, why = 0, t.FULL
         while why != t.DONE:
-            self._point(batch)
             at, why = machine.advance(self.shape.tables, self.memory, batch, at)
             if why == t.FULL:
                 yield from self._make_room(at)
@@ -301,6 +286,9 @@ class PatternMachine:
         self._paths.renew()
         self._untied.renew()
         self.joins.forget()
+        self._answer_in_advance()
+        self._ties.forget()
+        self.selection.renew()
         if self.joins.keys and len(self.memory.nodes):
             self._forget_keys()  # what waits is found by other keys now
 
@@ -462,6 +450,8 @@ class PatternMachine:
             met |= passes
             for each in self._bounds.get(chain.variable, ()):
                 passes = passes & vectors_of(table).holds(each)
+            for path in self.shape.of_one[chain.variable]:
+                passes = self._meets(Roots(path, chain.variable), table, passes)
             fits |= passes.astype(np.int64) << place
             self.passed.fits[chain.variable] += int(np.count_nonzero(passes))
         self.passed.came += int(np.count_nonzero(came))
@@ -570,28 +560,40 @@ class PatternMachine:
         """The wanted events for which a PATH holds, with the conditions on its variables."""
         if self._paths.is_plain(roots.condition):
             return self._roots_of(roots).verdicts(table, self._epochs(), self._semantics, wanted)
+        known = self._roots_of(roots)
+        if not roots.condition.conditions:
+            return known.verdicts(table, self._epochs(), self._semantics, wanted, self._any_solution(roots))
         met = np.zeros(len(table), np.bool_)
         for _, rows in self._solved(roots.condition, roots.variable, table, wanted):
             met[rows] = True
         return met
 
+    def _any_solution(self, roots: Roots) -> Callable[[list[int]], list[bool]]:
+        """Whether a PATH has a solution inside their partition, for events by number."""
+        events, (condition, variable) = self._roots_of(roots).events, (roots.condition, roots.variable)
+        return lambda ids: [bool(self._paths.plain_for(condition, variable, events[each])) for each in ids]
+
     def _solved(
         self, condition: Semantic, variable: str, table: Table, wanted: Array
     ) -> Iterator[tuple[Terms, Array]]:
-        """The solutions of a PATH about one variable, each with the wanted rows that it is one for."""
+        """The solutions of a PATH about one variable with conditions, and the wanted rows these hold for."""
         roots = Roots(condition, variable)
         paths = self._untied if condition in self._ties.conditions else self._paths
         known = self._roots_of(roots)
         ids = known.ids(table, self._epochs())
-        for id in np.unique(ids[wanted]).tolist():
-            rows = np.flatnonzero(wanted & (ids == id))
-            some = table.take(rows) if condition.conditions else table
+        wanted_rows = np.flatnonzero(wanted)
+        order = np.argsort(ids[wanted_rows], kind="stable")
+        different, begins = np.unique(ids[wanted_rows[order]], return_index=True)
+        for id, rows in zip(different.tolist(), np.split(wanted_rows[order], begins[1:]), strict=False):
+            some = table.take(rows)
             for terms in paths.plain_for(condition, variable, known.events[id]):
-                held = rows
-                if condition.conditions:
-                    typed = [self._paths.typed(each, terms) for each in condition.conditions]
-                    held = rows[np.logical_and.reduce([vectors_of(some).holds(each) for each in typed])]
-                yield terms, held
+                typed = [self._paths.typed(each, terms) for each in condition.conditions]
+                yield terms, rows[np.logical_and.reduce([vectors_of(some).holds(each) for each in typed])]
+
+    def _tied(self, condition: Semantic, variable: str, table: Table) -> tuple[Array, Sequence[Event]]:
+        """What a PATH that ties events to partitions can tell of them, and by number an event."""
+        known = self._roots_of(Roots(condition, variable))
+        return known.ids(table, self._epochs()), known.events
 
     # --- questions ---
 
@@ -604,6 +606,16 @@ class PatternMachine:
         for number, *words in sorted(asked):
             question = self.shape.constants.questions[number]
             self._learn((number, *words), self._reply(question, words, batch))
+
+    def _answer_in_advance(self) -> None:
+        """Answers the questions about PATHs that hold wherever the keys of their events are equal."""
+        program = self.shape.tables.program.reshape(-1, WORDS)
+        ask, yes = OPS["ASK_T"], OPS["YES"]
+        for number, question in enumerate(self.shape.constants.questions):
+            of = question.of
+            if isinstance(of, Requirement) and isinstance(of.of, Semantic) and of.of is of.path:
+                rows = (program[:, -1] == number) & np.isin(program[:, 0], (ask, yes))
+                program[rows, 0] = yes if self.joins.decide(of.of, self._semantics) else ask
 
     def _reply(self, question: Question, words: list[int], batch: t.Batch) -> int:
         of, first = question.of, int(self.memory.meta[t.POSITION])
@@ -910,6 +922,44 @@ class PatternMachine:
         counting = self.shape.counting(requirement, frozenset(rounds))
         return counting is None or holds_for_all(counting, rounds, None, self._path_holds)
 
+    def alone(self, variable: str, rows: Array) -> Finished:
+        """Matches of one event each, which the variable has."""
+        found = np.full((self.place(variable) + 1, len(rows)), -1, np.int64)
+        found[-1] = every = np.arange(len(rows))
+        return Finished(rows, found, {}, every, rows[:, t.E_TS], every)
+
+    def column(self, expr: Expr, found: Finished, type: Type | None = None) -> Column:
+        """The values of an expression of single events; null where one was left out."""
+        made = self.output.over(expr, found)
+        if type is Type.FLOAT64 and made.type is Type.INT64:
+            known = np.ones(len(found), np.bool_) if made.valid is None else made.valid
+            return Column(type, np.where(known, made.data.astype(np.float64), np.nan))
+        return made
+
+    def are_bound(self, variables: Iterable[str], found: Finished) -> Array:
+        """Whether matches have an event for each of these variables."""
+        places = [self.place(each) for each in variables]
+        bound: Array = np.all(found.found[places] >= 0, axis=0)
+        return bound
+
+    def hold(self, requirement: Requirement, found: Finished) -> Array:
+        """Whether matches meet a requirement, in every way in which it applies."""
+        of = requirement.of
+        if isinstance(of, Semantic) or not self._is_of_single_events(of):
+            each = (self.holds(requirement, self.rounds_of(m, found)) for m in range(len(found)))
+            return np.fromiter(each, np.bool_, len(found))
+        met: Array = ~self.are_bound(requirement.bare, found) | (self.output.over(of, found).data == 1)
+        return met
+
+    def _is_of_single_events(self, expr: Expr) -> bool:
+        """Whether no round of a loop has a say in the value of an expression, but for all others."""
+        aggregates = any(isinstance(each, Aggregate | Previous) for each in walk(expr))
+        return not aggregates and self.shape.loops.keys().isdisjoint(variables_of(expr))
+
+    def place(self, variable: str) -> int:
+        """Where the event of a variable stands in `found`."""
+        return self.output.places[variable]
+
     def occurs(self, absent: str, rounds: Mapping[str, Sequence[_Seen]], end: int) -> bool:
         """Whether an event that must be absent lies between its neighbours, in a match that ends then."""
         elements = self.shape.elements
@@ -929,7 +979,11 @@ class PatternMachine:
         return False
 
     def _joined(self, column: OutputColumn, made: Made) -> Column:
-        """A column that joins values of several events, value by value."""
+        """A column that joins values of several events; with those of loops, value by value."""
+        if self._is_of_single_events(column.expr):
+            found = self.output.over(column.expr, made)
+            if found.type is column.type:
+                return found
         nothing: dict[str, list[_Seen]] = {name: [] for name in self.shape.loops}
         values = []
         for m in range(len(made.last)):

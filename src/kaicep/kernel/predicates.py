@@ -20,7 +20,8 @@ import numpy as np
 from numba import carray
 
 from kaicep.kernel.jit import address, call, inner, pointer
-from kaicep.kernel.tables import ASKED, NULL, S_INTERPRETER
+from kaicep.kernel.sums import grown, near_read
+from kaicep.kernel.tables import ASKED, NULL, POSITION, S_INTERPRETER, S_SCRATCH
 from kaicep.plan.time import parse_time
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "ask_hash",
     "interpret",
     "judge",
+    "point",
 ]
 
 BLOCK = 128
@@ -54,7 +56,7 @@ _NAMES = [
     "IADD", "ISUB", "IMUL", "IMOD", "INEG", "IABS", "IMIN", "IMAX", "ICOALESCE", "IIF", "ITOF", "ITIME",
     "ADD_ONE", "ADD_KNOWN_F", "ADD_KNOWN_I", "FIRST",
     "FLT", "FLE", "FEQ", "ILT", "ILE", "IEQ", "TAND", "TOR", "TNOT", "TRUTH", "BOOL",
-    "ASK_I", "ASK_T",
+    "ASK_I", "ASK_T", "SUM_F", "SUM_I", "AVG_F", "AVG_I", "YES",
     "G_FLT", "G_FLT_VS", "G_FLT_SV", "G_FLE", "G_FLE_VS", "G_FLE_SV", "G_FEQ", "G_IEQ", "G_IEQ_VS", "G_ILT",
     "G_ILE", "G_TRUE",
 ]
@@ -66,7 +68,7 @@ OPS = {name: number for number, name in enumerate(_NAMES)}
  IADD, ISUB, IMUL, IMOD, INEG, IABS, IMIN, IMAX, ICOALESCE, IIF, ITOF, ITIME,
  ADD_ONE, ADD_KNOWN_F, ADD_KNOWN_I, FIRST,
  FLT, FLE, FEQ, ILT, ILE, IEQ, TAND, TOR, TNOT, TRUTH, BOOL,
- ASK_I, ASK_T,
+ ASK_I, ASK_T, SUM_F, SUM_I, AVG_F, AVG_I, YES,
  G_FLT, G_FLT_VS, G_FLT_SV, G_FLE, G_FLE_VS, G_FLE_SV, G_FEQ, G_IEQ, G_IEQ_VS, G_ILT, G_ILE, G_TRUE,
  ) = range(len(_NAMES))  # fmt: skip
 
@@ -82,6 +84,7 @@ AT_EVENT, AT_CELL, AT_STEP = (CONTEXT.index(each) for each in ("event", "cell", 
 U = np.uint64
 ZERO, ONE = U(0), U(1)
 _BIGGEST = 1.7976931348623157e308
+_EXACT = 1 << 53
 _EARLIEST = np.int64(parse_time("0001-01-01T00:00:00Z"))
 _LATEST = np.int64(parse_time("9999-12-31T23:59:59.999999Z"))
 
@@ -411,7 +414,51 @@ def interpret(context, begin, end, row_, count, first):
                     ints[d + q] = 1 if x == NULL else x
                 else:
                     ints[d + q] = x
+        elif op == YES:
+            for q in range(n):
+                ints[d + q] = 2
+        elif op in (SUM_F, SUM_I, AVG_F, AVG_I):
+            c = _place(program[pc + 4], seg, cap, row, scalars)
+            e = _place(program[pc + 5], seg, cap, row, scalars)
+            for q in range(n):
+                if mask[done + q]:
+                    ints[d + q] = _folded(
+                        known, asked, meta, op, program[pc + 6], i,
+                        ints[a + q], ints[b + q], ints[c + q], ints[e + q], ints[seg + row + q],
+                    )  # fmt: skip
         pc += WORDS
+
+
+@inner()
+def _folded(known, asked, meta, op, table, i, low, high, count, word, node):
+    """A sum or an average over a loop with one more value; Python is asked where numbers are not near."""
+    of_floats = op in (SUM_F, AVG_F)
+    low, high = grown(low, high, word, of_floats)
+    value = np.int64(word).view(np.float64)
+    count += np.int64(value == value if of_floats else word != NULL)
+    if high != NULL:
+        if count == 0:
+            return NULL if op == SUM_I else np.float64(np.nan).view(np.int64)
+        if of_floats:
+            total = near_read(low, high)
+            return np.float64(total / np.float64(count) if op == AVG_F else total).view(np.int64)
+        if op == SUM_I:
+            return low if high == low >> 63 else NULL
+        if high == low >> 63 and -_EXACT <= low <= _EXACT:
+            return np.float64(np.float64(low) / np.float64(count)).view(np.int64)
+    return _ask(known, asked, meta, table, node, meta[POSITION] + np.int64(i), np.int64(0), np.int64(0))
+
+
+@inner()
+def point(tables, memory, batch):
+    """Tells the interpreter where everything stands."""
+    at = memory.context
+    at[0], at[1], at[2] = memory.ints.ctypes.data, tables.program.ctypes.data, tables.const.ctypes.data
+    at[3], at[4] = memory.meta.ctypes.data, memory.mask.ctypes.data
+    at[5], at[6] = batch.values.ctypes.data, batch.values.shape[1]
+    at[7], at[8] = memory.known.ctypes.data, len(memory.known)
+    at[9], at[10] = memory.asked.ctypes.data, len(memory.asked)
+    at[11] = tables.shape[S_SCRATCH]
 
 
 @inner(forceinline=True)

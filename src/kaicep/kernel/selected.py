@@ -14,11 +14,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from kaicep.kernel import machine
-from kaicep.kernel.output import Made
+from kaicep.kernel import tables as t
+from kaicep.kernel.assemble import alone
+from kaicep.kernel.columns import Array
+from kaicep.kernel.keys import Keys, NumberLists
+from kaicep.kernel.output import Made, Output
 from kaicep.kernel.shape import Requirement, Roots, Shape, requirement_of
-from kaicep.kernel.solutions import Given, Scene, Seen, Solutions, Terms, value_in
+from kaicep.kernel.solutions import Given, Scene, Seen, Solutions, Terms, fields_of, value_in
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import VariableRef, type_of
+from kaicep.plan.expressions import Aggregate, Expr, VariableRef, type_of, walk
 from kaicep.plan.identity import text_word
 from kaicep.plan.literals import native
 from kaicep.plan.nodes import OutputColumn, Semantic
@@ -28,12 +32,17 @@ from kaicep.plan.types import Type
 
 __all__ = ["Selection"]
 
+_MOST_SOLUTIONS = 100_000
+"""So many solutions are remembered."""
+
 Rounds = Mapping[str, Sequence[Seen]]
 """The events of a match by variable; nothing for one that was left out."""
 
 
 class Teller(Protocol):
     """What a selection asks of the pattern operator."""
+
+    output: Output
 
     def event_of(self, roots: Roots, seen: Any) -> Event:
         """An event that says the same to a PATH as one of a match."""
@@ -65,30 +74,89 @@ class Selection:
             name for some in self._latest.values() for each in some for name in _names_of(each)
         )
 
+        self._partition = shape.pattern.partition if paths.given else ()
+        self._seen: dict[str, list[object]] = {}
+        self._by_match = False
+        if self._columns:
+            self._look_at_what_decides()
+        self.renew()
+
+    def _look_at_what_decides(self) -> None:
+        """Finds by variable what of its event decides the solutions, or is shown with them."""
+        exprs = [each.expr for each in self._columns]
+        for each in (*self._selecting, *(one for some in self._latest.values() for one in some)):
+            assert isinstance(each.of, Semantic)
+            exprs += each.of.conditions
+            for name in each.of.variables:
+                self._seen.setdefault(name, []).append(each.roots(name))
+        for field in (field for expr in exprs for field in fields_of(expr)):
+            self._seen.setdefault(field.variable, []).append(field)
+        aggregates = any(isinstance(part, Aggregate) for expr in exprs for part in walk(expr))
+        self._by_match = aggregates or not self._shape.loops.keys().isdisjoint(self._seen)
+
     def __bool__(self) -> bool:
         """Whether anything is selected."""
         return bool(self._columns)
 
     def of(self, made: Made, rounds_of: Callable[[int], Rounds]) -> Made:
-        """The matches, each as often as it has solutions; `rounds_of` gives the events of one of them."""
-        rows: list[int] = []
-        terms: list[Terms] = []
-        shown: dict[str, list[Any]] = {each.name: [] for each in self._columns}
-        for m in range(len(made.last)):
-            rounds = rounds_of(m)
-            found = [self._solutions(each, rounds) for each in self._asked(rounds)]
-            for some in product(*found):
-                row = dict(self._nothing) | {name: term for each in some for name, term in each.items()}
-                rows.append(m)
-                terms.append(row)
-                for column in self._columns:
-                    shown[column.name].append(self._shown(column, row, rounds))
-        taken = made.take(np.array(rows, np.int64))
+        """The matches, each as often as it has solutions; `rounds_of` gives the events of one of them.
+
+        Matches that agree in all that PATHs and columns see of them have the same solutions.
+        """
+        if self._by_match or len(self._known) > _MOST_SOLUTIONS:
+            self.renew()
+        numbers = self._numbers(made)
+        fresh = self._known.fresh(numbers)
+        first = np.zeros(len(self._known_words), np.int64)
+        first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+        for number in fresh:
+            self._known.add(number, self._solved(rounds_of(int(first[number]))))
+        which, solutions = self._known.of(numbers)
+        taken = made if np.array_equal(which, np.arange(len(numbers))) else made.take(which)
         low, high = taken.matches.low.copy(), taken.matches.high.copy()
-        for name in self._named:
-            words = np.array([text_word(str(row[name] or "")) for row in terms], np.uint64).view(np.int64)
-            machine.mix_pairs(low, high, words, words)
+        for words in self._words:
+            own = np.array(words, np.uint64).view(np.int64)[solutions]
+            machine.mix_pairs(low, high, own, own)
+        chosen = solutions.tolist()
+        shown = {name: [values[each] for each in chosen] for name, values in self._values.items()}
         return replace(taken, matches=replace(taken.matches, low=low, high=high, terms=shown))
+
+    def renew(self) -> None:
+        """Asks anew: the knowledge has a new version."""
+        self._known_words = Keys(1 + len(self._partition) + sum(1 + len(of) for of in self._seen.values()))
+        self._known = NumberLists()
+        self._words: list[list[int]] = [[] for _ in self._named]
+        self._values: dict[str, list[Any]] = {each.name: [] for each in self._columns}
+
+    def _numbers(self, made: Made) -> Array:
+        """Matches of which nothing that is asked about can be told apart have the same number."""
+        count = len(made.last)
+        words: list[Array] = [np.arange(count) if self._by_match else np.zeros(count, np.int64)]
+        words += [self._words_of(each, made, made.last) for each in self._partition]
+        for name, seen in self._seen.items():
+            at = self._operator.output.places[name]
+            events = made.found[at] if at < len(made.found) else np.full(count, -1)
+            words.append(events >= 0)
+            words += [np.where(events < 0, 0, self._words_of(each, made, events)) for each in seen]
+        return self._known_words.numbers(words)
+
+    def _words_of(self, of: object, made: Made, events: Array) -> Array:
+        column = self._shape.columns[alone(of) if isinstance(of, Expr) else of]
+        words: Array = made.events[events, t.E_FIXED + self._shape.kept[column]]
+        return words
+
+    def _solved(self, rounds: Rounds) -> list[int]:
+        """The solutions of one match, by the number that each gets."""
+        made: list[int] = []
+        found = [self._solutions(each, rounds) for each in self._asked(rounds)]
+        for some in product(*found):
+            row = dict(self._nothing) | {name: term for each in some for name, term in each.items()}
+            made.append(len(self._words[0]))
+            for name, words in zip(self._named, self._words, strict=True):
+                words.append(text_word(str(row[name] or "")))
+            for column in self._columns:
+                self._values[column.name].append(self._shown(column, row, rounds))
+        return made
 
     def _asked(self, rounds: Rounds) -> list[Requirement]:
         """The PATHs that count: that of a LATEST event says what the others say, and more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +26,7 @@ from kaicep.kernel.solutions import fields_of
 from kaicep.plan.chi import Absent, Choice, Place, Together
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous, type_of, variables_of
 from kaicep.plan.nodes import Pattern, Semantic
-from kaicep.plan.paths import aggregated_variables, has_path_values, restricted
+from kaicep.plan.paths import aggregated_variables, has_path_values, is_decided_by_one_event, restricted
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
 
@@ -178,12 +178,24 @@ class Shape:
             index: each.variable for index, each in enumerate(pattern.sequence) if isinstance(each, Absent)
         }
         self.of_paths = [requirement_of(each) for each in pattern.semantics]
-        every = [*map(requirement_of, pattern.conditions), *self.of_paths]
+        several = [each for each in pattern.semantics if not is_decided_by_one_event(each)]
+        every = [*map(requirement_of, pattern.conditions), *map(requirement_of, several)]
         absent = frozenset(self.absences.values())
         # Of a PATH, what does not speak of an absent event is a requirement all the same.
         self.requirements = [
             each for each in every if isinstance(each.of, Semantic) or absent.isdisjoint(each.bare)
         ]
+        self.of_one = {
+            chain.variable: [
+                each
+                for each in pattern.semantics
+                if is_decided_by_one_event(each)
+                and each.variables == (chain.variable,)
+                and replace(each, selected=()) not in chain.semantics
+            ]
+            for chain in pattern.chains
+        }
+        """By variable, the PATHs that its event alone decides, and that its chain does not test."""
         self._parts: dict[tuple[int, frozenset[str], frozenset[str]], Requirement | None] = {}
         self.of_absent = {name: [each for each in every if name in each.bare] for name in absent}
         looked_up = {each.variable for each in pattern.latest}
@@ -221,7 +233,7 @@ class Shape:
     def _looked_up(self) -> Iterator[object]:
         """What must be known of events to find the LATEST ones of a match."""
         for each in self.pattern.latest:
-            yield from (field for sides in each.keys for side in sides for field in fields_of(side))
+            yield from (part for sides in each.keys for side in sides for part in single_parts(side))
             for condition in (*each.chain.semantics, *each.semantics):
                 yield from _parts(requirement_of(condition))
             for expr in each.conditions:
@@ -719,8 +731,12 @@ class Shape:
         if kind == "FIRST":
             return [t.C_ROW, d, d, 0] if again else [t.C_EVENT, d, of[1], 0]
         is_float = self.types[of[1]] is Type.FLOAT64
+        if kind in ("LOW", "HIGH"):  # which are written together
+            sum_ = t.C_SUM_FLOAT if is_float else t.C_SUM_INT
+            return [sum_, d, self.carried["HIGH", *of], of[1]] if kind == "LOW" else None
         operation = {
             "VALUES": t.C_COUNT_FLOAT if is_float else t.C_COUNT_INT,
+            "NUMBER": t.C_COUNT_FLOAT if is_float else t.C_COUNT_INT,
             "MIN": t.C_MIN_FLOAT if is_float else t.C_MIN_INT,
             "MAX": t.C_MAX_FLOAT if is_float else t.C_MAX_INT,
         }[kind]
@@ -731,7 +747,7 @@ class Shape:
         row = np.full(t.FIXED + len(self.carried), t.NULL, np.int64)
         row[t.NODE] = -1
         for (kind, *of), column in self.carried.items():
-            if kind in ("COUNT", "VALUES"):
+            if kind in ("COUNT", "VALUES", "LOW", "HIGH", "NUMBER"):
                 row[column] = 0
             elif kind in ("MIN", "MAX", "FIRST", "LAST", "value") and self.types[of[1]] is Type.FLOAT64:
                 row[column] = np.float64(np.nan).view(np.int64)

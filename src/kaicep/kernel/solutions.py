@@ -73,7 +73,10 @@ def text_of(term: Term | None) -> str | None:
 
 
 def mentions(condition: Semantic, name: str) -> bool:
-    """Whether a PATH mentions one of its own variables by name."""
+    """Whether a PATH, or the part of one that a relation is, mentions one of its own variables by name."""
+    relation = condition.relation
+    if relation is not None:
+        return name in element_variables(relation.rest) or any(each.name == name for each in relation.roots)
     return any(name in element_variables(each) for each in condition.alternatives)
 
 
@@ -149,7 +152,7 @@ class Solutions:
 
     def __init__(self, semantics: Semantics, given: Iterable[str] = ()) -> None:
         self._semantics = semantics
-        self._given = tuple(given)
+        self.given = tuple(given)
         self._plain: dict[int, _Plain] = {}
         self._of_events: dict[int, dict[int, tuple[Event, list[Terms]]]] = {}
         self._typed: dict[tuple[int, tuple[Term | None, ...]], tuple[Expr, Expr]] = {}
@@ -222,7 +225,7 @@ class Solutions:
     def _asked(self, condition: Semantic) -> _Plain:
         known = self._plain.get(id(condition))
         if known is None:
-            given = tuple(each for each in self._given if mentions(condition, each))
+            given = tuple(each for each in self.given if mentions(condition, each))
             judged = (name for each in condition.conditions for name in path_references(each))
             names = tuple(dict.fromkeys((*condition.selected, *judged, *given)))
             asked = condition

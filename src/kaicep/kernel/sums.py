@@ -7,7 +7,7 @@ number belongs to is decided by the number alone, so that taking it away undoes 
 Digits are never carried while numbers come and go: a word holds the sum of up to 2**31 digits. Integers are
 summed in 128 bits, and the squares of numbers as digits over 2**2148.
 
-A double travels as its bits, an int64; null never comes here.
+A double travels as its bits, an int64; null comes to `grown` alone.
 """
 
 # mypy: ignore-errors
@@ -20,12 +20,14 @@ import math
 import numpy as np
 
 from kaicep.kernel.jit import inner
+from kaicep.kernel.tables import NULL
 
 __all__ = [
     "FAR",
     "SCRATCH",
     "SQUARES",
     "deviation",
+    "grown",
     "far_add",
     "far_read",
     "is_near",
@@ -45,6 +47,8 @@ SCRATCH = FAR + SQUARES
 
 _ONE_BIT = np.int64(1074)
 """The place of the bit of value 1 in a far sum."""
+_NEAR, _NEAR_DIGITS, _NEAR_SQUARES = 31, 8, 14
+"""The digit of a far sum at which near sums and integers begin, and how many they and their squares take."""
 
 
 @inner(forceinline=True)
@@ -225,6 +229,22 @@ def _nearest(digits, at, count, place, sticky):
     return math.ldexp(np.float64(taken), last)
 
 
+@inner(forceinline=True)
+def grown(low, high, word, is_float):
+    """A sum of 128 bits with one value more; null adds nothing.
+
+    Its upper word is NULL from where a number is not near.
+    """
+    if high == NULL:
+        return low, high
+    if is_float:
+        value = np.int64(word).view(np.float64)
+        if value != value:
+            return low, high
+        return near_moved(low, high, word, 1) if is_near(word) else (low, NULL)
+    return whole_moved(low, high, word, 1) if word != NULL else (low, high)
+
+
 @inner()
 def _place(scratch, low, high, bit):
     """Adds an integer of 128 bits to digits, its last bit being at a place."""
@@ -242,18 +262,18 @@ def _place(scratch, low, high, bit):
 
 
 @inner()
-def _load(far, row, low, high, bit, scratch):
+def _load(far, row, low, high, bit, scratch, count):
     """Brings a far sum (where there is one) and a sum of 128 bits together; whether that is negative."""
-    for i in range(FAR):
+    for i in range(count):
         scratch[i] = far[row, i] if row >= 0 else 0
     _place(scratch, low, high, bit)
-    return _settle(scratch, 0, FAR)
+    return _settle(scratch, 0, count)
 
 
 @inner()
 def far_read(far, row, low, high, scratch):
     """The double nearest to a far sum and a near sum together."""
-    minus = _load(far, row, low, high, _ONE_BIT - 64, scratch)
+    minus = _load(far, row, low, high, _ONE_BIT - 64, scratch, FAR)
     size = _nearest(scratch, 0, FAR, -1074, False)
     return -size if minus else size
 
@@ -301,26 +321,29 @@ def deviation(far, row, low, high, is_float, squares, at, count, scratch):
 
     `row`, `low` and `high` are the sum of `count` numbers, `at` is the row of the sum of their squares.
     """
-    _load(far, row, low, high, _ONE_BIT - 64 if is_float else _ONE_BIT, scratch)
-    for i in range(SQUARES):
-        scratch[FAR + i] = squares[at, i]
-    _settle(scratch, FAR, SQUARES)
+    # Without a far sum, all digits outside of a few are zero.
+    first, digits, width = (0, FAR, SQUARES) if row >= 0 else (_NEAR, _NEAR_DIGITS, _NEAR_SQUARES)
+    bit = _ONE_BIT - 64 if is_float else _ONE_BIT
+    _load(far, row, low, high, bit - 32 * first, scratch, digits)
+    for i in range(width):
+        scratch[FAR + i] = squares[at, 2 * first + i]
+    _settle(scratch, FAR, width)
     carry = np.int64(0)
-    for i in range(FAR, FAR + SQUARES):
+    for i in range(FAR, FAR + width):
         carry += scratch[i] * count
         scratch[i] = carry & 0xFFFFFFFF
         carry >>= 32
-    _subtract_square(scratch)
-    _settle(scratch, FAR, SQUARES)
-    rest = _divide(scratch, FAR, SQUARES, count)
-    rest |= _divide(scratch, FAR, SQUARES, count - 1)
-    return math.sqrt(_nearest(scratch, FAR, SQUARES, -2148, rest != 0))
+    _subtract_square(scratch, digits)
+    _settle(scratch, FAR, width)
+    rest = _divide(scratch, FAR, width, count)
+    rest |= _divide(scratch, FAR, width, count - 1)
+    return math.sqrt(_nearest(scratch, FAR, width, 64 * first - 2148, rest != 0))
 
 
 @inner()
-def _subtract_square(scratch):
-    """Takes the square of the number in front away from the one behind it."""
-    top = _top(scratch, 0, FAR)
+def _subtract_square(scratch, count):
+    """Takes the square of the number in front, of so many digits, away from the one behind it."""
+    top = _top(scratch, 0, count)
     begin = 0
     while begin < top and scratch[begin] == 0:
         begin += 1

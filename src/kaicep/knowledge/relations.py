@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import gc
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from weakref import WeakKeyDictionary
 
 from kaicep.knowledge.event_graph import HAS_TIME, UnknownEntities, entity_in, literal_in
@@ -174,38 +176,48 @@ def _affected(
 
 @dataclass(frozen=True)
 class Components:
-    """The component of each root value, by the place of its root; `places` are those that have any."""
+    """The component of each root value, by the place of its root.
 
-    places: tuple[int, ...]
-    of: Mapping[tuple[int, Term], int]
+    `complete` says that all values of one component are related: no others need be asked about.
+    """
+
+    of: Mapping[int, Mapping[Term, int]]
+    complete: bool
 
 
 def _components(tables: Sequence[Table], knowledge: Knowledge) -> Components | None:
     """Root values in one row, or in rows that share one, are of one component; so are names of one thing."""
     if any(each.rows is None for each in tables):
         return None
-    places = tables[0].places
-    above: dict[tuple[int, Term], tuple[int, Term]] = {}
+    places: dict[int, dict[Term, int]] = {each: {} for each in tables[0].places}
+    above: list[int] = []
 
-    def top(one: tuple[int, Term]) -> tuple[int, Term]:
-        while (found := above[one]) != one:
-            above[one] = above[found]
-            one = found
+    def top(one: int) -> int:
+        while above[one] != one:
+            above[one] = one = above[above[one]]
         return one
 
     for roots in (roots for each in tables for roots in each.rows or ()):
-        nodes = list(zip(places, roots, strict=True))
-        for each in nodes:
-            above.setdefault(each, each)
-        for each in nodes[1:]:
-            above[top(each)] = top(nodes[0])
+        first = -1
+        for known, term in zip(places.values(), roots, strict=True):
+            number = known.setdefault(term, len(above))
+            if number == len(above):
+                above.append(number)
+            number = top(number)
+            if first < 0:
+                first = number
+            above[number] = first
     if knowledge.reasoning == "owl-rl":
-        for at, term in tuple(above):
-            for other in knowledge.same_as(term):
-                if (at, other) in above:
-                    above[top((at, other))] = top((at, term))
-    numbers: dict[tuple[int, Term], int] = {}
-    return Components(places, {each: numbers.setdefault(top(each), len(numbers)) for each in above})
+        for known in places.values():
+            for term, number in known.items():
+                for other in knowledge.same_as(term):
+                    if other in known:
+                        above[top(known[other])] = top(number)
+    of = {place: {term: top(each) for term, each in known.items()} for place, known in places.items()}
+    sizes = [Counter(each.values()) for each in of.values()]
+    pairs = sum(prod(each[number] for each in sizes) for number in (sizes[0] if sizes else ()))
+    steady = len(tables) == 1 and knowledge.reasoning != "owl-rl"
+    return Components(of, steady and pairs == len(tables[0].rows or ()))
 
 
 class KeptTable:
@@ -348,6 +360,7 @@ class Relations:
         self._kept: dict[tuple[Relation, tuple[str, ...]], KeptTable] = {}
         self._entities: dict[tuple[str, str, tuple[Value, ...], int], Term | None] = {}
         self._counted: set[tuple[Event, str]] = set()
+        self._named: dict[tuple[int, str], tuple[Root, list[tuple[str, tuple[str, ...]]]]] = {}
         self._version = knowledge.version
         self._epochs = knowledge.epochs
 
@@ -444,14 +457,23 @@ class Relations:
         found = self._kept_table(relation, condition.selected).components(self.knowledge)
         place = next(at for at, each in enumerate(relation.roots) if each.variable == variable)
         root = relation.roots[place]
-        if found is None or place not in found.places:
+        if found is None or place not in found.of:
             return [0] * len(events)
+        known = found.of[place]
         made: list[int | None] = []
         for event in events:
             values = self._candidates(root, {variable: event}, self.knowledge.epoch(event.ts))
-            known = (found.of[place, each] for each in values if each and (place, each) in found.of)
-            made.append(next(known, None))
+            made.append(next((known[each] for each in values if each and each in known), None))
         return made
+
+    def is_complete(self, condition: Semantic) -> bool:
+        """Whether a PATH about several events holds for all that are of one component."""
+        relation = condition.relation
+        if relation is None:
+            return False
+        kept = self._kept_table(relation, condition.selected)
+        found = kept.components(self.knowledge)
+        return found is not None and found.complete and len(found.of) == len(relation.roots)
 
     def identity_seen(self, condition: Semantic, variable: str) -> tuple[str, ...]:
         """What of the identity of an event the answer depends on: nothing, `ts`, or `ts` and `seq`."""
@@ -497,16 +519,25 @@ class Relations:
         """The values of a root property of an event; None for an entity that nobody knows."""
         event = binding[root.variable]
         stream = self.catalog.streams[event.stream]
-        for attribute in dict(root.literals).get(event.stream, ()):
-            literal = literal_in(event, stream, attribute)
-            if literal is not None:
-                yield literal
-        for attribute in dict(root.entities).get(event.stream, ()):
-            values = tuple(map(event.value, stream.reads(attribute)))
+        for name, literals in root.literals:
+            for attribute in literals if name == event.stream else ():
+                literal = literal_in(event, stream, attribute)
+                if literal is not None:
+                    yield literal
+        for attribute, reads in self._entities_of(root, stream):
+            values = tuple(map(event.value, reads))
             if None not in values:
                 found = self._entity(event, stream, attribute, values, epoch)
                 # The event has it under every name that it is known by.
                 yield from (None,) if found is None else self.knowledge.in_epoch(epoch).same_as(found)
+
+    def _entities_of(self, root: Root, stream: Stream) -> list[tuple[str, tuple[str, ...]]]:
+        """The attributes that name the value of a root on a stream, each with those that decide it."""
+        known = self._named.get((id(root), stream.name))
+        if known is None:
+            found = [(each, stream.reads(each)) for each in dict(root.entities).get(stream.name, ())]
+            known = self._named[id(root), stream.name] = root, found
+        return known[1]
 
     def _entity(
         self, event: Event, stream: Stream, attribute: str, values: tuple[Value, ...], epoch: int

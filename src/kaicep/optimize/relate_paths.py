@@ -12,7 +12,7 @@ values is asked for when it is first met: the run-time path of section 4.2, kept
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from kaicep.knowledge.event_graph import HAS_TIME, own_classes
@@ -20,6 +20,7 @@ from kaicep.knowledge.relations import kept_table
 from kaicep.optimize.event_vocabulary import EventVocabulary, event_vocabulary, may_step, read_as
 from kaicep.optimize.rule import (
     Context,
+    given_variables,
     map_chains,
     map_semantics,
     may_be_taken_apart,
@@ -63,6 +64,7 @@ def relate_paths(plan: ChiPlan, context: Context) -> ChiPlan:
     """Gives every PATH condition its relation."""
     streams = streams_of(plan, context)
     words = vocabulary_of(plan, context)
+    given = given_variables(plan)
 
     def related(condition: Semantic) -> Iterator[Semantic]:
         if len(condition.alternatives) != 1:
@@ -81,7 +83,7 @@ def relate_paths(plan: ChiPlan, context: Context) -> ChiPlan:
             yield condition
             return
         apart = may_be_taken_apart(condition, plan.body) and not condition.conditions
-        for part in _parts(condition, cut, apart):
+        for part in _parts(condition, cut, apart, given):
             assert part.relation is not None
             judged = (name for each in part.conditions for name in path_references(each))
             selected = tuple(dict.fromkeys((*part.selected, *judged)))
@@ -91,12 +93,23 @@ def relate_paths(plan: ChiPlan, context: Context) -> ChiPlan:
             context.note("relate_paths", f"{_about(part)} is a table from {roots}: {size}")
             yield part
 
-    return _without_needless_graphs(map_semantics(plan, related, judged=True))
+    def tied(condition: Semantic) -> Semantic:
+        """What ties an event to its partitions, as one table."""
+        cut = _Cut(condition, streams, words, context)
+        cut.run()
+        if cut.never or cut.obstacle or condition.conditions:
+            return condition
+        (part,) = _parts(condition, cut, False)
+        return part if part.selected == condition.selected else condition
+
+    plan = map_semantics(plan, related, judged=True)
+    plan = replace(plan, body=replace(plan.body, ties=tuple(map(tied, plan.body.ties))))
+    return _without_needless_graphs(plan)
 
 
 def _without_needless_graphs(plan: ChiPlan) -> ChiPlan:
     """What is looked up needs no graph of the event."""
-    asked = (each for each in plan.body.all_semantics if each.relation is None)
+    asked = (each for each in (*plan.body.all_semantics, *plan.body.ties) if each.relation is None)
     needed = {name for each in asked for name in each.variables}
 
     def on_chain(chain: Chain) -> Chain:
@@ -115,11 +128,12 @@ def _roots(relation: Relation, plan: ChiPlan) -> str:
     return " and ".join(shown) or "nothing"
 
 
-def _parts(condition: Semantic, cut: _Cut, apart: bool) -> Iterator[Semantic]:
-    """The relation, or several where without the events its parts share no variable."""
+def _parts(condition: Semantic, cut: _Cut, apart: bool, given: Collection[str] = ()) -> Iterator[Semantic]:
+    """The relation, or several where without the events its parts share no variable that is not given."""
     rest = Group(tuple(cut.rest))
-    groups = components(rest) if apart else [rest]
+    groups = _apart(rest, cut.roots, frozenset(given)) if apart else [rest]
     named: set[str] = set()
+    shown: set[str] = set()
     # What is selected but stands in none of them (another alternative had it) has no value in the first.
     unbound = frozenset(condition.selected) - element_variables(rest) - {each.name for each in cut.roots}
     for group in groups:
@@ -128,13 +142,32 @@ def _parts(condition: Semantic, cut: _Cut, apart: bool) -> Iterator[Semantic]:
         if not apart:
             roots = tuple(cut.roots)
         named |= {each.name for each in roots}
-        yield _part(condition, roots, group, names | unbound)
+        # What is given has one value in all parts, so one of them is enough to select it.
+        yield _part(condition, roots, group, (names | unbound) - (shown & set(given)))
+        shown |= names
         unbound = frozenset()
     if apart:
         # Roots of which nothing more is asked than that they are there.
         for root in (each for each in cut.roots if each.name not in named):
             yield _part(condition, (root,), Group(()), unbound | {root.name})
             unbound = frozenset()
+
+
+def _apart(rest: Group, roots: list[Root], given: frozenset[str]) -> list[Group]:
+    """The parts of what is asked, each of which is about an event and binds what is given by itself."""
+    led_to = {each.name for each in roots}
+    groups = components(rest, given)
+    own = [each for each in groups if element_variables(each) & led_to]
+    for each in groups:
+        names = element_variables(each) & given
+        triples = (found for one in each.elements if isinstance(one, Triples) for found in one.patterns)
+        bound = {name for found in triples for name in pattern_variables(found)}
+        beside = next((at for at, one in enumerate(own) if names <= element_variables(one)), None)
+        if given and (not names <= bound or beside is None):
+            return components(rest)
+        if given and each not in own and beside is not None:
+            own[beside] = Group((*own[beside].elements, *each.elements))
+    return own if given else groups
 
 
 def _part(condition: Semantic, roots: tuple[Root, ...], group: Group, names: frozenset[str]) -> Semantic:

@@ -116,22 +116,28 @@ def may_be_taken_apart(condition: Semantic, node: Pattern | WindowAggregate) -> 
     return at_will and certain_variables(node).issuperset(condition.variables)
 
 
+def given_variables(plan: ChiPlan) -> frozenset[str]:
+    """The variables of the PATH that the partition goes by."""
+    return frozenset(each.name for each in plan.body.partition if isinstance(each, VariableRef))
+
+
 def map_semantics(
     plan: ChiPlan, change: Callable[[Semantic], Iterable[Semantic]], judged: bool = False
 ) -> ChiPlan:
     """The plan with every PATH condition replaced by those that `change` makes of it.
 
     Those that are more than one question are left as they are: with conditions on their variables, with
-    variables of the partition, with blocks that are tested one by one. With `judged`, conditions on their
-    variables are no obstacle.
+    variables of the partition, with blocks that are tested one by one. With `judged`, neither of the first
+    two is an obstacle where it is the only one.
     """
-    given = {each.name for each in plan.body.partition if isinstance(each, VariableRef)}
+    given = given_variables(plan)
 
     def changed(condition: Semantic) -> Iterable[Semantic]:
         if condition.blocks and may_be_taken_apart(condition, plan.body):
             condition = replace(condition, blocks=())
         names = frozenset[str]().union(*map(element_variables, condition.alternatives))
-        if condition.blocks or (condition.conditions and not judged) or not given.isdisjoint(names):
+        obstacles = bool(condition.conditions) + (not given.isdisjoint(names))
+        if condition.blocks or obstacles > judged:
             return (condition,)
         return change(condition)
 

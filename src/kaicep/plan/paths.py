@@ -314,11 +314,12 @@ def without_event(group: Group, variable: str) -> tuple[Group, Element | None]:
 # --- groups ----------------------------------------------------------------------------------------
 
 
-def components(group: Group) -> list[Group]:
-    """The parts of a group that share no variable, each in the order of the text."""
+def components(group: Group, given: Collection[str] = ()) -> list[Group]:
+    """The parts of a group that share no variable but those that are given, each in the order of the text."""
     pieces = []
     for at, element in enumerate(_singly(group.elements)):
-        pieces.append([_Piece(at, 0, element, frozenset(element_variables(element)), frozenset())])
+        names = frozenset(element_variables(element)) - frozenset(given)
+        pieces.append([_Piece(at, 0, element, names, frozenset())])
     return [_group(part) for part in _connected(pieces)]
 
 
