@@ -40,8 +40,9 @@ def lean_python(folder: Path) -> Path:
     (own,) = (each for each in sys.path if each.endswith("site-packages"))
     (site / "others.pth").write_text(own + "\n")
     python = folder / "bin" / "python"
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     tried = subprocess.run(
-        [python, "-c", "import numba, kaicep"], cwd=folder, capture_output=True, check=False
+        [python, "-c", "import numba, kaicep"], cwd=folder, env=plain, capture_output=True, check=False
     )
     assert b"No module named 'kaicep'" in tried.stderr
     return python
