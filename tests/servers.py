@@ -16,6 +16,7 @@ import random
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -56,6 +57,37 @@ def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> str:
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
     """A Kafka broker for one test alone, not yet started, which may stop and start it."""
     yield from _own(Broker(tmp_path / "kafka"))
+
+
+@pytest.fixture
+def s3(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """How to reach an S3 store that lives as long as the run, as `[storage.options]`; it has no bucket.
+
+    This process knows of it for the time of a test, and finds no credentials elsewhere.
+    """
+    from kaicep.storage import places
+
+    address = _shared(Moto, tmp_path_factory)
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(places, "_said", {})
+    options = {"AWS_ENDPOINT_URL": f"http://{address}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    return {**options, "AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "hidden"}
+
+
+@pytest.fixture
+def bucket(s3: dict[str, str]) -> str:
+    """An empty bucket of that store, which this process can reach; its URI."""
+    from kaicep.storage.places import use_options
+
+    name = f"kaicep-{uuid.uuid4().hex}"
+    who = "AWS4-HMAC-SHA256 Credential=me/20260101/us-east-1/s3/aws4_request"
+    url = f"{s3['AWS_ENDPOINT_URL']}/{name}"
+    asked = urllib.request.Request(url, b"", {"Authorization": who}, method="PUT")
+    urllib.request.urlopen(asked, timeout=START_SECONDS).close()
+    use_options(s3)
+    return f"s3://{name}"
 
 
 @pytest.fixture
@@ -208,6 +240,20 @@ class Mosquitto(Server):
 
     def _program(self) -> str | None:
         return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+
+
+class Moto(Server):
+    """An S3 store in memory, which is gone when it is stopped."""
+
+    def prepare(self) -> None:
+        try:
+            import_module("moto.server")
+        except ImportError as error:
+            raise Missing(f"moto is not installed: {error}") from None
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
 
 
 class Fuseki(Server):

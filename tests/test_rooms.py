@@ -19,7 +19,7 @@ MAY_IMPORT = {
     # `api` for `Query.explain`, which speaks of every host; `optimize` for PATHs that hold for nothing.
     "query": {"plan", "knowledge", "optimize", "api"},
     "language": {"plan"},
-    "knowledge": {"plan"},
+    "knowledge": {"plan", "storage"},
     "kernel": {"plan"},
     "connectors": {"plan", "storage"},
     "archive": {"plan", "storage"},

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kaicep.errors import Diagnostic, Failure, Mistake, a_kind_of, did_you_mean
 from kaicep.plan.time import parse_duration
 from kaicep.query import Query, require_query
-from kaicep.storage.places import local_path
+from kaicep.storage.places import local_path, place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -237,7 +237,7 @@ def ingest(
     said = next((each for each in every if each.stream == stream), None)
     form = Form.of(stream, said)
     # Absolute, since workers may have been started in another folder than this process is in by now.
-    target = Archive(local_path(archive, "the archive").absolute())
+    target = Archive(place_of(archive, "the archive").absolute())
     saved, allowed = local_path(checkpoint, "the checkpoint").absolute(), _duration(lateness)
     wanted: Materialise | None = None
     if materialise:

@@ -12,6 +12,8 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from kaicep.storage.places import options_of
+
 CAMPUS = Path(__file__).parents[2] / "examples" / "campus"
 
 QUERIES = {
@@ -80,7 +82,7 @@ path = "sunk"
 
 def rows(table: Path) -> list[dict[str, Any]]:
     """The matches of a table, in the order of their end and id; not of which version of the knowledge."""
-    found = DeltaTable(table).to_pyarrow_table().to_pylist()
+    found = DeltaTable(str(table), storage_options=options_of(table)).to_pyarrow_table().to_pylist()
     return sorted(found, key=lambda each: (each["end"], each["query"], each["id"]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -31,3 +32,43 @@ def test_the_matches_are_those_of_this_process(
         assert Counter(each["query"] for each in found) == Counter(each["query"] for each in wanted)
         assert found == wanted, small
         assert rows(folder / "sunk") == wanted
+
+
+def test_triples_and_attributes_of_any_name(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream of triples, and one whose records have a `seq` and a `part` of their own."""
+    monkeypatch.setattr(spark_matching, "SMALL", 0)
+    stocks = Path(__file__).parents[2] / "examples" / "stocks"
+    found = []
+    for engine in ("inprocess", "spark"):
+        folder = tmp_path / engine
+        (folder / "queries").mkdir(parents=True)
+        for name in ("query1", "query5"):
+            (folder / "queries" / f"{name}.epsparql").write_bytes(
+                (stocks / "queries" / f"{name}.epsparql").read_bytes()
+            )
+        (folder / "queries" / "own.chi").write_text(
+            "SELECT ?a.seq, ?b.part FROM (?a, meter), (?b, meter) WHERE JOIN (?a.seq = ?b.seq) "
+            "SEQ (?a, ?b) WINDOW (?a, ?b, 3s)"
+        )
+        (folder / "meter.jsonl").write_text(
+            "".join(json.dumps({"ts": at, "seq": at % 2, "part": f"p{at}"}) + "\n" for at in range(9))
+        )
+        (folder / "kaicep.toml").write_text(
+            f"""state = "state"
+engine = {{kind = "{engine}"}}
+[streams.stocks]
+source = {{kind = "files", path = "{stocks}/data/fall-and-rise.jsonl"}}
+[streams.meter]
+source = {{kind = "files", path = "meter.jsonl"}}
+[sinks.table]
+kind = "delta"
+path = "sunk"
+"""
+        )
+        kind = SparkDeployment if engine == "spark" else Deployment
+        kind(load_config(folder / "kaicep.toml")).run()
+        found.append(rows(folder / "sunk"))
+    assert {"query1", "own"} <= {each["query"] for each in found[0]}
+    assert found[1] == found[0]

@@ -15,7 +15,7 @@ from kaicep.archive.stream import StreamTable
 from kaicep.archive.table import Table
 from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
 from kaicep.storage.delta import damages, mend
-from kaicep.storage.places import local_path
+from kaicep.storage.places import place_of
 
 __all__ = ["Archive", "table_damages"]
 
@@ -26,12 +26,12 @@ class Archive:
     """The archive in a folder; the folder is made when the first stream comes in."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = local_path(folder, "the archive")
+        self.folder = place_of(folder, "the archive")
 
     @classmethod
     def open(cls, folder: str | Path) -> Archive:
         """An archive that there is."""
-        if not local_path(folder, "the archive").is_dir():
+        if not place_of(folder, "the archive").is_dir():
             raise Mistake(
                 Diagnostic(
                     f"there is no archive in {folder}",

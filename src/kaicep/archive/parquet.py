@@ -86,7 +86,7 @@ def measured(folder: Path, path: str) -> DataFile:
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(folder / path) as file:
+        with (folder / path).open("rb") as opened, pyarrow.parquet.ParquetFile(opened) as file:
             found = file.metadata
     except (OSError, pyarrow.ArrowException) as error:
         raise Failure(f"cannot read {folder / path}: {error}") from None

@@ -185,11 +185,9 @@ class StreamTable:
 
     def _check(self, names: Sequence[str]) -> None:
         """Refuses files whose columns are not those of the table."""
-        import pyarrow.parquet
-
         schema = self.table.schema
         for name in names:
-            found = pyarrow.parquet.read_schema(self.table.folder / name)
+            found = parquet_dataset([self.table.folder / name]).schema
             for each in found:
                 at = schema.get_field_index(each.name)
                 if at < 0 or schema.field(at).type != each.type:

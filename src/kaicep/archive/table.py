@@ -20,6 +20,7 @@ from kaicep.archive.state import State
 from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.storage.delta import FILES, check_entries, checkpoint, mend, prune, quietly, settle
 from kaicep.storage.disk import make_folder
+from kaicep.storage.places import options_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -69,7 +70,8 @@ class Table:
     @classmethod
     def exists(cls, folder: Path) -> bool:
         """Whether there is a table in a folder."""
-        return (folder / "_delta_log").is_dir() and _delta().DeltaTable.is_deltatable(str(folder))
+        table = _delta().DeltaTable
+        return (folder / "_delta_log").is_dir() and table.is_deltatable(str(folder), options_of(folder))
 
     @classmethod
     def create(
@@ -89,6 +91,7 @@ class Table:
                 configuration={**_CONFIGURATION, **(about or {})},
                 commit_properties=delta.CommitProperties(custom_metadata={_STATE: State().text()}),
                 raise_if_key_not_exists=False,
+                storage_options=options_of(folder),
             )
             settle(folder, -1, 0)
         except (delta.exceptions.DeltaError, OSError) as error:
@@ -262,7 +265,7 @@ def _opened(folder: Path, version: int | None) -> Any:
     if version is None:
         check_entries(folder)
     try:
-        return delta.DeltaTable(str(folder), version=version)
+        return delta.DeltaTable(str(folder), version=version, storage_options=options_of(folder))
     except (delta.exceptions.DeltaError, OSError) as error:
         what = f"version {version} of {folder}" if version is not None else str(folder)
         raise Failure(f"cannot read {what}: {error}") from None

@@ -13,6 +13,7 @@ import typer
 
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.plan.time import DURATION_UNITS, parse_duration, parse_time, time_from_number
+from kaicep.storage.places import place_of
 
 if TYPE_CHECKING:
     from kaicep.hosts.spark.session import Cluster
@@ -268,11 +269,12 @@ def named_streams(given: Sequence[str]) -> list[tuple[str, Path]]:
 
 def files(option: str, paths: Sequence[Path] | None, folders: bool = False) -> list[Path]:
     """The files of an option, checked: they can be read. With `folders`, a folder will do too."""
-    checked = [path for path in paths or () if not (folders and path.is_dir())]
+    places = [place_of(path, option) for path in paths or ()]
+    checked = [path for path in places if not (folders and path.is_dir())]
     found = [problem for path in checked if (problem := _unreadable(path, option, ()))]
     if found:
         raise Mistake(found)
-    return list(paths or ())
+    return places
 
 
 def _unreadable(path: Path, role: str, suffixes: Sequence[str]) -> Diagnostic | None:

@@ -15,8 +15,9 @@ from typing import Any, Literal, NewType, TypeVar, get_args, get_origin, get_typ
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.plan.convert import show
 from kaicep.plan.time import format_duration, parse_duration
+from kaicep.storage.places import local_path, place_of
 
-__all__ = ["Count", "Duration", "Variable", "read_options", "secret"]
+__all__ = ["Anywhere", "Count", "Duration", "Variable", "read_options", "secret"]
 
 Duration = NewType("Duration", int)
 """A duration in microseconds, written as `5min`."""
@@ -26,6 +27,9 @@ Count = NewType("Count", int)
 
 Variable = NewType("Variable", str)
 """The name of an environment variable with a secret, which is never in the file itself."""
+
+Anywhere = NewType("Anywhere", Path)
+"""A path, or a place on a store."""
 
 Options = TypeVar("Options")
 
@@ -117,6 +121,14 @@ def _setting(value: object) -> str | int | float | bool:
     return value
 
 
+def _placed(place: Callable[[str, str], Path], value: object) -> Path:
+    try:
+        return place(_text(value), "")
+    except Mistake as mistake:
+        (found,) = mistake.diagnostics
+        raise _Wrong(found.message.strip(), found.hint) from None
+
+
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise _Wrong(f"{show(value)} is neither true nor false")
@@ -151,7 +163,8 @@ def _duration(value: object) -> int:
 _SCALARS: Mapping[Any, Callable[[object], Any]] = {
     str: _text,
     Variable: _text,
-    Path: lambda value: Path(_text(value)),
+    Path: lambda value: _placed(local_path, value),
+    Anywhere: lambda value: _placed(place_of, value),
     bool: _flag,
     int: _whole,
     Count: _count,

@@ -22,6 +22,7 @@ from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import ChiQuery
 from kaicep.plan.sparql import EpQuery
 from kaicep.query import resolve_queries
+from kaicep.storage.places import StorePath
 
 __all__ = ["catalog_of", "check_deployment", "missing_packages"]
 
@@ -42,7 +43,7 @@ def check_deployment(config: Config) -> Iterator[str]:
         read_token(config.listen)
     except Mistake as mistake:
         wrong += mistake.diagnostics
-    for folder in (config.state, config.archive):
+    for folder in (each for each in (config.state, config.archive) if not isinstance(each, StorePath)):
         near = next(each for each in (folder, *folder.resolve().parents) if each.exists())
         if not os.access(near, os.W_OK):
             wrong.append(Diagnostic(f"{folder} cannot be made: {near} is not writable"))

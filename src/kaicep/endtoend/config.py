@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from kaicep.connectors.contract import Sink
 from kaicep.connectors.contract import Source as EventSource
 from kaicep.connectors.listening import is_loopback
+from kaicep.connectors.options import Anywhere, Variable, secret
 from kaicep.connectors.registry import SINKS, SOURCES, Kind, make_sink, make_source
 from kaicep.connectors.shape import Form
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
@@ -30,7 +32,7 @@ from kaicep.plan.time import parse_duration
 from kaicep.plan.toml import Keys, key_spans, read_source, read_toml
 from kaicep.plan.types import Type
 from kaicep.plan.zones import is_zone, zone_names
-from kaicep.storage.places import local_path
+from kaicep.storage.places import local_path, place_of, use_options
 
 __all__ = [
     "ENGINES",
@@ -48,7 +50,7 @@ __all__ = [
 
 _TOKENS = ("token_env", "token_file", "read_token_env", "read_token_file")
 _SETTINGS = ("name", "time_zone", "state", "tick", "derived")
-_TOP = (*_SETTINGS, "listen", *_TOKENS, "archive", "engine", "knowledge", "queries")
+_TOP = (*_SETTINGS, "listen", *_TOKENS, "storage", "archive", "engine", "knowledge", "queries")
 _TABLES = ("streams", "sinks")
 _ARCHIVE = ("folder", "retention")
 _REFRESH = 60_000_000
@@ -64,7 +66,7 @@ _KNOWLEDGE = (
     "token",
 )
 _STREAM = ("annotation", "types", "lateness", "idle", "ahead", "source")
-_ENGINE = ("kind", "master", "remote", "conf", "buckets", "trigger")
+_ENGINE = ("kind", "master", "remote", "conf", "buckets", "trigger", "checkpoint")
 _QUERY = ("plan", "urgency", "annotation")
 
 ENGINES = ("inprocess", "spark")
@@ -146,12 +148,14 @@ class EngineConfig:
     """What carries the deployment: this process, or Spark, on the cluster that is named or configured.
 
     On Spark, a key has so many `buckets`, and a step begins a `trigger` (microseconds) after the last one.
+    `checkpoint` is where the table of matches is, and what the engines keep; None: the state folder.
     """
 
     kind: str = "inprocess"
     cluster: Cluster = Cluster()
     buckets: int = 8
     trigger: int = _TICK
+    checkpoint: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -285,6 +289,7 @@ class _Reader:
 
     def config(self, path: Path, read: Mapping[str, Any]) -> Config:
         self.known((), read, (*_TOP, *_TABLES), "a deployment")
+        self.storage(self.table(read, "storage"))
         archive, knowledge, queries = (self.table(read, each) for each in ("archive", "knowledge", "queries"))
         self.known(("archive",), archive, _ARCHIVE, "archive")
         self.known(("knowledge",), knowledge, _KNOWLEDGE, "knowledge")
@@ -302,7 +307,7 @@ class _Reader:
             path=path,
             name=self.text((), read, "name", path.resolve().parent.name),
             state=state,
-            archive=self.path(("archive",), archive, "folder", str(state / "archive")),
+            archive=self.path(("archive",), archive, "folder", str(state / "archive"), place_of),
             retention=self.duration(("archive",), archive, "retention", None),
             knowledge=self.files(knowledge, "files"),
             shapes=self.files(knowledge, "shapes"),
@@ -373,12 +378,33 @@ class _Reader:
         if master and remote:
             self.say((*way, "remote"), "there is a master and a remote", "leave one of them out")
         kind = self.choice(way, read, "kind", ENGINES)
-        given = next((key for key in ("master", "remote", "conf", "buckets", "trigger") if key in read), None)
+        given = next((key for key in _ENGINE[1:] if key in read), None)
         if kind != "spark" and given is not None:
             self.say((*way, given), f"{given} is for Spark", 'kind = "spark"')
         settings = {str(name): _conf_text(value) for name, value in conf.items()}
         trigger = self.duration(way, read, "trigger", _TICK) or 0
-        return EngineConfig(kind, Cluster(master, remote, settings), buckets, trigger)
+        checkpoint = self.path(way, read, "checkpoint", "", place_of) if "checkpoint" in read else None
+        return EngineConfig(kind, Cluster(master, remote, settings), buckets, trigger, checkpoint)
+
+    def storage(self, read: Mapping[str, Any]) -> None:
+        """How stores are reached, before anything is looked for there."""
+        way = ("storage",)
+        self.known(way, read, ("options",), "storage")
+        options = read.get("options", {})
+        if not isinstance(options, Mapping):
+            self.say(
+                (*way, "options"), "options is a table", 'such as options = {AWS_REGION = "eu-central-1"}'
+            )
+            return
+        found: dict[str, str] = {}
+        for name, value in options.items():
+            if str(name).endswith("_env"):
+                variable = Variable(str(value))
+                kept = self.tried((*way, "options", name), lambda: secret(variable, "storage"))  # noqa: B023
+                found[str(name).removesuffix("_env")] = kept or ""
+            else:
+                found[str(name)] = _conf_text(value)
+        use_options(found)
 
     def annotation(self, way: Keys, name: str, read: Mapping[str, Any]) -> Annotation | None:
         if "annotation" not in read:
@@ -428,8 +454,9 @@ class _Reader:
             hints = get_type_hints(getattr(import_module(kind.module), kind.options))
             for key, value in read.items():
                 hint = hints.get(key)
-                if isinstance(value, str) and (hint is Path or Path in get_args(hint)):
-                    made[key] = str(self.folder / value)
+                if isinstance(value, str) and {Path, Anywhere} & {hint, *get_args(hint)}:
+                    with suppress(Mistake):  # whoever reads the options says so
+                        made[key] = str(self.folder / place_of(value, key))
         return made
 
     def files(self, read: Mapping[str, Any], key: str) -> tuple[Path, ...]:
@@ -438,11 +465,13 @@ class _Reader:
         if not _are_texts(given):
             self.say(("knowledge", key), f"{key} is a list of names", f'such as {key} = ["campus/*.ttl"]')
             return ()
-        for each in given:
-            near = self.tried(("knowledge", key), lambda: list(expanded([self.folder / each])))  # noqa: B023
-            if near is not None and not all(path.exists() for path in near or [self.folder / each]):
-                self.say(("knowledge", key), f"there is no knowledge file {self.folder / each}")
-        return tuple(self.folder / each for each in given)
+        places = [self.tried(("knowledge", key), lambda: place_of(each, key)) for each in given]  # noqa: B023
+        paths = [self.folder / each for each in places if each is not None]
+        for each in paths:
+            near = self.tried(("knowledge", key), lambda: list(expanded([each])))  # noqa: B023
+            if near is not None and not all(path.exists() for path in near or [each]):
+                self.say(("knowledge", key), f"there is no knowledge file {each}")
+        return tuple(paths)
 
     def endpoint(self, read: Mapping[str, Any]) -> Endpoint | None:
         way = ("knowledge",)
@@ -554,9 +583,16 @@ class _Reader:
             return choices[0]
         return value
 
-    def path(self, way: Keys, read: Mapping[str, Any], key: str, default: str) -> Path:
+    def path(
+        self,
+        way: Keys,
+        read: Mapping[str, Any],
+        key: str,
+        default: str,
+        where: Callable[[str, str], Path] = local_path,
+    ) -> Path:
         text = self.text(way, read, key, default)
-        place = self.tried((*way, key), lambda: local_path(text, key))
+        place = self.tried((*way, key), lambda: where(text, key))
         return self.folder / (place or default)
 
     def duration(self, way: Keys, read: Mapping[str, Any], key: str, default: int | None) -> int | None:

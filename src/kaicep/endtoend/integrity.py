@@ -24,6 +24,7 @@ from kaicep.endtoend.registered import Registry
 from kaicep.errors import Failure, KaicepError, Mistake
 from kaicep.knowledge.annotation import prefixes_of
 from kaicep.storage.disk import read_sealed
+from kaicep.storage.places import place_of
 
 __all__ = ["check_progress", "repair", "verify"]
 
@@ -146,8 +147,8 @@ def _sealed(path: Path, affects: str) -> Iterator[str]:
 
 
 def _sink(options: Mapping[str, Any]) -> Iterator[str]:
-    """What a sink on this disk keeps: the commit of a file, or a table."""
-    place = Path(str(options.get("path", "")))
+    """What a sink on a disk or a store keeps: the commit of a file, or a table."""
+    place = place_of(str(options.get("path", "")), "a sink")
     commit = place.with_name(f".{place.name}.commit") if place.name else place
     if options.get("kind") == "files" and commit.is_file():
         yield from _sealed(commit, "all that it was told")

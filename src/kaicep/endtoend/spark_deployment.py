@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from kaicep.archive.archive import Archive
 from kaicep.archive.cut import Cut
-from kaicep.archive.parquet import DataFile
+from kaicep.archive.parquet import DataFile, measured
 from kaicep.archive.snapshot import Snapshot
 from kaicep.archive.state import State
 from kaicep.archive.table import Table
@@ -50,6 +50,7 @@ from kaicep.plan.events import Match, by_end
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.time import format_time
 from kaicep.storage.delta import parquet_dataset
+from kaicep.storage.disk import make_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,9 +110,12 @@ class SparkDeployment:
         self._stopping = threading.Event()
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._lock = locked(config.state)
-        for folder in (config.state / "marks", config.state / _STATES, config.changes):
+        for folder in (config.state / "marks", config.changes):
             folder.mkdir(exist_ok=True)
-        self._states = (config.state / _STATES).absolute()
+        # What outlives the driver, and what executors write.
+        kept = (config.engine.checkpoint or config.state).absolute()
+        self._states = kept / _STATES
+        make_folder(self._states)
         self.knowledge = config.open_knowledge()
         self._prefixes = prefixes_of(config.annotations)
         self.sources = {name: self._source(each) for name, each in config.streams.items()}
@@ -120,7 +124,7 @@ class SparkDeployment:
             name: Outlet(each, config.state / "marks", None if config.sinks else NoSink())
             for name, each in wanted.items()
         }
-        matches = (config.state / _MATCHES).absolute()
+        matches = kept / _MATCHES
         Table.create(matches, _MATCHES, match_schema())
         self.matches = Table(matches, _MATCHES)
         progress = self.matches.state.progress or {}
@@ -350,7 +354,7 @@ class SparkDeployment:
         before = {name for each in self.groups for name in each.states.values()}
         stepped = {each.id: each for each in self._after(step, by_group)}
         groups = [stepped.pop(each.id, each) for each in self.groups] + list(stepped.values())
-        files = [_measured(self.matches.folder, each.path) for each in done if each.path is not None]
+        files = [measured(self.matches.folder, each.path) for each in done if each.path is not None]
         self._commit(groups, now.cut, files)
         for name in before - {name for each in groups for name in each.states.values()}:
             (self._states / name).unlink(missing_ok=True)
@@ -700,13 +704,6 @@ def _without(group: Group, names: frozenset[str]) -> Group | None:
 
 def _cut(read: Mapping[str, Any]) -> Cut:
     return Cut.parse(json.dumps(read))
-
-
-def _measured(folder: Path, path: str) -> DataFile:
-    import pyarrow.parquet
-
-    file = folder / path
-    return DataFile(path, pyarrow.parquet.read_metadata(file).num_rows, file.stat().st_size)
 
 
 def _read(path: Path) -> list[Match]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kaicep.archive.columns import LATE, PART, SEQ
+from kaicep.archive.columns import LATE, PART, SEQ, START, TRIPLES, TS
 from kaicep.endtoend.prefilter import spans
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Match, by_end
@@ -15,8 +16,11 @@ from kaicep.plan.nodes import QueryPlan
 from kaicep.plan.spark_sql import SQL_TYPES, name_sql
 from kaicep.plan.types import Type
 from kaicep.query import Query
+from kaicep.storage.delta import parquet_dataset
+from kaicep.storage.places import StorePath
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
     from kaicep.archive.snapshot import Snapshot
@@ -68,12 +72,33 @@ def archived_rows(
 
 def archived_frame(spark: SparkSession, snapshot: Snapshot, stream: str, within: Interval) -> DataFrame:
     """The rows of the files of a snapshot that may hold events inside the bounds."""
-    table = snapshot.tables[stream].table
-    files = [str(table.folder / each.path) for each in snapshot.files(stream, within)]
-    columns = [
-        f"{name_sql(name)} {'TIMESTAMP' if type is Type.TIMESTAMP else SQL_TYPES[type]}"
-        for name, type in snapshot.shape(stream).attributes
-        if name != "ts"
-    ]
-    schema = ", ".join([f"{PART} INT", f"{SEQ} BIGINT", f"{LATE} BOOLEAN", "ts TIMESTAMP", *columns])
-    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+    table, shape = snapshot.tables[stream].table, snapshot.shape(stream)
+    files = [table.folder / each.path for each in snapshot.files(stream, within)]
+    columns = {PART: "INT", SEQ: "BIGINT", LATE: "BOOLEAN", TS: "TIMESTAMP"}
+    if shape.rdf:
+        columns |= {START: "TIMESTAMP", TRIPLES: "ARRAY<STRING>"}
+    for name, type in shape.attributes:
+        columns.setdefault(name, "TIMESTAMP" if type is Type.TIMESTAMP else SQL_TYPES[type])
+    schema = ", ".join(f"{name_sql(name)} {type}" for name, type in columns.items())
+    if not files:
+        return spark.createDataFrame([], schema)
+    if isinstance(table.folder, StorePath):
+        # Spark's own way to a store hangs on jars and on settings of its own; ours has written the files.
+        work = _task_of_files(files, [table.schema.field(name) for name in columns])
+        return spark.range(0, len(files), 1, len(files)).mapInArrow(work, schema)
+    return spark.read.schema(schema).parquet(*map(str, files))
+
+
+def _task_of_files(
+    files: Sequence[Path], fields: Sequence[pyarrow.Field]
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The rows of files of a store, read by the workers."""
+
+    def work(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+
+        schema = pyarrow.schema(fields)
+        for number in (each for batch in batches for each in batch.column(0).to_pylist()):
+            yield from parquet_dataset([files[number]], schema).to_batches(schema.names)
+
+    return work

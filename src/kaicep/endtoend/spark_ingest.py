@@ -13,7 +13,6 @@ where a task has an event that far behind are its files written anew.
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -176,8 +175,8 @@ def append_written(
         try:
             return _appended(spark, archive, table, replace(job, folder=folder), write, covers, source)
         except BaseException as error:
-            table.table.drop(each.relative_to(table.table.folder).as_posix() for each in folder.glob("*"))
             with suppress(OSError):
+                table.table.drop(f"{folder.name}/{each.name}" for each in folder.iterdir())
                 folder.rmdir()
             if wait is None or not isinstance(error, Failure) or _CANNOT_WRITE not in str(error):
                 raise
@@ -211,7 +210,8 @@ def _appended(
     for each in set(job.folder.iterdir()) - set(paths):  # of tasks that ran twice, or before late marks
         each.unlink(missing_ok=True)
     if not added.rows:
-        shutil.rmtree(job.folder, ignore_errors=True)
+        with suppress(OSError):
+            job.folder.rmdir()
     return added, dead
 
 

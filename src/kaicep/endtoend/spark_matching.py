@@ -164,11 +164,11 @@ class _Work:
 
     targets: Sequence[Sent[_Target]]
     places: Sequence[tuple[int, int]]  # of each number in `_target`: the target, and its bucket
-    states: Sequence[str | None]
+    states: Sequence[Path | None]
     watermarks: Sequence[int | None]
     ended: Sequence[bool]
-    matches: str
-    folder: str
+    matches: Path
+    folder: Path
 
 
 def match_step(
@@ -204,29 +204,29 @@ def match_step(
         [_state_of(targets[place][0], bucket, folder) for place, bucket in places],
         [step.watermarks.get(targets[place][0].id) for place, _ in places],
         [targets[place][0].id in step.ended for place, _ in places],
-        str(matches / f"{number:012d}"),
-        str(folder),
+        matches / f"{number:012d}",
+        folder,
     )
     frame = _addressed(spark, step, targets, whole, catalog)
-    rows = sum(each.rows for stream in step.rows.tables for each in step.rows.files(stream))
+    known = step.rows.tables.keys() & set(whole.streams)
+    rows = sum(each.rows for stream in known for each in step.rows.files(stream))
     if not is_connect(spark):
         names = ", ".join(name for group in step.groups for name in group.reported)
         spark.sparkContext.setJobDescription(f"kaicep: {names}, step {number}")
     with told():
-        if rows <= SMALL:
+        if frame is None or rows <= SMALL:
             batches = frame.toArrow().to_batches() if frame is not None else []
             reports = [line for batch in _worked(work, batches, range(len(places))) for line in batch]
         else:
-            assert frame is not None
             clock = spark.range(len(places)).select(*_clock_columns(frame))
             spread = frame.unionByName(clock).repartition(len(places), "_target")
             reports = [row["told"] for row in spread.mapInArrow(_task(work), "told string").collect()]
     return [Done(**json.loads(line)) for line in reports]
 
 
-def _state_of(group: Group, bucket: int, folder: Path) -> str | None:
+def _state_of(group: Group, bucket: int, folder: Path) -> Path | None:
     name = group.states.get(bucket)
-    return None if name is None else str(folder / name)
+    return None if name is None else folder / name
 
 
 def _packed(group: Group, layout: Layout, sending: dict[str, Any]) -> Sent[_Target]:
@@ -368,7 +368,7 @@ def _worked(
         yield [json.dumps(_bucket(work, number, own))]
 
 
-_LIVE: dict[str, Engine] = {}
+_LIVE: dict[Path, Engine] = {}
 """Engines of this process that are as they were saved, by the file of their state."""
 
 
@@ -387,17 +387,16 @@ def _bucket(work: _Work, number: int, rows: pyarrow.Table | None) -> dict[str, A
         found += engine.finish()
     kept = sorted((each for each in found if each.query in target.reported), key=by_end)
     name = f"{uuid4().hex}.state"
-    folder = Path(work.folder)
-    replace_sealed(folder / name, engine.snapshot())
+    replace_sealed(work.folder / name, engine.snapshot())
     while len(_LIVE) >= _MOST_LIVE:
         del _LIVE[next(iter(_LIVE))]
-    _LIVE[str(folder / name)] = engine
+    _LIVE[work.folder / name] = engine
     counts: dict[str, int] = {}
     last: dict[str, int] = {}
     for each in kept:
         counts[each.query] = counts.get(each.query, 0) + 1
         last[each.query] = each.end_us
-    path = _write_matches(Path(work.matches), kept) if kept else None
+    path = _write_matches(work.matches, kept) if kept else None
     return {
         "group": target.group,
         "bucket": bucket,
@@ -409,14 +408,14 @@ def _bucket(work: _Work, number: int, rows: pyarrow.Table | None) -> dict[str, A
     }
 
 
-def _engine(target: _Target, state: str | None) -> Engine:
+def _engine(target: _Target, state: Path | None) -> Engine:
     live = _LIVE.pop(state, None) if state is not None else None
     if live is not None and live.knowledge is target.query.knowledge:
         return live
     engine = Engine(target.query)
     if state is not None:
         try:
-            engine.restore(read_sealed(Path(state)))
+            engine.restore(read_sealed(state))
         except OSError as error:
             raise Failure(f"the state {state} of a bucket is gone: {error.strerror}") from None
     return engine

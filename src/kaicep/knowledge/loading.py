@@ -12,6 +12,7 @@ from kaicep.errors import Diagnostic, Mistake, Source, Span, did_you_mean
 from kaicep.knowledge.graph import Ids, Terms
 from kaicep.plan.literals import normalise
 from kaicep.plan.terms import Blank, Iri, Literal
+from kaicep.storage.places import place_of
 
 if TYPE_CHECKING:
     import pyoxigraph
@@ -36,15 +37,15 @@ FORMATS = {
 def expanded(paths: Iterable[str | Path]) -> Iterator[Path]:
     """Files and folders as they are now; a pattern such as `campus/*.ttl` stands for what it finds."""
     found: dict[Path, None] = {}
-    for each in map(Path, paths):
+    for each in (place_of(path, "the knowledge") for path in paths):
         wild = [at for at, part in enumerate(each.parts) if set(part) & set("*?[")]
         if not wild or each.exists():
             found[each] = None
             continue
-        base = Path(*each.parts[: wild[0]])
+        base = type(each)(*each.parts[: wild[0]])
         if not base.is_dir():
             raise Mistake(Diagnostic(f"cannot read the knowledge files {each}: there is no folder {base}"))
-        found |= dict.fromkeys(sorted(base.glob(str(Path(*each.parts[wild[0] :])))))
+        found |= dict.fromkeys(sorted(base.glob("/".join(each.parts[wild[0] :]))))
     return iter(found)
 
 

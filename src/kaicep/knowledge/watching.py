@@ -23,6 +23,7 @@ from kaicep.knowledge.sparql_update import UPDATES, Operation, changes_of, opera
 from kaicep.knowledge.store import Edit, Knowledge, check_level
 from kaicep.knowledge.validity import ALWAYS, NEVER, Validity, since, with_validity
 from kaicep.plan.terms import Blank, Term, Triple
+from kaicep.storage.places import place_of
 
 __all__ = ["KnowledgeFiles"]
 
@@ -74,7 +75,11 @@ class KnowledgeFiles:
         self._validate = validate
         self._refuse = refuse
         self.violations: tuple[Diagnostic, ...] = ()
-        self._paths = tuple(dict.fromkeys(map(Path, (*((copy.file,) if copy else ()), *paths))))
+        self._paths = tuple(
+            dict.fromkeys(
+                place_of(each, "the knowledge") for each in (*((copy.file,) if copy else ()), *paths)
+            )
+        )
         self._seen: dict[Path, _Seen] = {}
         self._taken: dict[Path, bytes] = {}
         self._told: set[object] = set()

@@ -4,6 +4,9 @@ delta-rs writes entries of the log, and waits for no disk. So whoever commits ca
 relies on the commit: then the entry is on the disk, and its checksum is noted in `_checksums` beside it. The
 names of data files carry theirs. `mend` removes what a crash left half-written at the end of a log, and
 `check_entries`, `parquet_dataset` and `damages` find what is not as it was written.
+
+On a store an entry is there as a whole or not at all, and the store knows its checksum: nothing is noted
+there, and nothing is ever mended.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kaicep.errors import Failure
-from kaicep.storage.disk import replace_file, sync_file, sync_folder
+from kaicep.storage.disk import replace_file, sync_file, sync_folder, write_file
+from kaicep.storage.places import StorePath, filesystem_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -81,11 +85,7 @@ def write_parquet(folder: Path, rows: pyarrow.Table, stem: str | None = None) ->
     data = made.getbuffer()
     name = f"{stem or uuid4().hex}-crc{zlib.crc32(data):08x}.parquet"
     try:
-        with (folder / name).open("wb") as file:
-            file.write(data)
-            file.flush()
-            # A commit must not outlive the rows that it speaks of.
-            os.fsync(file.fileno())
+        write_file(folder / name, data)  # a commit must not outlive the rows that it speaks of
     except BaseException:
         (folder / name).unlink(missing_ok=True)
         raise
@@ -95,7 +95,7 @@ def write_parquet(folder: Path, rows: pyarrow.Table, stem: str | None = None) ->
 def check_file(path: Path) -> None:
     """A failure where a data file is not what its name says; files of other tools say nothing."""
     named = _NAMED.search(path.name)
-    if named is None:
+    if named is None or isinstance(path, StorePath):
         return
     try:
         stat = path.stat()
@@ -124,9 +124,11 @@ def parquet_dataset(paths: Sequence[Path], schema: pyarrow.Schema | None = None)
 
     for each in paths:
         check_file(each)
+    store = filesystem_of(paths[0]) if paths else None
+    names = [str(getattr(each, "inside", each)) for each in paths]
     scan = pyarrow.dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
     checked = pyarrow.dataset.ParquetFileFormat(default_fragment_scan_options=scan)
-    return pyarrow.dataset.dataset([str(each) for each in paths], schema, format=checked)
+    return pyarrow.dataset.dataset(names, schema, format=checked, filesystem=store)
 
 
 # --- the log ---
@@ -141,6 +143,8 @@ def quietly() -> Any:
 
 def settle(folder: Path, after: int, upto: int) -> None:
     """Returns when the entries behind a version, up to another, are on the disk; notes their checksums."""
+    if isinstance(folder, StorePath):
+        return
     log = folder / _LOG
     names = [f"{version:020d}.json" for version in range(after + 1, upto + 1)]
     there = [each for each in names if (log / each).exists()]  # a checkpoint may stand for old ones by now
@@ -159,6 +163,9 @@ def checkpoint(table: DeltaTable, folder: Path, before: int) -> None:
         return
     log = folder / _LOG
     table.create_checkpoint()
+    if isinstance(folder, StorePath):
+        table.cleanup_metadata()
+        return
     made = (f"{version:020d}.checkpoint.parquet", _LAST)
     for name in made:
         sync_file(log / name)
@@ -210,6 +217,8 @@ def _noted(log: Path, most: int | None = None) -> tuple[dict[str, tuple[int, int
 
 def prune(folder: Path) -> None:
     """Lets go of the checksums of entries that are no more."""
+    if isinstance(folder, StorePath):
+        return
     log = folder / _LOG
     there = {each.name for each in log.iterdir()}
     noted, wrong = _noted(log)
@@ -224,6 +233,8 @@ def check_entries(folder: Path, versions: range | None = None) -> None:
 
     Looked at are these versions; None: all that there are from the newest checkpoint on.
     """
+    if isinstance(folder, StorePath):
+        return
     log = folder / _LOG
     noted, _ = _noted(log, _TAIL)
     if versions is None:
@@ -287,6 +298,8 @@ def mend(folder: Path) -> list[str]:
 
     Says what it was. Entries that are whole, and were not noted, are on the disk when this returns.
     """
+    if isinstance(folder, StorePath):
+        return []
     log = folder / _LOG
     _mend_notes(log)
     entries, checkpoints = _listed(log)
@@ -329,6 +342,20 @@ def _mend_notes(log: Path) -> None:
 
 def damages(folder: Path, files: Iterable[str]) -> Iterator[str]:
     """All that is wrong with a table: its log, its checksums, and its data files. Reads everything."""
+    if not isinstance(folder, StorePath):
+        yield from _log_damages(folder)
+    for each in files:
+        try:
+            check_file(folder / each)
+            if _NAMED.search(each) is None or isinstance(folder, StorePath):  # the pages have checksums
+                parquet_dataset([folder / each]).to_table()
+        except Failure as failure:
+            yield str(failure)
+        except (OSError, ValueError) as error:
+            yield f"cannot read {folder / each}: {error}"
+
+
+def _log_damages(folder: Path) -> Iterator[str]:
     log = folder / _LOG
     entries, checkpoints = _listed(log)
     noted, wrong = _noted(log)
@@ -344,12 +371,3 @@ def damages(folder: Path, files: Iterable[str]) -> Iterator[str]:
     written |= set(range(min(entries, default=0), max(entries, default=-1) + 1))
     for version in sorted(each for each in written - set(entries) if each > min(entries, default=-1)):
         yield f"{log / f'{version:020d}.json'} is missing"
-    for each in files:
-        try:
-            check_file(folder / each)
-            if _NAMED.search(each) is None:  # of another tool: its pages may have checksums
-                parquet_dataset([folder / each]).to_table()
-        except Failure as failure:
-            yield str(failure)
-        except (OSError, ValueError) as error:
-            yield f"cannot read {folder / each}: {error}"

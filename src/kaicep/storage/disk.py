@@ -1,5 +1,7 @@
 """Writing so that a crash at any moment leaves either what was there before or what shall be there.
 
+A store does that by itself: what is put there is there as a whole, and for good.
+
 What we alone read carries a checksum, so that a damaged disk is found before anybody goes on from it.
 """
 
@@ -10,6 +12,7 @@ import zlib
 from pathlib import Path
 
 from kaicep.errors import Failure
+from kaicep.storage.places import StorePath
 
 __all__ = [
     "make_folder",
@@ -21,6 +24,7 @@ __all__ = [
     "sync_folder",
     "unseal",
     "write_all",
+    "write_file",
 ]
 
 _SEAL = len(b"\ncrc32 00000000\n")
@@ -36,6 +40,8 @@ def write_all(file: int, data: bytes | bytearray, offset: int) -> None:
 
 def sync_file(path: Path) -> None:
     """Waits until the content of a file is on the disk."""
+    if isinstance(path, StorePath):
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -50,19 +56,32 @@ def sync_folder(folder: Path) -> None:
 
 def make_folder(folder: Path) -> None:
     """Makes a folder, and those above it; returns when their names are on the disk."""
+    if isinstance(folder, StorePath):
+        return
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
         sync_folder(each.parent)
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Puts a file in the place of another in one step; returns when that is on the disk."""
-    beside = path.with_name(path.name + ".tmp")
-    with beside.open("wb") as file:
+def write_file(path: Path, data: bytes | memoryview) -> None:
+    """Writes a new file; returns when its content is on the disk, and its name when the folder is."""
+    if isinstance(path, StorePath):
+        path.write_bytes(data)
+        return
+    with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Puts a file in the place of another in one step; returns when that is on the disk."""
+    if isinstance(path, StorePath):
+        path.write_bytes(data)
+        return
+    beside = path.with_name(path.name + ".tmp")
+    write_file(beside, data)
     beside.replace(path)
     sync_folder(path.parent)
 

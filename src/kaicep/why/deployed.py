@@ -14,6 +14,7 @@ from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
 from kaicep.knowledge.annotation import prefixes_of
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.events import Match
+from kaicep.storage.places import place_of
 from kaicep.why.again import explained, searched
 from kaicep.why.match import Why
 from kaicep.why.results import match_of, only_one, seen_in
@@ -84,7 +85,7 @@ class Deployed:
     def _written(self) -> list[Path]:
         """The files and tables that its sinks have written."""
         paths = [
-            Path(each.options["path"])
+            place_of(each.options["path"], "a sink")
             for each in self.config.sinks.values()
             if each.options["kind"] in ("files", "delta")
         ]

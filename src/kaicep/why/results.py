@@ -11,6 +11,7 @@ from typing import Any
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.plan.events import Match
 from kaicep.plan.time import parse_time
+from kaicep.storage.places import options_of
 
 __all__ = ["match_of", "only_one", "seen_in"]
 
@@ -130,7 +131,8 @@ def _delta(path: Path, wanted: str) -> Iterator[Mapping[str, Any]]:
 
     if not DeltaTable.is_deltatable(str(path)):
         raise _no_results(path)
-    yield from _filtered(DeltaTable(path).to_pyarrow_dataset(), (*_COLUMNS, "knowledge"), wanted)
+    table = DeltaTable(str(path), storage_options=options_of(path))
+    yield from _filtered(table.to_pyarrow_dataset(), (*_COLUMNS, "knowledge"), wanted)
 
 
 def _filtered(rows: Any, columns: Sequence[str], wanted: str) -> Iterator[Mapping[str, Any]]:

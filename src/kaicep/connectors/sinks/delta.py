@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kaicep.connectors.contract import Guarantee, Mark, Sink
+from kaicep.connectors.options import Anywhere
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Match
 from kaicep.plan.time import format_time
 from kaicep.storage.delta import FILES, check_entries, checkpoint, mend, quietly, settle, write_parquet
 from kaicep.storage.disk import make_folder, sync_folder
+from kaicep.storage.places import options_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -38,9 +40,9 @@ _MARK, _SINK, _TRY = "kaicep.mark", "kaicep.sink", "kaicep.try"
 
 @dataclass(frozen=True, slots=True)
 class DeltaOptions:
-    """The folder of the table."""
+    """The folder of the table, or its place on a store."""
 
-    path: Path
+    path: Anywhere
 
 
 class DeltaSink(Sink):
@@ -51,7 +53,7 @@ class DeltaSink(Sink):
     def __init__(self, name: str, options: DeltaOptions) -> None:
         self._name = f"kaicep/{name}"
         self._where = f"sink {name}"
-        self._path = options.path
+        self._path: Path = options.path
         self._table: DeltaTable | None = None
         self._version: int | None = None
         self._waiting: list[Match] = []
@@ -66,12 +68,13 @@ class DeltaSink(Sink):
         try:
             for each in mend(self._path):
                 _log.warning("%s: removed what a crash had left half-written: %s", self._where, each)
-            if DeltaTable.is_deltatable(str(self._path)):
+            place, reached = str(self._path), options_of(self._path)
+            if DeltaTable.is_deltatable(place, reached):
                 check_entries(self._path)
-                table = DeltaTable(self._path)
+                table = DeltaTable(place, storage_options=reached)
             else:
                 make_folder(self._path)
-                table = DeltaTable.create(self._path, match_schema(), mode="ignore")
+                table = DeltaTable.create(place, match_schema(), mode="ignore", storage_options=reached)
             settle(self._path, table.version() - 1, table.version())
         except (DeltaError, OSError) as error:
             raise Mistake(f"{self._where}: {self._path} cannot be opened as a Delta table: {error}") from None
