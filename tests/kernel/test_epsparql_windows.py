@@ -67,7 +67,14 @@ def query_of(random: Random) -> str:
     if random.random() < 0.3:
         whole = random.choice(OUTSIDE).replace("BLOCKS", blocks)
         return f"SELECT * {declared} WHERE {{ {whole} {beside} }}"
-    return f"SELECT {report}{columns} {declared} WHERE {{ {blocks} {beside} }} {rest}"
+    order = random.choice(
+        ["", "", "ORDER BY DESC(?y) ?x LIMIT 2", "LIMIT 1 OFFSET 1", "ORDER BY (STR(?y)) LIMIT 3"]
+    )
+    if "(" in columns and "ORDER" in order:
+        order = "ORDER BY ?n DESC(COUNT(*)) LIMIT 1"
+    if random.random() < 0.05:
+        return f"ASK {declared} WHERE {{ {blocks} {beside} }}"
+    return f"SELECT {report}{columns} {declared} WHERE {{ {blocks} {beside} }} {rest} {order}"
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

@@ -33,6 +33,27 @@ def test_a_window_of_time_is_evaluated_at_whole_multiples_of_its_step() -> None:
     )
 
 
+def test_order_and_limit_are_of_one_evaluation() -> None:
+    query = window("RANGE PT4S STEP PT4S", "?y", "WINDOW :w { ?x v ?y }", "ORDER BY DESC(?y) LIMIT 1")
+    assert answers(ROWS, query) == ["y=5 [0-4]", "y=7 [8-12]"]
+    second = window("RANGE PT4S STEP PT4S", "?x", "WINDOW :w { ?x v ?y }", "ORDER BY ?x ?y LIMIT 1 OFFSET 2")
+    assert answers(ROWS, second) == ["x=b [0-4]"]
+    grouped = "(SUM(?y) AS ?n) ?x"
+    most = window("RANGE PT4S STEP PT4S", grouped, "WINDOW :w { ?x v ?y }", "GROUP BY ?x ORDER BY ?n LIMIT 1")
+    assert answers(ROWS, most) == ["n=4 x=a [0-4]", "n=7 x=a [8-12]"]
+
+
+def test_ask_is_answered_by_each_evaluation() -> None:
+    query = "ASK FROM NAMED WINDOW :w ON :s [RANGE PT4S STEP PT4S] WHERE { WINDOW :w { ?x v 3 } }"
+    assert answers(ROWS, query) == ["ask=false [8-12]", "ask=true [0-4]"]
+
+
+@pytest.mark.parametrize("rest", ["ORDER BY ?y", "LIMIT 3", "OFFSET 1"])
+def test_a_stream_has_no_order_and_no_last_match(rest: str) -> None:
+    with pytest.raises(Mistake, match="has no place in a stream"):
+        plan(f"SELECT ?y WHERE {{ ?x v ?y }} {rest}")
+
+
 def test_the_older_end_is_outside_and_the_newer_one_inside() -> None:
     assert values("RANGE PT2S STEP PT2S", rows="2 a v 1\n4 a v 2") == ["y=1 [0-2]", "y=2 [2-4]"]
 

@@ -15,19 +15,28 @@ from kaicep.language.depth import refuse_deep
 from kaicep.language.lexer import Kind, Token, sparql_tokens
 from kaicep.language.names import Names
 from kaicep.language.report import Report, Stuck
-from kaicep.language.sparql import Groups
+from kaicep.language.sparql import Groups, is_all_windows
 from kaicep.language.triples import TripleBlocks
-from kaicep.plan.sparql import Construct, EpQuery, Group, Node, Path, Select, TriplePattern, Triples
-from kaicep.plan.terms import Blank, Variable
+from kaicep.plan.expressions import Aggregate, Call, TermConst
+from kaicep.plan.sparql import (
+    Construct,
+    EpQuery,
+    Group,
+    Node,
+    Path,
+    Projection,
+    Select,
+    TriplePattern,
+    Triples,
+)
+from kaicep.plan.terms import XSD, Blank, Literal, Variable
 from kaicep.plan.text import EP_PREFIXES
 
 __all__ = ["parse_ep", "parse_rules"]
 
 _POLICIES = ("unrestricted", "recent", "chronological")
-_REFUSED = {
-    "ASK": "ASK has no place in a stream: the answer could change with the next triple",
-    "DESCRIBE": "DESCRIBE is not supported",
-}
+_REFUSED = {"DESCRIBE": "DESCRIBE is not supported"}
+_ASKED = "ASK has no place in a stream: the answer could change with the next triple"
 
 
 def parse_ep(
@@ -129,12 +138,24 @@ class _EpParser:
             return self.groups.select()
         if start := self.cursor.accept_word("CONSTRUCT"):
             return self._construct(start)
+        if start := self.cursor.accept_word("ASK"):
+            return self._ask(start)
         token = self.cursor.token
         if token.word in _REFUSED:
             raise self.cursor.stuck(_REFUSED[token.word], token.span, "use SELECT or CONSTRUCT")
         known = ["SELECT", "CONSTRUCT", "PREFIX", "BASE", "CONSUMPTION"]
         hint = near(token.text, known) if token.kind is Kind.WORD else None
         raise self.cursor.expected("SELECT or CONSTRUCT", hint)
+
+    def _ask(self, start: Token) -> Select:
+        """`ASK WHERE { WINDOW :w { ... } }`: whether there is any solution, at each evaluation."""
+        windows = self.groups.windows()
+        where = self.groups.where()
+        if not is_all_windows(where):
+            hint = "put the whole pattern into a WINDOW, or use SELECT or CONSTRUCT"
+            raise self.cursor.stuck(_ASKED, start.span, hint)
+        some = Call(">", (Aggregate("COUNT", None), TermConst(Literal("0", XSD + "integer"))))
+        return Select((Projection("ask", some, span=start.span),), where, windows=windows)
 
     def _construct(self, start: Token) -> Construct:
         """`CONSTRUCT { ... } WHERE ...`, the template without braces, or `CONSTRUCT WHERE { ... }`."""

@@ -25,6 +25,7 @@ from kaicep.plan.sparql import (
     Minus,
     Operation,
     Optional,
+    Ordering,
     Projection,
     Select,
     SubSelect,
@@ -34,14 +35,15 @@ from kaicep.plan.sparql import (
 )
 from kaicep.plan.terms import Iri, Term
 
-__all__ = ["Groups"]
+__all__ = ["Groups", "is_all_windows"]
 
 _MOST_ELEMENTS = 100
 _AFTER_WHERE = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET")
+_NO_ORDER = "leave it out, or put the whole pattern into a WINDOW"
 _REFUSED = {
-    "ORDER": ("ORDER BY has no place in a stream: matches come in the order of their end", "leave it out"),
-    "LIMIT": ("LIMIT has no place in a stream: there is no last match", "leave it out"),
-    "OFFSET": ("OFFSET has no place in a stream: matches come as they happen", "leave it out"),
+    "ORDER": ("ORDER BY has no place in a stream: matches come in the order of their end", _NO_ORDER),
+    "LIMIT": ("LIMIT has no place in a stream: there is no last match", _NO_ORDER),
+    "OFFSET": ("OFFSET has no place in a stream: matches come as they happen", _NO_ORDER),
     "GRAPH": ("GRAPH is not supported: stream and knowledge are one graph", "leave GRAPH and its name out"),
     "SERVICE": (
         "SERVICE is not supported: an answer must depend on stream and knowledge alone",
@@ -52,6 +54,12 @@ _REFUSED = {
         "use OPTIONALSEQ, which looks for the optional part earlier, or NOT for an absence",
     ),
 }
+
+
+def is_all_windows(where: Group) -> bool:
+    """Whether a pattern is WINDOW blocks, with FILTER and BIND beside them: each evaluation is finite."""
+    windows = any(isinstance(each, InWindow) for each in where.elements)
+    return windows and all(isinstance(each, InWindow | Filter | Bind) for each in where.elements)
 
 
 class Groups:
@@ -338,10 +346,36 @@ class Groups:
         if star and group_by:
             self.cursor.report.error("SELECT * cannot be grouped", star.span, "name the columns")
         having = self._having()
+        self.expressions.aggregates = True
+        ordering = self._ordering() if is_all_windows(where) else None
         self.expressions.aggregates = outer
         if self.cursor.token.word in _REFUSED:
             self._refuse()
-        return Select(columns, where, group_by, having, distinct, report, windows)
+        return Select(columns, where, group_by, having, distinct, report, windows, ordering)
+
+    def _ordering(self) -> Ordering | None:
+        """`ORDER BY ... LIMIT n OFFSET m`, of which any part may be missing."""
+        keys: list[tuple[Expr, bool]] = []
+        if self.cursor.accept_word("ORDER"):
+            self.cursor.expect_word("BY", "after ORDER")
+            while not keys or self.cursor.token.kind is Kind.VARIABLE or self._at_key():
+                downwards = self.cursor.accept_word("DESC") is not None
+                if not downwards:
+                    self.cursor.accept_word("ASC")
+                keys.append((self.expressions.expression(), downwards))
+        numbers: dict[str, int] = {}
+        while (word := self.cursor.token.word) in ("LIMIT", "OFFSET") and word not in numbers:
+            self.cursor.advance()
+            token = self.cursor.expect_kind(Kind.INTEGER, f"a whole number after {word}")
+            numbers[word] = int(token.text)
+        if not keys and not numbers:
+            return None
+        return Ordering(tuple(keys), numbers.get("LIMIT"), numbers.get("OFFSET", 0))
+
+    def _at_key(self) -> bool:
+        """Whether another key of an ORDER BY begins here."""
+        is_call = self.cursor.token.kind is not Kind.SIGN and self.cursor.next.text == "("
+        return self.cursor.at("(") or is_call
 
     def _report(self) -> str:
         """Which solutions of its windows a SELECT gives."""

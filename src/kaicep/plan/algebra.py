@@ -292,6 +292,10 @@ def translate_select(select: Select, consumption: str = "unrestricted") -> Solut
         for each in columns
         if each.expr is not None
     ]
+    sorting = tuple(
+        (_without_aggregates(_expression(each, consumption), collected), downwards)
+        for each, downwards in (select.ordering.keys if select.ordering else ())
+    )
     grouped = bool(select.group_by or collected or having)
     _refuse_doubled(select, grouped)
     if grouped:
@@ -306,6 +310,8 @@ def translate_select(select: Select, consumption: str = "unrestricted") -> Solut
     for name, expr in computed:
         node = Extend(node, name, _with_mark(expr, before))
     names = tuple(each.name for each in columns)
+    if (ordering := select.ordering) is not None:
+        node = nodes.Ordered(node, names, select.distinct, sorting, ordering.limit, ordering.offset)
     made = Solutions(node, names, select.distinct)
     if not only:
         return made

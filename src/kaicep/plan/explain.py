@@ -267,6 +267,10 @@ def _operator(node: Node, prefixes: Prefixes) -> _Card:
 def _sparql_card(node: Node, prefixes: Prefixes) -> _Card:
     name = type(node).__name__
     match node:
+        case nodes.Ordered():
+            first = "" if node.limit is None else f", the first {node.limit:,}"
+            after = f", after {node.offset:,}" if node.offset else ""
+            return _Card("Ordered", f"{len(node.keys)} keys{first}{after}")
         case nodes.Solutions():
             return _Card("Solutions", " ".join(f"?{each}" for each in node.names))
         case nodes.Triples():

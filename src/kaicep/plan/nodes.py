@@ -41,6 +41,7 @@ __all__ = [
     "Relation",
     "Root",
     "Semantic",
+    "Ordered",
     "Solutions",
     "Table",
     "Temporal",
@@ -411,6 +412,21 @@ class Solutions(Node):
     input: Node
     names: tuple[str, ...]
     distinct: bool = False
+
+
+@dataclass(frozen=True)
+class Ordered(Node):
+    """ORDER BY, LIMIT and OFFSET of one evaluation of windows, over what is not projected yet.
+
+    A key is an expression, and whether the greatest is first. Alike in all keys, solutions go by their text.
+    """
+
+    input: Node
+    names: tuple[str, ...]
+    distinct: bool
+    keys: tuple[tuple[Expr, bool], ...]
+    limit: int | None = None
+    offset: int = 0
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ __all__ = [
     "Node",
     "Operation",
     "Optional",
+    "Ordering",
     "Path",
     "Predicate",
     "Projection",
@@ -243,6 +244,15 @@ class Projection:
 
 
 @dataclass(frozen=True)
+class Ordering:
+    """`ORDER BY ... LIMIT n OFFSET m`; the keys are expressions, and whether the greatest is first."""
+
+    keys: tuple[tuple[Expr, bool], ...] = ()
+    limit: int | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True)
 class Select:
     """`SELECT ... WHERE ... GROUP BY ... HAVING ...`; `columns` is None for `*`.
 
@@ -258,6 +268,7 @@ class Select:
     distinct: bool = False
     report: str = "RSTREAM"
     windows: tuple[WindowClause, ...] = ()
+    ordering: Ordering | None = None
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ __all__ = [
     "number",
     "numeral",
     "order_key",
+    "sort_key",
     "truth",
 ]
 
@@ -284,6 +285,11 @@ def order_key(term: Term) -> tuple[object, ...]:
     except ExpressionError:
         pass
     return (3, str(term))
+
+
+def sort_key(term: Term | None) -> tuple[object, ...]:
+    """The order of ORDER BY: what is unbound comes first, and values that are equal are alike."""
+    return (-1,) if term is None else order_key(term)[:3]
 
 
 # --- arithmetic ------------------------------------------------------------------------------------

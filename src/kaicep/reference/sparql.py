@@ -27,6 +27,7 @@ from kaicep.plan.nodes import (
     LeftJoin,
     Minus,
     Node,
+    Ordered,
     Solutions,
     Table,
     Temporal,
@@ -35,7 +36,7 @@ from kaicep.plan.nodes import (
 from kaicep.plan.sparql import Group, Path, TriplePattern, WindowClause, may_be_empty
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Iri, Term, Triple, Variable
-from kaicep.plan.values import ExpressionError
+from kaicep.plan.values import ExpressionError, sort_key
 from kaicep.reference.graph import Graph, Interval
 from kaicep.reference.paths import Way, span_of, ways
 
@@ -104,6 +105,8 @@ def evaluate(node: Node, graph: Graph, given: Bindings | None = None) -> list[So
             return _temporal(node, graph, known)
         case Grouping():
             return list(_grouping(node, graph, known))
+        case Ordered():
+            return _ordered(node, graph, known)
         case Evaluations():
             return list(evaluations(node, graph, known))
         case InsideWindow(below, window):
@@ -295,6 +298,20 @@ def _table(
         values = {name: term for name, term in zip(names, row, strict=True) if term is not None}
         if _compatible(values, given):
             yield Solution(values)
+
+
+def _ordered(node: Ordered, graph: Graph, given: Bindings) -> list[Solution]:
+    """ORDER BY and LIMIT: what is first of one evaluation; solutions alike in all keys go by their text."""
+
+    def text(one: Solution) -> str:
+        return solution_text({n: t for n, t in one.bindings.items() if not n.startswith("_:")}, None)
+
+    found = sorted(evaluate(node.input, graph, given), key=text)
+    for expr, downwards in reversed(node.keys):
+        values = {id(each): _value(expr, each, graph, given) for each in found}
+        found.sort(key=lambda each: sort_key(values[id(each)]), reverse=downwards)
+    shown = _project(Solutions(node.input, node.names, node.distinct), found, given)
+    return shown[node.offset :][: node.limit]
 
 
 def _project(node: Solutions, below: list[Solution], given: Bindings) -> list[Solution]:

@@ -21,6 +21,7 @@ from kaicep.kernel.epsparql.operators import (
     Projected,
     Restricted,
     Rows,
+    Sorted,
     United,
     Without,
 )
@@ -41,6 +42,7 @@ from kaicep.plan.nodes import (
     LeftJoin,
     Minus,
     Node,
+    Ordered,
     Solutions,
     Table,
     Temporal,
@@ -100,6 +102,8 @@ class _Builder:
                 return self._temporal(node, bound)
             case Grouping():
                 return self._grouping(node)
+            case Ordered(below):
+                return Sorted(self.operator(below, None), node)
             case Evaluations():
                 return self._restricted(Evaluating(node, self.context, partial(self._evaluated, node.input)))
             case InsideWindow(below, window):

@@ -12,9 +12,13 @@ to be joined with (`still`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
 from kaicep.kernel.epsparql.expressions import Condition, Value
 from kaicep.kernel.epsparql.state import Batch, Context, Row, Store, Values, all_reads
+from kaicep.kernel.epsparql.terms import term_of
+from kaicep.plan.nodes import Ordered
+from kaicep.plan.values import sort_key
 
 __all__ = [
     "Extension",
@@ -26,6 +30,7 @@ __all__ = [
     "Projected",
     "Restricted",
     "Rows",
+    "Sorted",
     "United",
     "Without",
     "picker",
@@ -404,6 +409,43 @@ class Projected(Operator):
         inside = {name: text for name, text in given.items() if name in self.names}
         found = [_padded(each, self._places) for each in self.below.still(inside)]
         return list(dict.fromkeys(found)) if self._distinct else found
+
+
+class Sorted(Operator):
+    """ORDER BY and LIMIT over what has no time: the first ones; alike in all keys, they go by their text."""
+
+    def __init__(self, below: Operator, node: Ordered) -> None:
+        super().__init__(node.names, below.certain & frozenset(node.names))
+        self._below, self._node = below, node
+        self._keys = [(Value(expr, below.names, {}), downwards) for expr, downwards in node.keys]
+        self._places = [below.names.index(name) if name in below.names else -1 for name in node.names]
+        self._seen = [(i, name) for i, name in enumerate(below.names) if not name.startswith("_:")]
+
+    def reads(self) -> frozenset[str] | None:
+        """See `Operator`."""
+        return self._below.reads()
+
+    def step(self, batch: Batch) -> list[Row]:
+        """Inside of a window nothing has a time."""
+        return []
+
+    def still(self, given: Mapping[str, str]) -> list[Values]:
+        """See `Operator`."""
+        found = sorted(self._below.still({}), key=self._text)
+        for value, downwards in reversed(self._keys):
+            found.sort(key=lambda each: _sort_key(value.of(each, None, None)), reverse=downwards)
+        shown = [_padded(each, self._places) for each in found]
+        if self._node.distinct:
+            shown = list(dict.fromkeys(shown))
+        return [each for each in shown[self._node.offset :][: self._node.limit] if self.fits(each, given)]
+
+    def _text(self, values: Values) -> str:
+        shown = sorted((name, text) for i, name in self._seen if (text := values[i]) is not None)
+        return " ".join(f"?{name}={text}" for name, text in shown)
+
+
+def _sort_key(text: str | None) -> Any:
+    return sort_key(None if text is None else term_of(text))
 
 
 class Restricted(Operator):
