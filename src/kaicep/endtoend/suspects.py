@@ -46,7 +46,7 @@ class Suspects:
         """How often the process died while a query worked."""
         self._texts: dict[str, str] = {}
         self._load()
-        path = folder / "working"
+        self._path = path = folder / "working"
         self._learn(path)
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         os.ftruncate(file, _SIZE)
@@ -149,6 +149,7 @@ class Suspects:
         """The process ends as it should."""
         self._closed.set()
         self.end()
+        self._path.unlink(missing_ok=True)
         if self._fault is not None:
             faulthandler.disable()
             self._fault.close()

@@ -50,22 +50,32 @@ def read_state(kind: str, state: bytes) -> tuple[dict[str, Any], dict[str, Array
     except (ValueError, KeyError, TypeError):
         raise Failure(f"this is not a saved state of {_one(kind)} that this release can read") from None
     if found != kind:
-        raise Failure(f"this is the saved state of {_one(found)}, not of {_one(kind)}")
-    if version not in _READ:
+        other = _one(found) if isinstance(found, str) and found else "something else"
+        raise Failure(f"this is the saved state of {other}, not of {_one(kind)}")
+    if not isinstance(version, int) or version not in _READ:
         raise Failure(
             f"this state was saved in format {version}, this release reads {_VERSION}: start without it"
         )
+    try:
+        return head["document"], _arrays(head["arrays"], rest, kind)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, SyntaxError):
+        raise Failure(f"the saved state of {_one(kind)} is damaged: start without it") from None
+
+
+def _arrays(rows: list[Any], rest: bytes, kind: str) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     at = 0
-    for name, dtype, shape in head["arrays"]:
+    for name, dtype, shape in rows:
         kind_of = np.dtype(dtype)
         length = prod(shape) * kind_of.itemsize
+        if kind_of.hasobject or length < 0:
+            raise ValueError("not numbers")
         if len(rest) < at + length:
             raise Failure(f"the saved state of {_one(kind)} is cut short")
         made = np.frombuffer(rest, kind_of, prod(shape), at).reshape(shape)
         arrays[name] = made.astype(kind_of.newbyteorder("="))
         at += length
-    return head["document"], arrays
+    return arrays
 
 
 def _one(kind: str) -> str:
