@@ -73,6 +73,7 @@ class Allowance:
 
 
 ALLOWED = Allowance()
+"""What queries from outside may take where the deployment says nothing else."""
 
 
 @dataclass
