@@ -269,6 +269,7 @@ def sessions() -> list[object]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "printed"), sessions())
 def test_commands_print_what_is_shown(words: list[str], printed: str) -> None:
     assert words[0].endswith("kaicep")

@@ -26,6 +26,8 @@ from kaicep.plan.events import Event, Match
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 
+pytestmark = pytest.mark.slow
+
 CAMPUS = Path(__file__).parent.parent.parent / "examples" / "campus"
 DATA = CAMPUS / "data"
 QUERIES = sorted((CAMPUS / "queries").glob("*.chi"))

@@ -9,6 +9,8 @@ from kaicep_bench import constructs, jvm
 from kaicep_bench.construct_queries import CONSTRUCTS, REFERENCE_ROW, Construct
 from kaicep_bench.constructs import check, compiled, measure, run_construct, scaled
 
+pytestmark = pytest.mark.slow
+
 
 def named(name: str) -> Construct:
     return next(each for each in CONSTRUCTS if each.name == name)

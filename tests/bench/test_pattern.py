@@ -19,6 +19,8 @@ from kaicep_bench.engine import Result, Tally, compiled, run_columns, run_refere
 from kaicep_bench.pattern import QUERIES, Case, query3
 from kaicep_bench.queries import SHAPES, levels
 
+pytestmark = pytest.mark.slow
+
 DENSE = Shape("dense", 300, 4, 1)
 
 needs_jvm = pytest.mark.skipif(jvm.missing() is not None, reason=str(jvm.missing()))

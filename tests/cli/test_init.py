@@ -17,6 +17,8 @@ import pytest
 from kaicep.api import open_run
 from kaicep.endtoend.config import load_config
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:

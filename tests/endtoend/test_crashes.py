@@ -25,6 +25,7 @@ from kaicep.endtoend.integrity import verify
 from kaicep.storage import delta
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(shutil.which("strace") is None, reason="strace sees what a process does to a disk"),
     pytest.mark.random,
 ]

@@ -40,6 +40,8 @@ from kaicep.plan.program import resolve_ep
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 
+pytestmark = pytest.mark.slow
+
 START = 1336381200  # 2012-05-07T09:00:00Z
 SINCE = "WITHIN [2012-05-07T09:00, )"
 PAIR = f"SELECT ?a.x, ?b.x FROM (?a, s), (?b, s) {SINCE} JOIN (?a.k = ?b.k) SEQ (?a, ?b) WINDOW (?a, ?b, 10s)"

@@ -39,6 +39,8 @@ from kaicep.endtoend.integrity import repair, verify
 from kaicep.errors import Failure
 from kaicep.storage import delta, disk
 
+pytestmark = pytest.mark.slow
+
 
 def _entries(table: Path) -> list[Path]:
     return sorted((table / "_delta_log").glob("*.json"))

@@ -51,7 +51,7 @@ QUERIES = {
     "unbounded": "SELECT ?a.x, ?b.x FROM (?a, s), (?b, s) FILTER (?a.x = 4) JOIN (?a.k = ?b.k) SEQ (?a, ?b)",
 }
 LATENESS = 2 * S
-pytestmark = pytest.mark.random
+pytestmark = [pytest.mark.random, pytest.mark.slow]
 EFFORT = int(os.environ.get("KAICEP_EXAMPLES", "200")) // 100
 PARTS = Settings(parts={"s": (0, 1), "t": (0,)})
 

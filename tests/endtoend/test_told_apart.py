@@ -19,7 +19,7 @@ from kaicep.endtoend.sessions import Told as Newly
 from kaicep.endtoend.sessions import recovery
 from kaicep.plan.events import Match
 
-pytestmark = pytest.mark.random
+pytestmark = [pytest.mark.random, pytest.mark.slow]
 
 SINKS = ("one", "two", "three")
 

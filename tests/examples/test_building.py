@@ -23,6 +23,8 @@ from kaicep.endtoend.ingest import ingest
 from kaicep.examples.building.generate import write
 from kaicep.knowledge.annotation import load_annotations
 
+pytestmark = pytest.mark.slow
+
 BUILDING = Path(__file__).parents[2] / "examples" / "building"
 PLANTED = {
     "supply-air-off-setpoint": ("AHU-1", ["10:00", "10:15", "10:30", "10:45", "11:00"]),

@@ -20,6 +20,8 @@ from examples.campus import generate
 
 from kaicep.api import open_run
 
+pytestmark = pytest.mark.slow
+
 CAMPUS = Path(__file__).parents[2] / "examples" / "campus"
 DATA = CAMPUS / "data"
 

@@ -114,6 +114,7 @@ def test_any_query(seed: int) -> None:
     agree(maker.stream(25, 12), [maker.select()], None)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_any_cut_and_a_state_that_is_saved(seed: int) -> None:
@@ -121,6 +122,7 @@ def test_any_cut_and_a_state_that_is_saved(seed: int) -> None:
     agree(maker.stream(25, 12), [maker.select(), maker.select()], seed)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_what_is_forgotten_is_never_missed(seed: int) -> None:

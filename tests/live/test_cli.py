@@ -14,10 +14,13 @@ from typer.testing import CliRunner, Result
 from kaicep.cli.main import app
 from kaicep.processes import bound
 
-pytestmark = pytest.mark.skipif(
-    not all(importlib.util.find_spec(each) for each in ("numba", "scipy", "cryptography")),
-    reason="needs kaicep[live]",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(importlib.util.find_spec(each) for each in ("numba", "scipy", "cryptography")),
+        reason="needs kaicep[live]",
+    ),
+]
 
 FUSION = Path(__file__).parents[2] / "examples" / "fusion" / "graph.toml"
 

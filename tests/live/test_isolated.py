@@ -18,6 +18,8 @@ from kaicep.live.isolated import Isolated
 from kaicep.live.metrics import figures, shown
 from kaicep.live.nodes import Consumer, Operator, Supplier, operator
 
+pytestmark = pytest.mark.slow
+
 
 def doubled(samples):
     return samples * 2

@@ -28,6 +28,8 @@ from kaicep.server.client import Client
 from kaicep.server.desk import Desk
 from kaicep.server.service import Service
 
+pytestmark = pytest.mark.slow
+
 START = 1336381200
 SINCE = "WITHIN [2012-05-07T09:00, )"
 HIGH = f"SELECT ?e.x FROM (?e, s) {SINCE} FILTER (?e.x > 5)"

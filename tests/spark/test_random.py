@@ -20,7 +20,7 @@ from kaicep.connectors.files import mark_late
 pytestmark = [pytest.mark.random, pytest.mark.spark]
 
 EXAMPLES = int(os.environ.get("KAICEP_SPARK_EXAMPLES", "48"))
-"""How many runs each host is given, the driver's engine half as many; more of them at night."""
+"""How many runs each host is given, the driver's engine a quarter of that, one stream each; more at night."""
 
 
 def cut(run: Run, drawn: Drawn, chance: random.Random) -> Run:
@@ -35,7 +35,7 @@ def test_a_spark_host_gives_what_the_reference_gives(spark: Any, host: str) -> N
     size = AT_ONCE[host]
 
     @settings(
-        max_examples=EXAMPLES // 2 if host == DRIVER else -(-EXAMPLES // size),
+        max_examples=EXAMPLES // 4 if host == DRIVER else -(-EXAMPLES // size),
         deadline=None,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate],  # to shrink is to run a job of Spark's a thousand times

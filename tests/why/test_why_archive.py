@@ -23,6 +23,8 @@ from kaicep.why.again import explained
 from kaicep.why.results import match_of, seen_in
 from kaicep.why.sources import Archived, Streams, events_of, needed, upstream_of
 
+pytestmark = pytest.mark.slow
+
 CAMPUS = Path(__file__).parents[2] / "examples" / "campus"
 QUERIES = sorted((CAMPUS / "queries").glob("*.chi"))
 KNOWLEDGE = [CAMPUS / "data" / "knowledge"]

@@ -16,6 +16,8 @@ from kaicep.cli.main import app
 from kaicep.endtoend.config import load_config
 from kaicep.server.client import Client
 
+pytestmark = pytest.mark.slow
+
 CAMPUS = Path(__file__).parents[2] / "examples" / "campus" / "data"
 PAPER = CAMPUS.parent / "queries" / "query7.chi"
 FROM = "FROM (?e1, airflowReport), (?e2, airflowReport) WITHIN [2012-05-07T08:00, )\nFILTER"
