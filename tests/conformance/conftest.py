@@ -5,7 +5,8 @@ A host that cannot do something says so next to the test, with the reason:
 
 A job of Spark takes as long for twenty small runs as for one. So for the Spark hosts the tests are walked
 through twice: first to see which runs they ask for, all of which Spark then answers together, and then to
-check the answers.
+check the answers. Of a test with several cases, a stream of Spark gets one by day and all at night: what a
+case means is decided by the kernel, which the other three hosts run on every case.
 """
 
 from __future__ import annotations
@@ -23,6 +24,18 @@ from kaicep.errors import Unsupported
 from kaicep.plan.events import Match
 
 SPARK = ("spark-batch", "spark-stream")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves all but one case of a test on a stream of Spark to the night."""
+    seen: set[tuple[object, str]] = set()
+    for item in items:
+        if _host(item) == "spark-stream":
+            test = (item.path, item.originalname)  # type: ignore[attr-defined]
+            if test in seen:
+                item.add_marker("night")
+            seen.add(test)
 
 
 @pytest.fixture(params=[pytest.param(each, marks=[pytest.mark.spark] * (each in SPARK)) for each in HOSTS])
