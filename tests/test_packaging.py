@@ -200,6 +200,30 @@ print([each.select["flow"] for each in kai.run(query, {"air": source})])
     assert (done.returncode, done.stdout) == (0, "[1, 2]\n"), done.stderr
 
 
+def test_tables_say_which_package_they_need(core_alone: dict[str, str]) -> None:
+    script = """
+import kaicep as kai, pandas
+query = kai.compile("SELECT ?e.flow FROM (?e, air)", streams={"air": {"flow": "int64"}})
+events = [{"ts": 0, "flow": 1}]
+for take in (
+    lambda: kai.to_pandas(kai.run(query, events)),
+    lambda: list(kai.run(query, pandas.DataFrame(events))),
+    lambda: list(kai.run(query, "air.parquet")),
+):
+    try:
+        take()
+    except kai.Mistake as mistake:
+        print(mistake)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=core_alone,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("needs the package pyarrow, which is not installed") == 3, done.stdout
+    assert done.stdout.count("pip install 'kaicep[parquet]'") == 3
+
+
 @pytest.mark.parametrize("command", ["ingest --stream air=air.jsonl --archive new", "run kaicep.toml"])
 def test_what_an_archive_needs_is_named(command: str, core_alone: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "air.jsonl").write_text('{"ts": 0, "flow": 1}\n')

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaicep.connectors.records import Record, json_columns_of, row_width
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
-from kaicep.errors import Diagnostic, Mistake, a_kind_of
+from kaicep.errors import Diagnostic, Mistake, a_kind_of, arrow_for
 from kaicep.hosts.inprocess import Engine as Host
 from kaicep.hosts.queries import Listed
 from kaicep.hosts.settings import Settings
@@ -297,12 +297,9 @@ class Engine:
 def _arrow(events: Any) -> Iterable[Any] | None:
     """Arrow batches of whatever can be read as such; None for everything else."""
     if hasattr(events, "__arrow_c_stream__"):
-        import pyarrow as pa
-
-        return pa.RecordBatchReader.from_stream(events)  # type: ignore[no-any-return]
+        return arrow_for("a data frame").RecordBatchReader.from_stream(events)  # type: ignore[no-any-return]
     if hasattr(events, "__arrow_c_array__"):
-        import pyarrow as pa
-
+        pa = arrow_for("an Arrow batch")
         return (events if isinstance(events, pa.RecordBatch) else pa.record_batch(events),)
     return None
 

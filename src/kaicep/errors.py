@@ -10,6 +10,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 __all__ = [
     "Diagnostic",
@@ -20,6 +22,7 @@ __all__ = [
     "Span",
     "Unsupported",
     "a_kind_of",
+    "arrow_for",
     "did_you_mean",
     "painted",
     "reason_of",
@@ -46,6 +49,15 @@ def a_kind_of(value: object) -> str:
     """
     kind = type(value).__name__
     return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
+
+
+def arrow_for(what: str) -> Any:
+    """The package pyarrow, which the core does without; a `Mistake` where it is not installed."""
+    try:
+        return import_module("pyarrow")
+    except ImportError:
+        said = f"{what} needs the package pyarrow, which is not installed"
+        raise Mistake(Diagnostic(said, hint="pip install 'kaicep[parquet]'")) from None
 
 
 @dataclass(frozen=True, slots=True)

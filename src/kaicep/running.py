@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kaicep.connectors.contract import Source as Connector
 from kaicep.connectors.files import read_stream
 from kaicep.engine import Engine
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Diagnostic, Mistake, arrow_for
 from kaicep.hosts.queries import Listed
 from kaicep.hosts.settings import Settings
 from kaicep.plan.events import Match
@@ -160,6 +160,7 @@ def _file(engine: Engine, path: Path, stream: str | None) -> Any:
     name = engine.stream(stream)
     known = engine.query.catalog.streams[name]
     if path.suffix == ".parquet" and known.notation.usual_values:
+        arrow_for("a Parquet file")
         import pyarrow.parquet
 
         return pyarrow.parquet.ParquetFile(path).iter_batches()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kaicep.errors import arrow_for
 from kaicep.plan.convert import json_text
 from kaicep.plan.events import Match
 from kaicep.plan.html import html_table
@@ -55,8 +56,7 @@ def to_arrow(matches: Iterable[Match]) -> pyarrow.Table:
     >>> to_arrow(found)["x"].to_pylist()
     [2.5, None]
     """
-    import pyarrow
-
+    pyarrow = arrow_for("a table of matches")
     rows = list(matches)
     names = _selected(rows)
     instants = pyarrow.timestamp("us", tz="UTC")
