@@ -184,6 +184,12 @@ def test_why_nothing_matched_is_a_number(page: Page, campus: Alive) -> None:
 
 
 def test_a_moved_sensor_changes_the_next_match(page: Page, campus: Alive) -> None:
+    made = page.request.post(
+        f"{campus.url}/queries/moved?language=chi-cep",
+        data=f"{MINE}bd:MeetingRoom}}",
+        headers={"Authorization": f"Bearer {FULL}"},
+    )
+    assert made.status == 201, made.text()
     page.goto("/console/knowledge?text=faculty office")
     expect(page.locator("main")).to_contain_text("bd:FacultyOffice")
     page.get_by_label("Remove (Turtle)").fill("ee:RTH105VOL bd:hasLocation bd:RTH105 .")
@@ -196,10 +202,10 @@ def test_a_moved_sensor_changes_the_next_match(page: Page, campus: Alive) -> Non
     page.goto("/console/knowledge")
     while "version 1" not in page.locator("main").inner_text():
         page.reload()
-    page.goto("/console/matches?query=mine")
+    page.goto("/console/matches?query=moved")
     campus.report("RTH105VOL", 640.0)
     expect(page.locator("#rows")).to_contain_text("RTH105VOL")
-    story_of_the_newest(page, "mine")
+    story_of_the_newest(page, "moved")
     expect(page.locator(".where")).to_contain_text("OHE110")
 
 
