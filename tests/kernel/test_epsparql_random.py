@@ -117,6 +117,23 @@ class Maker:
         )
         return f"CONSTRUCT {{ ?x {pick([':p', ':q', ':r'])} ?y }} WHERE {body}"
 
+    def recursive_rule(self) -> str:
+        """The same with what runs over columns alone: paths as long wherever they lead, and bounds."""
+        pick, names = self.random.choice, [":p", ":q", ":r", "(:p|:r)", "(:p/:q)"]
+        ends = ["?x", "?y", "?z"]
+        a, b, c = (f"{{ {pick(ends)} {pick(names)} {pick(ends)} }}" for _ in range(3))
+        ops = [*GROWING, "DURING", "FINISHES"]
+        body = pick(
+            [
+                f"{a} {b}",
+                f"{a} {pick(ops)} {b}",
+                f"{{ {a} {pick(ops)} {b} }} {pick(ops)} {c}",
+                f"{a} UNION {b}",
+            ]
+        )
+        within = pick(["", "", 'FILTER (getDURATION() < "PT4S"^^xsd:duration)'])
+        return f"CONSTRUCT {{ ?x {pick([':p', ':q', ':r'])} ?y }} WHERE {{ {body} {within} }}"
+
 
 def agree(rows: Rows, queries: list[str], seed: int | None = None) -> None:
     note("\n".join(queries))
@@ -159,3 +176,22 @@ def test_rules_that_only_grow(seed: int) -> None:
     maker = Maker(seed)
     rules = [maker.growing_rule(), maker.growing_rule()]
     agree(maker.stream(7, 4), [*rules, maker.select(maker.group(1))], seed)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_rules_that_read_what_they_make_over_columns(seed: int) -> None:
+    maker = Maker(seed)
+    rules = [maker.recursive_rule() for _ in range(maker.random.choice([1, 2, 3]))]
+    queries = [*rules, "SELECT * WHERE { { ?x :p ?y } SEQ { ?y :q ?z } }"]
+    agree(maker.stream(14, 8), queries, maker.random.choice([None, seed]))
+
+
+def test_a_rule_comes_after_those_that_it_reads_although_they_read_themselves() -> None:
+    rules = [
+        "CONSTRUCT { ?x :r ?y } WHERE { ?x :q ?y }",
+        "CONSTRUCT { ?x :q ?z } WHERE { { ?x :q ?y } { ?y :q ?z } }",
+    ]
+    expected, found = both("1 a q b\n2 b q c\n3 c q d", *rules, "SELECT * { ?x :r ?y }", compiled=True)
+    assert len(expected["q2"]) == 6
+    assert found == expected

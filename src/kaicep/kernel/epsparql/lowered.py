@@ -617,8 +617,10 @@ def rules_in_order(rules: Many[ColumnRule], reader: Reader) -> list[list[ColumnR
         for found in reach.values():
             if middle in found:
                 found |= reach[middle]
+    # Whoever reads another reads what that one reads, and that one too, but for those that read it in turn.
+    earlier = {name: sum(name not in reach[other] for other in found) for name, found in reach.items()}
     groups: list[list[ColumnRule]] = []
-    for rule in sorted(rules, key=lambda each: len(reach[each.name])):
+    for rule in sorted(rules, key=lambda each: earlier[each.name]):
         for group in groups:
             if rule.name in reach[group[0].name] and group[0].name in reach[rule.name]:
                 group.append(rule)
