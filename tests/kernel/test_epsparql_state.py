@@ -104,6 +104,27 @@ def test_above_the_cap_the_operator_is_named_and_the_way_out(compiled: bool) -> 
         running.feed(ticks(1_000, 500))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("query", "way"),
+    [
+        ("SELECT ?v (COUNT(*) AS ?n) WHERE { ?x :p ?v FILTER } GROUP BY ?v", "group by fewer keys"),
+        ("SELECT * WHERE { ?x :q ?v OPTIONAL { ?x :p ?w FILTER (?w > ?v) } FILTER }", "FILTER inside of it"),
+        ("SELECT * WHERE { ?x :q ?v MINUS { ?x :p ?v } FILTER }", "or use NOT"),
+        ("SELECT * WHERE { ?x :q ?v FILTER EXISTS { ?x :p ?v } FILTER }", "or use NOT"),
+        (
+            "CONSUMPTION recent SELECT * WHERE { { ?x :p ?v } SEQ { ?y :q ?w } FILTER }",
+            r"SEQ \(CONSUMPTION recent\) .* leave the policy out",
+        ),
+    ],
+)
+def test_a_bound_that_the_query_has_already_is_not_what_helps(query: str, way: str, compiled: bool) -> None:
+    bounded = query.replace("FILTER }", f"{WITHIN} }}")
+    running = EpOperator([plan(bounded, "q")], knowledge_of(""), held=100, compiled=compiled)
+    with pytest.raises(Failure, match=f"more than 100 solutions: .*{way}" if "SEQ" not in way else way):
+        running.feed(ticks(1_000, 500))
+
+
 def test_a_runaway_rule_is_stopped_and_named() -> None:
     rule = plan("CONSTRUCT { ?x n ?m } WHERE { ?x n ?k BIND (?k + 1 AS ?m) }", "counts")
     with pytest.raises(Failure, match=r"rule counts runs away: more than 50 triples .* 1970-01-01T00:00:03"):

@@ -111,6 +111,19 @@ class Evaluated(Protocol):
         """When it is evaluated next, although nothing comes; None is not before something does."""
 
 
+_BOUND = 'FILTER (getDURATION() < "PT1H"^^xsd:duration)'
+_EVER = "it asks about all of the past, whatever the duration of an answer: "
+_WAYS = {
+    "an aggregate": "a group never ends: group by fewer keys, or inside of a WINDOW",
+    "a window": "narrow its RANGE",
+    "OPTIONAL": f"bound the optional group by a FILTER inside of it, such as {_BOUND}",
+    "OPTIONALSEQ": f"bound the pair by a FILTER inside of the right group, such as {_BOUND}",
+    "MINUS": f"{_EVER}narrow its pattern, or use NOT, which asks about the interval of an answer",
+    "EXISTS": f"{_EVER}narrow its pattern, or use NOT, which asks about the interval of an answer",
+}
+"""What to do where no bound on the duration of the answers helps."""
+
+
 class Context:
     """What the operators of a query share: the knowledge, a cap, and the list of all that keeps state.
 
@@ -166,9 +179,11 @@ class Context:
 
     def refuse_more(self, operator: str, bounded: bool) -> Failure:
         """The error of an operator that keeps too much."""
-        way = "narrow the duration in its FILTER" if bounded else "add a bound on the duration, such as"
-        example = "" if bounded else ' FILTER (getDURATION() < "PT1H"^^xsd:duration)'
-        return Failure(f"{operator} in {self.query} keeps more than {self.cap:,} solutions: {way}{example}")
+        way = f"add a bound on the duration, such as {_BOUND}"
+        way = _WAYS.get(operator, "narrow the duration in its FILTER" if bounded else way)
+        if "CONSUMPTION" in operator:
+            way = "leave the policy out: under it any earlier solution may still be the partner"
+        return Failure(f"{operator} in {self.query} keeps more than {self.cap:,} solutions: {way}")
 
 
 class _Aging:

@@ -194,7 +194,7 @@ class Consuming(_Temporal):
         context: Context,
         policy: str,
     ) -> None:
-        store = Store(context, op, pairing.left_key)
+        store = Store(context, f"{op} (CONSUMPTION {policy})", pairing.left_key)
         super().__init__(op, left, right, condition, pairing, store)
         self._policy = policy
         self._used: list[Row] = []
