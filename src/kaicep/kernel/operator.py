@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from kaicep.errors import Failure
 from kaicep.plan.events import Event
@@ -35,7 +35,17 @@ from kaicep.plan.terms import Term
 if TYPE_CHECKING:
     from kaicep.kernel.columns import Matches, Table
 
-__all__ = ["Limits", "Nobody", "Operator", "Passed", "Row", "Semantics", "refuse"]
+__all__ = [
+    "Limits",
+    "ManyAtATime",
+    "Nobody",
+    "Operator",
+    "Passed",
+    "Row",
+    "Semantics",
+    "refuse",
+    "solutions_of_each",
+]
 
 Row = tuple[Term | None, ...]
 """The values of the selected variables of a PATH, in one of its solutions."""
@@ -51,6 +61,30 @@ class Semantics(Protocol):
     def known(self, condition: Semantic, ts: int) -> frozenset[Row]:
         """The same of a condition about no event: what the knowledge says at some time."""
         ...
+
+
+@runtime_checkable
+class ManyAtATime(Semantics, Protocol):
+    """What decides PATHs for many events at a time, and knows which events it can tell apart."""
+
+    def solutions_of_each(
+        self, condition: Semantic, variable: str, events: Sequence[Event]
+    ) -> Sequence[frozenset[Row]]:
+        """The solutions of a condition about one event, for each of these."""
+        ...
+
+    def identity_seen(self, condition: Semantic, variable: str) -> tuple[str, ...]:
+        """What of the identity of an event the answer depends on: nothing, `ts`, or `ts` and `seq`."""
+        ...
+
+
+def solutions_of_each(
+    semantics: Semantics, condition: Semantic, variable: str, events: Sequence[Event]
+) -> Sequence[frozenset[Row]]:
+    """The solutions for each event: asked for together where that can be done."""
+    if isinstance(semantics, ManyAtATime):
+        return semantics.solutions_of_each(condition, variable, events)
+    return [semantics.solutions(condition, {variable: each}) for each in events]
 
 
 class Nobody:

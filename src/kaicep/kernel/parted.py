@@ -14,7 +14,7 @@ import numpy as np
 
 from kaicep.kernel.columns import Array, Column, Strings, Table
 from kaicep.kernel.keys import NumberLists
-from kaicep.kernel.operator import Semantics
+from kaicep.kernel.operator import Semantics, solutions_of_each
 from kaicep.kernel.solutions import Terms, text_of, values_attribute
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Expr, Field, VariableRef
@@ -97,9 +97,11 @@ class Ties:
     def _told(self, tie: _Tie, rows: Array, ids: Array, events: Sequence[Event]) -> Array:
         """The rows that are in partitions by a tie, each with the number of one."""
         known = self._known[tie.chain.variable]
-        for id in known.fresh(ids[rows]):
-            found = self._semantics.solutions(tie.condition, {tie.chain.variable: events[id]})
-            known.add(id, [self._number(dict(zip(self.names, row, strict=True))) for row in found])
+        fresh = known.fresh(ids[rows])
+        asked = [events[each] for each in fresh]
+        found = solutions_of_each(self._semantics, tie.condition, tie.chain.variable, asked)
+        for id, own in zip(fresh, found, strict=True):
+            known.add(id, [self._number(dict(zip(self.names, row, strict=True))) for row in own])
         own, numbers = known.of(ids[rows])
         return rows[own] << 32 | numbers
 

@@ -263,13 +263,11 @@ class PatternMachine:
         ends += [int(heap.min())] if len(heap) else []
         if self.pattern.deadline is None:
             return min(ends)
-        first = int(self.shape.tables.shape[t.S_FIRST])
-        for seg, cap, lo, hi in self.memory.cells[
-            self.memory.cells[:, t.HI] > self.memory.cells[:, t.LO]
-        ].tolist():
-            start = self.memory.ints[seg + first * cap + lo : seg + first * cap + hi]
-            ends.append(int(start.min()) + self.pattern.deadline)
-        return min(ends)
+        seg, cap, low, high = self.memory.cells.T
+        counts = high - low
+        begins = seg + self.shape.tables.shape[t.S_FIRST] * cap + low - np.cumsum(counts) + counts
+        starts = self.memory.ints[np.repeat(begins, counts) + np.arange(counts.sum())]
+        return min([*ends, int(starts.min(initial=2**62)) + self.pattern.deadline])
 
     @property
     def size(self) -> int:
@@ -571,7 +569,7 @@ class PatternMachine:
     def _any_solution(self, roots: Roots) -> Callable[[list[int]], list[bool]]:
         """Whether a PATH has a solution inside their partition, for events by number."""
         events, (condition, variable) = self._roots_of(roots).events, (roots.condition, roots.variable)
-        return lambda ids: [bool(self._paths.plain_for(condition, variable, events[each])) for each in ids]
+        return lambda ids: self._paths.have_any(condition, variable, [events[each] for each in ids])
 
     def _solved(
         self, condition: Semantic, variable: str, table: Table, wanted: Array

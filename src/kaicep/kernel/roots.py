@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from kaicep.kernel.codec import read_event, write_event
 from kaicep.kernel.columns import NULLS, Array, Column, Strings, Table, column_of
 from kaicep.kernel.keys import Keys
-from kaicep.kernel.operator import Row, Semantics
+from kaicep.kernel.operator import ManyAtATime, Row, Semantics, solutions_of_each
 from kaicep.kernel.vectors import vectors_of
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
@@ -27,27 +27,12 @@ from kaicep.plan.nodes import Semantic
 from kaicep.plan.operators import event_function
 from kaicep.plan.path_values import with_terms
 from kaicep.plan.paths import path_references
-from kaicep.plan.types import Type, Value
+from kaicep.plan.types import INT64_MIN, Type, Value
 
-__all__ = ["ManyAtATime", "RootIds"]
+__all__ = ["RootIds"]
 
 _FEW = 8
 _UNKNOWN = -1
-
-
-@runtime_checkable
-class ManyAtATime(Semantics, Protocol):
-    """What decides PATHs for many events at a time, and knows which events it can tell apart."""
-
-    def solutions_of_each(
-        self, condition: Semantic, variable: str, events: Sequence[Event]
-    ) -> Sequence[frozenset[Row]]:
-        """The solutions of a condition about one event, for each of these."""
-        ...
-
-    def identity_seen(self, condition: Semantic, variable: str) -> tuple[str, ...]:
-        """What of the identity of an event the answer depends on: nothing, `ts`, or `ts` and `seq`."""
-        ...
 
 
 class RootIds:
@@ -79,6 +64,7 @@ class RootIds:
         self._identity: tuple[str, ...] = ()
         self._epochs: tuple[int, ...] = ()
         self._strings: Strings | None = None
+        self._last = INT64_MIN
         self._keys: Keys | None = None
         self._names: Array = np.zeros(0, np.int64)
         self._free: list[int] = []
@@ -178,6 +164,7 @@ class RootIds:
     def _added(self, events: Sequence[Event]) -> list[int]:
         """The numbers of new events; those that nobody uses any more are given again."""
         made: list[int] = []
+        self._last = max([self._last, *(each.ts for each in events)])
         for event in events:
             if self._free:
                 number = self._free.pop()
@@ -252,8 +239,13 @@ class RootIds:
         """Finds the numbers anew where the strings have other codes, or the knowledge other epochs."""
         if self._strings is table.strings and self._epochs == epochs:
             return
+        known = len(self._epochs)
+        # An epoch that begins after all that was seen takes nothing from those before it.
+        goes_on = self._strings is table.strings and epochs[:known] == self._epochs
+        goes_on &= all(each > self._last for each in epochs[known:])
         self._strings, self._epochs = table.strings, epochs
-        self._find_anew(table)
+        if not goes_on:
+            self._find_anew(table)
 
     def _find_anew(self, like: Table) -> None:
         self._by_code.clear()
@@ -342,7 +334,7 @@ class RootIds:
 
     def _ask(self, ids: list[int], semantics: Semantics) -> list[bool]:
         events = [self.events[each] for each in ids]
-        answers = _solutions(semantics, self._asked, self.variable, events)
+        answers = solutions_of_each(semantics, self._asked, self.variable, events)
         return [
             any(self._holds(row, event) for row in rows) for event, rows in zip(events, answers, strict=True)
         ]
@@ -363,6 +355,7 @@ class RootIds:
     def load(self, document: dict[str, Any]) -> None:
         """Goes on from what was saved: the numbers mean what they meant."""
         self.events = [read_event(each) for each in document["events"]]
+        self._last = max((each.ts for each in self.events), default=INT64_MIN)
         self._free = list(document["free"])
         self._strings = None
         self._verdicts = np.zeros(0, np.int8)
@@ -398,15 +391,6 @@ def _without_conditions(condition: Semantic) -> Semantic:
     judged = (name for each in condition.conditions for name in path_references(each))
     selected = tuple(dict.fromkeys((*condition.selected, *judged)))
     return replace(condition, selected=selected, conditions=())
-
-
-def _solutions(
-    semantics: Semantics, condition: Semantic, variable: str, events: Sequence[Event]
-) -> Sequence[frozenset[Row]]:
-    """The solutions for each event: asked for together where that can be done."""
-    if isinstance(semantics, ManyAtATime):
-        return semantics.solutions_of_each(condition, variable, events)
-    return [semantics.solutions(condition, {variable: each}) for each in events]
 
 
 @lru_cache(maxsize=4096)

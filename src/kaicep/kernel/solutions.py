@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kaicep.kernel.aggregates import FOLDS
-from kaicep.kernel.operator import Row, Semantics
+from kaicep.kernel.operator import Row, Semantics, solutions_of_each
 from kaicep.plan.algebra import element_variables
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Aggregate, Expr, Field, Previous, by_identity
@@ -162,12 +162,27 @@ class Solutions:
     ) -> list[Terms]:
         """What the blocks say inside the events' partition, before any condition is tested."""
         plain = self._asked(condition)
-        rows = self._semantics.solutions(plain.asked, binding)
+        return self._inside(plain, self._semantics.solutions(plain.asked, binding), binding, inside)
+
+    def _inside(
+        self,
+        plain: _Plain,
+        rows: Iterable[Row],
+        binding: Mapping[str, Event],
+        inside: Given | None = None,
+    ) -> list[Terms]:
+        """The solutions that are in the partition."""
         found: list[Terms] = [dict(zip(plain.names, row, strict=True)) for row in rows]
         if plain.given:
             given = inside if inside is not None else given_by(binding, plain.given)
             found = [each for each in found if all(text_of(each[n]) == given[n] for n in plain.given)]
         return found
+
+    def have_any(self, condition: Semantic, variable: str, events: Sequence[Event]) -> list[bool]:
+        """Whether there is a solution for each of these events, before any condition is tested."""
+        plain = self._asked(condition)
+        rows = solutions_of_each(self._semantics, plain.asked, variable, events)
+        return [bool(self._inside(plain, own, {variable: e})) for own, e in zip(rows, events, strict=True)]
 
     def plain_for(self, condition: Semantic, variable: str, event: Event) -> list[Terms]:
         """What the blocks say of one event that stands for many; it is asked once."""

@@ -425,19 +425,19 @@ class Relations:
         if not lookup.templates or lookup.selects_roots or self.knowledge.reasoning == "owl-rl":
             return {}
         found: dict[int, frozenset[Row]] = {}
-        tables: dict[int, Table] = {}
+        epochs: dict[int, tuple[Table, Knowledge]] = {}
         for at, event in enumerate(events):
             named = lookup.templates.get(event.stream)
             value = event.values.get(named[0]) if named is not None else None
             if named is None or type(value) is not str:
                 continue
             epoch = bisect_right(self._epochs, event.ts) if self._epochs else 0
-            table = tables.get(epoch)
-            if table is None:
-                table = tables[epoch] = lookup.kept.table(self.knowledge, epoch)
+            if epoch not in epochs:
+                epochs[epoch] = lookup.kept.table(self.knowledge, epoch), self.knowledge.in_epoch(epoch)
+            table, knowledge = epochs[epoch]
             name = Iri(named[1] + value + named[2])
             rows = table.rows.get((name,)) if table.rows is not None and table.places else None
-            if rows is not None or (table.places and self.knowledge.in_epoch(epoch).knows(name)):
+            if rows is not None or (table.places and knowledge.knows(name)):
                 found[at] = rows or _NOTHING
         return found
 
