@@ -100,10 +100,11 @@ class Ties:
         fresh = known.fresh(ids[rows])
         asked = [events[each] for each in fresh]
         found = solutions_of_each(self._semantics, tie.condition, tie.chain.variable, asked)
-        for id, own in zip(fresh, found, strict=True):
-            known.add(id, [self._number(dict(zip(self.names, row, strict=True))) for row in own])
+        for id, some in zip(fresh, found, strict=True):
+            known.add(id, [self._number(dict(zip(self.names, row, strict=True))) for row in some])
         own, numbers = known.of(ids[rows])
-        return rows[own] << 32 | numbers
+        made: Array = rows[own] << 32 | numbers
+        return made
 
     def _number(self, terms: Terms) -> int:
         """The number of a partition, by the codes of its values."""
