@@ -16,7 +16,7 @@ import numpy as np
 
 from kaicep.kernel.columns import Array, Table
 from kaicep.kernel.keys import Keys
-from kaicep.kernel.operator import Semantics
+from kaicep.kernel.operator import Semantics, solutions_of_each
 from kaicep.kernel.roots import RootIds
 from kaicep.plan.algebra import element_variables
 from kaicep.plan.catalog import Catalog
@@ -143,18 +143,21 @@ class Meanings:
         ids = self._events.numbers(numbers, len(table))
         fresh = len(self._events) - known
         if fresh:
-            for combination in self._events.words[:, known:].T.tolist():
-                self._learn(
-                    [each.roots.events[id] for each, id in zip(self._every, combination, strict=True)]
-                )
+            combinations = self._events.words[:, known:].tolist()
+            found = [
+                path.ask([path.roots.events[id] for id in own], self._semantics)
+                for path, own in zip(self._every, combinations, strict=True)
+            ]
+            for each in zip(*found, strict=True):
+                self._learn(each)
             self._arrays = None
         return ids
 
-    def _learn(self, events: Sequence[Event]) -> None:
-        """Asks all PATHs about an event, each in the form in which it sees that."""
+    def _learn(self, found: Sequence[list[Values]]) -> None:
+        """Notes the cases of an event, of which each PATH has these solutions."""
         number = self.terms.number
-        for path, event in zip(self._every, events, strict=True):
-            path.ask(event, self._semantics)
+        for path, own in zip(self._every, found, strict=True):
+            path.found = own
         for partition, group, solutions in self._cases_of():
             self._cases.append((tuple(map(number, partition)), tuple(map(number, group))))
             self._rows += [tuple(number(each[name]) for name in self.names) for each in solutions]
@@ -240,21 +243,28 @@ class _Asked:
         if self._names != path.selected or path.conditions:
             self._more = replace(path, selected=self._names, conditions=(), relation=relation)
         self.roots = RootIds(replace(self._more, conditions=path.conditions), variable, catalog)
-        self._found: list[Values] = []
+        self._variable = variable
+        self.found: list[Values] = []
+        """What holds for the event that is looked at."""
 
-    def ask(self, event: Event, semantics: Semantics) -> None:
-        """Asks what holds for an event, until the next one is asked about."""
-        rows = semantics.solutions(self._more, dict.fromkeys(self.path.variables, event))
-        every = [dict(zip(self._names, row, strict=True)) for row in rows]
-        self._found = [
-            each
-            for each in every
-            if all(_test(with_terms(test, each))(event) is True for test in self.path.conditions)
+    def ask(self, events: Sequence[Event], semantics: Semantics) -> list[list[Values]]:
+        """Asks what holds for each of these events."""
+        if self.path.variables:
+            found = solutions_of_each(semantics, self._more, self._variable, events)
+        else:
+            found = [semantics.solutions(self._more, {})] * len(events)
+        return [
+            [
+                each
+                for each in (dict(zip(self._names, row, strict=True)) for row in rows)
+                if all(_test(with_terms(test, each))(event) is True for test in self.path.conditions)
+            ]
+            for rows, event in zip(found, events, strict=True)
         ]
 
     def solutions(self, given: Values) -> list[Values]:
         """The different values of the selected variables; of none, one where there is any solution."""
-        inside = (each for each in self._found if all(each[name] == given[name] for name in self._given))
+        inside = (each for each in self.found if all(each[name] == given[name] for name in self._given))
         rows = dict.fromkeys(tuple(each[name] for name in self.path.selected) for each in inside)
         return [dict(zip(self.path.selected, row, strict=True)) for row in rows]
 
