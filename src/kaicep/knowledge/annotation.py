@@ -31,6 +31,7 @@ _KEYS = (
     "attributes",
     "entities",
     "types",
+    "units",
     "time_unit",
     "time_format",
     "time_zone",
@@ -72,6 +73,7 @@ class Annotation:
     notation: Notation = USUAL
     zone: str | None = None
     most_derived: int | None = None
+    units: tuple[tuple[str, Iri], ...] = ()
 
 
 def load_annotations(path: str | Path) -> tuple[Annotation, ...]:
@@ -114,6 +116,7 @@ def stream_of(annotation: Annotation, attributes: tuple[tuple[str, Type], ...]) 
         annotation.concepts,
         annotation.entities,
         notation=annotation.notation,
+        units=annotation.units,
     )
 
 
@@ -199,6 +202,9 @@ class _Reader:
             ),
             tuple((name, self.type(path, one)) for path, name, one in self.members(value, "types")),
             self.notation(value),
+            units=tuple(
+                (name, self.iri(path, one, words)) for path, name, one in self.members(value, "units")
+            ),
         )
 
     def notation(self, value: Mapping[str, Any]) -> Notation:

@@ -7,7 +7,9 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -35,6 +37,7 @@ from kaicep.knowledge.validity import (
 )
 from kaicep.knowledge.words import Words, words
 from kaicep.plan import sparql
+from kaicep.plan.catalog import QUDT, Unit
 from kaicep.plan.html import html_table
 from kaicep.plan.literals import NUMERIC_TYPES, native, normalise
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal, Term, Triple, Variable, n_triples
@@ -381,6 +384,28 @@ class Knowledge:
     def classes(self) -> frozenset[Iri] | None:
         """All classes that are used or declared at any time; None where nothing is known at all."""
         return self._words.classes if self._words.properties else None
+
+    def unit(self, name: Iri) -> Unit | None:
+        """What QUDT says of a unit; None where that is too little to convert it.
+
+        >>> qudt = "@prefix qudt: <http://qudt.org/schema/qudt/> . <urn:K> qudt:conversionMultiplier 1.0 ."
+        >>> Knowledge.parse(qudt).unit(Iri("urn:K")).multiplier
+        Fraction(1, 1)
+        """
+
+        def of(word: str) -> list[Term]:
+            return sorted((row[2] for row in self.match(name, Iri(QUDT + word), None)), key=str)
+
+        def number(word: str) -> Fraction | None:
+            for each in of(word):
+                with suppress(ValueError):
+                    if isinstance(each, Literal):
+                        return Fraction(each.lexical)
+            return None
+
+        multiplier = number("conversionMultiplier")
+        dimension = next(iter(of("hasDimensionVector")), None)
+        return Unit(multiplier, number("conversionOffset") or Fraction(0), dimension) if multiplier else None
 
     @cached_property
     def _words(self) -> Words:

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Protocol
 
 from kaicep.plan.convert import USUAL, Notation
 from kaicep.plan.sparql import MOST_DERIVED, Path
-from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri
+from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Term
 from kaicep.plan.types import Type
 
-__all__ = ["EVENT", "WELL_KNOWN_PREFIXES", "Catalog", "Entity", "NoVocabulary", "Stream", "Vocabulary"]
+__all__ = [
+    "EVENT",
+    "QUDT",
+    "WELL_KNOWN_PREFIXES",
+    "Catalog",
+    "Entity",
+    "NoVocabulary",
+    "Stream",
+    "Unit",
+    "Vocabulary",
+]
 
 EVENT = "http://cei.usc.edu/Event.owl#"
 """The namespace of the events' own words."""
+
+QUDT = "http://qudt.org/schema/qudt/"
+"""The namespace of QUDT's words about units."""
 
 WELL_KNOWN_PREFIXES: Mapping[str, str] = {"rdf": RDF, "rdfs": RDFS, "owl": OWL, "xsd": XSD}
 """Prefixes that need not be declared."""
@@ -44,7 +58,7 @@ class Stream:
     annotation, which decides between several attributes that carry one concept. `rdf` marks a stream
     of triples with intervals. An `open` stream may have attributes besides these, of types that are not
     known yet: its data was not read, or it had none. A `derived` stream is the output of a query.
-    `notation` is how its values are written.
+    `notation` is how its values are written, `units` the QUDT units of attributes.
     """
 
     name: str
@@ -57,6 +71,7 @@ class Stream:
     open: bool = False
     derived: bool = False
     notation: Notation = USUAL
+    units: tuple[tuple[str, Iri], ...] = ()
 
     def type_of(self, attribute: str) -> Type | None:
         """The type of an attribute, or None where there is no such attribute."""
@@ -86,6 +101,15 @@ class Stream:
         return self.event_class is not None or bool(self.concepts or self.entities)
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of QUDT: (value + offset) * multiplier is the value in the base unit of its kind."""
+
+    multiplier: Fraction
+    offset: Fraction = Fraction(0)
+    dimension: Term | None = None
+
+
 class Vocabulary(Protocol):
     """What resolving asks of the knowledge base."""
 
@@ -105,6 +129,10 @@ class Vocabulary(Protocol):
         """All classes that are used or declared; None where nothing is known that could tell."""
         ...
 
+    def unit(self, name: Iri) -> Unit | None:
+        """What is known of a unit; None where that is too little to convert it."""
+        ...
+
 
 class NoVocabulary:
     """The vocabulary where there is no knowledge: every word stands for itself."""
@@ -121,6 +149,9 @@ class NoVocabulary:
         """Nobody can tell."""
 
     def classes(self) -> None:
+        """Nobody can tell."""
+
+    def unit(self, name: Iri) -> None:
         """Nobody can tell."""
 
 

@@ -68,6 +68,7 @@ from kaicep.plan.terms import Iri
 from kaicep.plan.text import iri_text
 from kaicep.plan.types import Type, unify
 from kaicep.plan.typing import Scope, Typer, resolve_field
+from kaicep.plan.units import Units
 from kaicep.plan.words import warn_of_unknown_words
 
 __all__ = ["output_stream", "resolve_chi", "streams_of_class"]
@@ -136,8 +137,15 @@ class _Resolver:
             either=len(query.paths) > 1,
         )
         self.typer = Typer(self.scope, self.problems)
+        streams = {each.name: each for some in self.variables.values() for each in some}
+        self.units = Units(streams, self.catalog.vocabulary, query.paths, self.problems)
         columns, having = self._columns()
+        having = [self.units.in_one_unit(each) for each in having]
         every = self._conditions(having)
+        if self.units.asked:
+            keys = (*query.group_by, *self.units.helpers_of(query.group_by))
+            self.query = query = replace(query, paths=self.units.with_asked, group_by=keys)
+            self.paths = path_variables(query.paths, self.variables)
         self._check_bindings()
         self._check_words()
         self.judging = tuple(each for each in every if has_path_values(each))
@@ -562,7 +570,7 @@ class _Resolver:
                     each.span,
                     "an absence is tested against the events of the match",
                 )
-            found.append(resolved)
+            found.append(self.units.in_one_unit(resolved))
         return found if self.window else found + having
 
     def _check_bindings(self) -> None:
