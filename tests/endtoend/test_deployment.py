@@ -7,8 +7,9 @@ import logging
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.endtoend.processes import matches, write
-from tests.servers import Fuseki, free_port
+from tests.servers import Broker, Fuseki, free_port, make_topics
 from typer.testing import CliRunner
 
 from kaicep.api import open_run
@@ -37,6 +38,7 @@ from kaicep.language import parse_ep
 from kaicep.plan.catalog import NoVocabulary
 from kaicep.plan.events import Event
 from kaicep.plan.program import resolve_ep
+from kaicep.plan.terms import RDF, Iri
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type
 
@@ -460,6 +462,79 @@ def test_knowledge_of_an_endpoint_is_followed_and_outlives_it(folder: Path, fuse
         append(folder, event(4, 2, "q"))
         settle(made)
     assert told(folder) == [{"x": 1}, {"x": 7}, {"x": 9}, {"x": 2}]
+
+
+@pytest.mark.servers
+def test_knowledge_follows_a_topic_of_updates_and_outlives_it(
+    folder: Path, own_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_broker.start()
+    make_topics(own_broker.address, {"changes": 1})
+    send = partial(_send, own_broker.address, "changes")
+    send("PREFIX v: <urn:v:> INSERT DATA { v:p a v:Hot . v:q a v:Cold }")
+    updates = f'[knowledge.updates]\nservers = "{own_broker.address}"\ntopic = "changes"\n'
+    write(
+        folder,
+        {
+            "kaicep.toml": toml(stream='annotation = "s.json"', sinks=updates),
+            "s.json": '{"stream": "s", "prefixes": {"v": "urn:v:"},'
+            ' "entities": {"k": {"property": "v:of", "iri": "v:{value}"}}}',
+            "queries/high.chi": f"SELECT ?e.x FROM (?e, s) {SINCE} PATH {{?e v:of ?o . ?o a v:Hot}}",
+        },
+    )
+    with deployed(folder) as made:
+        settle(made)
+        send("CLEAR ALL")  # which is no update that can be followed
+        send("PREFIX v: <urn:v:> DELETE { ?o a v:Hot } INSERT { ?o a v:Warm } WHERE { ?o a v:Hot }")
+        send("PREFIX v: <urn:v:> INSERT DATA { v:q a v:Hot }")
+        _until(made, lambda: "urn:v:q" in _hot(made) and "urn:v:p" not in _hot(made))
+        append(folder, event(2, 8), event(3, 9, "q"))
+        settle(made)
+        own_broker.stop()
+        _until(made, lambda: "cannot be reached" in (made.status()["knowledge"]["trouble"] or ""))
+        append(folder, event(4, 2, "q"))
+        settle(made)
+    with deployed(folder) as made:  # without the broker, and nothing is applied twice
+        settle(made)
+        assert _hot(made) == {"urn:v:q"}
+        append(folder, event(5, 3, "q"), event(6, 4))
+        settle(made)
+        own_broker.start()
+        send("PREFIX v: <urn:v:> INSERT DATA { v:p a v:Hot }")
+        _until(made, lambda: "urn:v:p" in _hot(made))
+        append(folder, event(7, 5))
+        settle(made)
+    assert told(folder) == [{"x": 1}, {"x": 7}, {"x": 9}, {"x": 2}, {"x": 3}, {"x": 5}]
+    assert "offset 1 of partition 0 is no update" in caplog.text
+    assert sorted(each.name for each in (folder / "state" / "knowledge").iterdir()) == [
+        "000001.0.0.ru",
+        "000002.0.1.refused",
+        "000003.0.2.ru",
+        "000004.0.3.ru",
+        "000005.0.4.ru",
+    ]
+
+
+def _send(servers: str, topic: str, text: str) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    producer.produce(topic, text.encode(), partition=0)
+    assert producer.flush(60) == 0
+
+
+def _hot(made: Deployment) -> set[str]:
+    found = made.knowledge.knowledge.match(None, Iri(RDF + "type"), Iri("urn:v:Hot"))
+    return {str(row[0]) for row in found}
+
+
+def _until(made: Deployment, done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline, made.status()["knowledge"]
+        look_again(made)
+        made.knowledge.notify()
+        time.sleep(0.02)
 
 
 # --- lost and found ---------------------------------------------------------------------------------

@@ -41,15 +41,15 @@ def test_what_a_server_has_is_known_and_followed(fuseki, tmp_path, caplog):
     fuseki.start()
     fuseki.update(FIRST)
     everything = Copy.begun(Endpoint(fuseki.url), tmp_path / "all")
-    files = KnowledgeFiles([], "rdfs", everything)
+    files = KnowledgeFiles([], "rdfs", [everything])
     assert rooms(files) == ["urn:r1", "urn:r2"]
     assert rooms(files, 0) == ["urn:r1", "urn:r2", "urn:r3"]  # graphs have their names, and their times
     assert len(files.knowledge.epochs) == 1
 
     graph = Copy.begun(Endpoint(fuseki.url, graph="urn:plan"), tmp_path / "graph")
-    assert rooms(KnowledgeFiles([], "rdfs", graph)) == ["urn:r2"]
+    assert rooms(KnowledgeFiles([], "rdfs", [graph])) == ["urn:r2"]
     made = Endpoint(fuseki.url, construct="PREFIX : <urn:> CONSTRUCT {?r :in :site} WHERE {?s :in ?r}")
-    assert rooms(KnowledgeFiles([], "rdfs", Copy.begun(made, tmp_path / "made"))) == ["urn:site"]
+    assert rooms(KnowledgeFiles([], "rdfs", [Copy.begun(made, tmp_path / "made")])) == ["urn:site"]
 
     fuseki.update(MOVE)
     files.notify()
@@ -66,7 +66,7 @@ def test_what_a_server_has_is_known_and_followed(fuseki, tmp_path, caplog):
     assert "cannot be reached" in (files.trouble or "")
     assert rooms(files) == ["urn:r2", "urn:r9"]
 
-    again = KnowledgeFiles([], "rdfs", Copy.begun(Endpoint(fuseki.url), tmp_path / "all"))
+    again = KnowledgeFiles([], "rdfs", [Copy.begun(Endpoint(fuseki.url), tmp_path / "all")])
     assert rooms(again) == ["urn:r2", "urn:r9"]
     assert "going on with what it said at" in caplog.text
     assert again.trouble is not None

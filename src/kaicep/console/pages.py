@@ -30,6 +30,7 @@ from starlette.routing import Route
 
 from kaicep.assist.service import KEYWORDS
 from kaicep.console.drawing import chart, plan_graph, timeline
+from kaicep.endtoend.updates import next_change
 from kaicep.errors import Failure, KaicepError, Mistake
 from kaicep.plan.events import Match
 from kaicep.plan.time import format_time, parse_time
@@ -244,8 +245,7 @@ class Pages:
     def change_knowledge(self, update: str) -> str:
         """Puts an update where the deployment looks for changes; its name."""
         folder = self.board.config.changes
-        number = max((int(each.stem) for each in folder.glob("[0-9]*.ru")), default=0) + 1
-        name = f"{number:06d}.ru"
+        name = f"{next_change(folder)}.ru"
         replace_file(folder / name, update.encode())
         return name
 

@@ -17,9 +17,10 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from kaicep.connectors.contract import Sink
 from kaicep.connectors.contract import Source as EventSource
 from kaicep.connectors.listening import is_loopback
-from kaicep.connectors.options import Anywhere, Variable, secret
+from kaicep.connectors.options import Anywhere, Variable, read_options, secret
 from kaicep.connectors.registry import SINKS, SOURCES, Kind, make_sink, make_source
 from kaicep.connectors.shape import Form
+from kaicep.endtoend.updates import UpdateOptions, UpdateTopic
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
 from kaicep.hosts.spark.session import Cluster
 from kaicep.knowledge.annotation import Annotation, load_annotations
@@ -27,7 +28,7 @@ from kaicep.knowledge.endpoint import Copy, Endpoint, copy_in
 from kaicep.knowledge.loading import expanded
 from kaicep.knowledge.shapes import shapes_of
 from kaicep.knowledge.store import check_level
-from kaicep.knowledge.watching import KnowledgeFiles
+from kaicep.knowledge.watching import Followed, KnowledgeFiles
 from kaicep.plan.time import parse_duration
 from kaicep.plan.toml import Keys, key_spans, read_source, read_toml
 from kaicep.plan.types import Type
@@ -64,6 +65,7 @@ _KNOWLEDGE = (
     "construct",
     "refresh",
     "token",
+    "updates",
 )
 _STREAM = ("annotation", "types", "lateness", "idle", "ahead", "source")
 _ENGINE = ("kind", "master", "remote", "conf", "buckets", "trigger", "checkpoint")
@@ -189,6 +191,7 @@ class Config:
     asked: Mapping[str, QueryConfig] = field(default_factory=dict)
     engine: EngineConfig = EngineConfig()
     endpoint: Endpoint | None = None  # a SPARQL server that keeps knowledge
+    updates: UpdateOptions | None = None  # a topic with changes of the knowledge
     shapes: tuple[Path, ...] = ()  # files of SHACL
     violations: str = "warn"
     time_zone: str | None = None  # of `hour` and `dayOfWeek` in queries that name none
@@ -236,7 +239,7 @@ class Config:
 
     @property
     def changes(self) -> Path:
-        """The folder of what was changed in the knowledge from outside, as SPARQL UPDATE files."""
+        """The folder of what was changed in the knowledge from outside, as files of updates."""
         return self.state / "knowledge"
 
     @property
@@ -252,10 +255,14 @@ class Config:
         return self.state / "endpoint"
 
     def open_knowledge(self) -> KnowledgeFiles:
-        """The knowledge, to be kept up with; an endpoint is asked now."""
-        copy = Copy.begun(self.endpoint, self.copies) if self.endpoint is not None else None
+        """The knowledge, to be kept up with; an endpoint and a topic are asked now."""
+        followed: list[Followed] = []
+        if self.endpoint is not None:
+            followed.append(Copy.begun(self.endpoint, self.copies))
+        if self.updates is not None:
+            followed.append(UpdateTopic.begun(self.updates, self.changes))
         validate = shapes_of(self.shapes) if self.shapes else None
-        return KnowledgeFiles(self.known, self.reasoning, copy, validate, self.violations == "refuse")
+        return KnowledgeFiles(self.known, self.reasoning, followed, validate, self.violations == "refuse")
 
     @property
     def lateness(self) -> dict[str, int | None]:
@@ -314,6 +321,7 @@ class _Reader:
             violations=self.choice(("knowledge",), knowledge, "violations", ("warn", "refuse")),
             reasoning=self.reasoning(knowledge),
             endpoint=self.endpoint(knowledge),
+            updates=self.updates(knowledge),
             queries=folder,
             tick=self.duration((), read, "tick", _TICK) or _TICK,
             listen=self.listen(read),
@@ -488,6 +496,13 @@ class _Reader:
         if (problem := made.problem()) is not None:
             self.say((*way, "endpoint"), problem)
         return made
+
+    def updates(self, read: Mapping[str, Any]) -> UpdateOptions | None:
+        if "updates" not in read:
+            return None
+        way = ("knowledge", "updates")
+        given = self.table(read, "updates")
+        return self.tried(way, lambda: read_options(UpdateOptions, given, "the updates of the knowledge"))
 
     def reasoning(self, read: Mapping[str, Any]) -> str:
         level = self.text(("knowledge",), read, "reasoning", "rdfs")

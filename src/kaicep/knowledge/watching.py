@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.changes import Change
-from kaicep.knowledge.endpoint import Copy
 from kaicep.knowledge.graph import Ids
 from kaicep.knowledge.kept import Kept
 from kaicep.knowledge.loading import FORMATS, Said, expanded, read_bytes, suffix_of
@@ -25,7 +25,7 @@ from kaicep.knowledge.validity import ALWAYS, NEVER, Validity, since, with_valid
 from kaicep.plan.terms import Blank, Term, Triple
 from kaicep.storage.places import place_of
 
-__all__ = ["KnowledgeFiles"]
+__all__ = ["Followed", "KnowledgeFiles"]
 
 _LOG = logging.getLogger("kaicep.knowledge")
 
@@ -44,6 +44,22 @@ class _Seen:
     data: bytes = b""
 
 
+class Followed(Protocol):
+    """A file or a folder that renews itself, from somewhere else (`endpoint.Copy`)."""
+
+    file: Path
+    trouble: str | None
+    """Why the last try to renew it came to nothing; what it says then stays what it was."""
+
+    def look(self) -> None:
+        """Begins to renew it if that is due; it does not wait for it."""
+        ...
+
+    def notify(self) -> None:
+        """Somebody says that there is something new: it is looked for at the next look."""
+        ...
+
+
 class KnowledgeFiles:
     """The knowledge of files, folders and patterns, and a way to keep up with them.
 
@@ -52,7 +68,7 @@ class KnowledgeFiles:
     is one update. What was changed by `knowledge.update` stays, until a file says something else about the
     same triple. `news` says of the last update which files were new, changed or removed.
 
-    With a `copy` of what an endpoint says, that is one of the files, which renews itself.
+    Those that are `followed` renew themselves: the copy of what an endpoint says, the messages of a topic.
 
     A file of SPARQL UPDATE (`.ru`) or RDF Patch (`.rdfp`) is applied when it appears, or has new content,
     after the others of that moment; to delete it undoes nothing.
@@ -65,21 +81,18 @@ class KnowledgeFiles:
         self,
         paths: Iterable[str | Path],
         reasoning: str = "rdfs",
-        copy: Copy | None = None,
+        followed: Sequence[Followed] = (),
         validate: Validate | None = None,
         refuse: bool = False,
     ) -> None:
         check_level(reasoning)
         started = time.perf_counter()
-        self._copy = copy
+        self._followed = followed
         self._validate = validate
         self._refuse = refuse
         self.violations: tuple[Diagnostic, ...] = ()
-        self._paths = tuple(
-            dict.fromkeys(
-                place_of(each, "the knowledge") for each in (*((copy.file,) if copy else ()), *paths)
-            )
-        )
+        named = (*(each.file for each in followed), *paths)
+        self._paths = tuple(dict.fromkeys(place_of(each, "the knowledge") for each in named))
         self._seen: dict[Path, _Seen] = {}
         self._taken: dict[Path, bytes] = {}
         self._told: set[object] = set()
@@ -110,12 +123,12 @@ class KnowledgeFiles:
     @property
     def trouble(self) -> str | None:
         """Why files or endpoint cannot be looked at, in words; what they said before stands meanwhile."""
-        return self._unseen or (self._copy.trouble if self._copy else None)
+        return self._unseen or next((each.trouble for each in self._followed if each.trouble), None)
 
     def notify(self) -> None:
-        """Somebody says that the endpoint has something new."""
-        if self._copy is not None:
-            self._copy.notify()
+        """Somebody says that an endpoint or a topic has something new."""
+        for each in self._followed:
+            each.notify()
 
     def poll(self) -> Change | Mistake | None:
         """Look at the files: what changed in the knowledge; or what is wrong with them, once; or None.
@@ -123,8 +136,8 @@ class KnowledgeFiles:
         While a file is wrong, what it said before stands; the others are followed all the same, from
         the next look on.
         """
-        if self._copy is not None:
-            self._copy.look()
+        for each in self._followed:
+            each.look()
         try:
             now = self._look()
         except Mistake as mistake:

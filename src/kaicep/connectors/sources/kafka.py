@@ -112,6 +112,14 @@ class KafkaSource(Source):
 
     def next_batch(self, timeout: float) -> Batch:
         """The next records of all partitions, each partition in the order of its offsets."""
+        records = self.records(timeout)
+        self._learn_as_it_comes(records)
+        events, dead = self._shaper.shape(records)
+        lost, self._lost = self._lost, []
+        return Batch(self.position, events, dead, lost, self.ended)
+
+    def records(self, timeout: float) -> list[Record]:
+        """The same before they are events."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + timeout
@@ -123,16 +131,13 @@ class KafkaSource(Source):
                 records += self._take(message)
         except KafkaException as error:
             self._on_error(error.args[0])
-        self._learn_as_it_comes(records)
-        events, dead = self._shaper.shape(records)
-        lost, self._lost = self._lost, []
-        return Batch(self.position, events, dead, lost, self._ended())
+        return records
 
     # --- records --------------------------------------------------------------------------------------
 
     def _poll(self, timeout: float) -> list[Message]:
         """What the client has, or the first that comes within the timeout and what came with it."""
-        if not self._assigned or self._ended():
+        if not self._assigned or self.ended:
             return []
         assert self._consumer is not None
         first = self._consumer.poll(timeout)
@@ -160,7 +165,8 @@ class KafkaSource(Source):
         place = message.partition() or 0, message.offset() or 0
         return kafka_record(self._options.topic, *place, message.value())
 
-    def _ended(self) -> bool:
+    @property
+    def ended(self) -> bool:
         """Whether a finite topic was read up to what was its end."""
         if self._options.follow or not self._assigned:
             return False
@@ -267,7 +273,7 @@ class KafkaSource(Source):
             for each in good[:SAMPLE]:
                 self._shaper.learn(each)
             self._shaper.settle()
-        elif self.schema is None and self._ended():
+        elif self.schema is None and self.ended:
             self._shaper.settle()
 
     # --- errors ---------------------------------------------------------------------------------------
