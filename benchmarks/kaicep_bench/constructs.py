@@ -24,6 +24,7 @@ from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.terms import Iri
 from kaicep.reference import evaluate
 from kaicep_bench import jvm
+from kaicep_bench.building import packed_rules
 from kaicep_bench.campus import ANNOTATION, PREFIXES, room
 from kaicep_bench.construct_queries import CONSTRUCTS, REFERENCE_ROW, Construct
 from kaicep_bench.data import SETS, STREAM, Columns, Shape, arrow_batches, events, make, write
@@ -44,6 +45,7 @@ COMPARED = 300
 ROW_SECONDS = 15.0
 """A row takes so long, or one run longer than that."""
 STEPS = 16  # at least so many batches, between which knowledge changes and the clock is looked at
+RULE_DAYS = 20
 SENSORS_IN_A_ROOM, DEPARTMENTS = 5, 10
 SENSOR_TYPES = {"sensorID": "string", "flowrate": "float64"}
 COMMAND_TYPES = {"sensorID": "string", "level": "float64"}
@@ -78,6 +80,7 @@ def measure(quick: bool = False, peers: bool = False) -> Report:
         if base and taken:
             row["of 3 any"] = round(taken.speed / base.speed, 2)
         tables.setdefault(construct.group, []).append(row)
+    tables["the rules of a building"] = list(_rules(1 if quick else RULE_DAYS, base))
     divisor = QUICK if quick else 1
     return Report(
         "constructs",
@@ -92,10 +95,25 @@ def measure(quick: bool = False, peers: bool = False) -> Report:
             ),
             f"{COMPARED} events of {scaled(CHECKED).sensors} sensors gave the matches of the reference",
             "of 3 any: events/s as a multiple of those of query 3 with MATCH any in this run",
+            f"the rules of a building: the template's day, {1 if quick else RULE_DAYS} times",
             f"a row takes up to {ROW_SECONDS:g} s; what is not through by then is stopped",
         ],
         failures=failures,
     )
+
+
+def _rules(days: int, base: Taken | None) -> Iterator[dict[str, Cell]]:
+    """The rules of `kaicep init --template building`, over days of its own readings."""
+    for name, count, seconds, matches in packed_rules(days):
+        yield {
+            "construct": name,
+            "events/s": round(count / seconds, 1),
+            "of 3 any": round(count / seconds / base.speed, 2) if base else None,
+            "events": count,
+            "matches": matches,
+            "per event": round(matches / count, 3),
+            "note": None,
+        }
 
 
 def _measured(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
 from kaicep.errors import Failure
@@ -22,6 +26,8 @@ def report():
     return measure(quick=True)
 
 
+RULES = "the rules of a building"
+EXPECTED = Path(__file__).parents[2] / "examples" / "building" / "expected.jsonl"
 PLACES = {(each.group, each.name): place for place, each in enumerate(CONSTRUCTS)}
 
 
@@ -32,14 +38,26 @@ def rows_of(report):
 def test_every_construct_has_a_row_and_none_is_wrong(report):
     assert not report.failures
     assert all(row["events/s"] for row in rows_of(report).values())
-    assert list(rows_of(report)) == sorted(
+    own = [each for each in rows_of(report) if each[0] != RULES]
+    assert own == sorted(
         ((each.group, each.name) for each in CONSTRUCTS),
         key=lambda each: ([table.title for table in report.tables].index(each[0]), PLACES[each]),
     )
 
 
+def test_the_rules_of_a_building_have_rows_with_what_the_pack_expects(report):
+    rules = {name: row for (title, name), row in rows_of(report).items() if title == RULES}
+    expected = Counter(each["query"] for each in map(json.loads, EXPECTED.read_text().splitlines()))
+    found = {name: row["matches"] for name, row in rules.items()}
+    assert found == {
+        **expected,
+        "all at once": expected.total(),
+    }
+
+
 def test_what_runs_has_about_one_match_in_ten_events(report):
     about = {name: row["per event"] for name, row in rows_of(report).items() if row["per event"] is not None}
+    about = {name: each for name, each in about.items() if name[0] != RULES}
     odd = {("events", REFERENCE_ROW), ("together", "ten queries of ten shapes")}
     # So few rooms are in a quick run that those which are added to a department are many.
     odd |= {name for name in about if name[0] == "knowledge"}

@@ -525,7 +525,7 @@ def _send(servers: str, topic: str, text: str) -> None:
 
 def _hot(made: Deployment) -> set[str]:
     found = made.knowledge.knowledge.match(None, Iri(RDF + "type"), Iri("urn:v:Hot"))
-    return {str(row[0]) for row in found}
+    return {row[0].value for row in found if isinstance(row[0], Iri)}
 
 
 def _until(made: Deployment, done: Callable[[], bool]) -> None:

@@ -317,12 +317,11 @@ class RootIds:
         rows = np.flatnonzero(wanted)
         if not len(rows) or not (self.condition.relation or self.condition.alternatives):
             return found  # nothing fulfils a PATH without an alternative
-        ids = self.ids(table, epochs)
+        own = self.ids(table if len(rows) == len(table) else table.take(rows), epochs)
         if len(self._verdicts) < len(self.events):
             more = np.full(2 * len(self.events), _UNKNOWN, np.int8)
             more[: len(self._verdicts)] = self._verdicts
             self._verdicts = more
-        own = ids if len(rows) == len(table) else ids[rows]
         known = self._verdicts.take(own)
         fresh = np.unique(own[known == _UNKNOWN])
         if len(fresh):
@@ -409,16 +408,19 @@ def _events_of(table: Table, roots: RootIds) -> list[Event]:
     places = zip(
         table.place.tolist(), table.part.tolist(), table.seq.tolist(), table.ts.tolist(), strict=True
     )
+    # A column is float64 as soon as one of its streams has that.
+    whole = [
+        {name for name, type in roots.catalog.streams[each].attributes if type is Type.INT64}
+        & {name for name in names if table.columns[name].type is not Type.INT64}
+        for each in table.streams
+    ]
     made = []
     for (place, part, seq, ts), row in zip(places, rows, strict=True):
-        stream = table.streams[place]
-        types = dict(roots.catalog.streams[stream].attributes)
-        values = {
-            # A column is float64 as soon as one of its streams has that.
-            name: int(value) if isinstance(value, float) and types.get(name) is Type.INT64 else value
-            for name, value in zip(names, row, strict=True)
-        }
-        made.append(Event(stream, part, seq, ts, values))
+        values = dict(zip(names, row, strict=True))
+        for name in whole[place]:
+            if isinstance(values[name], float):
+                values[name] = int(values[name])
+        made.append(Event(table.streams[place], part, seq, ts, values))
     return made
 
 
