@@ -85,6 +85,7 @@ def test_a_row_that_fails_does_not_take_the_rest_with_it(monkeypatch):
 
     monkeypatch.setattr(constructs, "CONSTRUCTS", (named("filter"), named("at the end")))
     monkeypatch.setattr(constructs, "check", fail)
+    monkeypatch.setattr(constructs, "packed_rules", lambda days: ())
     found = measure(quick=True)
     notes = [row["note"] for table in found.tables for row in table.rows]
     assert notes == ["failed: ZeroDivisionError: a fault of ours"] * 2
@@ -110,6 +111,7 @@ def test_knowledge_that_changes_makes_more_matches():
 def test_esper_has_as_many_matches(monkeypatch):
     asked = tuple(each for each in CONSTRUCTS if each.epl is not None)
     monkeypatch.setattr(constructs, "CONSTRUCTS", asked)
+    monkeypatch.setattr(constructs, "packed_rules", lambda days: ())
     for row in rows_of(measure(quick=True, peers=True)).values():
         assert row["events/s"] is None or (row["Esper note"] is None and row["of Esper"] > 0)
 
