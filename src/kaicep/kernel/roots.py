@@ -163,8 +163,12 @@ class RootIds:
 
     def _added(self, events: Sequence[Event]) -> list[int]:
         """The numbers of new events; those that nobody uses any more are given again."""
-        made: list[int] = []
         self._last = max([self._last, *(each.ts for each in events)])
+        if not self._free:
+            first = len(self.events)
+            self.events += events
+            return list(range(first, len(self.events)))
+        made: list[int] = []
         for event in events:
             if self._free:
                 number = self._free.pop()
@@ -334,14 +338,14 @@ class RootIds:
     def _ask(self, ids: list[int], semantics: Semantics) -> list[bool]:
         events = [self.events[each] for each in ids]
         answers = solutions_of_each(semantics, self._asked, self.variable, events)
+        if not self.condition.conditions:
+            return list(map(bool, answers))
         return [
             any(self._holds(row, event) for row in rows) for event, rows in zip(events, answers, strict=True)
         ]
 
     def _holds(self, row: Row, event: Event) -> bool:
         """Whether the conditions on variables of the PATH are true of a solution."""
-        if not self.condition.conditions:
-            return True
         terms = dict(zip(self._asked.selected, row, strict=True))
         return all(_function(with_terms(each, terms))(event) is True for each in self.condition.conditions)
 
@@ -409,10 +413,11 @@ def _events_of(table: Table, roots: RootIds) -> list[Event]:
         table.place.tolist(), table.part.tolist(), table.seq.tolist(), table.ts.tolist(), strict=True
     )
     # A column is float64 as soon as one of its streams has that.
+    known = (roots.catalog.streams.get(each) for each in table.streams)  # a table may name more than it has
     whole = [
-        {name for name, type in roots.catalog.streams[each].attributes if type is Type.INT64}
+        {name for name, type in (each.attributes if each else ()) if type is Type.INT64}
         & {name for name in names if table.columns[name].type is not Type.INT64}
-        for each in table.streams
+        for each in known
     ]
     made = []
     for (place, part, seq, ts), row in zip(places, rows, strict=True):

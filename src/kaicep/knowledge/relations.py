@@ -435,10 +435,17 @@ class Relations:
             if epoch not in epochs:
                 epochs[epoch] = lookup.kept.table(self.knowledge, epoch), self.knowledge.in_epoch(epoch)
             table, knowledge = epochs[epoch]
+            if not table.places or table.rows is None:
+                continue
             name = Iri(named[1] + value + named[2])
-            rows = table.rows.get((name,)) if table.rows is not None and table.places else None
-            if rows is not None or (table.places and knowledge.knows(name)):
-                found[at] = rows or _NOTHING
+            rows = table.rows.get((name,))
+            if rows is None:
+                # Other texts may be escaped in the name; and who counts what nobody knows must be told.
+                plain = self.unknown is None and value.isascii() and value.isalnum()
+                if not plain and not knowledge.knows(name):
+                    continue
+                rows = _NOTHING
+            found[at] = rows
         return found
 
     def _lookup(self, condition: Semantic, relation: Relation) -> _Lookup:
