@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 from pathlib import Path
@@ -91,6 +92,7 @@ def main(toml: Path) -> None:
     from kaicep.endtoend.config import load_config
     from kaicep.endtoend.spark_deployment import SparkDeployment
 
+    logging.basicConfig(level=logging.INFO)
     spark_matching.SMALL = 0
     SparkDeployment(load_config(toml)).run()
 

@@ -156,7 +156,6 @@ def test_a_cluster_gives_what_this_process_gives(tmp_path: Path) -> None:
             "spark.executor.memory": "512m",
             "spark.cores.max": "2",
             "spark.executorEnv.KAICEP_CACHE_DIR": str(tmp_path / "cache"),
-            "spark.ui.enabled": "false",
         }
         settings = ", ".join(f'"{name}" = "{value}"' for name, value in conf.items())
         engine = f'[engine]\nkind = "spark"\nmaster = "{url}"\nbuckets = 2\nconf = {{{settings}}}'
@@ -171,6 +170,7 @@ def test_a_cluster_gives_what_this_process_gives(tmp_path: Path) -> None:
         described(folder, follow=False, engine=engine, lateness="20s")
         with driver(folder, python, log) as running:
             assert running.wait() == 0, log.read_text()[-4000:]
+    assert log.read_text().count("Spark's own pages: http://") == 2
     found = rows(folder / "state" / "matches")
     assert Counter(each["query"] for each in found) == Counter(each["query"] for each in wanted)
     assert found == wanted

@@ -127,6 +127,19 @@ def test_the_engines_on_workers_deliver_the_same_in_the_same_order(spark: Any, t
     assert len(ends) > 200
 
 
+def test_over_connect_it_says_where_the_function_runs(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kaicep.hosts.spark import deliver, session
+
+    events = spark.readStream.schema(SCHEMA).json(str(tmp_path))
+    query = kai.compile(PAIR, streams={"s": {"x": "int64", "k": "string", "ts": "timestamp"}})
+    monkeypatch.setattr(deliver, "deliver", lambda *given: None)
+    monkeypatch.setattr(session, "is_connect", lambda session: True)
+    with pytest.warns(UserWarning, match="over Spark Connect the function runs in the server"):
+        kai.spark.deliver(events, query, print, lateness="1s", checkpoint=tmp_path / "checkpoint")
+
+
 def test_a_wrong_engine_is_told(spark: Any, tmp_path: Path) -> None:
     query = kai.compile(PAIR, streams={"s": {"x": "int64"}})
     with pytest.raises(kai.Mistake, match="there is no engine drivers"):

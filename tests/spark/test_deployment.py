@@ -32,6 +32,11 @@ def test_the_matches_are_those_of_this_process(
         assert Counter(each["query"] for each in found) == Counter(each["query"] for each in wanted)
         assert found == wanted, small
         assert rows(folder / "sunk") == wanted
+        said = spark.sparkContext.getLocalProperty("spark.job.description")
+        *names, step = said.removeprefix("kaicep: ").split(", ")
+        assert set(names) <= {Path(name).stem for name in QUERIES}
+        assert names
+        assert step.startswith("step ")
 
 
 def test_triples_and_attributes_of_any_name(

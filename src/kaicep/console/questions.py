@@ -40,6 +40,7 @@ from kaicep.plan.sparql import EpQuery
 from kaicep.plan.terms import OWL, RDFS, Iri, Literal, Term, Triple, n_triples
 from kaicep.plan.text import group_text
 from kaicep.plan.time import format_duration, format_time, parse_time
+from kaicep.storage.places import options_of, place_of
 from kaicep.why.again import explained, searched
 from kaicep.why.deployed import Deployed
 from kaicep.why.left_out import why_not_between
@@ -260,8 +261,12 @@ def written(
     """
     begin, end = (_time(each, what) if each else None for each, what in ((low, "from"), (high, "to")))
     places = [
-        *(Path(each.options["path"]) for each in situation.config.sinks.values() if "path" in each.options),
-        situation.config.state / "matches",
+        *(
+            place_of(each.options["path"], "a sink")
+            for each in situation.config.sinks.values()
+            if "path" in each.options
+        ),
+        situation.config.checkpoint / "matches",
     ]
     readable = [each for each in dict.fromkeys(places) if each.exists()]
     rows: dict[str, Answer] = {}
@@ -284,7 +289,8 @@ def _table_rows(place: Path, query: str, low: int | None, high: int | None) -> I
     import pyarrow.compute as pc
     from deltalake import DeltaTable
 
-    if not DeltaTable.is_deltatable(str(place)):
+    reached = options_of(place)
+    if not DeltaTable.is_deltatable(str(place), reached):
         return
     wanted = pc.scalar(True)
     if query:
@@ -293,7 +299,8 @@ def _table_rows(place: Path, query: str, low: int | None, high: int | None) -> I
         if bound is not None:
             moment = pc.scalar(datetime.fromtimestamp(bound / 1_000_000, UTC))
             wanted &= pc.field("end") >= moment if above else pc.field("end") <= moment
-    rows = DeltaTable(place).to_pyarrow_dataset().filter(wanted).sort_by([("end", "descending")])
+    table = DeltaTable(str(place), storage_options=reached)
+    rows = table.to_pyarrow_dataset().filter(wanted).sort_by([("end", "descending")])
     for row in rows.head(_MOST_TABLE_ROWS).to_pylist():
         yield match_of_row(row).to_dict()
 

@@ -250,6 +250,11 @@ class Config:
         return (*(each for each in copied if each.exists()), *self.knowledge, *changed)
 
     @property
+    def checkpoint(self) -> Path:
+        """Where a deployment on Spark has its table of matches, and the states of its engines."""
+        return self.engine.checkpoint or self.state
+
+    @property
     def copies(self) -> Path:
         """The folder of the copy of what an endpoint says."""
         return self.state / "endpoint"

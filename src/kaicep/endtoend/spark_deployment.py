@@ -61,6 +61,8 @@ __all__ = ["SparkDeployment"]
 _log = logging.getLogger("kaicep.run")
 
 _MATCHES, _STATES = "matches", "states"
+_SHOWN = {"spark.ui.enabled": "true", "spark.log.level": "WARN"}
+"""What is seen of Spark while a deployment runs, unless the file says otherwise; a command is quieter."""
 _SHOW_EVERY = 0.25
 _DRAIN = 30.0
 
@@ -112,8 +114,7 @@ class SparkDeployment:
         self._lock = locked(config.state)
         for folder in (config.state / "marks", config.changes):
             folder.mkdir(exist_ok=True)
-        # What outlives the driver, and what executors write.
-        kept = (config.engine.checkpoint or config.state).absolute()
+        kept = config.checkpoint.absolute()
         self._states = kept / _STATES
         make_folder(self._states)
         self.knowledge = config.open_knowledge()
@@ -200,7 +201,8 @@ class SparkDeployment:
         from kaicep.spark import ship
 
         self.published = self.status()
-        use_cluster(self.config.engine.cluster)
+        cluster = self.config.engine.cluster
+        use_cluster(replace(cluster, conf={**_SHOWN, **cluster.conf}))
         self.spark = own_session()
         url, said_by = configured()
         if is_connect(self.spark) or not url.startswith("local"):
@@ -218,6 +220,8 @@ class SparkDeployment:
         _log.info(
             "%s runs on Spark, %s (%s): %d streams, %d queries", self.config.name, url, said_by, *counts
         )
+        if not is_connect(self.spark) and self.spark.sparkContext.uiWebUrl:
+            _log.info("Spark's own pages: %s", self.spark.sparkContext.uiWebUrl)
 
     @property
     def is_over(self) -> bool:

@@ -193,8 +193,9 @@ def _appended(
     covers: Callable[[Sequence[Written]], Mapping[int, tuple[int, int]]],
     source: Callable[[int], str],
 ) -> tuple[Appended, list[DeadLetter]]:
-    from kaicep.hosts.spark.session import told
+    from kaicep.hosts.spark.session import describe, told
 
+    describe(spark, f"{job.form.stream} into the archive")
     try:
         job.folder.mkdir()
     except OSError as error:

@@ -179,7 +179,7 @@ def match_step(
     `sending` keeps what was packed for the way, by group, from one step to the next.
     """
     from kaicep.hosts.spark.layout import layouts_of
-    from kaicep.hosts.spark.session import is_connect, told
+    from kaicep.hosts.spark.session import describe, told
     from kaicep.hosts.spark.wire import Layout
 
     parts = [part for group in step.groups for part in group.parts]
@@ -210,9 +210,7 @@ def match_step(
     frame = _addressed(spark, step, targets, whole, catalog)
     known = step.rows.tables.keys() & set(whole.streams)
     rows = sum(each.rows for stream in known for each in step.rows.files(stream))
-    if not is_connect(spark):
-        names = ", ".join(name for group in step.groups for name in group.reported)
-        spark.sparkContext.setJobDescription(f"kaicep: {names}, step {number}")
+    describe(spark, ", ".join(name for each in step.groups for name in each.reported) + f", step {number}")
     with told():
         if frame is None or rows <= SMALL:
             batches = frame.toArrow().to_batches() if frame is not None else []

@@ -26,6 +26,7 @@ __all__ = [
     "SESSION",
     "Cluster",
     "configured",
+    "describe",
     "each_batch",
     "is_connect",
     "own_session",
@@ -136,6 +137,12 @@ def share_python(session: SparkSession) -> None:
 def is_connect(session: SparkSession) -> bool:
     """Whether a session talks to a Spark Connect server: functions for micro-batches run over there."""
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def describe(session: SparkSession, what: str) -> None:
+    """Says in Spark's UI what the next jobs of this thread are for; Connect has no way to say it."""
+    if not is_connect(session):
+        session.sparkContext.setJobDescription(f"kaicep: {what}")
 
 
 def configured(cluster: Cluster | None = None) -> tuple[str, str]:
