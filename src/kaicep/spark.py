@@ -58,6 +58,7 @@ def match(
     parts: Mapping[str, Sequence[int]] | None = None,
     idle: str | None = None,
     refresh: str | Path | None = None,
+    streaming: bool | None = None,
 ) -> DataFrame:
     """The matches of a query over events: a DataFrame, which is streaming if the events are.
 
@@ -75,6 +76,10 @@ def match(
     (JSON) and `match`: the line that `kaicep match` prints. A stream also has `bucket` and `watermark`: a
     bucket has no later match that ends before its watermark.
 
+    Say whether the events are `streaming` where Spark cannot be asked what they are, as in the functions of
+    Declarative Pipelines. Columns then have the types that the query was compiled for, times are timestamps,
+    and both `part` and `seq` are there. This is for records, not for triples.
+
     A stream keeps the knowledge that it starts with, unless `refresh` names a folder that all workers can
     reach, such as the stream's checkpoint, and that no other stream uses. It then takes up what `publish`
     puts there, with the next micro-batch.
@@ -90,13 +95,14 @@ def match(
     given = _by_stream(events, query)
     share_python(next(iter(given.values())).sparkSession)
     allowed = _duration(lateness)
-    if not _is_endless(given):
-        frames = _frames(given, query, allowed)
+    asked = streaming is None
+    if not (_is_endless(given) if asked else streaming):
+        frames = _frames(given, query, allowed, asked)
         return match_batch(frames, query, buckets or BUCKETS, counted_once)
     streamed = _streamed(query, allowed, parts, idle, refresh)
     if streamed.published is not None:
         Published(streamed.published).begin(query.knowledge)
-    found = match_stream([(streamed, _frames(given, query))], buckets or STREAM_BUCKETS)
+    found = match_stream([(streamed, _frames(given, query, None, asked))], buckets or STREAM_BUCKETS)
     return presented(found, query.program, "bucket", "watermark")
 
 
@@ -296,7 +302,7 @@ def _streamed(
 
 
 def _frames(
-    given: Mapping[str, DataFrame], query: Query, lateness: int | None = None
+    given: Mapping[str, DataFrame], query: Query, lateness: int | None = None, asked: bool = True
 ) -> Callable[[Layout], dict[str, DataFrame]]:
     """The events as rows of a layout, without those that are late where a lateness is given."""
     from kaicep.hosts.spark.source import rows_of_frame, without_late
@@ -306,7 +312,7 @@ def _frames(
         stream = query.catalog.streams[name]
         if stream.rdf:
             return rows_of_triples(given[name], stream, layout, partial(_triples_event, name))
-        return rows_of_frame(given[name], stream, layout)
+        return rows_of_frame(given[name], stream, layout, asked)
 
     def frames(layout: Layout) -> dict[str, DataFrame]:
         rows = {name: rows_of(name, layout) for name in layout.streams}

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from tests.spark import script
 
+import kaicep as kai
 from kaicep.processes import bound
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -119,3 +120,76 @@ def test_spark_connect(tmp_path: Path) -> None:
     assert (found["batch"], found["stream"]) == (script.wanted(), script.wanted())
     # The job unpacked what came along, and the workers of the stream, which are others, added nothing to it.
     assert kernels_of(tmp_path / "executors") == shipped(tmp_path)
+
+
+PIPELINE = """
+import kaicep as kai
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+spark = SparkSession.getActiveSession()
+query = kai.compile({query!r}, streams={types!r})
+
+
+@dp.materialized_view
+def air():
+    return spark.read.parquet({data!r})
+
+
+@dp.materialized_view
+def rises():
+    return kai.spark.match(spark.read.table("air"), query, streaming=False).select("end", "id", "match")
+
+
+@dp.table
+def live_rises():
+    columns = "part bigint, seq bigint, ts timestamp, sensor string, flow double"
+    events = spark.readStream.schema(columns).parquet({data!r})
+    return kai.spark.match(events, query, lateness="1min", streaming=True).select("end", "id", "match")
+"""
+
+
+def test_declarative_pipelines(tmp_path: Path) -> None:
+    """In the functions of a pipeline, whatever would ask Spark what a table is is an error."""
+    import pyarrow
+    import pyarrow.parquet
+    import pyspark
+    from tests.spark.test_match import EVENTS, RISE, TYPES, at, in_process
+
+    home = Path(pyspark.__file__).parent
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "data").mkdir()
+    some = sorted(EVENTS)
+    columns = {
+        "part": [0] * len(some),
+        "seq": [each[0] for each in some],
+        "ts": pyarrow.array([at(each[1]) for each in some], pyarrow.timestamp("us", "UTC")),
+        "sensor": [each[2] for each in some],
+        "flow": [each[3] for each in some],
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "data" / "a.parquet")
+    text = PIPELINE.format(query=RISE, types=TYPES, data=str(tmp_path / "data"))
+    (tmp_path / "steps" / "rises.py").write_text(text)
+    (tmp_path / "spark-pipeline.yml").write_text(
+        f"name: rises\nstorage: {(tmp_path / 'storage').as_uri()}\n"
+        "libraries:\n  - glob:\n      include: steps/**\n"
+    )
+    words = ["spark.ui.enabled=false", "spark.sql.shuffle.partitions=2", "spark.driver.host=127.0.0.1"]
+    confs = [word for each in words for word in ("--conf", each)]
+    outside = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    outside["PYTHONPATH"] = str(ROOT / "src")
+    done = subprocess.run(
+        [str(home / "bin" / "spark-pipelines"), "run", *confs],
+        cwd=tmp_path,
+        env={**os.environ, **outside},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    wanted = in_process(kai.compile(RISE, streams=TYPES))
+    found = pyarrow.parquet.read_table(tmp_path / "spark-warehouse" / "rises").to_pylist()
+    assert [each["match"] for each in sorted(found, key=lambda row: (row["end"], row["id"]))] == wanted
+    live = pyarrow.parquet.read_table(tmp_path / "spark-warehouse" / "live_rises").to_pylist()
+    assert {each["match"] for each in live} <= set(wanted)
+    assert live

@@ -24,7 +24,7 @@ from kaicep.errors import Unsupported
 from kaicep.hosts.spark.expressions import key_column
 from kaicep.hosts.spark.job import Job, in_order, job_of, row_by_row
 from kaicep.hosts.spark.layout import layouts_of
-from kaicep.hosts.spark.output import MATCHES, presented
+from kaicep.hosts.spark.output import MATCHES, known, presented
 from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import candidates
 from kaicep.hosts.spark.session import own_session, told
@@ -61,10 +61,16 @@ def _matches(part: Part, frames: Frames, query: Query, buckets: int, check: Chec
     rows = thinned(part, frames(layout), layout, query.catalog, query.knowledge, buckets)
     if check is not None:
         rows = check(rows, layout)
-    if part.way == "rows":
-        return rows.mapInArrow(_each_row(job), MATCHES)
-    work = _each_slice(job) if part.way == "slices" else _each_bucket(job)
-    return gathered(part, rows, buckets).mapInArrow(work, MATCHES)
+    slices = part.way == "slices"
+    number = pa.int64() if slices else pa.int32()
+    columns = [
+        *layout.schema(),
+        *(pa.field(name, number) for name in ("_bucket", *(("_low", "_high") * slices))),
+    ]
+    if part.way != "rows":
+        rows = gathered(part, rows, buckets)
+    work = _each_row(job) if part.way == "rows" else _each_slice(job) if slices else _each_bucket(job)
+    return known(rows, pa.schema(columns)).mapInArrow(work, MATCHES)
 
 
 def thinned(
@@ -122,10 +128,9 @@ def _sliced(rows: DataFrame, part: Part, slices: int) -> DataFrame:
     since = sf.col("_ts") - sf.col("_from")
     first = _div(sf.greatest(since - sf.lit(part.ahead), sf.lit(0)), sf.col("_width"))
     last = _div(since + sf.lit(part.window), sf.col("_width"))
-    several = spread.drop("_bucket").withColumn("_bucket", sf.explode(sf.sequence(first, last)))
+    several = spread.withColumn("_bucket", sf.explode(sf.sequence(first, last)))
     low = sf.col("_from") + sf.col("_bucket") * sf.col("_width")
-    placed = several.withColumn("_low", low).withColumn("_high", low + sf.col("_width"))
-    return placed.drop("_from", "_width")
+    return several.withColumn("_low", low).withColumn("_high", low + sf.col("_width"))
 
 
 def _div(left: Column, right: Column) -> Column:

@@ -47,7 +47,7 @@ def clocked(everybody: Mapping[int, Sequence[int]]) -> Callable[..., Iterator[pa
     return work
 
 
-ABOUT = "_prev bigint, _runs binary"
+ABOUT = (("_prev", pa.int64()), ("_runs", pa.binary()))
 """The columns that `clocked` adds."""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -36,15 +37,14 @@ __all__ = [
     "FOUND",
     "FOUND_ARROW",
     "MATCHES",
+    "TYPES",
     "Found",
     "columns_of",
     "found_row",
+    "known",
     "listed",
     "presented",
 ]
-
-MATCHES = "query string, id string, start bigint, end bigint, match string"
-"""What the kernel gives of each match; times are microseconds."""
 
 _ARROW = pa.schema(
     [
@@ -55,12 +55,15 @@ _ARROW = pa.schema(
         ("match", pa.string()),
     ]
 )
-FOUND = f"{MATCHES}, owner int, bucket int, watermark bigint"
-"""What a stream gives of each match: also whose it is, which bucket found it, how far that had come."""
+MATCHES = from_arrow_schema(_ARROW)
+"""What the kernel gives of each match; times are microseconds. (Text that has to be read asks the server.)"""
 
 FOUND_ARROW = pa.schema([*_ARROW, ("owner", pa.int32()), ("bucket", pa.int32()), ("watermark", pa.int64())])
-"""What the kernel gives, as Arrow has it."""
-_TYPES: Mapping[Type | None, DataType] = {
+"""What a stream gives of each match: also whose it is, which bucket found it, how far that had come."""
+FOUND = from_arrow_schema(FOUND_ARROW)
+"""The same, as Spark has it."""
+
+TYPES: Mapping[Type | None, DataType] = {
     Type.BOOL: BooleanType(),
     Type.INT64: LongType(),
     Type.FLOAT64: DoubleType(),
@@ -68,7 +71,20 @@ _TYPES: Mapping[Type | None, DataType] = {
     Type.TIMESTAMP: TimestampType(),
     None: StringType(),
 }
+"""Types of attributes and columns, as Spark has them."""
 _TERM = StructType([StructField(name, StringType()) for name in ("type", "value", "datatype", "xml:lang")])
+
+
+def known(frame: DataFrame, columns: pa.Schema) -> DataFrame:
+    """The frame with these columns, which a client of Connect then does not ask its server for.
+
+    Python functions take the names of all columns, and in Declarative Pipelines nobody may ask.
+    """
+    found: Any = frame.select(*columns.names)
+    if hasattr(found, "_cached_schema"):
+        found._cached_schema = from_arrow_schema(columns)
+    made: DataFrame = found
+    return made
 
 
 def presented(rows: DataFrame, program: Program, *more: str) -> DataFrame:
@@ -102,7 +118,7 @@ def columns_of(plan: QueryPlan) -> list[tuple[str, DataType]]:
     """The selected columns of a query and their types."""
     if isinstance(plan, ChiPlan):
         return [
-            (each.name, ArrayType(_TYPES[each.type]) if each.many else _TYPES[each.type])
+            (each.name, ArrayType(TYPES[each.type]) if each.many else TYPES[each.type])
             for each in plan.columns
         ]
     return [(name, _TERM) for name in plan.root.names] if isinstance(plan.root, Solutions) else []

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.hosts.spark.clock import EVENT_ROW
+from kaicep.hosts.spark.output import TYPES
 from kaicep.hosts.spark.wire import EVENT, Layout
 from kaicep.plan.catalog import Stream
 from kaicep.plan.convert import Notation, Unfit, convert
@@ -60,12 +61,12 @@ _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
 _ZONED = r"([Zz]|[+-]\d\d:?\d\d)\s*$"
 
 
-def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout) -> DataFrame:
-    """The events of a stream as the rows of a layout."""
+def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout, asked: bool = True) -> DataFrame:
+    """The events of a stream as the rows of a layout; where Spark is not `asked`, of the types declared."""
     if stream.notation.wide is not None:
         message = f"{stream.name}: a wide table is read from files, not from a DataFrame"
         raise Mistake(Diagnostic(message, hint="unpivot it: a row for each reading"))
-    schema = frame.schema
+    schema = frame.schema if asked else _declared(stream)
     timed = time_of(schema, stream)
     own = {number: (name, layout.columns[number]) for name, number in layout.of_stream(stream.name).items()}
     cells: list[Column] = []
@@ -85,6 +86,14 @@ def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout) -> DataFrame
         *cells,
         sf.lit(EVENT_ROW).alias("_kind"),
     )
+
+
+def _declared(stream: Stream) -> StructType:
+    """The columns that a stream has where nobody may look."""
+    made = StructType().add("part", LongType()).add("seq", LongType())
+    for name, type in {**dict(stream.attributes), stream.time: Type.TIMESTAMP}.items():
+        made.add(name, TYPES[type])
+    return made
 
 
 def part_of(schema: StructType, stream: Stream) -> Column:
@@ -236,8 +245,7 @@ def _time_in(value: object, notation: Notation) -> Value:
 def without_late(rows: DataFrame, lateness: int) -> DataFrame:
     """The rows without those that came too late in their part (semantics 1)."""
     newest = rows.withColumn("_newest", newest_before("_seq", "_stream", "_part"))
-    kept = newest.where(sf.col("_newest").isNull() | (sf.col("_ts") >= sf.col("_newest") - sf.lit(lateness)))
-    return kept.drop("_newest")
+    return newest.where(sf.col("_newest").isNull() | (sf.col("_ts") >= sf.col("_newest") - sf.lit(lateness)))
 
 
 def newest_before(seq: str, *part: str) -> Column:
@@ -336,7 +344,10 @@ def _rows_of_files(frame: DataFrame) -> list[Column]:
 
 
 def counted_once(rows: DataFrame, layout: Layout) -> DataFrame:
-    """The rows of a layout, each identity once; the job stops where two of one identity differ."""
+    """The rows of a layout, each identity once; the job stops where two of one identity differ.
+
+    (No column is dropped: a server of Connect would look what there is, which is an error in a pipeline.)
+    """
     content = sf.xxhash64("_ts", *layout.names()[len(EVENT) :])
     same = Window.partitionBy("_stream", "_part", "_seq").orderBy("_ts")
     before = rows.withColumns({"_content": content}).withColumn("_before", sf.lag("_content").over(same))
@@ -347,4 +358,4 @@ def counted_once(rows: DataFrame, layout: Layout) -> DataFrame:
     differs = sf.when(sf.col("_before") != sf.col("_content"), sf.raise_error(text)).otherwise(
         sf.col("_before").isNull()
     )
-    return before.where(differs).drop("_content", "_before")
+    return before.where(differs)

@@ -20,6 +20,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.hosts.inprocess import Engine
@@ -37,11 +38,10 @@ from kaicep.hosts.spark.clock import (
 )
 from kaicep.hosts.spark.job import Job, Opened, job_of, opened
 from kaicep.hosts.spark.layout import layouts_of, sources_of
-from kaicep.hosts.spark.output import FOUND, FOUND_ARROW, found_row
+from kaicep.hosts.spark.output import FOUND, FOUND_ARROW, found_row, known
 from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import candidates
 from kaicep.hosts.spark.published import Published
-from kaicep.hosts.spark.source import SPARK_TYPES
 from kaicep.hosts.spark.wire import ARROW_TYPES, EVENT, Layout, push
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, STEADY
@@ -238,26 +238,33 @@ def _answered(
     for place, target in enumerate(targets):
         for stream in target.streams:
             everybody.setdefault(stream, []).extend(target.numbers(place))
-    attributes = [f"a{number} {SPARK_TYPES[type]}" for number, type in enumerate(types)]
-    texts = ["_rdf string"] * rdf
-    base = ["_stream int", "_part bigint", "_seq bigint", "_ts bigint", "_kind int", "_to array<int>"]
-    columns = [*base, *attributes, *texts]
-    ordered = rows.select(*(each.partition(" ")[0] for each in columns))
-    clock = ordered.mapInArrow(clocked(everybody), ", ".join((*columns, ABOUT)))
-    plain = ["_part", "_seq", "_ts", "_kind", "_prev", "_runs", *(["_rdf"] * rdf)]
+    columns = [
+        ("_stream", pa.int32()),
+        *((name, pa.int64()) for name in EVENT[1:]),
+        ("_kind", pa.int32()),
+        ("_to", pa.list_(pa.int32())),
+        *((f"a{number}", ARROW_TYPES[type]) for number, type in enumerate(types)),
+        *[("_rdf", pa.string())] * rdf,
+    ]
+    clock = known(rows, pa.schema(columns)).mapInArrow(
+        clocked(everybody), from_arrow_schema(pa.schema([*columns, *ABOUT]))
+    )
+    sent = [("_target", pa.int32()), *(each for each in (*columns, *ABOUT) if each[0] != "_to")]
     cells: list[Column] = []
     for number, type in enumerate(types):
-        cell = sf.col(f"a{number}")
         if type in (Type.INT64, Type.TIMESTAMP):
             # pandas makes floats of integers where one is missing.
+            cell = sf.col(f"a{number}")
             cells += [sf.coalesce(cell, sf.lit(0)).alias(f"a{number}"), cell.isNull().alias(f"n{number}")]
+            sent.append((f"n{number}", pa.bool_()))
         else:
-            cells.append(cell)
-    spread = clock.select(sf.explode("_to").alias("_target"), "_stream", *plain, *cells)
+            cells.append(sf.col(f"a{number}"))
+    plain = [name for name, _ in (*columns, *ABOUT) if name[0] == "_" and name != "_to"]
+    spread = known(clock.select(sf.explode("_to").alias("_target"), *plain, *cells), pa.schema(sent))
     return spread.groupBy("_target").applyInPandasWithState(
         _held(targets, tuple(types), marks),
         FOUND,
-        "state binary",
+        from_arrow_schema(pa.schema([("state", pa.binary())])),
         "append",
         "NoTimeout",
     )
