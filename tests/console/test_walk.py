@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -300,7 +301,7 @@ def test_a_hostile_label_is_shown_and_does_not_run(page: Page, campus: Alive) ->
         expect(page.locator("main img, main script")).to_have_count(0)
     page.goto("/console/knowledge?text=onerror")
     expect(page.locator("main")).to_contain_text("<img src=x")
-    text = "SELECT ?e.sensorID FROM (?e, airflowReport) FILTER (?e.flowrate > 900)"
+    text = "SELECT ?e.sensorID, ?e.ts FROM (?e, airflowReport) FILTER (?e.flowrate > 900)"
     assert page.request.post("/queries/loud", data=text).ok
     page.goto("/console/matches?query=loud")
     expect(page.locator(".connection")).to_have_text("live")
@@ -308,6 +309,7 @@ def test_a_hostile_label_is_shown_and_does_not_run(page: Page, campus: Alive) ->
     expect(page.locator("#rows")).to_contain_text("<img src=x")
     page.locator("#rows a").first.click()
     expect(page.locator(".timeline")).to_contain_text("950")
+    expect(page.locator("dl.facts time")).to_have_attribute("title", re.compile("^2012-05-07 08:.* UTC$"))
     expect(page.locator("main")).to_contain_text("<script>window.hacked=1")
     expect(page.locator("main img, main script")).to_have_count(0)
     page.goto("/console/workbench")

@@ -14,7 +14,7 @@ _MOST_LINES = 7
 _LONGEST = 46
 _NARROW = 300.0
 _LABEL = 30.0
-_MOST_LANES = 8
+_MOST_LANES = 3
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 

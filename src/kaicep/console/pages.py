@@ -107,6 +107,8 @@ class Pages:
             "unmet": _unmet,
         }
 
+        self._templates.tests["time"] = _is_time
+
     @property
     def routes(self) -> list[Route]:
         """The routes of all pages."""
