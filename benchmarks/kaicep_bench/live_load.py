@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 from kaicep.errors import Failure
@@ -106,6 +107,9 @@ def apart() -> Iterator[tuple[str, list[str]]]:
     name, here, there = f"kaicep-{number}", f"kc{number}a", f"kc{number}b"
     net = f"10.{200 + number % 50}.{number // 50 % 256}"
     ready = shutil.which("ip") is not None and os.geteuid() == 0 and _ip("netns", "add", name)
+    for each in Path("/run/netns").glob("kaicep-*"):
+        if not Path(f"/proc/{each.name.removeprefix('kaicep-')}").exists():  # of a run that was killed
+            _ip("netns", "del", each.name)
     try:
         if ready and all(
             _ip(*each.split())

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -13,6 +14,7 @@ from tests.console.browser import browser
 from tests.console.campus import FULL, HOSTILE, READ, Alive, alive
 from tests.servers import free_port
 
+from kaicep.console.pages import _flow_values
 from kaicep.endtoend.config import load_config
 from kaicep.endtoend.deployment import Deployment
 from kaicep.server.service import Service
@@ -168,6 +170,19 @@ def test_a_plan_shows_what_flows_and_how_it_runs(page: Page, campus: Alive) -> N
     expect(page.locator(".physical h2", has_text="In process")).to_contain_text("in use")
     expect(page.locator(".physical h2", has_text="On Spark")).to_be_visible()
     expect(page.locator(".physical svg").first).to_contain_text("Source airflowReport")
+
+
+def test_the_plan_of_a_query_on_spark_has_no_figure_of_what_is_kept() -> None:
+    """On Spark nobody counts that, and its row says None."""
+    rows = {"q": {"state": "live", "matches": 7, "held": None}}
+    status = {"engine": {"kind": "spark"}, "streams": {}, "queries": rows}
+    config = SimpleNamespace(sinks={}, streams={})
+    pages = SimpleNamespace(board=SimpleNamespace(queries=rows, rates={}, status=status, config=config))
+    card = {"operator": "Project", "inputs": [{"operator": "Pattern", "inputs": [{"operator": "Scan"}]}]}
+    found = {"optimised": card, "physical": {"spark": "in parallel by key"}, "streams": []}
+    wide, narrow = _flow_values(pages, "q", found)["optimised"]  # type: ignore[arg-type]
+    assert [each["count"] for each in wide.edges] == ["7 matches, 0/s", ""]
+    assert [each["count"] for each in narrow.edges] == ["7 matches, 0/s", ""]
 
 
 def test_why_nothing_matched_is_a_number(page: Page, campus: Alive) -> None:

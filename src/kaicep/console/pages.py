@@ -809,11 +809,12 @@ def _flow_values(pages: Pages, name: str, found: Mapping[str, Any]) -> dict[str,
     row, rates = pages.board.queries.get(name, {}), pages.board.rates
     fits, steps = row.get("fits") or {}, row.get("steps")
     matches = f"{row.get('matches', 0):,} matches, {rates.get(('queries', name), 0.0):.3g}/s"
+    kept = "" if row.get("held") is None else f", {row['held']:,} kept"
 
     def flowing(card: Mapping[str, Any]) -> dict[str, Any]:
         variable = str(card.get("what", "")).partition(" in ")[0].removeprefix("?")
         if card.get("inputs"):
-            flow = f"{matches}, {row.get('held', 0):,} kept"
+            flow = matches + kept
         else:
             flow = f"{fits[variable]:,} of {steps['in']:,} events" if steps and variable in fits else ""
         return {**card, "flow": flow, "inputs": [flowing(each) for each in card.get("inputs", ())]}
