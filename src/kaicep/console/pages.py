@@ -116,8 +116,9 @@ class Pages:
 
     def _guarded(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
+            starting = not self.board.at_work and page.path not in (*OPEN, "/console/static/{name}")
             try:
-                if not self.board.at_work and page.path not in (*OPEN, "/console/static/{name}"):
+                if starting:
                     raise Failure("The deployment is starting. This page reloads by itself.")
                 found = await page.handler(self, request)
             except (KaicepError, HTTPException) as error:
@@ -125,6 +126,8 @@ class Pages:
             except Exception:
                 _log.exception("the page %s failed", page.path)
                 found = self._problem(request, Failure("this page failed; the log of the process says why"))
+            if starting:  # it may be at work by now: the page must still reload
+                found.headers["Refresh"] = "2"
             for name, value in _HEADERS.items():
                 found.headers.setdefault(name, value)
             return found
@@ -141,12 +144,8 @@ class Pages:
         else:
             status, said = 503 if isinstance(error, Failure) else 400, [(str(error), None)]
         name = "problem_part.html" if "hx-request" in request.headers else "problem.html"
-        answer = self.render(
-            request, name, status, title=_TITLES.get(status, "Something is wrong"), said=said
-        )
-        if not self.board.at_work:
-            answer.headers["Refresh"] = "2"
-        return answer
+        title = _TITLES.get(status, "Something is wrong")
+        return self.render(request, name, status, title=title, said=said)
 
     def render(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         """A page of a template."""
