@@ -254,7 +254,7 @@ def test_a_request_that_is_answered_with_an_error_has_registered_nothing(folder:
         deployment, busy = ask.deployment, threading.Event()
         whole = deployment.ask
         deployment.ask = lambda what, seconds=0.2: whole(what, seconds)  # type: ignore[method-assign]
-        blocker = threading.Thread(target=lambda: whole(lambda: busy.wait(5), 30))
+        blocker = threading.Thread(target=lambda: whole(lambda: busy.wait(300), 300))
         blocker.start()
         status, answer = ask("POST", "/queries/guest", HIGH)
         busy.set()

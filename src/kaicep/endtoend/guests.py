@@ -295,6 +295,8 @@ class Guests:
 
     def close(self) -> None:
         """Ends all of them."""
+        if self._closing:
+            return
         self._closing = True
         self._wake()
         if self._thread is not None:
