@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import tempfile
 import time
 from collections import Counter
@@ -139,6 +140,7 @@ class AnyHistory(RuleBasedStateMachine):
                 assert not found[name] - expected[name], name
             else:
                 assert found[name] == expected[name], (name, self.folder)
+        shutil.rmtree(self.folder)
 
     def _found(self) -> dict[str, Counter[str]]:
         found: dict[str, Counter[str]] = {name: Counter() for name in TEXTS}
