@@ -114,6 +114,7 @@ def test_matches_of_the_past_come_from_files_and_tables(page: Page, campus: Aliv
 
 
 def test_a_query_is_written_tried_and_registered(page: Page, campus: Alive) -> None:
+    campus.surge("EEB110VOL")
     page.goto("/console/workbench")
     editor = page.locator(".cm-content")
     editor.click()
@@ -131,7 +132,7 @@ def test_a_query_is_written_tried_and_registered(page: Page, campus: Alive) -> N
     page.keyboard.insert_text("}")
     expect(page.locator("#problems li.error")).to_have_count(0)
     page.get_by_label("From (UTC)").fill("2012-05-07T08:00Z")
-    page.get_by_label("To (UTC)").fill("2012-05-07T08:30Z")
+    page.get_by_label("To (UTC)").fill("2012-05-07T09:30Z")
     page.get_by_role("button", name="Try", exact=True).click()
     expect(page.locator("#outcome")).to_contain_text("EEB110VOL")
     expect(page.locator("#beside svg")).to_be_visible()
