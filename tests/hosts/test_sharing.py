@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
+import pytest
+
 from kaicep import testing
 from kaicep.api import explanations
 from kaicep.hosts.inprocess import Engine
+from kaicep.hosts.queries import News
+from kaicep.hosts.replacing import Replacing
+from kaicep.kernel.patterns import PatternMachine
+from kaicep.knowledge import relations
+from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
+from kaicep.plan.nodes import ChiPlan
 
 ANNOTATION = {
     "stream": "s",
@@ -95,3 +106,178 @@ def test_a_state_is_of_the_same_groups_whatever_is_known_by_then():
         again.restore(engine.snapshot())
         found = again.push([event(1, 0.0)])
         assert sorted((match.query, match.version) for match in found) == [("concept", 1), ("number", None)]
+
+
+ROOMS = {
+    "stream": "s",
+    "prefixes": {"": "urn:kaicep:"},
+    "entities": {"k": {"property": ":from", "iri": ":{value}"}},
+    "types": {"x": "float64", "k": "string"},
+}
+
+
+@pytest.mark.slow
+def test_a_statement_that_concerns_one_query_leaves_999_others_untouched(monkeypatch: pytest.MonkeyPatch):
+    queries = {
+        f"q{room}": f"SELECT ?e.x PATH {{?e :from ?s . ?s :in :room{room}}}".replace("}}", "}")
+        for room in range(1_000)
+    }
+    said = "".join(f":s{room} :in :room{room} . " for room in range(1_000)) + ":visitor a :Sensor . "
+    run = testing.prepare(
+        {f"{name}.chi": text for name, text in queries.items()},
+        "ts | x | k\n 0 | 1.0 | s1",
+        knowledge="@prefix : <urn:kaicep:> . " + said,
+        annotations=[ROOMS],
+    )
+    engine = Engine(run, lateness=0)
+    sent = iter(range(1_000_000))
+
+    def seen(k: str) -> set[str]:
+        seq = next(sent)
+        return {each.query for each in engine.push([Event("s", 0, seq, seq * 1_000_000, {"x": 1.0, "k": k})])}
+
+    assert seen("visitor") == set()
+    assert seen("s7") == {"q7"}
+    planned, renewed, tables = [], [], []
+    plan, renew, refresh = Replacing._optimized, PatternMachine.renew, relations.refreshed
+
+    def counting_plan(self: Replacing, query: ChiPlan, catalog: Catalog) -> ChiPlan:
+        planned.append(query.name)
+        return plan(self, query, catalog)
+
+    def counting_renew(self: PatternMachine) -> None:
+        renewed.append(self)
+        renew(self)
+
+    def counting_refresh(*words: Any) -> relations.Table:
+        tables.append(words)
+        return refresh(*words)
+
+    monkeypatch.setattr(Replacing, "_optimized", counting_plan)
+    monkeypatch.setattr(PatternMachine, "renew", counting_renew)
+    monkeypatch.setattr(relations, "refreshed", counting_refresh)
+    run.knowledge.update(add="<urn:kaicep:visitor> <urn:kaicep:in> <urn:kaicep:room5> .")
+    assert seen("visitor") == {"q5"}
+    assert planned == ["q5"]
+    assert len(renewed) <= 1
+    assert seen("s7") == {"q7"}
+    assert seen("visitor") == {"q5"}
+    assert planned == ["q5"]
+    assert len(renewed) <= 1
+    assert len(tables) == 1
+
+
+PATHS = (
+    "?e :from ?s . ?s :in :r{n}",
+    "?e :from ?s . ?s :in ?r . ?r a :Office",
+    "?e :from ?s . ?s a/:wider* :c{n}",
+    "?e :from ?s . ?s :wider* :s{n}",
+    "?e :from ?s . FILTER NOT EXISTS {{ ?s :in :r{n} }}",
+    "?e :from ?s . OPTIONAL {{ ?s :in ?r }} FILTER (!BOUND(?r))",
+    "?e :from ?s . ?s ?how :r{n}",
+    "?e :from ?s . {{ ?s :in :r{n} }} UNION {{ ?s :at :r{n} }}",
+    "?e :from ?s . MINUS {{ ?s :in :r{n} }}",
+    "?e :from ?s . ?s !:at :r{n}",
+    ":r{n} :open true",
+    "?e :from ?s",
+    "?e :about ?t . ?t :in :r{n}",
+    "?e a :Seen{n}",
+)
+TIED = "?a :from ?s . ?b :from ?t . ?s :in ?r . ?t :in ?r"
+
+
+def _path(chance: random.Random) -> str:
+    return chance.choice(PATHS).format(n=chance.randrange(3))
+
+
+def _statement(chance: random.Random) -> str:
+    one, two, three = (chance.randrange(3) for _ in range(3))
+    return chance.choice(
+        (
+            *3 * (f":s{one} :in :r{two} .", f":s{one} :at :r{two} ."),
+            f":s{one} a :c{two} .",
+            f":s{one} :wider :s{two} .",
+            f":c{one} :wider :c{two} .",
+            f":r{one} a :Office .",
+            f":r{one} :open true .",
+            f':s{one} :tag "t{two}" .',
+            f":r{one} :near :r{three} .",
+            f":c{one} rdfs:subClassOf :c{two} .",
+            ":at rdfs:subPropertyOf :in .",
+            f":in rdfs:range :c{one} .",
+            f":Kind rdfs:subClassOf :Seen{one} .",
+        )
+    )
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("reasoning", ["none", "rdfs", "owl-rl"])
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_said_a_query_finds_what_one_finds_that_is_planned_anew(
+    seed: int, reasoning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    head = "@prefix : <urn:kaicep:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> . "
+    annotation = {
+        **ROOMS,
+        "class": ":Kind",
+        "entities": {
+            **ROOMS["entities"],
+            "tag": {"property": ":about", "lookup": ":tag"},
+        },
+    }
+    queries = {f"q{number}": f"SELECT ?e.x PATH {{{_path(chance)}}}" for number in range(12)}
+    queries["tied"] = f"SELECT ?a.x SEQ (?a, ?b) WINDOW (?a, ?b, 1min) PATH {{{TIED}}}"
+    queries["shown"] = "SELECT ?e.x, ?r PATH {?e :from ?s . ?s :in ?r}"
+    said = head + " ".join({_statement(chance) for _ in range(5)})
+    runs = [
+        testing.prepare(
+            {f"{name}.chi": text for name, text in queries.items()},
+            "ts | x | k | tag\n 0 | 1.0 | s1 | t1",
+            knowledge=said,
+            reasoning=reasoning,
+            annotations=[annotation],
+        )
+        for _ in range(2)
+    ]
+    engines = [Engine(each, lateness=0) for each in runs]
+    own = News.concerns
+    found = 0
+    for seq in range(60):
+        if chance.random() < 0.4:
+            statement, when = head + _statement(chance), chance.choice((None, None, None, seq * 1_000_000))
+            removes = chance.random() < 0.4
+            for each in runs:
+                each.knowledge.update(**{"remove" if removes else "add": statement}, valid_from=when)
+        values = {"x": 1.0, "k": f"s{chance.randrange(4)}", "tag": f"t{chance.randrange(4)}"}
+        sent = [Event("s", 0, seq, seq * 1_000_000, values)]
+        answers = []
+        for engine, all_of_them in zip(engines, (False, True), strict=True):
+            monkeypatch.setattr(News, "concerns", (lambda news, asks: True) if all_of_them else own)
+            answers.append(engine.push(sent))
+        assert answers[0] == answers[1], (seq, statement)
+        found += len(answers[0])
+    assert found > 20
+
+
+def test_a_window_holds_for_events_that_a_change_of_the_knowledge_brings_together():
+    path = "PATH {?a :from ?s . ?b :from ?t . ?s :in ?r . ?t :in ?r}"
+    said = [{k: f":{k} :in :r{(n >> at) % 2} ." for at, k in enumerate("pqr")} for n in range(8)]
+    run = testing.prepare(
+        {"near.chi": f"SELECT ?a.x SEQ (?a, ?b) WINDOW (?a, ?b, 4s) {path}"},
+        "ts | x | k\n 0 | 1.0 | p",
+        knowledge="@prefix : <urn:kaicep:> . " + " ".join(said[1].values()),
+        annotations=[ROOMS],
+    )
+    engine = Engine(run, lateness=0)
+    found = []
+    now = said[1]
+    for seq in range(40):
+        found += engine.push([Event("s", 0, seq, seq * 700_000, {"x": 1.0, "k": "pqr"[seq * seq % 3]})])
+        if seq % 3 == 0:
+            new = said[seq * 5 % 8]
+            head = "@prefix : <urn:kaicep:> . "
+            run.knowledge.update(head + " ".join(new.values()), head + " ".join(now.values()))
+            now = new
+    assert len(found) > 50
+    assert max(each.end_us - each.start_us for each in found) <= 4_000_000

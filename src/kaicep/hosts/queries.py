@@ -15,22 +15,175 @@ from kaicep.kernel.patterns import PatternMachine
 from kaicep.kernel.sort import Sorter
 from kaicep.kernel.together import TogetherMachine
 from kaicep.kernel.windowing import WindowMachine
+from kaicep.knowledge.joins import plain
 from kaicep.knowledge.store import Knowledge
+from kaicep.plan import sparql
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Match
 from kaicep.plan.expressions import Field
 from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, QueryPlan, walk_objects
 from kaicep.plan.results import Answer, term_answer
+from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Predicate, Repeat, TriplePattern
+from kaicep.plan.terms import OWL, RDF, RDFS, Iri, Term, Triple, Variable
 from kaicep.plan.types import Type
 
 __all__ = [
-    "Listed",
     "ChiSearch",
+    "Listed",
+    "News",
     "TripleQueries",
     "asks_the_knowledge",
     "attribute_types",
     "operator_of",
 ]
+
+
+Meeting = tuple[Term | None, Term | None, Term | None]
+"""The triples with these terms at these places, None standing for any."""
+
+_ANY: Meeting = (None, None, None)
+_MOST_NEWS = 10_000
+_SAYS_NOTHING = frozenset(Iri(RDFS + each) for each in ("label", "comment", "seeAlso", "isDefinedBy"))
+_EVERYTHING = frozenset((Iri(RDFS + "Resource"), Iri(OWL + "Thing")))
+
+
+class News:
+    """What came into the knowledge and what left it since a version, as far as queries are concerned."""
+
+    def __init__(self, knowledge: Knowledge, version: int, epochs: tuple[int, ...]) -> None:
+        touched = knowledge.touched_since(version)
+        self.moved = knowledge.epochs != epochs
+        """Whether there are other instants at which statements begin or end to hold."""
+        self._timed = bool(epochs or knowledge.epochs)
+        # OWL makes statements about one thing from those about another, also of an event and a statement.
+        self._all = touched is None or len(touched) > _MOST_NEWS or knowledge.reasoning == "owl-rl"
+        self._meets: set[Meeting] = set()
+        self._names: tuple[str, ...] = ()
+        if touched is not None and not self._all:
+            self._all = any(map(_is_schema, touched))
+            self._meets = {each for s, p, o in touched for each in _meeting(s, p, o)}
+            self._names = tuple(_come_or_gone(knowledge, touched))
+
+    def concerns(self, asks: Asks) -> bool:
+        """Whether queries may judge events otherwise than before."""
+        if self._all or asks.any or (self._timed and asks.several):
+            return True
+        return not self._meets.isdisjoint(asks.properties if self.moved else asks.patterns)
+
+    def names_for(self, asks: Asks) -> bool:
+        """Whether queries may meet a name of which nothing was known before, or is any more."""
+        return bool(asks.templates) and any(each.startswith(asks.templates) for each in self._names)
+
+
+def _meeting(s: Term, p: Term, o: Term) -> Iterator[Meeting]:
+    for subject in (s, None):
+        for value in (o, None):
+            yield subject, p, value
+            yield subject, None, value
+
+
+def _is_schema(triple: Triple) -> bool:
+    """Whether a triple says something of classes or properties, from which other triples follow."""
+    _, property, value = triple
+    if not isinstance(property, Iri) or property in _SAYS_NOTHING:
+        return False
+    if property.value == RDF + "type":
+        return isinstance(value, Iri) and value not in _EVERYTHING and _of_language(value)
+    return _of_language(property)
+
+
+def _of_language(name: Iri) -> bool:
+    return name.value.startswith((RDF, RDFS, OWL))
+
+
+def _come_or_gone(knowledge: Knowledge, touched: Collection[Triple]) -> Iterator[str]:
+    """The things that nothing was said of before, or nothing is said of any more."""
+    for term in {each for s, _, o in touched for each in (s, o) if isinstance(each, Iri)}:
+        own = (*knowledge.match(term, None, None), *knowledge.match(None, None, term))
+        if all(each in touched for each in own):
+            yield term.value
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What of the knowledge queries depend on, besides what it says of classes and properties.
+
+    `patterns` are met by the triples that may matter, `properties` are the same ones whatever else stands in
+    them. `any` is whether every triple may. Of events whose entities have names that begin with one of the
+    `templates`, it matters whether anything is known of them. `several` is whether a PATH ties events.
+    """
+
+    patterns: frozenset[Meeting]
+    properties: frozenset[Meeting]
+    any: bool
+    templates: tuple[str, ...]
+    several: bool
+
+
+def _asks(plans: Sequence[ChiPlan], optimized: Sequence[ChiPlan], catalog: Catalog) -> Asks:
+    found: set[Meeting] = set()
+    templates: set[str] = set()
+    for plan in plans:
+        for each in walk_objects((plan.body, plan.columns)):
+            if isinstance(each, TriplePattern):
+                found.update(_met_by(each))
+        for stream in (catalog.streams[name] for name in plan.body.streams):
+            for _, entity in stream.entities:
+                found.update((None, p, None) for way in entity.lookup for p in _properties(way))
+                if entity.template is not None:
+                    templates.add(entity.template.partition("{value}")[0])
+    semantics = [each for plan in optimized for each in (*plan.body.all_semantics, *plan.body.ties)]
+    for each in semantics if templates else ():
+        rest = plain(each.relation.rest) if each.relation is not None else None
+        roots = {root.name for root in each.relation.roots} if each.relation is not None else set()
+        if rest is None or not roots <= rest.variables:
+            break
+    else:
+        templates.clear()  # each has to meet a statement: a name of which nothing is said meets none
+    properties = frozenset((None, p, None) for _, p, _ in found)
+    several = any(len(each.variables) > 1 for plan in plans for each in plan.body.all_semantics)
+    several = several or any(plan.body.ties for plan in plans)
+    return Asks(frozenset(found), properties, _ANY in properties, tuple(templates), several)
+
+
+def _met_by(pattern: TriplePattern) -> Iterator[Meeting]:
+    """The triples that have a say in whether a pattern is met."""
+    subject, value = _constant(pattern.subject), _constant(pattern.object)
+    way = pattern.predicate
+    if isinstance(way, Path):
+        if subject is None and value is None and _may_be_empty(way):
+            yield _ANY
+        yield from ((None, each, None) for each in _properties(way))
+    else:
+        yield subject, way if isinstance(way, Iri) else None, value
+
+
+def _constant(place: object) -> Term | None:
+    """A name; numbers and texts may be written in several ways."""
+    return place if isinstance(place, Iri) else None
+
+
+def _properties(way: Predicate) -> Iterator[Iri | None]:
+    """The properties of a property path; None for any."""
+    for each in walk_objects(way):
+        if isinstance(each, Negated | Variable):
+            yield None
+            return
+        if isinstance(each, Iri):
+            yield each
+
+
+def _may_be_empty(way: Path | Iri) -> bool:
+    """Whether a path leads from anything to itself."""
+    if isinstance(way, Iri | Negated):
+        return False
+    if isinstance(way, Repeat):
+        return way.least == 0 or _may_be_empty(way.of)
+    if isinstance(way, Inverse):
+        return _may_be_empty(way.of)
+    if isinstance(way, Alternative):
+        return any(map(_may_be_empty, way.parts))
+    return isinstance(way, sparql.Sequence) and all(map(_may_be_empty, way.parts))
 
 
 class ChiSearch:
@@ -56,6 +209,7 @@ class ChiSearch:
         self.versioned = any(map(asks_the_knowledge, plans))
         self.names = tuple(each.name for each in plans)
         self.text = "\n".join(each.text for each in plans)
+        self._asks: Asks | None = None
         self.over: set[str] = set()
         """The queries that have ended; others may still read them."""
         if self.versioned and operator.passed.own is None:
@@ -65,6 +219,16 @@ class ChiSearch:
                 for chain in each.body.all_chains
                 for condition in chain.conditions
             )
+
+    def asks(self, catalog: Catalog) -> Asks:
+        """What of the knowledge its plans depend on."""
+        if self._asks is None:
+            self._asks = _asks(self.plans, self.optimized, catalog)
+        return self._asks
+
+    def become(self, optimized: Sequence[ChiPlan], operator: Operator) -> None:
+        """Goes on by plans for what is known now, with the operator of these."""
+        self.optimized, self.operator, self._asks = tuple(optimized), operator, None
 
     def without(self, names: Collection[str]) -> ChiSearch:
         """The others of its queries, with its operator."""

@@ -51,6 +51,7 @@ class Registering:
         self._lane: Lane | None = None  # the short way for single events; it holds for these operators
         self._parts = Parts(lateness)
         self._relations = Relations(self.catalog, self.knowledge, settings=self.settings.paths)
+        self._epochs = self.knowledge.epochs
         self._queries: dict[str, ChiSearch] = {}
         self._triples: TripleQueries | None = None
         self._steps: list[ChiSearch | TripleQueries] = []
@@ -217,6 +218,8 @@ class Registering:
         sorter = shared[streams]
         operator = self._operator(plans, optimized)
         made = ChiSearch(plans, optimized, operator, sorter, self.knowledge.version)
+        if made.versioned:
+            made.asks(self.catalog)  # now, and not when the knowledge changes and events wait
         self._widen(made)
         self._queries.update(dict.fromkeys(made.names, made))
         self._steps.append(made)

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from kaicep.errors import Diagnostic, Mistake, Unsupported
 from kaicep.hosts.editing import why_anew
-from kaicep.hosts.queries import ChiSearch, TripleQueries, attribute_types
+from kaicep.hosts.queries import ChiSearch, News, TripleQueries, attribute_types
 from kaicep.hosts.registering import Registering
 from kaicep.hosts.saving import read_saved, written
 from kaicep.hosts.settings import Settings
@@ -106,16 +106,25 @@ class Replacing(Registering):
     # --- the knowledge has changed ---
 
     def _renew(self) -> None:
-        """Lets a new version of the knowledge judge from here on."""
+        """Lets a new version of the knowledge judge from here on; queries that it does not concern go on."""
         version = self.knowledge.version
         if self._triples is not None:
             self._triples.renew(self.knowledge)
+        news: dict[int, News] = {}
         for query in list(self._steps):
             if isinstance(query, TripleQueries) or query.version == version:
                 continue
-            query.version = query.operator.version = version
-            if query.versioned:
+            before, query.version, query.operator.version = query.version, version, version
+            if not query.versioned:
+                continue
+            if before not in news:
+                news[before] = News(self.knowledge, before, self._epochs)
+            asks = query.asks(self.catalog)
+            if news[before].concerns(asks):
                 self._renew_query(query)
+            elif news[before].moved or news[before].names_for(asks):
+                query.operator.renew()
+        self._epochs = self.knowledge.epochs
 
     def _renew_query(self, query: ChiSearch) -> None:
         """Plans a query for what is known now; its state goes over to the new plan's operator."""
@@ -124,7 +133,7 @@ class Replacing(Registering):
             query.operator.renew()
             return
         state, passed = query.operator.snapshot(), query.operator.passed
-        query.optimized, query.operator = optimized, self._operator(query.plans, optimized)
+        query.become(optimized, self._operator(query.plans, optimized))
         query.operator.restore(state)
         query.operator.passed = passed
         self._widen(query)

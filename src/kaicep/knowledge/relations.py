@@ -232,7 +232,7 @@ class KeptTable:
         self._version = knowledge.version
         self._always = make_table(relation, selected, knowledge)
         self._passing: dict[int, Table] = {}
-        self._components: tuple[tuple[int, int], Components | None] | None = None
+        self._components: tuple[tuple[int, int], list[Table], Components | None] | None = None
 
     def always(self, knowledge: Knowledge) -> Table:
         """The table of what holds always, as new as the knowledge."""
@@ -247,12 +247,17 @@ class KeptTable:
         return self._always
 
     def components(self, knowledge: Knowledge) -> Components | None:
-        """What hangs together in the rows of any time; None where nothing is asked of the roots."""
+        """What hangs together in the rows of any time; None where nothing is asked of the roots.
+
+        Its numbers stay the same where the rows do: whoever is not concerned by a change keeps them.
+        """
         key = knowledge.version, len(knowledge.epochs)
         if self._components is None or self._components[0] != key:
             tables = [self.table(knowledge, epoch) for epoch in range(len(knowledge.epochs) + 1)]
-            self._components = key, _components(tables, knowledge)
-        return self._components[1]
+            same = self._components is not None and self._components[1] == tables
+            numbered = self._components[2] if same else _components(tables, knowledge)  # type: ignore[index]
+            self._components = key, tables, numbered
+        return self._components[2]
 
     def table(self, knowledge: Knowledge, epoch: int) -> Table:
         """The table as of an epoch."""
@@ -496,11 +501,9 @@ class Relations:
         return self._kept_table(relation, selected).table(self.knowledge, epoch)
 
     def renew(self) -> None:
-        """Follows the changes of the knowledge since it was last looked at."""
+        """Follows the changes of the knowledge since it was last looked at; tables, when they are asked."""
         self._version = self.knowledge.version
         self._epochs = self.knowledge.epochs
-        for kept in self._kept.values():
-            kept.always(self.knowledge)
         for lookup in self._lookups.values():
             lookup.answers.clear()
         self._entities.clear()
