@@ -305,8 +305,12 @@ def load_pattern(operator: PatternMachine, state: bytes) -> None:
             rows[:, column] = t.NULL
     if ("until",) in shape.carried:
         _renew_until(shape, rows, arrays["fronts"])
-    keys = _joined_anew(operator, rows, arrays["fronts"], arrays["keys"])
-    operator.wait(rows, np.maximum(keys, 0) * int(shape.tables.shape[t.S_FRONTS]) + arrays["fronts"])
+    keys, fronts = _joined_anew(operator, rows, arrays["fronts"], arrays["keys"]), arrays["fronts"]
+    if operator.joins.keys:
+        # What waited under several keys may wait under one now, where it stands in the order of its events.
+        order = np.argsort(rows[:, t.NODE], kind="stable")
+        rows, keys, fronts = rows[order], keys[order], fronts[order]
+    operator.wait(rows, np.maximum(keys, 0) * int(shape.tables.shape[t.S_FRONTS]) + fronts)
     for name, each in operator.absent.items():
         each.events = _chosen(arrays[f"absent {name}"], document["kept"], wanted, t.E_FIXED)
         _decode(each.events, kept, codes)
