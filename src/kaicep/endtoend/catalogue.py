@@ -36,6 +36,7 @@ from kaicep.endtoend.registered import (
 )
 from kaicep.endtoend.sessions import Asked, Run, Session, begins_later, figures_of, recovery, runs_of
 from kaicep.endtoend.suspects import Suspects
+from kaicep.endtoend.versions import Versions
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake, reason_of
 from kaicep.kernel.operator import Limits
 from kaicep.knowledge.store import Knowledge
@@ -68,8 +69,10 @@ class Catalogue:
         knowledge: Knowledge,
         prefixes: Mapping[str, str],
         feeds: Mapping[str, Feed],
+        versions: Versions,
         now: int | None = None,
     ) -> None:
+        self._versions = versions
         self.sessions: dict[str, Session] = {}
         self.guests = Guests()
         self.suspects = Suspects(config.state)
@@ -340,6 +343,8 @@ class Catalogue:
             self.changed = True
         known = {*self.sessions, *self.guests.running, *self._tried}
         new = {id: names for id, names in wanted.items() if id not in known}
+        if self._knowledge.version < self._versions.last:  # who was not judged by it does not begin with it
+            new = {id: names for id, names in new.items() if self._versions.gates(id)}
         if not new:
             return
         self._tried |= new.keys()
@@ -363,7 +368,8 @@ class Catalogue:
             start = recovery(entries)
             try:
                 asked = self._asked(id, names, together)
-                made.append(Session(asked, snapshot, self._config.state / "states", start))
+                states = self._config.state / "states"
+                made.append(Session(asked, snapshot, states, start, self._versions.gates(id)))
             except Exception as error:
                 for name in names:
                     self._complain(name, error)

@@ -259,15 +259,16 @@ class Config:
         """The folder of the copy of what an endpoint says."""
         return self.state / "endpoint"
 
-    def open_knowledge(self) -> KnowledgeFiles:
-        """The knowledge, to be kept up with; an endpoint and a topic are asked now."""
+    def open_knowledge(self, before: tuple[Mapping[Path, bytes], int] | None = None) -> KnowledgeFiles:
+        """The knowledge, to be kept up with, or an older version of it; endpoint and topic are asked now."""
         followed: list[Followed] = []
         if self.endpoint is not None:
             followed.append(Copy.begun(self.endpoint, self.copies))
         if self.updates is not None:
             followed.append(UpdateTopic.begun(self.updates, self.changes))
         validate = shapes_of(self.shapes) if self.shapes else None
-        return KnowledgeFiles(self.known, self.reasoning, followed, validate, self.violations == "refuse")
+        refuse = self.violations == "refuse"
+        return KnowledgeFiles(self.known, self.reasoning, followed, validate, refuse, before)
 
     @property
     def lateness(self) -> dict[str, int | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import queue
 import statistics
 import time
@@ -27,10 +28,11 @@ from kaicep.endtoend.config import Config, SinkConfig
 from kaicep.endtoend.feeds import Feed
 from kaicep.endtoend.guests import Guest
 from kaicep.endtoend.integrity import check_progress
-from kaicep.endtoend.joint import Mark
+from kaicep.endtoend.joint import Gate, Mark, in_force
 from kaicep.endtoend.outlets import BACKLOG, Entry, NoSink, Outlet
 from kaicep.endtoend.seam import Stretch
 from kaicep.endtoend.sessions import Run, Session, Told
+from kaicep.endtoend.versions import Versions
 from kaicep.errors import Failure, Mistake, reason_of
 from kaicep.knowledge.annotation import prefixes_of
 from kaicep.plan.events import Event, Match
@@ -98,7 +100,11 @@ class Deployment:
         self._lock = locked(config.state)
         for folder in (config.state / "marks", config.state / "states", config.changes):
             folder.mkdir(exist_ok=True)
-        self.knowledge = config.open_knowledge()
+        self._versions = Versions(config.state / "versions")
+        self.knowledge = config.open_knowledge(self._versions.oldest() if self._versions.begun else None)
+        files = self.knowledge.news_of_files()
+        if not self._versions.begun:
+            self._versions.begin(files)
         self.feeds = {name: Feed(each, self.archive) for name, each in config.streams.items()}
         wanted = config.sinks or {"none": SinkConfig("none", {}, guests=True)}
         self.outlets = {
@@ -111,11 +117,14 @@ class Deployment:
             self.knowledge.knowledge,
             prefixes_of(config.annotations),
             self.feeds,
+            self._versions,
             now=now,
         )
         self._unknown: str | None = None
         self._moment = 0
         self._saving: list[_Saving] = []
+        self._to_look = True
+        """Whether the knowledge is looked at as soon as nobody goes through the past."""
         self._shown = 0.0
         self._watched = self._kept = time.monotonic()
 
@@ -289,7 +298,10 @@ class Deployment:
         while not self._commands.empty():
             self._do(*self._commands.get())
         self._watch()
-        behind = any(each.state == "catching up" for each in self.sessions.values())
+        self._follow_versions()
+        if self._to_look:
+            self._look_at_knowledge()
+        behind = self._is_older or any(each.state == "catching up" for each in self.sessions.values())
         stretches = self._taken()
         found = self._answers(stretches)
         self._hand_on(found, news=bool(stretches))
@@ -315,7 +327,7 @@ class Deployment:
         """
         if any(each.backlog > BACKLOG for each in self.outlets.values()):
             return []
-        if any(each.recovering for each in self.catalogue.runs):
+        if self._is_older or any(each.recovering for each in self.catalogue.runs):
             return []
         patience = self.config.tick / 1_000_000 / 5 / len(self.feeds)
         found: list[Stretch] = []
@@ -365,7 +377,7 @@ class Deployment:
 
     def _go_through(self, run: Run, until: float) -> Iterator[tuple[Session, Told]]:
         """Lets a run go on with its past."""
-        yield from run.work(until)
+        yield from run.work(until, self._version, self._versions.last)
         for session in run.sessions if run.live else ():
             _tell_count(session, "up to date")
 
@@ -382,8 +394,8 @@ class Deployment:
     def _hand_on(self, found: Iterator[tuple[Session | Guest, Told]], news: bool) -> None:
         """Gives matches to the sinks and to those who follow, with how far everybody stands."""
         told = sorted(found, key=lambda each: (each[1].match.end_us, each[1].match.id))
-        if not told and not news and not self.catalogue.changed:
-            return
+        if not told and (self._is_older or not (news or self.catalogue.changed)):
+            return  # while the knowledge is an older one, not all queries have their sessions
         self.catalogue.changed = False
         self._moment += 1
         for outlet in self.outlets.values():
@@ -450,7 +462,64 @@ class Deployment:
         self._look_at_knowledge()
         self._look_at_queries()
 
+    @property
+    def _version(self) -> int:
+        return self.knowledge.knowledge.version
+
+    @property
+    def _is_older(self) -> bool:
+        """Whether the knowledge is still that of some time before the process began."""
+        return self._version < self._versions.last
+
+    def _follow_versions(self) -> None:
+        """Takes the next version that there was, as soon as nobody is to be judged by this one any more."""
+        newest = self._versions.last
+        while self._is_older and all(each.wanted(newest) > self._version for each in self.catalogue.runs):
+            found = self._versions.after(self._version)
+            assert found is not None
+            number, contents = found
+            self.knowledge.follow(contents, number)
+            if number == newest:
+                self.catalogue.shape_changed = True  # queries that are new are resolved against this one
+                self._look_at_queries()
+
+    def _log_version(self, number: int) -> None:
+        """Writes down a version before an event is judged by it, and lets go of those of long ago.
+
+        A query that has failed is judged by it from where it stood on, when it is tried again.
+        """
+        marks: dict[str, Mapping[str, Any]] = {}
+        for id, session in self.sessions.items():
+            known = [each.entries[id]["mark"] for each in self.outlets.values() if id in each.entries]
+            if session.live:
+                marks[id] = session.entry()["mark"]
+            elif not session.complete and known:
+                marks[id] = max(known, key=lambda each: Mark.from_json(each).order)
+        self._versions.add(number, self.knowledge.news_of_files(), marks)
+        self._versions.forget(self._goes_back_to)
+
+    def _goes_back_to(self, id: str, gate: Gate) -> bool:
+        """Whether a session would pass a gate once more, were the process lost now."""
+        session = self.sessions.get(id)
+        if session is None:
+            return False
+        takers = [each for each in self.outlets.values() if any(map(each.config.takes, session.asked.names))]
+        if any(each.settled < self._moment or id not in each.entries for each in takers):
+            return True
+        if all(each.entries[id]["complete"] for each in takers):
+            return False
+        marks = [Mark.from_json(each.entries[id]["mark"]) for each in takers]
+        if session.reach == math.inf:
+            return (
+                session.kept is None or min(each.order for each in (*marks, session.kept)) <= gate.mark.order
+            )
+        return any(in_force([gate], each, None, session.reach) for each in marks)
+
     def _look_at_knowledge(self) -> None:
+        """Takes what is new in the knowledge, unless a query goes through its past (of one version)."""
+        self._to_look = self._is_older or any(each.state == "catching up" for each in self.sessions.values())
+        if self._to_look:
+            return
         try:
             change = self.knowledge.poll()
         except Exception as error:
@@ -461,6 +530,8 @@ class Deployment:
         if isinstance(change, Mistake):
             _log.warning("the knowledge stays unchanged: %s", change)
         elif change is not None:
+            if change.version > self._versions.last:
+                self._log_version(change.version)
             files = ", ".join(self.knowledge.news)
             _log.info("the knowledge has changed: version %d, since %s", change.version, files)
 

@@ -157,7 +157,8 @@ class _Guest:
             if self._notes:
                 self._take(run, self._notes.popleft(), found)
             if not run.live:
-                found += run.work(time.monotonic() + _SLICE)
+                version = self._files.knowledge.version
+                found += run.work(time.monotonic() + _SLICE, version, version)
             self._join(run, found)
             found += run.end_if(self._ended)
             self._report(session, found)

@@ -133,6 +133,8 @@ def verify(config: Config) -> Iterator[str]:
     for path in sorted((config.state / "states").glob("*.state")):
         names = ", ".join(each.split("#")[0] for each in unquote(path.stem).split("+"))
         yield from _sealed(path, f"the query {names}")
+    for path in sorted(each for each in (config.state / "versions").glob("*") if each.suffix != ".tmp"):
+        yield from _sealed(path, "what is found again after a restart by older knowledge")
     for name, each in config.sinks.items():
         yield from (f"sink {name}: {problem}" for problem in _sink(each.options))
 

@@ -25,7 +25,7 @@ from kaicep.kernel.sort import Lateness, allowed_lateness
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Interval
 
-__all__ = ["HandOff", "Joined", "Mark", "engine_for", "settled", "stood"]
+__all__ = ["Gate", "HandOff", "Joined", "Mark", "engine_for", "in_force", "settled", "stood"]
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,25 @@ class Mark:
             "lateness": dict(self.lateness) if isinstance(self.lateness, Mapping) else self.lateness,
         }
 
+    @property
+    def order(self) -> tuple[int, float]:
+        """What grows while an answer goes on."""
+        positions = sum(at for parts in self.cut.positions.values() for at in parts.values())
+        return positions, self.watermark
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Mark:
         """The mark that `to_json` wrote."""
         cut = Cut.parse(json.dumps(data["cut"]))
         return cls(cut, data["standing"], float(data["watermark"]), data["lateness"])
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A version of the knowledge, and where an answer stood when it came: it counts from there on."""
+
+    version: int
+    mark: Mark
 
 
 class Joined(ABC):
@@ -68,6 +82,8 @@ class Joined(ABC):
     """The one that goes on with the present."""
     leg = 0
     """How many marks of those who were told were passed."""
+    version: int | None = None
+    """The version of the knowledge that the past is judged by as it goes on; None: by the newest."""
     _seam: Seam
 
     @property
@@ -166,6 +182,9 @@ class HandOff(Joined):
     order; `leg` says how many of these were passed, so that what is found meanwhile is news to those
     only whose marks come before. Without a `mark`, somebody was told nothing yet.
 
+    `gates` are where versions of the knowledge came: before the first of them the version before it counts,
+    and whoever drives this sees to it that the knowledge is that of `version` when the past goes on.
+
     A query that begins at a position, and not at a time, sees nothing of what lies before `since`. The
     `strategy` is how the archive is gone through: `hybrid`, or `replay` (`endtoend.history`).
     """
@@ -181,6 +200,7 @@ class HandOff(Joined):
         later: Sequence[Mark] = (),
         since: Cut | None = None,
         strategy: str = "hybrid",
+        gates: Sequence[Gate] = (),
     ) -> None:
         self.history = history
         self.snapshot = snapshot
@@ -189,6 +209,9 @@ class HandOff(Joined):
         self._mark = mark
         self._saved = saved
         self._later = tuple(later)
+        self._gates = in_force(gates, mark, saved, reach_of(history.program))
+        if self._gates:
+            self.version = self._gates[0].version - 1
         self._since = since
         self._strategy = strategy
         self._seam = Seam(snapshot.cut)
@@ -210,11 +233,10 @@ class HandOff(Joined):
         if self._mark is not None:
             at, low = yield from self._recover(self._mark)
         for mark in self._later:
-            self.engine.lateness = mark.lateness
-            yield from self._leg(at, mark.cut, low)
-            yield self.engine.settle(mark.standing)
+            yield from self._to(mark, at, low)
             at, low = mark.cut, mark.watermark
             self.leg += 1
+        at = yield from self._through_gates(None, at, low)
         self.engine.lateness = self.lateness
         yield from self._last_leg(at, low)
         yield stood(self.engine, self.snapshot)
@@ -234,19 +256,43 @@ class HandOff(Joined):
 
     def told_before(self, mark: Mark) -> Iterator[list[Match]]:
         """Brings the engine to where it stood at the mark; what it finds on the way has been told."""
-        self.engine.lateness = mark.lateness
+        at, low = self._since, mark.watermark - reach_of(self.history.program)
         if self._saved is not None:
             then, state = self._saved
             self.engine.lateness = then.lateness
             self.engine.restore(state)
-            self.engine.lateness = mark.lateness
-            yield from self._leg(then.cut, mark.cut, then.watermark)
-        else:
-            yield from self._leg(self._since, mark.cut, mark.watermark - reach_of(self.history.program))
+            at, low = then.cut, then.watermark
+        yield from self._to(mark, at, low)
+
+    def _to(self, mark: Mark, at: Cut | None, low: float) -> Iterator[list[Match]]:
+        """From a cut to a mark, through the versions of the knowledge that came in between."""
+        at = yield from self._through_gates(mark, at, low)
+        self.engine.lateness = mark.lateness
+        yield from self._leg(at, mark.cut, low)
         yield self.engine.settle(mark.standing)
 
+    def _through_gates(
+        self, until: Mark | None, at: Cut | None, low: float
+    ) -> Generator[list[Match], None, Cut | None]:
+        """Goes on to where versions of the knowledge came, up to a mark; the cut at which it is then."""
+        while self._gates and (until is None or self._gates[0].mark.order <= until.order):
+            gate, *self._gates = self._gates
+            self.engine.lateness = gate.mark.lateness
+            # Unfiltered: what waits at the gate is judged by the version after it.
+            yield from self._leg(at, gate.mark.cut, low, strategy="replay")
+            yield self.engine.settle(gate.mark.standing)
+            at = gate.mark.cut
+            self.version = gate.version
+            yield []  # before the next step, the knowledge is that version
+        return at
+
     def _leg(
-        self, after: Cut | None, until: Cut, low: float, reach: float = -math.inf
+        self,
+        after: Cut | None,
+        until: Cut,
+        low: float,
+        reach: float = -math.inf,
+        strategy: str | None = None,
     ) -> Iterator[list[Match]]:
         """Puts through the engine what the archive has between two cuts, in order of time.
 
@@ -256,7 +302,8 @@ class HandOff(Joined):
         since = Snapshot({}, after) if after is not None else None
         stretch = Snapshot(self.snapshot.tables, until, since)
         bounds = Interval(low=int(low)) if low > -math.inf else Interval()
-        yield from replayed(self.history, self.engine, stretch, self._strategy, True, bounds, reach)
+        way = strategy or self._strategy
+        yield from replayed(self.history, self.engine, stretch, way, True, bounds, reach)
 
     def _wake(self, after: Cut | None, until: Cut) -> list[Match]:
         """A part that was silent at the first cut, and is not in between, holds the others back again."""
@@ -283,6 +330,16 @@ class HandOff(Joined):
 
     def _go_on(self) -> list[Match]:
         return super()._go_on() if self._done else []
+
+
+def in_force(
+    gates: Sequence[Gate], mark: Mark | None, saved: tuple[Mark, bytes] | None, reach: float
+) -> list[Gate]:
+    """The gates that are passed once more by whoever goes on from a mark, or from a state before it."""
+    if saved is not None:
+        return [each for each in gates if each.mark.order >= saved[0].order]
+    low = mark.watermark - reach if mark is not None else -math.inf
+    return [each for each in gates if each.mark.watermark > low]
 
 
 def stood(engine: Engine, snapshot: Snapshot) -> list[Match]:

@@ -25,7 +25,7 @@ from kaicep.archive.snapshot import Snapshot
 from kaicep.endtoend.concurrent import Concurrent
 from kaicep.endtoend.config import QueryConfig
 from kaicep.endtoend.history import History
-from kaicep.endtoend.joint import HandOff, Joined, Mark
+from kaicep.endtoend.joint import Gate, HandOff, Joined, Mark, in_force
 from kaicep.endtoend.outlets import Entry
 from kaicep.endtoend.planning import Choice, choose_plan
 from kaicep.endtoend.reach import reach_of
@@ -105,7 +105,7 @@ def recovery(entries: Mapping[str, Entry | None]) -> Recovery:
     behind = {name: each for name, each in entries.items() if each is None or not each["complete"]}
     marks = {name: Mark.from_json(each["mark"]) for name, each in behind.items() if each is not None}
     ordered: list[Mark] = []
-    for mark in sorted(marks.values(), key=_order):
+    for mark in sorted(marks.values(), key=lambda each: each.order):
         if not ordered or ordered[-1] != mark:
             ordered.append(mark)
     everybody = len(marks) == len(behind)
@@ -116,17 +116,18 @@ def recovery(entries: Mapping[str, Entry | None]) -> Recovery:
     return Recovery(shared, tuple(ordered[first:]), legs, told, last)
 
 
-def _order(mark: Mark) -> tuple[int, float]:
-    positions = sum(at for parts in mark.cut.positions.values() for at in parts.values())
-    return positions, mark.watermark
-
-
 class Session:
     """A query that is being answered, by a run."""
 
-    def __init__(self, asked: Asked, snapshot: Snapshot, states: Path, start: Recovery) -> None:
+    def __init__(
+        self, asked: Asked, snapshot: Snapshot, states: Path, start: Recovery, gates: Sequence[Gate] = ()
+    ) -> None:
         self.id = asked.id
         self.start = start
+        self.gates = tuple(gates)
+        """Where versions of the knowledge came."""
+        self.kept: Mark | None = None
+        """Where the state stood that was saved last, if one was."""
         self.told = Counter(start.told)
         self.last = dict(start.last)
         self.plan = "hand-off"
@@ -250,6 +251,7 @@ class Session:
 
     def save(self, mark: Mark, state: bytes) -> None:
         """Writes a state down, once everybody was told what it stands for."""
+        self.kept = mark
         head = json.dumps({"mark": mark.to_json()}).encode()
         replace_sealed(self._file, head + b"\n" + state)
 
@@ -337,7 +339,12 @@ class Run:
     @property
     def recovering(self) -> bool:
         """Whether it was told before, and is on the way to where it was."""
-        return not self.live and any(each.start.mark is not None for each in self._active)
+        return not self.live and any(each.start.mark is not None or each.gates for each in self._active)
+
+    def wanted(self, newest: int) -> int:
+        """The version of the knowledge that its past is to be judged by as it goes on."""
+        own = self.made.version
+        return newest if own is None or self.live or not self._active else own
 
     @property
     def mark(self) -> Mapping[str, Any]:
@@ -350,9 +357,14 @@ class Run:
     def _active(self) -> list[Session]:
         return [each for each in self.sessions if each.active]
 
-    def work(self, until: float) -> list[tuple[Session, Told]]:
-        """Goes on with the past until some moment of the clock; all that it found, when it is done."""
+    def work(self, until: float, version: int, newest: int) -> list[tuple[Session, Told]]:
+        """Goes on with the past until some moment of the clock; all that it found, when it is done.
+
+        It waits where it is to be judged by another version of the knowledge than the one that there is.
+        """
         while self._past is not None and self._active and time.monotonic() < until:
+            if self.wanted(newest) != version:
+                return []
             some = self._step(self._next)
             if some is None and self._active:
                 self._past = None
@@ -503,7 +515,8 @@ def runs_of(
         asked, start = each.asked, each.start
         shared = known.issuperset(each.needed)
         settings = Settings(asked.limits, parts=parts)
-        if start.mark is None and not start.later and since[asked.id] is None:
+        fresh = start.mark is None and not start.later and not each.gates
+        if fresh and since[asked.id] is None:
             choice = _chosen(each, snapshot, lateness)
             _log.info("%s: %s", ", ".join(asked.names), choice)
             each.plan = choice.plan
@@ -515,7 +528,9 @@ def runs_of(
         else:
             own = _of(snapshot, each.streams)
             handed = HandOff(
-                asked.history, own, lateness, settings, start.mark, each.saved(), start.later, since[asked.id]
+                *(asked.history, own, lateness, settings, start.mark, each.saved(), start.later),
+                since=since[asked.id],
+                gates=each.gates,
             )
             yield Run(handed, [each], shared)
     for group in groups.values():
@@ -524,7 +539,8 @@ def runs_of(
         marks = [each.start.mark for each in group if each.start.mark is not None]
         mark = min(marks, key=lambda each: each.watermark) if marks else None
         own = _of(snapshot, history.spans())
-        yield Run(HandOff(history, own, lateness, Settings(parts=parts), mark), group, shared=True)
+        settings, gates = Settings(parts=parts), in_force(group[0].gates, mark, None, group[0].reach)
+        yield Run(HandOff(history, own, lateness, settings, mark, gates=gates), group, shared=True)
 
 
 def _of(snapshot: Snapshot, streams: Iterable[str]) -> Snapshot:
@@ -539,13 +555,16 @@ def _chosen(session: Session, snapshot: Snapshot, lateness: Lateness) -> Choice:
 def _beginning(session: Session) -> object:
     """Where a session begins: those that begin at the same point go through their past together.
 
-    Those that have stood somewhere read back as far as they reach, so they reach about as far as each other.
+    Those that have stood somewhere read back as far as they reach, so they reach about as far as each other;
+    and they were judged by the same versions of the knowledge.
     """
     mark = session.start.mark
+    gates = in_force(session.gates, mark, None, session.reach)
+    known = tuple((each.version, json.dumps(each.mark.to_json())) for each in gates)
     if mark is None:
-        return None
+        return known
     stood = {**mark.to_json(), "watermark": None}
-    return session.streams, json.dumps(stood), int(math.log2(session.reach + 1) // 2)
+    return session.streams, json.dumps(stood), int(math.log2(session.reach + 1) // 2), known
 
 
 _NOWHERE: Mapping[str, Any] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -73,6 +73,10 @@ class KnowledgeFiles:
     A file of SPARQL UPDATE (`.ru`) or RDF Patch (`.rdfp`) is applied when it appears, or has new content,
     after the others of that moment; to delete it undoes nothing.
 
+    Whoever has to come to the same knowledge once more gives what the files said `before` instead, with the
+    number of that version, and what they said later to `follow`. `news_of_files` is what has
+    become other. From `poll` on, the files themselves count.
+
     `validate` tells what is wrong with the knowledge (`shapes`). With `refuse`, a change that brings any
     violation is not taken, and neither is knowledge that begins with some; else they are warnings in the log.
     """
@@ -84,6 +88,7 @@ class KnowledgeFiles:
         followed: Sequence[Followed] = (),
         validate: Validate | None = None,
         refuse: bool = False,
+        before: tuple[Mapping[Path, bytes], int] | None = None,
     ) -> None:
         check_level(reasoning)
         started = time.perf_counter()
@@ -98,7 +103,8 @@ class KnowledgeFiles:
         self._told: set[object] = set()
         self._unseen: str | None = None
         self.news: tuple[str, ...] = ()
-        now = self._look()
+        now = self._look() if before is None else _seen_as(before[0])
+        self._other: dict[Path, bytes | None] = {path: seen.data for path, seen in now.items()}
         updates = {path: self._operations(path, now[path]) for path in now if suffix_of(path) in UPDATES}
         texts = {path: seen.data for path, seen in now.items() if path not in updates}
         self.knowledge, said = Knowledge.of_texts(texts, reasoning, started)
@@ -117,7 +123,7 @@ class KnowledgeFiles:
         edit = Edit(self.knowledge)
         self._apply(edit, updates)
         edit.done()
-        self.knowledge.version = 0  # all of this was loading
+        self.knowledge.version = 0 if before is None else before[1]  # all of this was loading
         self._judge()
 
     @property
@@ -153,6 +159,23 @@ class KnowledgeFiles:
             self._read_all()
             return self._follow(changed, gone)
 
+    def news_of_files(self) -> Mapping[Path, bytes | None]:
+        """What files say that is other than when this was asked last; those that are gone as None."""
+        found, self._other = self._other, {}
+        return found
+
+    def follow(self, contents: Mapping[Path, bytes | None], version: int) -> None:
+        """Takes what files said in the version after this one; those that were gone are None."""
+        changed = _seen_as({path: data for path, data in contents.items() if data is not None})
+        gone = [path for path, data in contents.items() if data is None and path in self._taken]
+        with self.knowledge.lock:
+            self._read_all()
+            change = self._follow(changed, gone)
+        if isinstance(change, Mistake):
+            raise change
+        self.knowledge.version = version
+        self._other.clear()
+
     def _read_all(self) -> None:
         """What each file says, where only an earlier run has read it."""
         for path, data in self._unread.items():
@@ -179,6 +202,7 @@ class KnowledgeFiles:
             self._told.add(together)
             return mistake
         self._mark_taken(good)
+        self._other |= {**{path: seen.data for path, seen in good.items()}, **dict.fromkeys(gone)}
         named = sorted({**verbs, **dict.fromkeys(gone, "removed")}.items())
         self.news = tuple(f"{path.name} is {verb}" for path, verb in named)
         return change
@@ -300,6 +324,14 @@ class KnowledgeFiles:
                 )
             else:
                 yield each
+
+
+def _seen_as(contents: Mapping[Path, bytes]) -> dict[Path, _Seen]:
+    """Files of which only the content is known; they are read when somebody looks."""
+    return {
+        path: _Seen((-1, -1, -1), False, hashlib.sha256(data).digest(), data)
+        for path, data in contents.items()
+    }
 
 
 def _difference(old: dict[Ids, Validity], new: dict[Ids, Validity]) -> dict[Ids, Validity]:
