@@ -466,6 +466,8 @@ class Relations:
         """What hangs together in the relation of a PATH about several events: where each event belongs."""
         relation = condition.relation
         assert relation is not None
+        if self._version != self.knowledge.version:
+            self.renew()  # what nobody knew may have a name by now
         found = self._kept_table(relation, condition.selected).components(self.knowledge)
         place = next(at for at, each in enumerate(relation.roots) if each.variable == variable)
         root = relation.roots[place]
