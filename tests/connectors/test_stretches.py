@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow")
 
 from kaicep.connectors import stretches as module
-from kaicep.connectors.columnar import Columns
+from kaicep.connectors.columnar import ColumnEvents, Columns, value_events
 from kaicep.connectors.files import read_stream
-from kaicep.connectors.shape import DeadLetter, Form, Schema
+from kaicep.connectors.kafka import kafka_record
+from kaicep.connectors.records import Record
+from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
 from kaicep.connectors.stretches import Stretch, read_events, read_stretch, stretches
 from kaicep.errors import Failure
 from kaicep.plan.convert import Notation
@@ -282,3 +285,46 @@ def test_rows_of_parquet(tmp_path: Path, direct: bool) -> None:
         assert (dead, end) == ([], 5)
     (found,) = stretches(FORM, SCHEMA, 0, path, 0)
     assert found.way == ("columns" if direct else "records")
+
+
+VALUES = (
+    b'{"ts": 1336381200, "x": 1.5, "k": "a"}',
+    b'{"ts": "2012-05-07T09:00:01Z", "x": 2, "k": null}',
+    b'{"ts": 1336381202, "x": "3", "k": "\\u00e4"}',
+    b'{"ts": 1336381203}',
+    b'{"x": 4.0, "k": "no time"}',
+    b'{"ts": 1336381204, "x": 5.0, "k": {"deep": 1}}',
+    b"[1, 2]",
+    b"oops",
+    b"\xff\xfe",
+    b"",
+    b'{"ts": 1336381205,\n "x": 6.0}',
+    None,
+)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_values_of_a_topic_are_the_same_events_by_columns_and_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    parts = {}
+    for part in range(3):
+        plain = chance.random()
+        some = [VALUES[0] if chance.random() < plain else chance.choice(VALUES) for _ in range(80)]
+        parts[part] = (sorted(chance.sample(range(1000), 80)), some)
+
+    def exact(part: int, at: int) -> Record:
+        seq, values = parts[part]
+        return kafka_record("t", part, seq[at], values[at])
+
+    kinds = (("ts", Type.TIMESTAMP), ("x", Type.FLOAT64), ("k", Type.STRING))
+    answers = []
+    for few in (0, 1_000):
+        monkeypatch.setattr("kaicep.connectors.columnar._FEW", few)
+        events, dead = value_events(Shaper(Form("s"), Schema(kinds)), parts, exact)
+        assert isinstance(events, ColumnEvents) == (few == 0)
+        answers.append((list(events), sorted(dead, key=lambda each: (each.part, each.seq))))
+    assert answers[0] == answers[1]
+    assert len(answers[0][0]) > 10
+    assert len(answers[0][1]) > 10

@@ -12,7 +12,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from kaicep.connectors.records import Record
@@ -34,6 +34,8 @@ __all__ = [
     "event_columns",
     "has_arrow",
     "json_columns",
+    "value_columns",
+    "value_events",
 ]
 
 
@@ -132,6 +134,7 @@ _NUMBERS = {"s": _SECONDS, "ms": _WHOLE % 12, "us": _WHOLE % 15, "ns": _WHOLE % 
 """How a time is written that is a number, by its unit, where columns are sure to read it right."""
 _TEXT = r'"[^"\\\x00-\x1f]*"'
 _BLANK = r"[ \t\r]*"
+_FEW = 100
 
 
 # --- JSON Lines ---------------------------------------------------------------------------------------
@@ -251,6 +254,34 @@ def _read_json(
                 raise pyarrow.ArrowInvalid("some texts are no times")
         made[name] = _instants(column, unit) if name in times and name not in textual else column
     return made
+
+
+def value_events(
+    shaper: Shaper,
+    parts: Mapping[int, tuple[Sequence[int], Sequence[bytes | None]]],
+    exact: Callable[[int, int], Record],
+) -> tuple[Sequence[Event], Sequence[DeadLetter]]:
+    """The events of JSON values, by part with their positions; those that are not plain are None.
+
+    Few are read one by one: to begin with columns costs as much as some dozens of events. `exact` is the
+    record of a part in a row.
+    """
+    count = sum(len(values) for _, values in parts.values())
+    if count < _FEW or shaper.schema is None or shaper.schema.rdf or not has_arrow():
+        return shaper.shape(exact(part, at) for part, (seq, _) in parts.items() for at in range(len(seq)))
+    pieces = [(part, value_columns(shaper, *own, partial(exact, part))) for part, own in parts.items()]
+    return ColumnEvents(shaper.form, pieces), [each for _, columns in pieces for each in columns.dead]
+
+
+def value_columns(
+    shaper: Shaper, seq: Sequence[int], values: Sequence[bytes | None], exact: Callable[[int], Record]
+) -> Columns:
+    """The events of JSON values by columns, with their positions."""
+    import numpy
+    import pyarrow
+
+    lines = pyarrow.array([None if each is None else each + b"\n" for each in values], pyarrow.binary())
+    return json_columns(shaper, lines, numpy.array(seq, numpy.int64), exact)
 
 
 # --- CSV ----------------------------------------------------------------------------------------------

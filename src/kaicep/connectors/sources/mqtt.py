@@ -163,6 +163,9 @@ class MqttSource(PushSource):
 
     # --- from the log ---------------------------------------------------------------------------------
 
+    def _value(self, raw: bytes) -> bytes | None:
+        return None if self._options.topic_as is not None else raw.partition(b"\0")[2]
+
     def _record(self, seq: int, raw: bytes) -> Record:
         topic, _, payload = raw.partition(b"\0")
         fields, reason = json_object(payload)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from pathlib import Path
 
+from kaicep.connectors.columnar import value_events
 from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
 from kaicep.connectors.log import Log
 from kaicep.connectors.records import Record
@@ -44,6 +45,10 @@ class PushSource(Source):
     def _record(self, seq: int, raw: bytes) -> Record:
         """The record that the log holds under a number."""
 
+    def _value(self, raw: bytes) -> bytes | None:
+        """The JSON of a record that the log holds; None where there is more to it."""
+        return raw
+
     @property
     def schema(self) -> Schema | None:
         """The attributes, inferred from the oldest records of the log."""
@@ -58,6 +63,10 @@ class PushSource(Source):
     def backlog(self) -> int:
         """How many records wait in the log to be read."""
         return self._log.end - self._next if self._log else 0
+
+    def named(self, part: int) -> str | None:
+        """The one part: what is sent."""
+        return "what is sent"
 
     def open(self, position: Position | None = None, schema: Schema | None = None) -> None:
         """Opens the log at the position, and begins to take in what is sent."""
@@ -76,12 +85,15 @@ class PushSource(Source):
         assert self._log is not None
         self._log.wait(self._next, timeout)
         raw = self._log.read(self._next, self._batch)
-        records = [self._record(seq, each) for seq, each in enumerate(raw, self._next)]
-        if self.schema is None and any(each.fields is not None for each in records):
+        first = self._next
+        if self.schema is None and any(self._record(0, each).fields is not None for each in raw):
             for seq, each in enumerate(self._log.read(self._log.first, SAMPLE), self._log.first):
                 self._shaper.learn(self._record(seq, each))
             self._shaper.settle()
-        events, dead = self._shaper.shape(records)
+        taken = list(range(first, first + len(raw))), list(map(self._value, raw))
+        events, dead = value_events(
+            self._shaper, {0: taken}, lambda part, at: self._record(first + at, raw[at])
+        )
         self._next += len(raw)
         return Batch(self.position, events, dead)
 
