@@ -95,3 +95,56 @@ def reach(folder: Path, positions: dict[int, int]) -> None:
             return
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def day(folder: Path, name: str, *times: int) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text("".join(f'{{"ts": {ts}, "x": {ts}}}\n' for ts in times))
+    return path
+
+
+def test_files_of_history_come_one_by_one_and_are_deleted_afterwards(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "A")
+    for number in (3, 1, 2):
+        path = day(tmp_path / "days", f"2012-05-0{number}.jsonl", number, number + 10)
+        for new in (2, 0):  # the second time, it is there already
+            done = kaicep("ingest", "--stream", f"s={path}", "--archive", tmp_path / "A", "--history")
+            assert done.exit_code == 0, done.stderr
+            assert f"s: {new} new" in done.stderr
+        path.unlink()
+    events = list(archive.snapshot().events("s"))
+    assert [each.ts // 1_000_000 for each in events] == [1, 2, 3, 11, 12, 13]
+    assert len({each.part for each in events}) == 3
+    whole = Archive(tmp_path / "whole")
+    for number in (1, 2, 3):
+        day(tmp_path / "days", f"2012-05-0{number}.jsonl", number, number + 10)
+    words = ("--archive", tmp_path / "whole", "--history")
+    assert kaicep("ingest", "--stream", f"s={tmp_path / 'days'}", *words).exit_code == 0
+    assert list(whole.snapshot().events("s")) == events  # identity is a function of the files
+
+
+def test_another_file_of_the_same_name_is_not_taken_for_the_one_that_was_there(tmp_path: Path) -> None:
+    words = ("--archive", tmp_path / "A", "--history")
+    first = day(tmp_path / "2011", "01.jsonl", 1, 2)
+    second = day(tmp_path / "2012", "01.jsonl", 100_001, 100_002, 100_003)
+    assert kaicep("ingest", "--stream", f"s={first}", *words).exit_code == 0
+    done = kaicep("ingest", "--stream", f"s={second}", *words)
+    assert done.exit_code == 2
+    assert "01.jsonl" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--stream", "s=s.jsonl", "--follow"), "leave out --follow"),
+        (("--stream", "s=s.jsonl", "--host", "spark"), "leave out --host"),
+        (("--stream", "s=kafka://broker/t"), "leave out --history"),
+    ],
+)
+def test_what_cannot_be_history_is_told(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+    day(tmp_path, "s.jsonl", 1)
+    given = [each.replace("s=s", f"s={tmp_path}/s") for each in words]
+    done = kaicep("ingest", *given, "--archive", tmp_path / "A", "--history")
+    assert done.exit_code == 2
+    assert told in done.stderr

@@ -8,6 +8,8 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+import uuid
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -786,7 +788,7 @@ def test_what_comes_while_one_sink_is_told_the_past_reaches_the_one_that_knows_i
     write(folder, {"kaicep.toml": follow + '[sinks.two]\nkind = "files"\npath = "two.jsonl"\n'})
     append(folder, *(event(second, second + 5) for second in range(2, 30)))
     whole = Run.work
-    monkeypatch.setattr(Run, "work", lambda self, until: whole(self, _OneStep()))  # type: ignore[arg-type]
+    monkeypatch.setattr(Run, "work", lambda self, until, *of: whole(self, _OneStep(), *of))  # type: ignore[arg-type]
     with deployed(folder) as made:
         settle(made)
     assert told(folder) == told(folder, "two.jsonl") == [{"x": 7}, *({"x": n} for n in range(7, 35))]
@@ -1063,3 +1065,120 @@ def test_the_status_says_how_far_events_came_and_who_is_waited_for(daily: Path) 
         assert shown["matches"] == 3
         assert shown["dropped"] == {"late": 0, "unknown": 1, "shed": 0}
         assert shown["behind"]["part"] == 1
+
+
+# --- history joined to a live source ---
+
+DAY = 86400
+
+
+def _history(folder: Path, **seconds: list[tuple[float, int]]) -> None:
+    """Days of Parquet, ingested one by one beside the live source, and deleted."""
+    import pyarrow
+    import pyarrow.parquet
+
+    for name, rows in seconds.items():
+        path = folder / f"{name}.parquet"
+        times = [int((START + second) * 1_000_000) for second, _ in rows]
+        table = pyarrow.table(
+            {
+                "ts": pyarrow.array(times, pyarrow.timestamp("us", "UTC")),
+                "x": [x for _, x in rows],
+                "k": ["p"] * len(rows),
+            }
+        )
+        pyarrow.parquet.write_table(table, path)
+        words = [
+            "ingest",
+            "--stream",
+            f"s={path}",
+            "--archive",
+            str(folder / "state" / "archive"),
+            "--history",
+        ]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+        path.unlink()
+
+
+def _days() -> dict[str, list[tuple[float, int]]]:
+    return {
+        "today": [(-9, 1), (-4, 9)],
+        "yesterday": [(-DAY, 7), (-DAY + 5, 8), (-DAY + 30, 9)],
+    }
+
+
+PAST = PAIR.replace(SINCE, "WITHIN [2012-05-01, )")
+
+
+def _pairs(folder: Path) -> set[tuple[int, int]]:
+    return {(each["a.x"], each["b.x"]) for each in told(folder, query="past")}
+
+
+def test_days_of_parquet_are_joined_to_a_file_that_is_followed(folder: Path) -> None:
+    _history(folder, **_days())
+    write(folder, {"queries/past.chi": PAST})
+    with deployed(folder) as made:
+        settle(made)
+        status = made.status()
+        assert status["streams"]["s"]["positions"] == {"0": 2}
+        assert status["queries"]["past"]["state"] == "live"
+        append(folder, event(2, 8))
+        settle(made)
+        # No day that is over holds anybody back: the 8 is joined to the 9 of four seconds before.
+        assert _pairs(folder) == {(7, 8), (1, 9), (1, 1), (9, 1), (1, 7), (9, 7)} | {(9, 8), (1, 8), (7, 8)}
+    _history(folder, **{"the-day-before": [(-2 * DAY, 3), (-2 * DAY + 1, 4)]})
+    with deployed(folder) as made:  # its time is over, and the query goes on from where it stood
+        settle(made)
+        append(folder, event(3, 5))
+        settle(made)
+    assert (3, 4) not in _pairs(folder)
+    assert {(1, 5), (7, 5), (8, 5)} <= _pairs(folder)
+    write(folder, {"queries/later.chi": PAST})
+    with deployed(folder) as made:  # who asks now, sees it
+        settle(made)
+    assert {"a.x": 3, "b.x": 4} in told(folder, query="later")
+
+
+@pytest.mark.servers
+@pytest.mark.slow
+def test_days_of_parquet_are_joined_to_a_topic(folder: Path, kafka: str) -> None:
+    from confluent_kafka import Producer
+
+    topic = f"events-{uuid.uuid4().hex[:8]}"
+    make_topics(kafka, {topic: 2})
+    producer = Producer({"bootstrap.servers": kafka, "log_level": 0})
+
+    def send(part: int, *lines: str) -> None:
+        for each in lines:
+            producer.produce(topic, each, partition=part)
+        producer.flush(30)
+
+    _history(folder, **_days())
+    config = toml(stream='idle = "1s"').replace(
+        'kind = "files", path = "s.jsonl", follow = true',
+        f'kind = "kafka", servers = "{kafka}", topic = "{topic}"',
+    )
+    write(folder, {"kaicep.toml": config, "queries/past.chi": PAST})
+    send(0, event(0, 1))
+    send(1, event(1, 7))
+
+    def until(wanted: set[tuple[int, int]]) -> None:
+        deadline = time.monotonic() + 60
+        while not wanted <= _pairs(folder) and time.monotonic() < deadline:
+            made.tick()
+            time.sleep(0.02)
+        assert wanted <= _pairs(folder)
+
+    with deployed(folder) as made:
+        until({(7, 8), (1, 9), (9, 1), (1, 7), (9, 7)})
+        send(0, event(2, 8))
+        send(1, event(3, 5))
+        until({(9, 8), (8, 5)})
+        assert made.status()["streams"]["s"]["positions"] == {"0": 2, "1": 2}
+    path = folder / "plain.jsonl"
+    path.write_text(event(0, 1))
+    words = ["ingest", "--stream", f"s={path}", "--archive", str(folder / "state" / "archive")]
+    done = CliRunner().invoke(app, words)  # taken for the topic's first partition, it would be skipped
+    assert done.exit_code == 2
+    assert "--history" in done.stderr

@@ -86,7 +86,8 @@ def moved(
                 Diagnostic(
                     f"{name}: part {part} is {known} in the archive, and {source} here",
                     hint="a file's place among the others is the part of its events: new files come after "
-                    "the old ones by name, and none is renamed or removed",
+                    "the old ones by name, and none is renamed or removed; files beside a source of another "
+                    "kind are its history: kaicep ingest --history",
                 )
             )
     largest = dict(state.newest)

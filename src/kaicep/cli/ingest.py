@@ -84,6 +84,14 @@ def ingest(
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on with what comes, until interrupted.")
     ] = False,
+    history: Annotated[
+        bool,
+        typer.Option(
+            "--history",
+            help="The files are history of a stream whose live source is something else, such as a topic. "
+            "Each is known by its name: they may come one by one, and be deleted afterwards.",
+        ),
+    ] = False,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
@@ -105,6 +113,8 @@ def ingest(
         raise Mistake(Diagnostic("no stream is given", hint="such as --stream NAME=FILE.jsonl"))
     if archive is None:
         raise Mistake(Diagnostic("no archive is given", hint="such as --archive DIR"))
+    if history:
+        _refuse_history(streams, host, follow)
     annotations = files("--annotation", annotation)
     known = files("--knowledge", knowledge, folders=True)
     level = reasoning_level(reasoning)
@@ -123,7 +133,7 @@ def ingest(
         target = stack.enter_context(atomic(dead_letters, "--dead-letters")) if dead_letters else None
         started = time.monotonic()
         wanted = _materialised(materialise or (), known, annotations, level)
-        done = _ingested(archive, streams, annotations, allowed, host, follow, wanted)
+        done = _ingested(archive, streams, annotations, allowed, host, follow, wanted, history)
         seconds = time.monotonic() - started
         if target is not None:
             target.writelines(json_line(each.to_dict()) for some in done for each in some.dead)
@@ -153,6 +163,19 @@ def _origins(given: Sequence[str]) -> list[tuple[str, Origin]]:
     return found
 
 
+def _refuse_history(streams: Sequence[tuple[str, Origin]], host: str, follow: bool) -> None:
+    """History is of whole files, and taken in by this process."""
+    if follow:
+        hint = "leave out --follow, or let a deployment follow the files as its source"
+        raise Mistake(Diagnostic("--history is of files that are whole: they are not followed", hint=hint))
+    if host != "inprocess":
+        raise Mistake(Diagnostic(f"--history is not for --host {host}", hint="leave out --host"))
+    for name, origin in streams:
+        if not isinstance(origin, Path):
+            hint = "a topic keeps its own positions: leave out --history"
+            raise Mistake(Diagnostic(f"stream {name}: --history is of files", hint=hint))
+
+
 def _ingested(
     archive: Path,
     streams: Sequence[tuple[str, Origin]],
@@ -161,6 +184,7 @@ def _ingested(
     host: str,
     follow: bool,
     materialise: Materialise | None,
+    history: bool,
 ) -> list[Ingested]:
     """Reads everything, with a bar that follows the bytes of the files; or a line now and then."""
     from kaicep.archive.archive import Archive
@@ -175,7 +199,9 @@ def _ingested(
     if follow:
         given = [(forms[name], origin) for name, origin in streams]
         return _followed(host, Archive(archive), given, lateness, speaking, materialise)
-    append = _appender(host, Archive(archive), lateness, speaking.batch, speaking.trouble, materialise)
+    append = _appender(
+        host, Archive(archive), lateness, speaking.batch, speaking.trouble, materialise, False, history
+    )
     read: dict[Path, int] = {}
     with progress("ingesting", total or None) as advance:
 
@@ -232,6 +258,7 @@ def _appender(
     trouble: Callable[[str], None],
     materialise: Materialise | None,
     growing: bool = False,
+    history: bool = False,
 ) -> Callable[[Form, Origin], Ingested]:
     """What takes in what is there of a stream, in this process or by Spark, and tells how it goes."""
     heard = batch, trouble, growing
@@ -245,7 +272,9 @@ def _appender(
         )
     from kaicep.endtoend.ingest import ingest as append
 
-    return lambda form, origin: append(archive, form, origin, lateness, *heard, materialise=materialise)
+    return lambda form, origin: append(
+        archive, form, origin, lateness, *heard, materialise=materialise, history=history
+    )
 
 
 def _materialised(

@@ -139,6 +139,10 @@ class Source(ABC):
     def position(self) -> dict[int, int]:
         """The position after the last batch: one past the last record given, in every part."""
 
+    def named(self, part: int) -> str | None:
+        """What a part is, so that another source is not taken for it; None where its files tell."""
+        return None
+
     def finished(self, reached: Mapping[int, int]) -> Collection[int]:
         """The parts that will send nothing more, as far as the source can tell, and hold nobody back.
 

@@ -21,6 +21,7 @@ known by its device and inode and by its first bytes. So these are told apart:
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import zlib
@@ -30,12 +31,30 @@ from pathlib import Path
 
 from kaicep.errors import Diagnostic, Mistake
 
-__all__ = ["NOTE", "Located", "in_order", "note_of", "remember"]
+__all__ = ["NOTE", "Located", "history_part", "in_order", "is_history", "note_of", "remember"]
 
 NOTE = ".kaicep-parts"
 """The name of the note."""
 
 _HEAD = 256
+_HISTORY = 1 << 30
+
+
+def history_part(name: str) -> int:
+    """The part of a file that is history of a stream whose live source is something else.
+
+    It follows from the file's name alone, so that files may come one by one and be deleted afterwards, and
+    is beyond all parts that a live source has.
+
+    >>> history_part("2012-05-07.parquet"), is_history(history_part("2012-05-07.parquet")), is_history(7)
+    (1096015292, True, False)
+    """
+    return _HISTORY + int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % _HISTORY
+
+
+def is_history(part: int) -> bool:
+    """Whether a part is such a file: it is whole, sends nothing more, and holds nobody back."""
+    return part >= _HISTORY
 
 
 @dataclass(frozen=True)

@@ -387,7 +387,11 @@ class Deployment:
         for stream in run.streams:
             feed = self.feeds.get(stream)
             # What is archived and has no source sends nothing any more.
-            silent = feed.idle_parts if feed is not None else self.archive.stream(stream).positions
+            silent = (
+                [*feed.idle_parts, *feed.history]
+                if feed is not None
+                else self.archive.stream(stream).positions
+            )
             for part in silent:
                 yield from run.idle(stream, part)
 
@@ -559,7 +563,7 @@ class Deployment:
 
     def _keep(self, feed: Feed) -> None:
         assert feed.table is not None
-        newest = feed.table.newest.values()
+        newest = feed.newest.values()
         if self.config.retention is not None and newest:
             # One wrong time, of an event or of the clock, must not remove everything.
             watermark = min(newest) - (feed.config.lateness or 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from kaicep.archive.snapshot import Snapshot
 from kaicep.archive.stream import StreamTable, conforming
 from kaicep.connectors.columnar import ColumnEvents
 from kaicep.connectors.contract import Batch, Lost
+from kaicep.connectors.parts import is_history
 from kaicep.connectors.shape import DeadLetter, Form, Schema
 from kaicep.connectors.sources.http import HttpSource
 from kaicep.endtoend.config import StreamConfig
@@ -105,8 +106,8 @@ class Feed:
 
     @property
     def newest(self) -> dict[int, int]:
-        """The largest time of each part so far."""
-        return self._table.newest if self._table is not None else {}
+        """The largest time of each part of the source so far."""
+        return _of_source(self._table.newest) if self._table is not None else {}
 
     def silence(self, part: int) -> float | None:
         """For how many seconds nothing has come of a part; None where it is not known."""
@@ -117,6 +118,11 @@ class Feed:
     def idle_parts(self) -> list[int]:
         """Those that are silent, or have ended."""
         return [part for part, each in self._parts.items() if each.idle]
+
+    @property
+    def history(self) -> list[int]:
+        """The parts that are files which were ingested beside the source."""
+        return [part for part in self._table.positions if is_history(part)] if self._table is not None else []
 
     def open(self) -> None:
         """Opens the source where the archive ends; where that fails, this stream alone waits.
@@ -140,7 +146,7 @@ class Feed:
                 raise Failure(f"{folder} is gone, and nothing is taken in until it is there again")
             return None
         self._table = found
-        self._position = self._table.positions
+        self._position = _of_source(self._table.positions)
         return self._schema(self._table.shape)
 
     def _open(self, schema: Schema | None) -> None:
@@ -205,7 +211,8 @@ class Feed:
         if self._table is None:
             return []
         held = Snapshot({self.name: self._table})
-        seam = Seam(Cut({self.name: given}))
+        past = {part: self._table.positions[part] for part in self.history}
+        seam = Seam(Cut({self.name: {**past, **given}}))
         return list(seam.beyond(held))
 
     def _take(self, timeout: float, is_late: IsLate) -> list[Stretch]:
@@ -237,7 +244,7 @@ class Feed:
             return False
         shape = Shape(schema.attributes, TS if schema.rdf else self.config.form.time, schema.rdf)
         self._table = self._archive.made(self.name, shape)
-        self._position = self._table.positions
+        self._position = _of_source(self._table.positions)
         return True
 
     def _judged(self, events: Sequence[Event], is_late: IsLate) -> Sequence[Event]:
@@ -266,10 +273,11 @@ class Feed:
             _log.warning(
                 "%s: %d records could not be read, such as: %s", self.name, len(dead), dead[0]["reason"]
             )
-        added = self._table.append(rows, covered, lateness=self.config.lateness)
+        known = {part: name for part in covered if (name := self._source.named(part)) is not None}
+        added = self._table.append(rows, covered, lateness=self.config.lateness, sources=known)
         self.counts.events += added.rows
         self.counts.late += added.late
-        self._source.forget(self._table.positions)
+        self._source.forget(_of_source(self._table.positions))
 
     def _tell_lost(self, batch: Batch) -> None:
         for each in batch.lost:
@@ -310,7 +318,7 @@ class Feed:
         if self._down is not None:
             return ()
         lateness = self.config.lateness
-        newest = self._table.newest.items() if lateness is not None else ()
+        newest = self.newest.items() if lateness is not None else ()
         return self._source.finished({part: ts - (lateness or 0) for part, ts in newest})
 
     # --- figures ---
@@ -338,6 +346,11 @@ class Feed:
                 else {}
             ),
         }
+
+
+def _of_source(parts: Mapping[int, int]) -> dict[int, int]:
+    """What is said of parts, without those that are history."""
+    return {part: said for part, said in parts.items() if not is_history(part)}
 
 
 def _rows_of(events: Sequence[Event], shape: Shape, form: Form) -> pyarrow.Table:

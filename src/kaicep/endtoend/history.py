@@ -20,6 +20,7 @@ from kaicep.api import load_knowledge, read_annotations, read_queries
 from kaicep.archive.archive import Archive
 from kaicep.archive.columns import Shape, events_of
 from kaicep.archive.snapshot import EVERYTHING, Snapshot
+from kaicep.connectors.parts import is_history
 from kaicep.endtoend.prefilter import Prefilter, both, spans
 from kaicep.endtoend.seam import batch_of_rows
 from kaicep.errors import Diagnostic, Mistake, Unsupported
@@ -233,7 +234,8 @@ class _Silence:
             if self._moved.get(key, (-1, now))[0] != position:
                 self._moved[key] = position, now
         ahead = max(newest.values(), default=0)
-        return {key for key, ts in newest.items() if ts < ahead and now - self._moved[key][1] >= self._idle}
+        waited = {key for key in newest if is_history(key[1]) or now - self._moved[key][1] >= self._idle}
+        return {key for key in waited if newest[key] < ahead}
 
 
 def _newest(history: History, snapshot: Snapshot) -> dict[tuple[str, int], int]:

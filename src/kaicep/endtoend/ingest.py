@@ -48,15 +48,17 @@ def ingest(
     waiting: Callable[[str], None] = lambda trouble: None,
     growing: bool = False,
     materialise: Materialise | None = None,
+    history: bool = False,
 ) -> Ingested:
     """Appends the records of files, or of a topic up to its end, that the archive does not hold yet.
 
     Types that the archive has are kept: a value that does not fit is a bad record, as anywhere else. A new
     attribute is taken in where it is declared, or appears at the beginning of a file that is new. `tell`
     hears of every batch, `waiting` of a broker that is down. With `growing`, half a line waits for the rest.
-    `materialise` says what else to write beside the events.
+    `materialise` says what else to write beside the events. With `history`, the files are that of a stream
+    whose live source is something else: each has a part of its own, whatever other files there are.
     """
-    plan = planned(archive, form, origin, waiting, growing, materialise=materialise)
+    plan = planned(archive, form, origin, waiting, growing, materialise=materialise, history=history)
     if plan is None:
         return Ingested(form.stream)
     done = Ingested(form.stream, positions=plan.held)

@@ -17,6 +17,7 @@ from typing import Any
 
 from kaicep.archive.cut import Cut
 from kaicep.archive.snapshot import Snapshot
+from kaicep.connectors.parts import is_history
 from kaicep.endtoend.history import History, replayed
 from kaicep.endtoend.reach import reach_of
 from kaicep.endtoend.seam import Seam, Stretch
@@ -374,7 +375,7 @@ def settled(engine: Engine, snapshot: Snapshot) -> float:
     """
     found = math.inf
     for stream, part, *_, idle in engine.standing[0]:
-        if stream in snapshot.tables and not idle:
+        if stream in snapshot.tables and not idle and not is_history(part):
             allowed = allowed_lateness(engine.lateness, stream)
             newest = snapshot.tables[stream].newest.get(part, -math.inf)
             found = min(found, newest - allowed if allowed is not None else -math.inf)

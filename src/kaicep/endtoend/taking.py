@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,17 +11,17 @@ from typing import TYPE_CHECKING
 from kaicep.archive.archive import Archive
 from kaicep.archive.columns import PART, SEQ, TS, Shape, rows_of
 from kaicep.archive.stream import StreamTable
-from kaicep.connectors.columnar import Columns, json_columns
+from kaicep.connectors.columnar import Columns, value_columns
 from kaicep.connectors.files import growing_names, is_whole, parts_of
 from kaicep.connectors.kafka import kafka_record
 from kaicep.connectors.kafka_offsets import Offsets, Records, offsets_of, read_offsets, topic_ends
-from kaicep.connectors.parts import note_of, remember
+from kaicep.connectors.parts import history_part, is_history, note_of, remember
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper, refuse_wide
 from kaicep.connectors.sources.files import FileOptions, FileSource
 from kaicep.connectors.sources.kafka import KafkaOptions, KafkaSource
 from kaicep.connectors.stretches import Stretch, read_events, read_stretch, stretches
-from kaicep.errors import Failure
+from kaicep.errors import Diagnostic, Failure, Mistake
 
 if TYPE_CHECKING:
     import pyarrow
@@ -47,6 +48,8 @@ Piece = Stretch | Offsets
 """A stretch of one part."""
 
 Waiting = Callable[[str], None]
+
+_BEGINNING = 64
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,13 @@ def planned(
     waiting: Waiting = lambda trouble: None,
     growing: bool = False,
     materialise: Materialise | None = None,
+    history: bool = False,
 ) -> Plan | None:
     """Looks at the source and at the archive, whose table is made where there is none.
 
     `waiting` hears what is waited for. With `growing`, lines and files may still come: half a line waits for
     the rest, and files keep their parts by a note in their folder. `materialise` says which columns to add.
+    With `history`, the files are that of a stream whose live source is something else.
     None where there is nothing yet from which to tell what the stream is.
     """
     table = archive.stream(form.stream) if form.stream in archive.streams() else None
@@ -96,14 +101,18 @@ def planned(
         return _planned_topic(archive, form, origin, table, waiting, materialise)
     held = table.positions if table is not None else {}
     files = _growing(origin) if growing and origin.is_dir() else parts_of(form.stream, origin)
+    sources = {part: file.name for part, file in files.items()}
+    if history:
+        files = _as_history(form.stream, files)
+        sources = {part: f"history {_seen_as(file)}" for part, file in files.items()}
     schema = _schema(form, origin, files, table, growing) if files else None
     if schema is None:
         return None
     knowing = materialise.of(form.stream, schema) if materialise is not None else None
     table = archive.made(form.stream, shape_with(form, schema, knowing))
-    sources = {part: file.name for part, file in files.items()}
     table.append([], {}, sources=sources)  # refuses files that are others than they were
-    for part, seq in held.items():
+    live = {} if history else {part: seq for part, seq in held.items() if not is_history(part)}
+    for part, seq in live.items():
         if seq and part > max(files):  # one in between may have been removed after it was read
             raise Failure(
                 f"stream {form.stream}: the archive holds {seq} records of part {part}, but {origin} has no "
@@ -111,10 +120,31 @@ def planned(
             )
 
     def pieces() -> Iterator[Piece]:
-        for part, path in sorted(files.items()):
+        for part, path in files.items():
             yield from stretches(form, schema, part, path, held.get(part, 0), growing)
 
     return Plan(form, schema, origin, table, held, sources, pieces(), knowing=knowing)
+
+
+def _as_history(stream: str, files: Mapping[int, Path]) -> dict[int, Path]:
+    """The files by the parts that they have beside a live source, in the order of their names."""
+    found: dict[int, Path] = {}
+    for path in files.values():
+        other = found.setdefault(history_part(path.name), path)
+        if other != path:  # one in 2 ** 30
+            raise Mistake(
+                Diagnostic(
+                    f"stream {stream}: {other.name} and {path.name} have names that lead to one part",
+                    hint="rename one of them",
+                )
+            )
+    return dict(sorted(found.items(), key=lambda each: each[1].name))
+
+
+def _seen_as(path: Path) -> str:
+    """What a file of history is known by: its name, and what it begins with."""
+    with path.open("rb") as file:
+        return f"{path.name} {zlib.crc32(file.read(_BEGINNING)):08x}"
 
 
 def _growing(folder: Path) -> dict[int, Path]:
@@ -122,7 +152,7 @@ def _growing(folder: Path) -> dict[int, Path]:
     names = growing_names(folder)
     found = remember(note_of(folder), names).values()
     paths = {each.part: folder / each.now for each in found if each.now in names}
-    return {part: path for part, path in paths.items() if is_whole(path)}
+    return {part: path for part, path in sorted(paths.items()) if is_whole(path)}
 
 
 def _planned_topic(
@@ -257,9 +287,6 @@ def rows_of_records(
     records: Records, form: Form, schema: Schema, topic: str
 ) -> tuple[pyarrow.Table, Sequence[DeadLetter]]:
     """The events of records of a topic as rows of the archive, and what could not be read."""
-    import numpy
-    import pyarrow
-
     shaper = Shaper(form, schema)
 
     def exact(at: int) -> Record:
@@ -268,10 +295,7 @@ def rows_of_records(
     if schema.rdf:
         events, dead = shaper.shape(map(exact, range(len(records.seq))))
         return rows_of(events, shape_with(form, schema)), dead
-    lines = pyarrow.array(
-        [None if each is None else each + b"\n" for each in records.values], pyarrow.binary()
-    )
-    columns = json_columns(shaper, lines, numpy.array(records.seq, numpy.int64), exact)
+    columns = value_columns(shaper, records.seq, records.values, exact)
     return rows_of_columns(columns, records.part, form), columns.dead
 
 
