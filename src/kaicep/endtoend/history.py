@@ -277,37 +277,57 @@ def replayed(
     as_seen: bool,
     bounds: Interval = EVERYTHING,
     reach: float = math.inf,
+    waits: float = math.inf,
 ) -> Iterator[list[Match]]:
     """Puts the events of a snapshot through an engine in order of time; the matches after each batch.
 
-    Only those inside the `bounds` are; what comes after them may be as early as `reach`. Of several
+    Only those inside the `bounds` are; what comes after them may be as early as `reach`. From `waits`
+    on nothing is left out: those wait for their turn, and other knowledge may judge them then. Of several
     streams, the one that is furthest behind goes next, so that no more is held than it takes.
     """
     queries = history.program.queries
     hybrid = strategy == "hybrid" and len(queries) <= _MOST_FILTERED
     plans = [optimize(each, history.catalog, history.knowledge)[0] for each in queries] if hybrid else []
-    waiting: dict[str, Iterator[pyarrow.RecordBatch]] = {}
-    filters: dict[str, Prefilter | None] = {}
+    waiting: dict[str, Iterator[tuple[pyarrow.RecordBatch, pyarrow.RecordBatch]]] = {}
     reached: dict[str, float] = {}
     for stream, within in history.spans().items():
         made = (
             Prefilter(stream, plans, history.catalog, history.knowledge, history.unknown) if hybrid else None
         )
-        where = made.where if made is not None else None
-        waiting[stream] = snapshot.batches(stream, both(within, bounds), where, as_seen)
-        filters[stream], reached[stream] = made, -math.inf
+        waiting[stream] = _kept(snapshot, stream, both(within, bounds), made, as_seen, waits)
+        reached[stream] = -math.inf
     while waiting:
         stream = min(waiting, key=lambda each: reached[each])
-        rows = next(waiting[stream], None)
-        if rows is None:
+        found = next(waiting[stream], None)
+        if found is None:
             del waiting[stream], reached[stream]
         else:
+            rows, kept = found
             reached[stream] = _last_time(rows)
-            prefilter = filters[stream]
-            kept = prefilter.kept(rows) if prefilter is not None else rows
             yield _pushed(engine, history, snapshot, stream, kept)
         if reached and (least := min(reached.values())) > -float("inf"):
             yield engine.advance(int(min(least, reach))) if reach > -math.inf else []
+
+
+def _kept(
+    snapshot: Snapshot,
+    stream: str,
+    bounds: Interval,
+    prefilter: Prefilter | None,
+    as_seen: bool,
+    waits: float,
+) -> Iterator[tuple[pyarrow.RecordBatch, pyarrow.RecordBatch]]:
+    """The rows of a stream in order of time, batch by batch, and what of each is put through."""
+    if prefilter is None:
+        yield from ((rows, rows) for rows in snapshot.batches(stream, bounds, None, as_seen))
+        return
+    if waits > -math.inf:
+        before = bounds if waits == math.inf else both(bounds, Interval(high=int(waits)))
+        for rows in snapshot.batches(stream, before, prefilter.where, as_seen):
+            yield rows, prefilter.kept(rows)
+    if waits < math.inf:
+        after = bounds if waits == -math.inf else both(bounds, Interval(low=int(waits)))
+        yield from ((rows, rows) for rows in snapshot.batches(stream, after, None, as_seen))
 
 
 def _pushed(

@@ -248,7 +248,7 @@ class HandOff(Joined):
         """From there to what the archive has now, as far as nothing can come before it any more."""
         yield self._wake(at, self.snapshot.cut)
         reach = settled(self.engine, self.snapshot)
-        yield from self._leg(at, self.snapshot.cut, low, reach)
+        yield from self._leg(at, self.snapshot.cut, low, reach, reach)
 
     def _recover(self, mark: Mark) -> Generator[list[Match], None, tuple[Cut, float]]:
         for _ in self.told_before(mark):
@@ -269,7 +269,7 @@ class HandOff(Joined):
         """From a cut to a mark, through the versions of the knowledge that came in between."""
         at = yield from self._through_gates(mark, at, low)
         self.engine.lateness = mark.lateness
-        yield from self._leg(at, mark.cut, low)
+        yield from self._leg(at, mark.cut, low, waits=mark.watermark)
         yield self.engine.settle(mark.standing)
 
     def _through_gates(
@@ -279,8 +279,7 @@ class HandOff(Joined):
         while self._gates and (until is None or self._gates[0].mark.order <= until.order):
             gate, *self._gates = self._gates
             self.engine.lateness = gate.mark.lateness
-            # Unfiltered: what waits at the gate is judged by the version after it.
-            yield from self._leg(at, gate.mark.cut, low, strategy="replay")
+            yield from self._leg(at, gate.mark.cut, low, waits=gate.mark.watermark)
             yield self.engine.settle(gate.mark.standing)
             at = gate.mark.cut
             self.version = gate.version
@@ -293,7 +292,7 @@ class HandOff(Joined):
         until: Cut,
         low: float,
         reach: float = -math.inf,
-        strategy: str | None = None,
+        waits: float = -math.inf,
     ) -> Iterator[list[Match]]:
         """Puts through the engine what the archive has between two cuts, in order of time.
 
@@ -303,8 +302,8 @@ class HandOff(Joined):
         since = Snapshot({}, after) if after is not None else None
         stretch = Snapshot(self.snapshot.tables, until, since)
         bounds = Interval(low=int(low)) if low > -math.inf else Interval()
-        way = strategy or self._strategy
-        yield from replayed(self.history, self.engine, stretch, way, True, bounds, reach)
+        way = self._strategy
+        yield from replayed(self.history, self.engine, stretch, way, True, bounds, reach, waits)
 
     def _wake(self, after: Cut | None, until: Cut) -> list[Match]:
         """A part that was silent at the first cut, and is not in between, holds the others back again."""
