@@ -7,9 +7,8 @@ import logging
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from collections.abc import Iterator
 import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer

@@ -96,6 +96,10 @@ class KafkaSource(Source):
         """One past the last offset given, in every partition."""
         return dict(self._next)
 
+    def named(self, part: int) -> str | None:
+        """The topic and the partition."""
+        return f"{self._options.topic}/{part}"
+
     def open(self, position: Position | None = None, schema: Schema | None = None) -> None:
         """Makes a client; it connects when the first batch is asked for."""
         from confluent_kafka import Consumer
