@@ -21,12 +21,11 @@ from kaicep import testing
 from kaicep.errors import Mistake, Source
 from kaicep.language.chicep import parse_chi
 from kaicep.language.epsparql import parse_ep
-from kaicep.live.graph import Graph
+from kaicep.live.graph import Consumer, Graph, Supplier
 from kaicep.live.metrics import figures, prometheus
-from kaicep.live.nodes import Consumer, Supplier
 from kaicep.live.service import Service
 from kaicep.live.service import Settings as Live
-from kaicep.server.metrics import as_prometheus
+from kaicep.server.app import as_prometheus
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"])

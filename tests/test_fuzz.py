@@ -20,8 +20,8 @@ import pytest
 from kaicep.api import parse_query
 from kaicep.connectors.shape import Form
 from kaicep.connectors.sources.files import FileOptions, FileSource
-from kaicep.endtoend.config import load_config
-from kaicep.endtoend.registered import Registry
+from kaicep.deployment.config import load_config
+from kaicep.deployment.registered import Registry
 from kaicep.errors import KaicepError, Source
 from kaicep.kernel.state import read_state, write_state
 from kaicep.knowledge.annotation import load_annotations

@@ -9,8 +9,7 @@ import pytest
 from kaicep.errors import Mistake
 from kaicep.plan.events import Event
 from kaicep.testing import check, run
-from kaicep.testing.orders import arrivals, in_batches, renumbered
-from kaicep.testing.tables import parse_table
+from kaicep.testing.tables import arrivals, in_batches, parse_table, renumbered
 
 QUERY = "SELECT ?b.x - ?a.x AS rise SEQ (?a, ?b) WINDOW (?a, ?b, 5min)"
 EVENTS = """

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaicep.endtoend.config import load_config
-from kaicep.endtoend.deployment import Deployment
+from kaicep.deployment.config import load_config
+from kaicep.deployment.running import Deployment
 from kaicep.errors import Failure
 from kaicep.plan.time import parse_time
 from kaicep.processes import bound

@@ -332,7 +332,7 @@ def _plan(text: str, name: str = "q") -> EpPlan:
 
 def _rows(columns: TripleColumns, count: int) -> Rows:
     """The first triples as objects."""
-    from kaicep.kernel.epsparql.terms import term_of
+    from kaicep.kernel.epsparql.reading import term_of
 
     terms = [term_of(each) for each in columns.terms]
     each = (columns.s, columns.p, columns.o, columns.start, columns.end)

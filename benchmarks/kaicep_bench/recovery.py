@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING
 
 from kaicep.api import parse_query
 from kaicep.archive.archive import Archive
-from kaicep.archive.columns import LATE, PART, SEQ, TS, Shape, moments
-from kaicep.archive.cut import Cut
-from kaicep.archive.snapshot import Snapshot
-from kaicep.endtoend.history import AT_RUN_TIME, History, history_of
-from kaicep.endtoend.joint import HandOff, Mark
-from kaicep.endtoend.reach import reach_of
-from kaicep.endtoend.rewriting import rewritten_matches
+from kaicep.archive.parquet import LATE, PART, SEQ, TS, Shape, moments
+from kaicep.archive.snapshot import Cut, Snapshot
 from kaicep.errors import Failure, Source
-from kaicep.hosts.settings import Settings
+from kaicep.history.rewrite import rewritten_matches
+from kaicep.history.strategies import AT_RUN_TIME, History, history_of
+from kaicep.hosts.queries import Settings
+from kaicep.join.handoff import HandOff, Mark, reach_of
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES

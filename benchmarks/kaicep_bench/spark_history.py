@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from kaicep.api import parse_query
 from kaicep.archive.archive import Archive
 from kaicep.connectors.shape import Form
-from kaicep.endtoend.history import History, history_of, past_matches
-from kaicep.endtoend.ingest import ingest
 from kaicep.errors import Source
+from kaicep.history.strategies import History, history_of, past_matches
+from kaicep.ingest.files import ingest
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Match
@@ -65,10 +65,9 @@ def measure_parts(
 
 
 def _parts(spark: SparkSession, name: str, history: History, count: int, turns: int) -> dict[str, Cell]:
-    from kaicep.endtoend.spark_history import archived_rows
+    from kaicep.history.hybrid import archived_rows
     from kaicep.hosts.spark.batch import BUCKETS, gathered, match_batch, thinned
-    from kaicep.hosts.spark.layout import layouts_of
-    from kaicep.hosts.spark.physical import physical
+    from kaicep.hosts.spark.layout import layouts_of, physical
 
     (part,) = physical(history)
     _, layout = layouts_of([part], history.catalog)
@@ -109,8 +108,8 @@ def _seconds(work: Callable[[], Any], turns: int) -> float:
 
 def measure_strategies(archive: Archive, knowledge: Knowledge, count: int) -> Table:
     """The same matches by every strategy, as Python has them."""
-    from kaicep.endtoend.spark_history import spark_history
-    from kaicep.endtoend.sql_rewriting import sql_matches
+    from kaicep.history.hybrid import spark_history
+    from kaicep.history.rewrite import sql_matches
 
     snapshot = archive.snapshot()
     rows: list[dict[str, Cell]] = []
@@ -142,7 +141,7 @@ def measure_reach(
     folder: Path, events: pyarrow.Table, whole: Archive, knowledge: Knowledge, rate: float, turns: int
 ) -> Table:
     """The same time asked of an archive that has no more, and of one that is ten times as long."""
-    from kaicep.endtoend.spark_history import spark_history
+    from kaicep.history.hybrid import spark_history
 
     count = len(events)
     first, last = count * 9 // 20, count * 11 // 20

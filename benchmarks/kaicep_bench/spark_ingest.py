@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from kaicep.archive.archive import Archive
+from kaicep.connectors.kafka import KafkaSourceOptions
 from kaicep.connectors.shape import Form
-from kaicep.connectors.sources.kafka import KafkaOptions
-from kaicep.endtoend import ingest, spark_ingest
-from kaicep.endtoend.taking import Origin
+from kaicep.ingest import files, on_spark
+from kaicep.ingest.files import Origin
 from kaicep_bench.spark_campus import reports, tell
 from kaicep_bench.table import Cell, Table
 
@@ -44,9 +44,9 @@ def measure(spark: SparkSession, folder: Path, count: int, turns: int) -> Table:
     sources = _files(folder, events)
     if servers := os.environ.get(SERVERS):
         sources["Kafka"] = _topic(servers, events)
-    hosts: dict[str, Callable[[Archive, Origin], ingest.Ingested]] = {
-        "in process": lambda archive, origin: ingest.ingest(archive, _FORM, origin, _LATENESS),
-        "Spark": lambda archive, origin: spark_ingest.ingest(spark, archive, _FORM, origin, _LATENESS),
+    hosts: dict[str, Callable[[Archive, Origin], files.Ingested]] = {
+        "in process": lambda archive, origin: files.ingest(archive, _FORM, origin, _LATENESS),
+        "Spark": lambda archive, origin: on_spark.ingest(spark, archive, _FORM, origin, _LATENESS),
     }
     _seconds(folder / "archive", hosts["Spark"], sources["CSV"], count)  # workers are started, code is loaded
     rows: list[dict[str, Cell]] = []
@@ -60,7 +60,7 @@ def measure(spark: SparkSession, folder: Path, count: int, turns: int) -> Table:
 
 
 def _seconds(
-    folder: Path, take: Callable[[Archive, Origin], ingest.Ingested], origin: Origin, count: int
+    folder: Path, take: Callable[[Archive, Origin], files.Ingested], origin: Origin, count: int
 ) -> float:
     shutil.rmtree(folder, ignore_errors=True)
     began = time.perf_counter()
@@ -82,11 +82,11 @@ def _files(folder: Path, events: pyarrow.Table) -> dict[str, Origin]:
     return {"CSV": folder / "a.csv", "JSON Lines": folder / "a.jsonl", "Parquet": folder / "a.parquet"}
 
 
-def _topic(servers: str, events: pyarrow.Table) -> KafkaOptions:
+def _topic(servers: str, events: pyarrow.Table) -> KafkaSourceOptions:
     """A new topic with events."""
     topic = new_topic(servers)
     send(servers, topic, events)
-    return KafkaOptions(servers, topic)
+    return KafkaSourceOptions(servers, topic)
 
 
 def new_topic(servers: str) -> str:

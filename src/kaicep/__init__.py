@@ -17,14 +17,13 @@ from kaicep.errors import Failure, KaicepError, Mistake, Unsupported
 
 if TYPE_CHECKING:
     import kaicep.spark as spark
-    from kaicep.engine import Engine
-    from kaicep.hosts.settings import Settings
+    from kaicep.engine import Engine, run, run_arrow, run_async
+    from kaicep.hosts.queries import Settings
     from kaicep.knowledge.store import Knowledge
     from kaicep.notebook import load_ipython_extension as load_ipython_extension
     from kaicep.plan.events import Event, Match
     from kaicep.queries import compile
     from kaicep.query import Query
-    from kaicep.running import run, run_arrow, run_async
     from kaicep.tables import MatchList, to_arrow, to_pandas, to_polars
 
 __version__ = "0.1.0"
@@ -60,11 +59,11 @@ _HOMES = {
     "Match": "plan.events",
     "MatchList": "tables",
     "Query": "query",
-    "Settings": "hosts.settings",
+    "Settings": "hosts.queries",
     "compile": "queries",
-    "run": "running",
-    "run_arrow": "running",
-    "run_async": "running",
+    "run": "engine",
+    "run_arrow": "engine",
+    "run_async": "engine",
     "to_arrow": "tables",
     "to_pandas": "tables",
     "to_polars": "tables",

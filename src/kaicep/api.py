@@ -17,14 +17,13 @@ from kaicep.language.chicep import parse_chi
 from kaicep.language.epsparql import parse_ep, parse_rules
 from kaicep.plan.catalog import Stream
 from kaicep.plan.chi import ChiQuery
-from kaicep.plan.convert import USUAL, guess_text, show
-from kaicep.plan.ending import is_undecided, open_ends
 from kaicep.plan.events import Event, Match
 from kaicep.plan.explain import Explanation
 from kaicep.plan.nodes import EpPlan, Program, QueryPlan, WindowAggregate
+from kaicep.plan.program import is_undecided, open_ends
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.terms import Triple, n_triples
-from kaicep.plan.types import Type
+from kaicep.plan.types import USUAL, Type, guess_text, show
 from kaicep.query import FiniteQuery, Query, resolve_queries
 
 if TYPE_CHECKING:
@@ -124,9 +123,9 @@ def explanations(query: Query) -> list[Explanation]:
 
 def _physical(query: Query, plan: QueryPlan, optimised: QueryPlan) -> Iterator[tuple[str, str]]:
     """How each host runs a query."""
-    from kaicep.endtoend.planning import explained as joined
-    from kaicep.endtoend.strategies import explained as archived
-    from kaicep.hosts.spark.physical import explained, physical, streamed
+    from kaicep.deployment.sessions import explained as joined
+    from kaicep.history.strategies import explained as archived
+    from kaicep.hosts.spark.layout import explained, physical, streamed
 
     if isinstance(optimised, EpPlan):
         yield "inprocess", "what fits is joined over columns, the rest event by event"
@@ -173,7 +172,7 @@ def _on_spark_batch(run: Run) -> list[Match]:
 
 
 def _on_spark_stream(run: Run) -> list[Match]:
-    from kaicep.hosts.spark.finite import run_stream
+    from kaicep.hosts.spark.deliver import run_stream
 
     return run_stream(run)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
+from kaicep.engine import run
 from kaicep.queries import compile
 from kaicep.query import Query
-from kaicep.running import run
 from kaicep.tables import MatchList
 
 if TYPE_CHECKING:

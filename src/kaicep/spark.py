@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from kaicep.hosts.spark.layout import Layout
     from kaicep.hosts.spark.stream import Streamed
-    from kaicep.hosts.spark.wire import Layout
     from kaicep.knowledge.store import Knowledge
     from kaicep.plan.events import Event, Match
 
@@ -86,11 +86,10 @@ def match(
     """
     from kaicep.hosts.spark.batch import BUCKETS, match_batch
     from kaicep.hosts.spark.output import presented
-    from kaicep.hosts.spark.published import Published
     from kaicep.hosts.spark.session import share_python
     from kaicep.hosts.spark.source import counted_once
     from kaicep.hosts.spark.stream import BUCKETS as STREAM_BUCKETS
-    from kaicep.hosts.spark.stream import match_stream
+    from kaicep.hosts.spark.stream import Published, match_stream
 
     given = _by_stream(events, query)
     share_python(next(iter(given.values())).sparkSession)
@@ -135,7 +134,7 @@ def deliver(
     WITHIN. With `refresh=False` they keep the knowledge that they start with, and Spark applies PATHs too.
     """
     from kaicep.hosts.spark.deliver import deliver as started
-    from kaicep.hosts.spark.physical import ENGINES, chosen_engine
+    from kaicep.hosts.spark.layout import ENGINES, chosen_engine
     from kaicep.hosts.spark.session import is_connect
 
     given = _by_stream(events, query)
@@ -159,7 +158,7 @@ def publish(query: Query, folder: str | Path) -> None:
     `folder` is the folder that you gave to `match` as `refresh`. Streams of `deliver` need no call, except
     over Spark Connect, where their function is not in this process: there, `folder` is their `checkpoint`.
     """
-    from kaicep.hosts.spark.published import Published, folder_of
+    from kaicep.hosts.spark.stream import Published, folder_of
 
     Published(folder_of(local_path(folder, "the folder"))).publish(query.knowledge)
 
@@ -169,8 +168,8 @@ def late(events: DataFrame, query: Query, stream: str | None = None, *, lateness
 
     It is streaming if the events are. `stream` is the name of the stream, if the query reads several.
     """
-    from kaicep.hosts.spark.late import late_rows
     from kaicep.hosts.spark.session import share_python
+    from kaicep.hosts.spark.source import late_rows
 
     share_python(events.sparkSession)
     names = _streams(query)
@@ -200,10 +199,10 @@ def kafka(
     With `streaming` it continues from there, with at most `most` records in a micro-batch. `settings` are
     those of librdkafka. If offsets have expired, the job stops and names the lost range.
     """
+    from kaicep.connectors.kafka import KafkaSourceOptions
     from kaicep.connectors.kafka_spark import kafka_frame, kafka_stream
-    from kaicep.connectors.sources.kafka import KafkaOptions
 
-    options = KafkaOptions(servers, topic, settings=settings or {})
+    options = KafkaSourceOptions(servers, topic, settings=settings or {})
     if streaming:
         return kafka_stream(spark, options, starting, most)
     return kafka_frame(spark, options, starting, ending)
@@ -233,10 +232,10 @@ def ingest(
     (`{"room": "?e evt:hasSource/bd:hasLocation ?room"}`), which the knowledge answers.
     """
     from kaicep.archive.archive import Archive
+    from kaicep.connectors.kafka import KafkaSourceOptions
     from kaicep.connectors.shape import Form
-    from kaicep.connectors.sources.kafka import KafkaOptions
-    from kaicep.endtoend.spark_following import follow
     from kaicep.hosts.spark.session import share_python
+    from kaicep.ingest.on_spark import follow
     from kaicep.knowledge.annotation import load_annotations
 
     every = [each for path in annotations for each in load_annotations(Path(path))]
@@ -247,7 +246,7 @@ def ingest(
     saved, allowed = local_path(checkpoint, "the checkpoint").absolute(), _duration(lateness)
     wanted: Materialise | None = None
     if materialise:
-        from kaicep.endtoend.materialise import Materialise
+        from kaicep.ingest.materialise import Materialise
 
         if knowledge is None:
             raise Mistake(Diagnostic("materialise: no knowledge is given", hint="knowledge=..."))
@@ -256,7 +255,7 @@ def ingest(
         hint = "kaicep.spark.kafka(..., streaming=True); a folder of files is a stream of a deployment"
         raise Mistake(Diagnostic("the records are not a stream of Spark's", hint=hint))
     share_python(records.sparkSession)
-    options = KafkaOptions("", topic)
+    options = KafkaSourceOptions("", topic)
     return follow(records, target, form, options, saved, allowed, trigger, materialise=wanted)
 
 
@@ -276,8 +275,7 @@ def _streamed(
     idle: str | None,
     refresh: str | Path | None,
 ) -> Streamed:
-    from kaicep.hosts.spark.published import folder_of
-    from kaicep.hosts.spark.stream import Streamed, hangs_on_knowledge
+    from kaicep.hosts.spark.stream import Streamed, folder_of, hangs_on_knowledge
 
     if lateness is None:
         raise Mistake(
@@ -305,8 +303,7 @@ def _frames(
     given: Mapping[str, DataFrame], query: Query, lateness: int | None = None, asked: bool = True
 ) -> Callable[[Layout], dict[str, DataFrame]]:
     """The events as rows of a layout, without those that are late where a lateness is given."""
-    from kaicep.hosts.spark.source import rows_of_frame, without_late
-    from kaicep.hosts.spark.triples import rows_of_triples
+    from kaicep.hosts.spark.source import rows_of_frame, rows_of_triples, without_late
 
     def rows_of(name: str, layout: Layout) -> DataFrame:
         stream = query.catalog.streams[name]
@@ -365,8 +362,8 @@ def archive(spark: SparkSession, archive: str | Path, stream: str) -> DataFrame:
     Beside the attributes it has `ts`, `part` and `seq`, and `late`, which says whether an event came late.
     """
     from kaicep.archive.archive import Archive
-    from kaicep.archive.columns import LATE, PART, SEQ
-    from kaicep.endtoend.spark_history import archived_frame
+    from kaicep.archive.parquet import LATE, PART, SEQ
+    from kaicep.history.hybrid import archived_frame
     from kaicep.plan.nodes import Interval
 
     rows = archived_frame(spark, Archive.open(archive).snapshot(), stream, Interval())
@@ -375,7 +372,7 @@ def archive(spark: SparkSession, archive: str | Path, stream: str) -> DataFrame:
 
 def explain(query: Query) -> str:
     """How Spark would run the queries: how each is spread, and where the engine of a stream runs."""
-    from kaicep.hosts.spark.physical import explained, physical, streamed
+    from kaicep.hosts.spark.layout import explained, physical, streamed
 
     require_query(query)
     parts = physical(query)
@@ -417,7 +414,7 @@ def ship(spark: SparkSession, folder: str | Path) -> Path:
     The compiled kernel is sent too, in a zip file of its own. It is compiled here once, or taken from the
     cache of this machine. Executors with the same processor and the same Numba load it.
     """
-    from kaicep.hosts.spark.kernels import pack
+    from kaicep.hosts.spark.job import pack
     from kaicep.kernel.warm import warm
 
     package = Path(__file__).parent
@@ -463,8 +460,7 @@ def _check(events: object, query: object) -> None:
 
 
 def _streams(query: Query) -> tuple[str, ...]:
-    from kaicep.hosts.spark.layout import sources_of
-    from kaicep.hosts.spark.physical import physical
+    from kaicep.hosts.spark.layout import physical, sources_of
 
     parts = physical(query)
     return tuple(dict.fromkeys(name for part in parts for name in sources_of(part, query.catalog)))

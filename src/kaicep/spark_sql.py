@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.udtf import AnalyzeResult
 
+from kaicep.engine import run
 from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.hosts.spark.output import columns_of
 from kaicep.hosts.spark.sent import Sent, sent
@@ -37,7 +38,6 @@ from kaicep.plan.events import Event, Match
 from kaicep.plan.time import parse_time
 from kaicep.queries import compile, streams_in
 from kaicep.query import Query
-from kaicep.running import run
 
 __all__ = ["NAME", "table_function"]
 

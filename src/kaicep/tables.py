@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kaicep.errors import arrow_for
-from kaicep.plan.convert import json_text
 from kaicep.plan.events import Match
 from kaicep.plan.html import html_table
-from kaicep.plan.literals import native
 from kaicep.plan.terms import XSD, Literal
 from kaicep.plan.time import format_time
+from kaicep.plan.types import json_text
+from kaicep.plan.values import native
 
 if TYPE_CHECKING:
     import pandas

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.columns import Shape
+from kaicep.archive.parquet import Shape
 from kaicep.archive.stream import Appended, StreamTable
 from kaicep.plan.events import Event
 from kaicep.plan.types import Type

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from tests.archive.support import METER, append, held, meter, reading, readings
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.columns import Shape
-from kaicep.archive.stream import StreamTable
+from kaicep.archive.parquet import Shape
+from kaicep.archive.stream import StreamTable, compact
 from kaicep.archive.table import Table
-from kaicep.archive.upkeep import compact
 from kaicep.connectors.files import mark_late
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Event
@@ -299,7 +298,7 @@ class TestFilesOfOthers:
     def written(self, table: StreamTable, events: list[Event]) -> list[Path]:
         import pyarrow.parquet
 
-        from kaicep.archive.columns import rows_of
+        from kaicep.archive.parquet import rows_of
 
         path = table.table.folder / "spark" / "one.parquet"
         path.parent.mkdir(exist_ok=True)

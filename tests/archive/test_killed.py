@@ -24,13 +24,13 @@ import time
 from pathlib import Path
 from kaicep.archive.archive import Archive
 from kaicep.connectors.shape import Form
-from kaicep.connectors import stretches
-from kaicep.endtoend import ingest
-stretches.BYTES = stretches._LONGEST = 400
-ingest.BATCH = 20
+from kaicep.connectors import parts
+from kaicep.ingest import files
+parts.BYTES = parts._LONGEST = 400
+files.BATCH = 20
 signal.setitimer(signal.ITIMER_PROF, float(sys.argv[3]))
 began = time.process_time()
-ingest.ingest(Archive(Path(sys.argv[2])), Form("meter"), Path(sys.argv[1]), lateness=3_000_000)
+files.ingest(Archive(Path(sys.argv[2])), Form("meter"), Path(sys.argv[1]), lateness=3_000_000)
 print(time.process_time() - began)
 """
 

@@ -9,9 +9,9 @@ import pytest
 from tests.archive.support import append, held, meter, reading, readings
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.columns import Shape
-from kaicep.archive.cut import Cut
-from kaicep.archive.upkeep import compact, expire
+from kaicep.archive.parquet import Shape
+from kaicep.archive.snapshot import Cut
+from kaicep.archive.stream import compact, expire
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.nodes import Interval
 

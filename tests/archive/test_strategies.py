@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from kaicep.api import build_run, parse_query, read_query
 from kaicep.archive.archive import Archive
-from kaicep.archive.columns import Shape
+from kaicep.archive.parquet import Shape
 from kaicep.archive.rewrite.sparql import rewrite_to_sparql
 from kaicep.connectors.files import StreamData, read_stream
 from kaicep.connectors.shape import Form
-from kaicep.endtoend.history import STRATEGIES, follow, history_of, open_history, past_matches
-from kaicep.endtoend.ingest import ingest
 from kaicep.errors import Source, Unsupported
+from kaicep.history.strategies import STRATEGIES, follow, history_of, open_history, past_matches
+from kaicep.ingest.files import ingest
 from kaicep.knowledge.annotation import Annotation, load_annotations, parse_annotations, prefixes_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
@@ -394,7 +394,7 @@ class TestFollow:
             # Half of it comes again, and files are put together meanwhile.
             table.append(events[first - 3 : after], {0: (first - 3, after)})
             if first == 22:
-                from kaicep.archive.upkeep import compact
+                from kaicep.archive.stream import compact
 
                 compact(table)
             return True

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
-from tests.endtoend.processes import environment, write
+from tests.deployment.processes import environment, write
 
 PATIENCE = 120.0
 TEXT = """PREFIX own: <urn:own:>

@@ -69,7 +69,7 @@ error: --reasoning owlrl: it is one of none, rdfs, owl-rl
   = help: did you mean owl-rl?
 
 $ rise.chi --stream air=air.jsonl --out xml
-error: --out xml: it is one of jsonl, table, csv, parquet
+error: --out xml: it is one of jsonl, table, csv, parquet, srj, sparql-xml, sparql-csv, nt, trig
 
 $ rise.chi --stream air=air.jsonl --lateness '5 minutes'
 error: --lateness 5 minutes: not a duration

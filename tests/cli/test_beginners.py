@@ -210,10 +210,10 @@ def test_a_deployment_that_has_not_run_is_to_be_run_first(run: Run, deployment: 
 def test_check_of_a_deployment_names_a_package_that_is_missing(
     run: Run, deployment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kaicep.endtoend import checking
+    from kaicep.deployment import check
 
-    real = checking.find_spec
-    monkeypatch.setattr(checking, "find_spec", lambda name: None if name == "deltalake" else real(name))
+    real = check.find_spec
+    monkeypatch.setattr(check, "find_spec", lambda name: None if name == "deltalake" else real(name))
     for words in (["run", "--check"], ["run", "--seconds", "0"]):
         result = run(*words)
         assert result.exit_code == 2
@@ -224,7 +224,7 @@ def test_check_of_a_deployment_names_a_package_that_is_missing(
 def test_colour_is_for_terminals_that_want_it() -> None:
     import io
 
-    from kaicep.cli.guard import has_colour
+    from kaicep.cli.arguments import has_colour
     from kaicep.errors import Diagnostic
 
     class Terminal(io.StringIO):

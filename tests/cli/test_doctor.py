@@ -170,7 +170,7 @@ def test_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("allowed", "mark"), [(True, "ok"), (False, "missing")])
 def test_real_time_priorities(monkeypatch: pytest.MonkeyPatch, allowed: bool, mark: str) -> None:
-    monkeypatch.setattr("kaicep.live.priorities.allowed", lambda: allowed)
+    monkeypatch.setattr("kaicep.live.sources.allowed", lambda: allowed)
     found = finding("real-time")
     assert found.mark == mark
     assert ("ulimit -r" in found.remedy) is not allowed

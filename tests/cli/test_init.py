@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kaicep.api import open_run
-from kaicep.endtoend.config import load_config
+from kaicep.deployment.config import load_config
 
 pytestmark = pytest.mark.slow
 

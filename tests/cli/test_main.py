@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from kaicep import __version__
-from kaicep.cli.guard import guarded
+from kaicep.cli.arguments import guarded
 from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
 
 HEAVY = ("pyarrow", "numpy", "pandas", "pyspark", "pyoxigraph", "rich")
@@ -125,7 +125,7 @@ def test_the_command_line_imports_nothing_heavy() -> None:
 def test_control_c(folder: object) -> None:
     code = (
         "import time, typer\n"
-        "from kaicep.cli.guard import guarded\n"
+        "from kaicep.cli.arguments import guarded\n"
         "app = typer.Typer()\n"
         "def command() -> None:\n"
         "    print('started', flush=True)\n"

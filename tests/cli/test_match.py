@@ -13,7 +13,7 @@ from typing import Any
 import pyoxigraph
 import pytest
 
-from kaicep.cli.progress import compile_kernel
+from kaicep.cli.arguments import compile_kernel
 from kaicep.kernel import warm
 
 AIR = ("--stream", "air=air.jsonl")
@@ -404,14 +404,14 @@ def test_a_bar_appears_on_a_terminal_when_it_takes_long(folder: Path) -> None:
     pytest.importorskip("rich")
     code = (
         "import threading\n"
-        "from kaicep.cli import progress\n"
-        "progress.PATIENCE = 0.05\n"
-        "with progress.progress('reading', 10) as advance:\n"
+        "from kaicep.cli import arguments\n"
+        "arguments.PATIENCE = 0.05\n"
+        "with arguments.progress('reading', 10) as advance:\n"
         "    advance(3)\n"
         "    [each.join() for each in threading.enumerate() if isinstance(each, threading.Timer)]\n"
         "    advance(9)\n"
-        "progress.PATIENCE = 3600\n"
-        "with progress.progress('matching'):\n"
+        "arguments.PATIENCE = 3600\n"
+        "with arguments.progress('matching'):\n"
         "    pass\n"
     )
     paths = os.pathsep.join(each for each in sys.path if each)
@@ -422,7 +422,7 @@ def test_a_bar_appears_on_a_terminal_when_it_takes_long(folder: Path) -> None:
 
 
 def test_no_bar_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    from kaicep.cli.progress import progress
+    from kaicep.cli.arguments import progress
 
     with progress("reading", 10) as advance:
         advance(5)

@@ -180,7 +180,9 @@ def test_parquet_without_matches_has_the_same_columns() -> None:
 def test_the_same_matches_give_the_same_bytes(form: str) -> None:
     if form == "parquet":
         pytest.importorskip("pyarrow")
-    assert written(form) == written(form)
+    of_select = form in ("srj", "sparql-xml", "sparql-csv")  # which take the solutions of EP-SPARQL alone
+    matches = [each for each in MATCHES if each.query == "pairs" or not of_select]
+    assert written(form, matches) == written(form, matches)
 
 
 @pytest.mark.parametrize(("form", "lines"), [("jsonl", 0), ("csv", 1), ("table", 2)])

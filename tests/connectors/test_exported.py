@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 import kaicep as kai
 from kaicep.archive.archive import Archive
 from kaicep.cli.main import app
-from kaicep.connectors import stretches as reading
+from kaicep.connectors import parts as reading
 from kaicep.connectors.files import read_stream
+from kaicep.connectors.parts import read_events, read_stretch, stretches
 from kaicep.connectors.shape import Form, Schema
 from kaicep.connectors.sources.files import FileOptions, FileSource
-from kaicep.connectors.stretches import read_events, read_stretch, stretches
-from kaicep.endtoend.ingest import ingest
 from kaicep.errors import Mistake
+from kaicep.ingest.files import ingest
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.plan.time import format_time
 
@@ -360,7 +360,7 @@ def test_mistakes_of_an_annotation(said, complaint):
 
 
 def test_a_wide_table_does_not_come_from_a_topic(tmp_path):
-    from kaicep.connectors.sources.http import HttpOptions, HttpSource
+    from kaicep.connectors.http import HttpOptions, HttpSource
 
     with pytest.raises(Mistake, match="read from files"):
         HttpSource(replace(form_of(WIDE)), HttpOptions(log=tmp_path, port=0))

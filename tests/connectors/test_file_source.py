@@ -13,8 +13,8 @@ import pytest
 
 from kaicep.connectors.contract import Batch, Position
 from kaicep.connectors.files import parts_of, read_stream
-from kaicep.connectors.options import Count
 from kaicep.connectors.parts import NOTE
+from kaicep.connectors.registry import Count
 from kaicep.connectors.shape import Form, Schema
 from kaicep.connectors.sources.files import FileOptions, FileSource
 from kaicep.errors import Failure, Mistake

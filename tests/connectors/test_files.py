@@ -11,10 +11,9 @@ import pytest
 from kaicep.connectors.files import SAMPLE, StreamData, mark_late, read_stream
 from kaicep.connectors.records import watching
 from kaicep.errors import Mistake
-from kaicep.plan.convert import Notation
 from kaicep.plan.events import Event
 from kaicep.plan.terms import XSD, Blank, Iri, Literal
-from kaicep.plan.types import Type
+from kaicep.plan.types import Notation, Type
 
 B, I, F, S, T = Type.BOOL, Type.INT64, Type.FLOAT64, Type.STRING, Type.TIMESTAMP  # noqa: E741
 

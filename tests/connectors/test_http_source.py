@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from kaicep.connectors.contract import Position
+from kaicep.connectors.http import HttpSource
 from kaicep.connectors.log import Log
 from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form
-from kaicep.connectors.sources.http import HttpSource
 from kaicep.errors import Mistake
 from kaicep.processes import bound
 

@@ -12,9 +12,9 @@ import pytest
 from tests.servers import Broker, make_topics, need, wait_for_partitions
 
 from kaicep.connectors.contract import Batch, Lost, Position
+from kaicep.connectors.kafka import KafkaSource
 from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form, Schema
-from kaicep.connectors.sources.kafka import KafkaSource
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.types import Type
 
@@ -196,7 +196,7 @@ def test_marks_of_transactions_are_no_records(kafka: str) -> None:
 def test_a_new_partition_is_read_from_its_beginning(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from confluent_kafka.admin import NewPartitions
 
-    monkeypatch.setattr("kaicep.connectors.sources.kafka._LOOK_AGAIN", 0.1)
+    monkeypatch.setattr("kaicep.connectors.kafka._LOOK_AGAIN", 0.1)
     topic = Topic(kafka)
     topic.send(*rows(0))
     with topic.source() as source:
@@ -291,7 +291,7 @@ def test_a_topic_that_does_not_exist_is_a_mistake_with_a_hint(kafka: str) -> Non
 
 
 def test_a_topic_that_disappears_is_said(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaicep.connectors.sources.kafka._LOOK_AGAIN", 0.2)
+    monkeypatch.setattr("kaicep.connectors.kafka._LOOK_AGAIN", 0.2)
     topic = Topic(kafka)
     topic.send(*rows(0))
     with topic.source() as source:

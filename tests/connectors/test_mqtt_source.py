@@ -19,9 +19,9 @@ from tests.servers import Mosquitto, need
 
 from kaicep.connectors.contract import Batch, Position
 from kaicep.connectors.log import Log
+from kaicep.connectors.mqtt import MqttSource
 from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form
-from kaicep.connectors.sources.mqtt import MqttSource
 from kaicep.processes import bound
 
 need("paho.mqtt")

@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from kaicep.connectors import stretches as module
+from kaicep.connectors import parts as module
 from kaicep.connectors.columnar import ColumnEvents, Columns, value_events
 from kaicep.connectors.files import read_stream
 from kaicep.connectors.kafka import kafka_record
+from kaicep.connectors.parts import Stretch, read_events, read_stretch, stretches
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
-from kaicep.connectors.stretches import Stretch, read_events, read_stretch, stretches
 from kaicep.errors import Failure
-from kaicep.plan.convert import Notation
-from kaicep.plan.types import Type
+from kaicep.plan.types import Notation, Type
 
 TYPES = {
     "ts": Type.TIMESTAMP,

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from tests.servers import free_port
 
-from kaicep.demo.archiving import archive_here
 from kaicep.demo.campus import SCALES, Campus
 from kaicep.demo.folder import Folder
 from kaicep.demo.morning import Morning
-from kaicep.endtoend.config import load_config
-from kaicep.endtoend.deployment import Deployment
+from kaicep.demo.run import archive_here
+from kaicep.deployment.config import load_config
+from kaicep.deployment.running import Deployment
 from kaicep.plan.time import format_time, parse_time
 from kaicep.server.service import Service
 

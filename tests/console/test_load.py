@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.endtoend.processes import environment, write
+from tests.deployment.processes import environment, write
 
-from kaicep.endtoend.config import load_config
-from kaicep.endtoend.deployment import Deployment
+from kaicep.deployment.config import load_config
+from kaicep.deployment.running import Deployment
 from kaicep.processes import bound
 from kaicep.server.service import Service
 

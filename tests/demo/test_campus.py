@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from kaicep.demo.campus import SCALES, VENDORS, Campus
-from kaicep.demo.folder import Folder
+from kaicep.demo.folder import Folder, knowledge
 from kaicep.demo.morning import OPENING, Morning, Report
-from kaicep.demo.ontology import knowledge
 from kaicep.errors import Mistake
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.time import parse_time

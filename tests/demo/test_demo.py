@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 
 from kaicep.cli.main import app
 from kaicep.demo.folder import QUERIES
-from kaicep.demo.telling import Told
-from kaicep.demo.views import Terminal
+from kaicep.demo.views import Terminal, Told
 from kaicep.processes import bound
 
 ROOT = Path(__file__).parent.parent.parent
@@ -174,10 +173,10 @@ def test_on_a_terminal_the_table_is_drawn_in_place() -> None:
 @pytest.mark.spark
 def test_spark_archives_what_this_process_would(spark: Any, tmp_path: Path) -> None:
     from kaicep.archive.archive import Archive
-    from kaicep.demo.archiving import archive_here, archive_on_spark
     from kaicep.demo.campus import SCALES, Campus
     from kaicep.demo.folder import Folder
     from kaicep.demo.morning import Morning
+    from kaicep.demo.run import archive_here, archive_on_spark
 
     campus = Campus.make(SCALES["small"])
     folders = [Folder(tmp_path / name, campus) for name in ("here", "spark")]

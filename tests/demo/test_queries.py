@@ -11,12 +11,11 @@ import pytest
 
 from kaicep.api import open_run
 from kaicep.archive.archive import Archive
-from kaicep.demo.archiving import archive_here
 from kaicep.demo.campus import SCALES, Campus
 from kaicep.demo.folder import QUERIES, Folder
 from kaicep.demo.morning import OPENING, Morning
-from kaicep.demo.telling import TITLES, place_of, places, reasons
-from kaicep.demo.watching import Query, Recent, opened
+from kaicep.demo.run import Query, Recent, archive_here, opened
+from kaicep.demo.views import TITLES, place_of, places, reasons
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Match
 

@@ -18,9 +18,9 @@ from kaicep.api import Run, open_run
 from kaicep.archive.archive import Archive
 from kaicep.cli.main import app
 from kaicep.connectors.shape import Form
-from kaicep.endtoend.history import open_history, past_matches
-from kaicep.endtoend.ingest import ingest
 from kaicep.examples.building.generate import write
+from kaicep.history.strategies import open_history, past_matches
+from kaicep.ingest.files import ingest
 from kaicep.knowledge.annotation import load_annotations
 
 pytestmark = pytest.mark.slow

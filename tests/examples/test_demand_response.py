@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.api import open_run
-from kaicep.endtoend.config import load_config
-from kaicep.endtoend.deployment import Deployment
+from kaicep.deployment.config import load_config
+from kaicep.deployment.running import Deployment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HERE = EXAMPLES / "demand-response"

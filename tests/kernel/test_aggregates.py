@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaicep.kernel.aggregates import FOLDS
-from kaicep.reference.exact import aggregate
+from kaicep.reference.expressions import aggregate
 
 FLOATS = st.one_of(
     st.none(), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from((0.1, -0.0, 5e-324, 1e308))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kaicep as kai
-from kaicep.kernel.bounds import bounds_of
+from kaicep.kernel.automaton import bounds_of
 from kaicep.optimize import optimize
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Pattern

@@ -9,8 +9,7 @@ from tests.kernel.epsparql_support import both, sorted_matches
 from tests.reference.epsparql_support import BASE, SECOND, plan
 
 from kaicep.kernel.epsparql import EpOperator
-from kaicep.kernel.epsparql.reading import Reader
-from kaicep.kernel.epsparql.terms import Facts
+from kaicep.kernel.epsparql.reading import Facts, Reader
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Blank, Iri, Literal, Triple
 from kaicep.reference.epsparql import run_epsparql

@@ -215,5 +215,5 @@ def _of_latest(name: str, names: list[str], single: list[str]) -> list[str]:
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None)
 @given(latest(), events(), st.integers(0, 2**32))
 def test_latest_events(text: str, some: tuple[Event, ...], seed: int) -> None:
-    with mock.patch("kaicep.kernel.latest._ENOUGH", 0):  # candidates are forgotten as soon as they can be
+    with mock.patch("kaicep.kernel.finished._ENOUGH", 0):  # candidates are forgotten as soon as they can be
         agree(text, some, seed)

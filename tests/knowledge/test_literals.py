@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kaicep.plan.literals import format_xsd_duration, literal_of, native, normalise, parse_xsd_duration
 from kaicep.plan.terms import XSD, Blank, Iri, Literal
 from kaicep.plan.types import Type
+from kaicep.plan.values import format_xsd_duration, literal_of, native, normalise, parse_xsd_duration
 
 
 @pytest.mark.parametrize(

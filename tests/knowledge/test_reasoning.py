@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.knowledge.words import SPACE, iri, known, triple
 
-from kaicep.knowledge.contradictions import solutions
 from kaicep.knowledge.graph import Graph, Terms, match
-from kaicep.knowledge.rules import RULES, TRANSITIVE, Rule, unrolled
+from kaicep.knowledge.rules import RULES, TRANSITIVE, Rule, solutions, unrolled
 from kaicep.knowledge.store import Knowledge, Reason
 from kaicep.plan.terms import OWL, RDF, Iri, Literal, Term, Triple, Variable, n_triples
 

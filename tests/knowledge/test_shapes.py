@@ -13,7 +13,7 @@ from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.terms import Iri
 
 need("pyshacl")
-from kaicep.knowledge.shapes import shapes_of  # noqa: E402
+from kaicep.knowledge.watching import shapes_of  # noqa: E402
 
 SHAPES = """
     @prefix sh: <http://www.w3.org/ns/shacl#> . @prefix : <urn:k:> .

@@ -9,9 +9,9 @@ import pytest
 from tests.knowledge.words import PREFIXES, SPACE, iri, triple
 
 from kaicep.errors import Mistake
+from kaicep.knowledge.loading import KAI
 from kaicep.knowledge.sparql_update import operations
 from kaicep.knowledge.store import Change, Knowledge
-from kaicep.knowledge.validity import KAI
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.terms import Triple
 

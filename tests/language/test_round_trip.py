@@ -20,10 +20,10 @@ from kaicep.plan.expressions import (
     TermConst,
     VariableRef,
 )
-from kaicep.plan.literals import normalise
 from kaicep.plan.terms import XSD, Blank, Iri, Literal, Variable
 from kaicep.plan.text import chi_text, ep_text, expression_text, iri_text
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type
+from kaicep.plan.values import normalise
 
 PREFIXES = (("u", "urn:u:"), ("h", "http://h.org/"))
 
@@ -142,7 +142,7 @@ paths = st.recursive(
     iris,
     lambda of: st.one_of(
         of.map(sparql.Inverse),
-        rows(of, 2).map(sparql.Sequence),
+        rows(of, 2).map(sparql.Steps),
         rows(of, 2).map(sparql.Alternative),
         st.builds(
             lambda path, many: sparql.Repeat(path, *many),

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from kaicep.live import priorities
+from kaicep.live import sources
 from kaicep.live.bindings import Delivery
-from kaicep.live.graph import Graph
-from kaicep.live.nodes import Consumer, Node, Operator
+from kaicep.live.graph import Consumer, Graph, Node, Operator
 from kaicep.live.processor import Seat
 from kaicep.live.service import Service, Settings
 
@@ -22,7 +21,7 @@ LONG = 120.0
 MODES = [
     pytest.param(False, id="queue"),
     pytest.param(
-        True, id="fifo", marks=pytest.mark.skipif(not priorities.allowed(), reason="no SCHED_FIFO here")
+        True, id="fifo", marks=pytest.mark.skipif(not sources.allowed(), reason="no SCHED_FIFO here")
     ),
 ]
 

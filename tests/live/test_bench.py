@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kaicep.live.graph import Graph
-from kaicep.live.nodes import Consumer, Operator
+from kaicep.live.graph import Consumer, Graph, Operator
 from kaicep.live.sharing import separated
 from kaicep_bench import live
 from kaicep_bench.live_load import Run

@@ -8,7 +8,7 @@ import pytest
 from tests.live.harness import LONG, MODES, Clock, Gate, Got, python, service
 
 from kaicep.errors import Mistake
-from kaicep.live.nodes import Consumer, Operator, Supplier
+from kaicep.live.graph import Consumer, Operator, Supplier
 from kaicep.live.service import Service, Settings
 
 

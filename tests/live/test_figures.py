@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.live.harness import LONG, MODES, Clock, Gate, Got, python, service
 
-from kaicep.live.admission import ENOUGH, Admission, Hopeless, Passed
 from kaicep.live.counters import Histogram
+from kaicep.live.crew import ENOUGH, Admission, Hopeless, Passed
+from kaicep.live.graph import Operator, Supplier
 from kaicep.live.metrics import figures, prometheus, recall, shown
-from kaicep.live.nodes import Operator, Supplier
-from kaicep.live.queries import Query
+from kaicep.live.sharing import Query
 from kaicep.testing import prepare
 
 

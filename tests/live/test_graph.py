@@ -8,8 +8,7 @@ import pytest
 
 from kaicep.errors import Mistake, Source
 from kaicep.live.draw import as_dot, as_text
-from kaicep.live.graph import Graph
-from kaicep.live.nodes import Consumer, Operator, Supplier, consumer, operator, supplier
+from kaicep.live.graph import Consumer, Graph, Operator, Supplier, consumer, operator, supplier
 from kaicep.live.parse import load_graph, parse_rows, parse_toml
 
 GOOD = """\

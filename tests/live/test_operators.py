@@ -9,7 +9,7 @@ import pytest
 from tests.live.harness import LONG, Got, service
 
 from kaicep.errors import Mistake
-from kaicep.live.nodes import Operator, Supplier
+from kaicep.live.graph import Operator, Supplier
 from kaicep.live.operators import function_of
 
 needs = pytest.mark.skipif(
@@ -135,7 +135,7 @@ def test_a_function_by_its_name():
 def test_a_kernel_of_numba_is_an_operator():
     import numba
 
-    from kaicep.live.nodes import operator
+    from kaicep.live.graph import operator
 
     @operator("s", name="total")
     @numba.njit(nogil=True)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.live.harness import LONG, MODES, Gate, Got, names_of_starts, python, service
 
-from kaicep.live.nodes import Supplier
+from kaicep.live.graph import Supplier
 from kaicep.live.processor import Seat
 from kaicep.live.service import Service
 

@@ -7,8 +7,8 @@ import threading
 from tests.hosts.letters import S
 from tests.live.harness import LONG, Got, python, service
 
-from kaicep.live.nodes import Operator, Supplier
-from kaicep.live.queries import CLOCK, Query, rows_of
+from kaicep.live.graph import Operator, Supplier
+from kaicep.live.sharing import CLOCK, Query, rows_of
 from kaicep.testing import prepare
 
 EVENTS = """

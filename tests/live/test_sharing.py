@@ -8,10 +8,8 @@ import pytest
 from tests.hosts.letters import S
 from tests.live.harness import LONG, Got, python, service
 
-from kaicep.live.graph import Graph
-from kaicep.live.nodes import Consumer, Operator, Supplier
-from kaicep.live.queries import Query
-from kaicep.live.sharing import shared
+from kaicep.live.graph import Consumer, Graph, Operator, Supplier
+from kaicep.live.sharing import Query, shared
 from kaicep.testing import prepare
 
 

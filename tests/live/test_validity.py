@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.live.harness import LONG, Clock, Gate, Got, python, service
 
-from kaicep.live.graph import Graph
-from kaicep.live.nodes import Consumer, Operator, Supplier
+from kaicep.live.graph import Consumer, Graph, Operator, Supplier
 from kaicep.live.store import GROWTH, Event, Ring
 
 MS = 1000

@@ -10,9 +10,8 @@ import pytest
 from kaicep import testing
 from kaicep.plan.expressions import Call, TermConst
 from kaicep.plan.functions import _FORMS, _OPERATORS, SPARQL_FUNCTIONS, Scope, evaluate_expression
-from kaicep.plan.literals import native
 from kaicep.plan.terms import XSD, Blank, Iri, Literal
-from kaicep.plan.values import ExpressionError
+from kaicep.plan.values import ExpressionError, native
 
 LONG = "9" * 400
 LONGEST = "9" * 5000

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from kaicep.endtoend.reach import reach_of
 from kaicep.errors import Source
+from kaicep.join.handoff import reach_of
 from kaicep.language.chicep import parse_chi
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.nodes import Program

@@ -6,8 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from kaicep.plan.convert import Instant, Unfit, convert, guess, guess_text, widen
-from kaicep.plan.types import Type
+from kaicep.plan.types import Instant, Type, Unfit, convert, guess, guess_text, widen
 
 B, I, F, S, T = Type.BOOL, Type.INT64, Type.FLOAT64, Type.STRING, Type.TIMESTAMP  # noqa: E741
 NAN, INF = float("nan"), float("inf")

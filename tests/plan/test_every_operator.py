@@ -18,7 +18,7 @@ def test_the_reference_evaluates_every_operator_by_itself() -> None:
 
 
 def test_the_fast_forms_are_of_operators_that_there_are() -> None:
-    from kaicep.endtoend.prefilter import _ARROW
+    from kaicep.history.hybrid import _ARROW
     from kaicep.kernel.assemble import _TRUTHS, _VALUES
     from kaicep.kernel.vectors import _CHOICES, _COLUMNS, _TESTS
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kaicep.plan.types import INT64_MAX, INT64_MIN
-from kaicep.reference.exact import aggregate
+from kaicep.reference.expressions import aggregate
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
 ints = st.integers(INT64_MIN, INT64_MAX)

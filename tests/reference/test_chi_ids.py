@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.reference.chi_letters import answers, catalog, events, pattern, plan_of
 
-from kaicep.plan.identity import MatchId
+from kaicep.plan.events import MatchId
 from kaicep.plan.types import Type
 
 

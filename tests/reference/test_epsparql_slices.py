@@ -9,9 +9,9 @@ from tests.kernel.test_epsparql_random import KNOWN, Maker
 from tests.reference.epsparql_support import SECOND, knowledge_of, plan
 
 from kaicep.plan.algebra import looks_inside
-from kaicep.plan.durations import longest
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import EpPlan
+from kaicep.plan.program import longest
 from kaicep.reference.epsparql import run_epsparql
 
 SHORT = 'FILTER (getDURATION() < "PT3S"^^xsd:duration)'

@@ -12,7 +12,7 @@ from kaicep.plan.nodes import Bgp, Extend, FilterSolutions, Grouping, LeftJoin, 
 from kaicep.plan.sparql import Element, Group, Select
 from kaicep.plan.terms import Iri, Term, Triple
 from kaicep.plan.text import group_text
-from kaicep.reference.graph import Graph
+from kaicep.reference.paths import Graph
 from kaicep.reference.sparql import bindings, evaluate, exists
 
 

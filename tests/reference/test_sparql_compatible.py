@@ -19,7 +19,6 @@ from kaicep.errors import Source
 from kaicep.language.epsparql import parse_ep
 from kaicep.plan.algebra import ep_plan, visible_variables
 from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, TermConst, VariableRef
-from kaicep.plan.literals import normalise
 from kaicep.plan.sparql import (
     Alternative,
     Bind,
@@ -35,7 +34,7 @@ from kaicep.plan.sparql import (
     Projection,
     Repeat,
     Select,
-    Sequence,
+    Steps,
     SubSelect,
     TriplePattern,
     Triples,
@@ -44,7 +43,8 @@ from kaicep.plan.sparql import (
 )
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Triple, Variable, n_triples
 from kaicep.plan.text import group_text
-from kaicep.reference.graph import Graph, Interval
+from kaicep.plan.values import normalise
+from kaicep.reference.paths import Graph, Interval
 from kaicep.reference.sparql import evaluate
 
 # --- random groups -----------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class Maker:
         if kind == "inverse":
             return Inverse(below)
         if kind == "sequence":
-            return Sequence((below, self.path(depth - 1)))
+            return Steps((below, self.path(depth - 1)))
         if kind == "either":
             # The other implementation counts `p|q` once where both hold, SPARQL twice: it is repeated.
             return Repeat(Alternative((below, self.path(depth - 1))), 1, True)

@@ -10,9 +10,8 @@ import pytest
 
 from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef
 from kaicep.plan.functions import Scope, evaluate_expression
-from kaicep.plan.literals import normalise
 from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term
-from kaicep.plan.values import ExpressionError
+from kaicep.plan.values import ExpressionError, normalise
 
 
 def typed(text: str, datatype: str) -> Literal:

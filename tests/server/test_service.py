@@ -16,17 +16,16 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.endtoend.processes import write
+from tests.deployment.processes import write
 from tests.servers import free_port
 
-from kaicep.endtoend.config import load_config
-from kaicep.endtoend.deployment import Deployment
-from kaicep.endtoend.guests import Allowance
+from kaicep.deployment.config import load_config
+from kaicep.deployment.guests import Allowance
+from kaicep.deployment.running import Deployment
 from kaicep.errors import Mistake
 from kaicep.server import app as served
-from kaicep.server.client import Client
-from kaicep.server.desk import Desk
-from kaicep.server.service import Service
+from kaicep.server.app import Desk
+from kaicep.server.service import Client, Service
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +61,7 @@ def event(second: float, x: int, k: str = "k1") -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("kaicep.endtoend.outlets._QUIET", 0.05)
+    monkeypatch.setattr("kaicep.deployment.sinks._QUIET", 0.05)
     write(
         tmp_path,
         {
@@ -320,7 +319,7 @@ def test_a_body_has_one_length_that_is_said(ask: Asking, head: str, status: int)
 
 def test_who_sends_slowly_holds_up_nobody(ask: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that wait longest give way, and none may wait for ever."""
-    monkeypatch.setattr("kaicep.connectors.listening._CONNECTIONS", 8)
+    monkeypatch.setattr("kaicep.connectors.http._CONNECTIONS", 8)
     slow = [socket.create_connection(("127.0.0.1", ask.port)) for _ in range(30)]
     for each in slow:
         with suppress(OSError):
@@ -335,8 +334,8 @@ def test_who_sends_slowly_holds_up_nobody(ask: Asking, monkeypatch: pytest.Monke
     "sent", ["GET /sta", "POST /queries/x HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"]
 )
 def test_a_request_must_come_in_time(folder: Path, sent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaicep.connectors.listening._HEAD", 0.1)
-    monkeypatch.setattr("kaicep.connectors.listening._BODY", 0.1)
+    monkeypatch.setattr("kaicep.connectors.http._HEAD", 0.1)
+    monkeypatch.setattr("kaicep.connectors.http._BODY", 0.1)
     with asking(folder) as ask, socket.create_connection(("127.0.0.1", ask.port)) as raw:
         raw.settimeout(60)
         raw.sendall(sent.encode())
@@ -406,7 +405,7 @@ def test_there_is_room_for_so_many_followers(ask: Asking) -> None:
 
 
 def test_a_query_from_outside_that_takes_too_long_is_ended_and_others_go_on(ask: Asking) -> None:
-    ask.deployment.catalogue.guests.allowed = Allowance(step=0.0)
+    ask.deployment.catalogue.guests.allowed = Allowance(setting_up=0.0)
     assert ask("POST", "/queries/slow", HIGH)[0] == 201
     found = ask.until("/queries", lambda found: found.get("slow", {}).get("state") == "failed")
     assert "takes longer than" in found["slow"]["problem"]
@@ -418,7 +417,7 @@ def test_what_a_query_from_outside_holds_is_limited_and_others_go_on(
 ) -> None:
     from kaicep.kernel.operator import Limits
 
-    monkeypatch.setattr("kaicep.endtoend.catalogue.FROM_OUTSIDE", Limits(held=5))
+    monkeypatch.setattr("kaicep.deployment.catalogue.FROM_OUTSIDE", Limits(held=5))
     text = f"SELECT ?a.x FROM (?a, s), (?b, s) {SINCE} FILTER (?b.x > 100) SEQ (?a, ?b) WINDOW (?a, ?b, 1h)"
     assert ask("POST", "/queries/greedy", text)[0] == 201
     with (folder / "s.jsonl").open("a") as file:
@@ -475,7 +474,7 @@ def test_what_is_not_let_in(folder: Path, text: str, reason: str) -> None:
 
 
 def test_nothing_from_outside_is_unpickled_or_evaluated() -> None:
-    rooms = [Path(served.__file__).parent, Path(served.__file__).parent.parent / "endtoend"]
+    rooms = [Path(served.__file__).parent, Path(served.__file__).parent.parent / "deployment"]
     for room in rooms:
         for path in room.glob("*.py"):
             assert not re.search(r"\b(pickle|marshal|eval\(|exec\(|shell=True)", path.read_text()), path

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 from tests.spark.test_ingest import FORM, LATENESS, contents
 
 from kaicep.archive.archive import Archive
+from kaicep.connectors.kafka import KafkaSourceOptions
 from kaicep.connectors.kafka_spark import connector_for, kafka_frame, kafka_stream
-from kaicep.connectors.sources.kafka import KafkaOptions
-from kaicep.endtoend import ingest, spark_ingest
-from kaicep.endtoend.spark_following import follow
 from kaicep.errors import Failure
 from kaicep.hosts.spark.session import LOCAL, SESSION
+from kaicep.ingest import files, on_spark
+from kaicep.ingest.on_spark import follow
 
 
 def main(jars: Path, servers: str, topic: str, folder: Path) -> None:
@@ -29,10 +29,10 @@ def main(jars: Path, servers: str, topic: str, folder: Path) -> None:
     for name, value in {**SESSION, **LOCAL}.items():
         builder = builder.config(name, value)
     spark = builder.config("spark.jars", ",".join(map(str, jars.glob("*.jar")))).getOrCreate()
-    options = KafkaOptions(servers, topic)
+    options = KafkaSourceOptions(servers, topic)
     found = kafka_frame(spark, options, {0: 10, 1: 5}, {0: 20, 1: 7}).orderBy("part", "seq").collect()
-    done = spark_ingest.ingest(spark, Archive(folder / "S"), FORM, options, LATENESS)
-    wanted = ingest.ingest(Archive(folder / "P"), FORM, options, LATENESS)
+    done = on_spark.ingest(spark, Archive(folder / "S"), FORM, options, LATENESS)
+    wanted = files.ingest(Archive(folder / "P"), FORM, options, LATENESS)
     stream, trigger = kafka_stream(spark, options, most=20), {"availableNow": True}
     job = follow(stream, Archive(folder / "F"), FORM, options, folder / "checkpoint", LATENESS, trigger)
     job.awaitTermination()

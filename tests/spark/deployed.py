@@ -88,12 +88,12 @@ def rows(table: Path) -> list[dict[str, Any]]:
 
 
 def main(toml: Path) -> None:
-    from kaicep.endtoend import spark_matching
-    from kaicep.endtoend.config import load_config
-    from kaicep.endtoend.spark_deployment import SparkDeployment
+    from kaicep.deployment import on_spark
+    from kaicep.deployment.config import load_config
+    from kaicep.deployment.on_spark import SparkDeployment
 
     logging.basicConfig(level=logging.INFO)
-    spark_matching.SMALL = 0
+    on_spark.SMALL = 0
     SparkDeployment(load_config(toml)).run()
 
 

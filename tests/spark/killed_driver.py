@@ -28,12 +28,12 @@ def query() -> kai.Query:
 
 def ingest(spark: Any, folder: Path) -> None:
     from kaicep.archive.archive import Archive
-    from kaicep.connectors import stretches
-    from kaicep.endtoend import spark_ingest
+    from kaicep.connectors import parts
+    from kaicep.ingest import on_spark
 
-    stretches.BYTES = stretches._LONGEST = 2_000
-    spark_ingest.ROUND, spark_ingest.TASK = 100, 50
-    spark_ingest.ingest(spark, Archive(folder / "A"), Form("meter"), folder / "meter.jsonl", LATENESS)
+    parts.BYTES = parts._LONGEST = 2_000
+    on_spark.ROUND, on_spark.TASK = 100, 50
+    on_spark.ingest(spark, Archive(folder / "A"), Form("meter"), folder / "meter.jsonl", LATENESS)
 
 
 def deliver(engine: str, spark: Any, folder: Path) -> None:

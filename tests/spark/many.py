@@ -50,7 +50,7 @@ def _plain() -> Iterator[None]:
 
 def _hosts() -> Mapping[str, Callable[[Sequence[Run]], list[list[Match]]]]:
     from kaicep.hosts.spark.batch import run_batches
-    from kaicep.hosts.spark.finite import run_stream, run_streams
+    from kaicep.hosts.spark.deliver import run_stream, run_streams
 
     def one_by_one(runs: Sequence[Run]) -> list[list[Match]]:
         return [run_stream(each) for each in runs]

@@ -37,8 +37,8 @@ def main(folder: Path) -> None:
 
     from kaicep.archive.archive import Archive
     from kaicep.connectors.shape import Form
-    from kaicep.endtoend.spark_ingest import ingest
     from kaicep.hosts.spark.session import own_session
+    from kaicep.ingest.on_spark import ingest
 
     spark = own_session()
     rows = spark.createDataFrame([tuple(each.values()) for each in records()], COLUMNS)

@@ -12,7 +12,7 @@ from tests.examples.deployed import script
 from typer.testing import CliRunner
 
 from kaicep.cli.main import app
-from kaicep.endtoend import strategies
+from kaicep.history import strategies
 
 pytestmark = pytest.mark.spark
 

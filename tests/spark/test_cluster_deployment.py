@@ -23,8 +23,8 @@ from tests.spark.test_clusters import ROOT, cluster
 import kaicep
 from kaicep.archive.archive import Archive
 from kaicep.archive.table import Table
-from kaicep.endtoend.config import load_config
-from kaicep.endtoend.deployment import Deployment
+from kaicep.deployment.config import load_config
+from kaicep.deployment.running import Deployment
 from kaicep.processes import bound
 
 pytestmark = [pytest.mark.spark, pytest.mark.night]

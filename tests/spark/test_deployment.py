@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.spark.deployed import QUERIES, laid_out, rows
 
-from kaicep.endtoend import spark_matching
-from kaicep.endtoend.config import load_config
-from kaicep.endtoend.deployment import Deployment
-from kaicep.endtoend.spark_deployment import SparkDeployment
+from kaicep.deployment import on_spark
+from kaicep.deployment.config import load_config
+from kaicep.deployment.on_spark import SparkDeployment
+from kaicep.deployment.running import Deployment
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +26,7 @@ def test_the_matches_are_those_of_this_process(
     assert {each["query"] for each in wanted} == {Path(name).stem for name in QUERIES}
     for small in (0, 10**9):  # all on workers; all in the driver
         folder = tmp_path / f"spark-{small}"
-        monkeypatch.setattr(spark_matching, "SMALL", small)
+        monkeypatch.setattr(on_spark, "SMALL", small)
         SparkDeployment(load_config(laid_out(folder, engine='[engine]\nkind = "spark"\nbuckets = 2'))).run()
         found = rows(folder / "state" / "matches")
         assert Counter(each["query"] for each in found) == Counter(each["query"] for each in wanted)
@@ -43,7 +43,7 @@ def test_triples_and_attributes_of_any_name(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream of triples, and one whose records have a `seq` and a `part` of their own."""
-    monkeypatch.setattr(spark_matching, "SMALL", 0)
+    monkeypatch.setattr(on_spark, "SMALL", 0)
     stocks = Path(__file__).parents[2] / "examples" / "stocks"
     found = []
     for engine in ("inprocess", "spark"):

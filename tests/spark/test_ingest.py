@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 
 from kaicep.archive.archive import Archive
 from kaicep.cli.main import app
-from kaicep.connectors import stretches
+from kaicep.connectors import parts
 from kaicep.connectors.shape import Form
-from kaicep.endtoend import ingest as inprocess
-from kaicep.endtoend import spark_ingest
 from kaicep.errors import Failure, Mistake
+from kaicep.ingest import files as inprocess
+from kaicep.ingest import on_spark
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.plan.types import Type
 
@@ -35,11 +35,11 @@ LATENESS = 3_000_000
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many small rounds, tasks and stretches."""
-    monkeypatch.setattr(stretches, "BYTES", 500)
-    monkeypatch.setattr(stretches, "_LONGEST", 500)
-    monkeypatch.setattr(stretches, "ROWS", 30)
-    monkeypatch.setattr(spark_ingest, "ROUND", 90)
-    monkeypatch.setattr(spark_ingest, "TASK", 20)
+    monkeypatch.setattr(parts, "BYTES", 500)
+    monkeypatch.setattr(parts, "_LONGEST", 500)
+    monkeypatch.setattr(parts, "ROWS", 30)
+    monkeypatch.setattr(on_spark, "ROUND", 90)
+    monkeypatch.setattr(on_spark, "TASK", 20)
 
 
 def lines(count: int, seed: int = 1) -> list[str]:
@@ -61,9 +61,9 @@ def contents(folder: Path, stream: str = "meter") -> tuple[list[Any], list[dict[
     return events, archive.dead_letters.read(), archive.stream(stream).positions
 
 
-def both(spark: Any, tmp_path: Path, source: Path, form: Form = FORM) -> spark_ingest.Ingested:
+def both(spark: Any, tmp_path: Path, source: Path, form: Form = FORM) -> on_spark.Ingested:
     """Ingests by Spark and in process; the archives hold the same."""
-    done = spark_ingest.ingest(spark, Archive(tmp_path / "S"), form, source, LATENESS)
+    done = on_spark.ingest(spark, Archive(tmp_path / "S"), form, source, LATENESS)
     wanted = inprocess.ingest(Archive(tmp_path / "P"), form, source, LATENESS)
     assert contents(tmp_path / "S", form.stream) == contents(tmp_path / "P", form.stream)
     assert done == wanted
@@ -146,9 +146,9 @@ def test_the_same_files_twice_are_there_once(spark: Any, tmp_path: Path) -> None
     source = tmp_path / "meter.jsonl"
     source.write_text("\n".join(lines(50)))
     archive = Archive(tmp_path / "S")
-    spark_ingest.ingest(spark, archive, FORM, source, LATENESS)
+    on_spark.ingest(spark, archive, FORM, source, LATENESS)
     before = contents(tmp_path / "S"), archive.stream("meter").table.version
-    again = spark_ingest.ingest(spark, archive, FORM, source, LATENESS)
+    again = on_spark.ingest(spark, archive, FORM, source, LATENESS)
     assert (again.rows, again.dead) == (0, ())
     assert (contents(tmp_path / "S"), archive.stream("meter").table.version) == before
 
@@ -174,7 +174,7 @@ def test_another_writer_gets_in_between(spark: Any, tmp_path: Path, monkeypatch:
                 inprocess.ingest(Archive(tmp_path / "S"), FORM, source, LATENESS, stop)
         rounds.append(done.rows)
 
-    spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, source, LATENESS, other, waited.append)
+    on_spark.ingest(spark, Archive(tmp_path / "S"), FORM, source, LATENESS, other, waited.append)
     inprocess.ingest(Archive(tmp_path / "P"), FORM, source, LATENESS)
     assert contents(tmp_path / "S") == contents(tmp_path / "P")
     assert len(waited) == 1
@@ -194,18 +194,18 @@ def test_a_corrupt_parquet_file_is_named(spark: Any, tmp_path: Path) -> None:
     rows = pyarrow.table({"ts": pyarrow.array(range(1_000), pyarrow.timestamp("us")), "kW": [1.5] * 1_000})
     pyarrow.parquet.write_table(rows, source / "a.parquet")
     archive = Archive(tmp_path / "S")
-    spark_ingest.ingest(spark, archive, FORM, source)
+    on_spark.ingest(spark, archive, FORM, source)
     (source / "b.parquet").write_bytes(b"PAR1 this is none PAR1")
     with pytest.raises(Mistake, match=r"cannot read .*b\.parquet"):
-        spark_ingest.ingest(spark, archive, FORM, source)
+        on_spark.ingest(spark, archive, FORM, source)
     pyarrow.parquet.write_table(rows, source / "b.parquet")
     whole = (source / "b.parquet").read_bytes()
     (source / "b.parquet").write_bytes(whole[:4] + b"\0" * 200 + whole[204:])
     with pytest.raises((Failure, Mistake), match=r"b\.parquet"):
-        spark_ingest.ingest(spark, archive, FORM, source)
+        on_spark.ingest(spark, archive, FORM, source)
     assert archive.stream("meter").positions == {0: 1_000}
     (source / "b.parquet").write_bytes(whole)
-    assert spark_ingest.ingest(spark, archive, FORM, source).rows == 1_000
+    assert on_spark.ingest(spark, archive, FORM, source).rows == 1_000
 
 
 @pytest.fixture
@@ -229,11 +229,11 @@ def test_a_full_disk(spark: Any, tmp_path: Path, small_disk: Path, monkeypatch: 
     source = tmp_path / "meter.jsonl"
     source.write_text("\n".join(lines(50)))
     archive = Archive(small_disk / "S")
-    spark_ingest.ingest(spark, archive, FORM, source)
+    on_spark.ingest(spark, archive, FORM, source)
     before = contents(small_disk / "S")
     filler = small_disk / "filler"
     filler.write_bytes(b"x" * 1_500_000)
-    monkeypatch.setattr(spark_ingest, "_WAITS", (0.0, 0.0))
+    monkeypatch.setattr(on_spark, "_WAITS", (0.0, 0.0))
     draw = random.Random(3)
     more = [
         json.dumps({"ts": 100 + at, "kW": draw.random(), "room": str(draw.random())}) for at in range(40_000)
@@ -241,10 +241,10 @@ def test_a_full_disk(spark: Any, tmp_path: Path, small_disk: Path, monkeypatch: 
     with source.open("a") as file:
         file.write("\n" + "\n".join(more) + "\n")
     with pytest.raises(Failure, match=r"cannot write to .*No space left on device; nothing was appended"):
-        spark_ingest.ingest(spark, archive, FORM, source)
+        on_spark.ingest(spark, archive, FORM, source)
     assert contents(small_disk / "S") == before
     assert len(list((small_disk / "S" / "meter").glob("round-*"))) == 1
-    monkeypatch.setattr(spark_ingest, "_WAITS", (1.0,))
+    monkeypatch.setattr(on_spark, "_WAITS", (1.0,))
     freed = []
 
     def free(seconds: float) -> None:
@@ -252,8 +252,8 @@ def test_a_full_disk(spark: Any, tmp_path: Path, small_disk: Path, monkeypatch: 
         freed.append(seconds)
 
     # Not the sleep of everybody: Spark's own threads sleep too.
-    monkeypatch.setattr(spark_ingest, "time", SimpleNamespace(sleep=free))
-    assert spark_ingest.ingest(spark, archive, FORM, source).rows == 40_000
+    monkeypatch.setattr(on_spark, "time", SimpleNamespace(sleep=free))
+    assert on_spark.ingest(spark, archive, FORM, source).rows == 40_000
     assert freed == [1.0]
 
 
@@ -308,7 +308,7 @@ def test_a_task_may_run_twice(tmp_path: Path) -> None:
     inprocess.ingest(Archive(tmp_path / "P"), FORM, written(tmp_path), LATENESS)
     table = Archive(tmp_path / "P").stream("meter").table
     (file,) = (each.path for each in table.files())
-    first, second = (spark_ingest._with_marks(table.folder, file, {0: 50_000_000}) for _ in range(2))
+    first, second = (on_spark._with_marks(table.folder, file, {0: 50_000_000}) for _ in range(2))
     assert len(first) == len(second) == 1
     assert first != second
 

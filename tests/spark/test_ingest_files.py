@@ -22,15 +22,15 @@ from kaicep.api import parse_query
 from kaicep.archive.archive import Archive
 from kaicep.cli import ingest as cli
 from kaicep.cli.main import app
-from kaicep.connectors import stretches
+from kaicep.connectors import parts
 from kaicep.connectors.shape import Form
-from kaicep.endtoend import ingest as inprocess
-from kaicep.endtoend import spark_ingest
-from kaicep.endtoend.history import history_of, past_matches
-from kaicep.endtoend.ingest import Ingested
-from kaicep.endtoend.materialise import Materialise
-from kaicep.endtoend.spark_history import spark_history
 from kaicep.errors import Mistake, Source
+from kaicep.history.hybrid import spark_history
+from kaicep.history.strategies import history_of, past_matches
+from kaicep.ingest import files as inprocess
+from kaicep.ingest import on_spark
+from kaicep.ingest.files import Ingested
+from kaicep.ingest.materialise import Materialise
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.plan.types import Type
 from kaicep.processes import bound
@@ -55,7 +55,7 @@ def taken(spark: Any, folder: Path, archive: str = "S") -> list[Ingested]:
     """Takes in what is there by now, in rounds of a file or two; what it told."""
     told: list[Ingested] = []
     place = Archive(folder.parent / archive)
-    spark_ingest.ingest(spark, place, FORM, folder, LATENESS, told.append, growing=True)
+    on_spark.ingest(spark, place, FORM, folder, LATENESS, told.append, growing=True)
     return told
 
 
@@ -106,7 +106,7 @@ def test_nothing_comes_in_twice(spark: Any, folder: Path, tmp_path: Path) -> Non
     before = contents(tmp_path / "S"), Archive(tmp_path / "S").stream("meter").table.version
     assert before[0] == in_process(folder)
     taken(spark, folder)
-    assert spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, folder, LATENESS).rows == 0
+    assert on_spark.ingest(spark, Archive(tmp_path / "S"), FORM, folder, LATENESS).rows == 0
     after = contents(tmp_path / "S"), Archive(tmp_path / "S").stream("meter").table.version
     assert after == before
 
@@ -157,9 +157,9 @@ def test_columns_of_what_is_known_are_the_same_on_every_way(
     spark: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In process and by Spark: the same types and values; and queries do not see them."""
-    monkeypatch.setattr(spark_ingest, "TASK", 20)
-    monkeypatch.setattr(stretches, "BYTES", 500)
-    monkeypatch.setattr(stretches, "_LONGEST", 500)
+    monkeypatch.setattr(on_spark, "TASK", 20)
+    monkeypatch.setattr(parts, "BYTES", 500)
+    monkeypatch.setattr(parts, "_LONGEST", 500)
     said = {
         **json.loads(ANNOTATION),
         "prefixes": {"x": "urn:x:"},
@@ -172,7 +172,7 @@ def test_columns_of_what_is_known_are_the_same_on_every_way(
     wanted = Materialise(columns, knowledge, annotations)
     (folder / "a.jsonl").write_text("\n".join(lines(60)) + "\n")
     inprocess.ingest(Archive(tmp_path / "P"), FORM, folder, LATENESS, materialise=wanted)
-    spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, folder, LATENESS, materialise=wanted)
+    on_spark.ingest(spark, Archive(tmp_path / "S"), FORM, folder, LATENESS, materialise=wanted)
 
     def table(name: str) -> tuple[Any, list[dict[str, Any]]]:
         held = Archive.open(tmp_path / name)

@@ -23,18 +23,18 @@ from typer.testing import CliRunner
 from kaicep.archive.archive import Archive
 from kaicep.cli import ingest as cli
 from kaicep.cli.main import app
-from kaicep.connectors import kafka_offsets
+from kaicep.connectors import kafka_spark
+from kaicep.connectors.kafka import KafkaSourceOptions
 from kaicep.connectors.shape import Form
-from kaicep.connectors.sources.kafka import KafkaOptions
-from kaicep.endtoend import ingest as inprocess
-from kaicep.endtoend import spark_ingest
 from kaicep.errors import Failure, Mistake
+from kaicep.ingest import files as inprocess
+from kaicep.ingest import on_spark
 
 need("confluent_kafka")
 need("pyspark")
 
 from kaicep.connectors.kafka_spark import kafka_frame, kafka_stream  # noqa: E402
-from kaicep.endtoend.spark_following import follow  # noqa: E402
+from kaicep.ingest.on_spark import follow  # noqa: E402
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
@@ -42,8 +42,8 @@ FORM = Form("meter")
 ROOT = Path(__file__).parent.parent.parent
 
 
-def of(topic: Topic) -> KafkaOptions:
-    return KafkaOptions(topic.servers, topic.name)
+def of(topic: Topic) -> KafkaSourceOptions:
+    return KafkaSourceOptions(topic.servers, topic.name)
 
 
 def rows(topic: Topic, count: int, part: int = 0, seed: int = 1) -> None:
@@ -115,7 +115,7 @@ class TestIngest:
         rows(topic, 60)
         rows(topic, 40, 1, seed=2)
         for wanted in (100, 30):
-            done = spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic), LATENESS)
+            done = on_spark.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic), LATENESS)
             again = inprocess.ingest(Archive(tmp_path / "P"), FORM, of(topic), LATENESS)
             assert contents(tmp_path / "S") == contents(tmp_path / "P")
             assert done == again
@@ -127,11 +127,11 @@ class TestIngest:
         topic = Topic(kafka)
         rows(topic, 20)
         archive = Archive(tmp_path / "S")
-        spark_ingest.ingest(spark, archive, FORM, of(topic))
+        on_spark.ingest(spark, archive, FORM, of(topic))
         rows(topic, 20)
         topic.expire(25)
         for take in (
-            lambda: spark_ingest.ingest(spark, archive, FORM, of(topic)),
+            lambda: on_spark.ingest(spark, archive, FORM, of(topic)),
             lambda: inprocess.ingest(archive, FORM, of(topic)),
         ):
             with pytest.raises(Failure, match="offsets 20 to 24 have expired"):
@@ -144,16 +144,16 @@ class TestIngest:
         topic = Topic(kafka)
         rows(topic, 20)
         topic.expire(15)
-        assert spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic)).positions == {0: 20}
+        assert on_spark.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic)).positions == {0: 20}
 
     def test_a_topic_that_disappears(self, spark: Any, kafka: str, tmp_path: Path) -> None:
         topic = Topic(kafka)
         rows(topic, 20)
         archive = Archive(tmp_path / "S")
-        spark_ingest.ingest(spark, archive, FORM, of(topic))
+        on_spark.ingest(spark, archive, FORM, of(topic))
         topic.delete()
         with pytest.raises(Mistake, match="there is none on"):
-            spark_ingest.ingest(spark, archive, FORM, of(topic))
+            on_spark.ingest(spark, archive, FORM, of(topic))
         assert len(contents(tmp_path / "S")[0]) > 15
 
     @pytest.mark.night
@@ -171,13 +171,13 @@ class TestIngest:
                 threading.Thread(target=own_broker.start).start()
             heard.append(trouble)
 
-        done = spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic), waiting=waiting)
+        done = on_spark.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic), waiting=waiting)
         assert done.positions == {0: 20}
         assert "cannot be reached" in heard[0]
         own_broker.stop()
-        monkeypatch.setattr(kafka_offsets, "PATIENCE", 0.1)
+        monkeypatch.setattr(kafka_spark, "PATIENCE", 0.1)
         with pytest.raises(Failure, match=r"cannot be reached.*waited"):
-            spark_ingest.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic))
+            on_spark.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic))
 
 
 class TestAJobThatGoesOn:

@@ -18,7 +18,7 @@ from tests.spark.test_ingest import contents, lines
 import kaicep as kai
 from kaicep.archive.archive import Archive
 from kaicep.connectors.shape import Form
-from kaicep.endtoend import ingest as inprocess
+from kaicep.ingest import files as inprocess
 from kaicep.processes import bound
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kaicep as kai
-from kaicep.hosts.spark.published import Published, folder_of
+from kaicep.hosts.spark.stream import Published, folder_of
 from kaicep.knowledge.lineage import fingerprint
 
 KNOWN = "@prefix : <urn:> . :p :in :r1 . :q :in :r2 . :limit :is 3 ."

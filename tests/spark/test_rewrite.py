@@ -11,11 +11,11 @@ from tests.archive.test_strategies import EVENTS, KIND, LETTERS, SAYABLE, THINGS
 
 from kaicep.api import build_run, parse_query
 from kaicep.connectors.files import StreamData
-from kaicep.endtoend import strategies
-from kaicep.endtoend.history import History, history_of, past_matches
-from kaicep.endtoend.spark_history import spark_history
-from kaicep.endtoend.sql_rewriting import sql_matches, sql_of
 from kaicep.errors import Source, Unsupported
+from kaicep.history import strategies
+from kaicep.history.hybrid import spark_history
+from kaicep.history.rewrite import sql_matches, sql_of
+from kaicep.history.strategies import History, history_of, past_matches
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event
 

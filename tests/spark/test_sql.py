@@ -12,8 +12,8 @@ from tests.spark.test_match import EVENTS, RISE, TYPES, frame, in_process
 import kaicep as kai
 from kaicep.archive.archive import Archive
 from kaicep.connectors.shape import Form
-from kaicep.endtoend.ingest import ingest
 from kaicep.errors import Mistake
+from kaicep.ingest.files import ingest
 
 pytestmark = pytest.mark.spark
 

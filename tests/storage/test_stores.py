@@ -12,11 +12,11 @@ from tests.spark.deployed import described, laid_out, rows
 from typer.testing import CliRunner
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.columns import Shape
-from kaicep.archive.upkeep import compact, expire
+from kaicep.archive.parquet import Shape
+from kaicep.archive.stream import compact, expire
 from kaicep.cli.main import app
-from kaicep.endtoend.config import load_config
-from kaicep.endtoend.deployment import Deployment
+from kaicep.deployment.config import load_config
+from kaicep.deployment.running import Deployment
 from kaicep.errors import Mistake
 from kaicep.plan.events import Event
 from kaicep.plan.types import Type
@@ -194,11 +194,11 @@ def test_a_deployment_on_a_store(
     assert len({each["query"] for each in wanted}) == 7
     laid_out(folder)
     if engine:
-        from kaicep.endtoend import spark_matching
-        from kaicep.endtoend.spark_deployment import SparkDeployment
+        from kaicep.deployment import on_spark
+        from kaicep.deployment.on_spark import SparkDeployment
 
         request.getfixturevalue("spark")
-        monkeypatch.setattr(spark_matching, "SMALL", 0)
+        monkeypatch.setattr(on_spark, "SMALL", 0)
         toml = on_a_store(folder, bucket, s3, f'{engine}\ncheckpoint = "{bucket}/checkpoint"')
         SparkDeployment(load_config(toml)).run()
         assert rows(place_of(f"{bucket}/checkpoint/matches", "x")) == wanted

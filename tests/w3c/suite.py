@@ -18,9 +18,9 @@ from kaicep.kernel.epsparql import EpOperator
 from kaicep.knowledge.store import Knowledge
 from kaicep.language.epsparql import parse_ep
 from kaicep.plan.algebra import ep_plan
-from kaicep.plan.literals import normalise
 from kaicep.plan.nodes import EpPlan
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, literal
+from kaicep.plan.values import normalise
 from kaicep.reference.epsparql import run_epsparql
 
 POM = Path(__file__).parent.parent.parent / "scripts" / "w3c-pom.xml"

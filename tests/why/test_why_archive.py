@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.endtoend.processes import write
+from tests.deployment.processes import write
 from typer.testing import CliRunner, Result
 
 from kaicep.api import open_run
@@ -16,12 +16,11 @@ from kaicep.archive.archive import Archive
 from kaicep.cli.main import app
 from kaicep.connectors.sinks.delta import DeltaOptions, DeltaSink
 from kaicep.connectors.sinks.files import FileOptions, FileSink
-from kaicep.endtoend.history import open_history, past_matches
+from kaicep.history.strategies import open_history, past_matches
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import Interval
 from kaicep.why.again import explained
-from kaicep.why.results import match_of, seen_in
-from kaicep.why.sources import Archived, Streams, events_of, needed, upstream_of
+from kaicep.why.sources import Archived, Streams, events_of, match_of, needed, seen_in, upstream_of
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.endtoend.processes import kaicep, matches, running, stopped, wait_for, write
+from tests.deployment.processes import kaicep, matches, running, stopped, wait_for, write
 from typer.testing import CliRunner, Result
 
 from kaicep.cli.main import app
-from kaicep.endtoend.config import load_config
-from kaicep.server.client import Client
+from kaicep.deployment.config import load_config
+from kaicep.server.service import Client
 
 pytestmark = pytest.mark.slow
 

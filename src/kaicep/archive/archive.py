@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from kaicep.archive.columns import Shape
-from kaicep.archive.cut import Cut
-from kaicep.archive.dead import DEAD_LETTERS, DeadLetters
-from kaicep.archive.snapshot import Snapshot
+from kaicep.archive.parquet import Shape
+from kaicep.archive.snapshot import Cut, Snapshot
 from kaicep.archive.stream import StreamTable
-from kaicep.archive.table import Table
+from kaicep.archive.table import DEAD_LETTERS, DeadLetters, Table
 from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
 from kaicep.storage.delta import damages, mend
 from kaicep.storage.places import place_of

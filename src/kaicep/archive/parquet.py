@@ -1,19 +1,28 @@
-"""The Parquet files of a table: written in order of time, and known by the range of time they cover."""
+"""Triples as the archive keeps them: a line of N-Triples each."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.plan.events import Event
+from kaicep.plan.terms import Blank, Iri, Term, Triple, literal, n_triples
+from kaicep.plan.types import Type
+
+if TYPE_CHECKING:
+    import pyarrow
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
-from kaicep.archive.columns import PART, SEQ, TS
-from kaicep.errors import Failure
 from kaicep.plan.nodes import Interval
 from kaicep.plan.time import format_time
 from kaicep.storage.delta import write_parquet
@@ -22,7 +31,252 @@ from kaicep.storage.disk import sync_folder
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ROWS", "DataFile", "add_action", "discard", "in_time", "measured", "write_files"]
+__all__ = [
+    "read_triple",
+    "LATE",
+    "PART",
+    "SEQ",
+    "START",
+    "TRIPLES",
+    "TS",
+    "Shape",
+    "arrow_schema",
+    "events_of",
+    "extended",
+    "known_column",
+    "moments",
+    "rows_of",
+    "shape_of",
+    "ROWS",
+    "DataFile",
+    "add_action",
+    "discard",
+    "in_time",
+    "measured",
+    "write_files",
+]
+
+
+@lru_cache(maxsize=100_000)
+def read_triple(text: str) -> Triple:
+    """The triple that a line of N-Triples says.
+
+    >>> read_triple('<urn:s> <urn:p> "5"^^<http://www.w3.org/2001/XMLSchema#integer> .')[2].lexical
+    '5'
+    """
+    import pyoxigraph
+
+    try:
+        (quad,) = pyoxigraph.parse(text, format=pyoxigraph.RdfFormat.N_TRIPLES)
+    except (SyntaxError, ValueError):
+        raise Failure(f"the archive has a record that is not a triple: {text[:80]}") from None
+    return _term(quad.subject), _term(quad.predicate), _term(quad.object)
+
+
+def _term(node: Any) -> Term:
+    import pyoxigraph
+
+    if isinstance(node, pyoxigraph.NamedNode):
+        return Iri(node.value)
+    if isinstance(node, pyoxigraph.BlankNode):
+        return Blank(node.value)
+    return literal(node.value, node.datatype.value, node.language)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The columns of a stream's table, and events as rows of it.
+#
+# Beside the attributes, by their own names, a table has `ts` and the columns of the archive, which begin
+# with an underscore. An RDF stream has the start of each record and its triples as N-Triples instead. A
+# column of lists is none of these: it has what was known of the events when they came in, for other
+# readers.
+#
+
+
+TS, PART, SEQ, LATE, START, TRIPLES = "ts", "_part", "_seq", "_late", "_start", "_triples"
+_OWN = (PART, SEQ, LATE, START, TRIPLES)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a table holds: the attributes in order, the one that has the time; or triples (`rdf`).
+
+    `known` are the columns of what the knowledge says of the events.
+    """
+
+    attributes: tuple[tuple[str, Type], ...] = ()
+    time: str = TS
+    rdf: bool = False
+    known: tuple[str, ...] = ()
+
+
+def arrow_schema(shape: Shape) -> pyarrow.Schema:
+    """The columns of a table in their order."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise Mistake(
+            Diagnostic("an archive needs the package pyarrow", hint="pip install 'kaicep[delta]'")
+        ) from None
+
+    fields = [(PART, pyarrow.int32()), (SEQ, pyarrow.int64()), (LATE, pyarrow.bool_())]
+    if shape.rdf:
+        fields += [(TS, moments()), (START, moments()), (TRIPLES, pyarrow.list_(pyarrow.string()))]
+        return pyarrow.schema(fields)
+    if TS not in dict(shape.attributes):
+        fields.append((TS, moments()))
+    kinds = _arrow_types()
+    fields += [(name, kinds[type]) for name, type in shape.attributes]
+    return pyarrow.schema([*fields, *((name, known_column()) for name in shape.known)])
+
+
+def shape_of(schema: pyarrow.Schema, time: str) -> Shape:
+    """What a table with these columns holds."""
+    import pyarrow
+
+    if TRIPLES in schema.names:
+        return Shape(rdf=True)
+    types = {kind: type for type, kind in _arrow_types().items()}
+    own = _OWN if time == TS else (*_OWN, TS)
+    others = [each for each in schema if each.name not in own]
+    known = tuple(each.name for each in others if pyarrow.types.is_list(each.type))
+    attributes = tuple((each.name, types[each.type]) for each in others if each.name not in known)
+    return Shape(attributes, time, known=known)
+
+
+def known_column() -> pyarrow.DataType:
+    """The type of a column of what is known: texts. No attribute has it."""
+    import pyarrow
+
+    return pyarrow.list_(pyarrow.string())
+
+
+def moments() -> pyarrow.DataType:
+    """The type of every time in the archive: microseconds, UTC."""
+    import pyarrow
+
+    return pyarrow.timestamp("us", tz="UTC")
+
+
+def _arrow_types() -> Mapping[Type, pyarrow.DataType]:
+    import pyarrow
+
+    return {
+        Type.BOOL: pyarrow.bool_(),
+        Type.INT64: pyarrow.int64(),
+        Type.FLOAT64: pyarrow.float64(),
+        Type.STRING: pyarrow.string(),
+        Type.TIMESTAMP: moments(),
+    }
+
+
+def extended(stream: str, held: Shape, wanted: Shape) -> Shape:
+    """What a table holds after more comes in: new attributes are added, none changes its type.
+
+    >>> extended("s", Shape((("x", Type.INT64),)), Shape((("y", Type.STRING),))).attributes
+    (('x', Type.INT64), ('y', Type.STRING))
+    """
+    if held.rdf != wanted.rdf:
+        first, then = ("triples", "records") if held.rdf else ("records", "triples")
+        raise Mistake(Diagnostic(f"stream {stream}: the archive holds {first}, and these are {then}"))
+    if not held.rdf and held.time != wanted.time:
+        raise Mistake(
+            Diagnostic(
+                f"stream {stream}: its time is {held.time} in the archive, and {wanted.time} here",
+                hint="give the annotation that the archive was made with",
+            )
+        )
+    known = dict(held.attributes)
+    for name, type in wanted.attributes:
+        if known.setdefault(name, type) is not type:
+            raise Mistake(
+                Diagnostic(
+                    f"stream {stream}: {name} is {known[name]} in the archive, and {type} here",
+                    hint=f'an archived attribute keeps its type: "types": {{"{name}": "{known[name]}"}} '
+                    "in the annotation, or a new archive",
+                )
+            )
+    told = tuple(dict.fromkeys((*held.known, *wanted.known)))
+    return check_names(stream, replace(held, attributes=tuple(known.items()), known=told))
+
+
+def check_names(stream: str, shape: Shape) -> Shape:
+    """The shape, if its attributes can be told apart as columns: Delta does not look at their case."""
+    seen: dict[str, str] = {each: each for each in (PART, SEQ, LATE, *(() if shape.time == TS else (TS,)))}
+    for name, _ in shape.attributes:
+        other = seen.setdefault(name.lower(), name)
+        if other != name or name in _OWN:
+            what = "a column of the archive itself" if other in (*_OWN, TS) else f"the attribute {other}"
+            raise Mistake(
+                Diagnostic(
+                    f"stream {stream}: the attribute {name} cannot be told from {what}",
+                    hint="rename it at the source; names that differ in case only are one name in a table",
+                )
+            )
+    for name in shape.known:
+        if seen.setdefault(name.lower(), f"the column {name}") != f"the column {name}" or name in _OWN:
+            raise Mistake(
+                Diagnostic(
+                    f"stream {stream}: the column {name} of what is known cannot be told from another",
+                    hint="an attribute and the columns of --materialise need names of their own",
+                )
+            )
+    return shape
+
+
+def rows_of(events: Sequence[Event], shape: Shape) -> pyarrow.Table:
+    """Events as rows; an attribute that an event does not have is null."""
+    import pyarrow
+
+    schema = arrow_schema(shape)
+    columns: dict[str, list[Any]] = {
+        TS: [each.ts for each in events],
+        PART: [each.part for each in events],
+        SEQ: [each.seq for each in events],
+        LATE: [each.late for each in events],
+    }
+    if shape.rdf:
+        columns[START] = [each.ts if each.start is None else each.start for each in events]
+        columns[TRIPLES] = [[n_triples(triple) for triple in each.triples] for each in events]
+    for name, _ in shape.attributes:
+        if name != TS:
+            columns[name] = [each.values.get(name) for each in events]
+    for name in shape.known:
+        columns[name] = [None] * len(events)
+    return pyarrow.Table.from_arrays(
+        [pyarrow.array(columns[each.name], each.type) for each in schema], schema=schema
+    )
+
+
+def events_of(stream: str, rows: pyarrow.RecordBatch | pyarrow.Table, shape: Shape) -> Iterator[Event]:
+    """Rows as events."""
+    columns = {name: _plain(rows.column(name)) for name in rows.column_names}
+    own = (columns[PART], columns[SEQ], columns[TS], columns[LATE])
+    if shape.rdf:
+        for part, seq, ts, late, start, texts in zip(*own, columns[START], columns[TRIPLES], strict=True):
+            triples = tuple(read_triple(each) for each in texts)
+            yield Event(stream, part, seq, ts, {}, late, start=start, triples=triples)
+        return
+    names = [name for name, _ in shape.attributes if name in columns]
+    values = zip(*(columns[name] for name in names), strict=True) if names else ((),) * rows.num_rows
+    for part, seq, ts, late, row in zip(*own, values, strict=True):
+        yield Event(stream, part, seq, ts, dict(zip(names, row, strict=True)), late)
+
+
+def _plain(column: pyarrow.Array | pyarrow.ChunkedArray) -> list[Any]:
+    """A column's values as plan.types has them: a time is a number of microseconds."""
+    import pyarrow
+
+    if pyarrow.types.is_timestamp(column.type):
+        column = column.cast(pyarrow.int64())
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The Parquet files of a table: written in order of time, and known by the range of time they cover.
+#
+
 
 ROWS = 1_000_000
 """So many rows a file has at most."""

@@ -1,9 +1,4 @@
-"""One Delta table and the state that its commits carry: committed whole, by one writer at a time.
-
-Delta lets two writers append side by side. Here the second must look again first, since what the first
-has added may be the very events that it holds. So a commit is for one version and no other: it fails
-where another writer was quicker, and `attempts` tries again from what is there by then.
-"""
+"""What a table knows besides its rows: it travels with every commit, so that it is never apart from them."""
 
 from __future__ import annotations
 
@@ -12,11 +7,11 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kaicep.archive.parquet import DataFile, add_action, discard, listed
-from kaicep.archive.state import State
 from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.storage.delta import FILES, check_entries, checkpoint, mend, prune, quietly, settle
 from kaicep.storage.disk import make_folder
@@ -24,8 +19,121 @@ from kaicep.storage.places import options_of
 
 if TYPE_CHECKING:
     import pyarrow
+from typing import TYPE_CHECKING
 
-__all__ = ["ATTEMPTS", "Conflict", "Table", "attempts"]
+from kaicep.archive.parquet import write_files
+from kaicep.storage.delta import parquet_dataset
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = [
+    "Ranges",
+    "State",
+    "fresh",
+    "moved",
+    "ATTEMPTS",
+    "Conflict",
+    "Table",
+    "attempts",
+    "DEAD_LETTERS",
+    "DeadLetters",
+]
+
+Ranges = Mapping[str, tuple[int, int]]
+"""What a batch covers of each part: from its first position to the one after its last. A position without a
+row is one that held nothing to keep: a bad record, a blank line."""
+
+
+@dataclass(frozen=True)
+class State:
+    """By part: the next position, the largest `ts` so far (late marks hang on it), the name of the source.
+
+    `expired` is the time before which events were removed. `progress` is of a table of matches: how far they
+    answer, and what goes on from there.
+    """
+
+    next: Mapping[str, int] = field(default_factory=dict)
+    newest: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    expired: int | None = None
+    progress: Mapping[str, Any] | None = None
+
+    def text(self) -> str:
+        """The state as a commit carries it."""
+        return json.dumps(
+            {
+                "next": dict(self.next),
+                "newest": dict(self.newest),
+                "sources": dict(self.sources),
+                "expired": self.expired,
+                **({} if self.progress is None else {"progress": self.progress}),
+            },
+            sort_keys=True,
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> State:
+        """The state that a commit carries."""
+        found = json.loads(text)
+        return cls(found["next"], found["newest"], found["sources"], found["expired"], found.get("progress"))
+
+
+def fresh(name: str, state: State, ranges: Ranges) -> dict[str, tuple[int, int]]:
+    """What of a batch is not there yet; a batch that begins beyond what is there leaves a hole, and fails.
+
+    A part that has sent nothing yet is news, too: whoever goes on from here waits for it.
+
+    >>> fresh("meter", State({"0": 5, "1": 2}), {"0": (3, 8), "1": (0, 2), "2": (0, 0)})
+    {'0': (5, 8), '2': (0, 0)}
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for part, (first, after) in ranges.items():
+        held = state.next.get(part, 0)
+        if first > held:
+            raise Failure(
+                f"{name}: the archive holds part {part} up to position {held}, and this batch begins at "
+                f"{first}: what lies between is missing"
+            )
+        if after > held or part not in state.next:
+            found[part] = held, after
+    return found
+
+
+def moved(
+    name: str,
+    state: State,
+    new: Ranges,
+    newest: Mapping[str, int],
+    sources: Mapping[str, str],
+) -> State:
+    """The state after a batch: `new` is what it adds, `newest` its largest times by part."""
+    for part, source in sources.items():
+        known = state.sources.get(part, source)
+        if known != source:
+            raise Mistake(
+                Diagnostic(
+                    f"{name}: part {part} is {known} in the archive, and {source} here",
+                    hint="a file's place among the others is the part of its events: new files come after "
+                    "the old ones by name, and none is renamed or removed; files beside a source of another "
+                    "kind are its history: kaicep ingest --history",
+                )
+            )
+    largest = dict(state.newest)
+    for part, ts in newest.items():
+        largest[part] = max(ts, largest.get(part, ts))
+    positions = {**state.next, **{part: after for part, (_, after) in new.items()}}
+    return replace(state, next=positions, newest=largest, sources={**state.sources, **sources})
+
+
+# ----------------------------------------------------------------------------------------------------------
+# One Delta table and the state that its commits carry: committed whole, by one writer at a time.
+#
+# Delta lets two writers append side by side. Here the second must look again first, since what the first
+# has added may be the very events that it holds. So a commit is for one version and no other: it fails
+# where another writer was quicker, and `attempts` tries again from what is there by then.
+#
+
 
 ATTEMPTS = 20
 """How often a commit is tried while others are quicker."""
@@ -280,3 +388,84 @@ def _delta() -> Any:
             Diagnostic("an archive needs the package deltalake", hint="pip install 'kaicep[delta]'")
         ) from None
     return deltalake
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The dead letters of an archive: one table for all streams, each record in it once.
+#
+
+
+DEAD_LETTERS = "_dead_letters"
+"""The name of the table."""
+_NUMBERS = ("part", "seq", "line")
+_TEXTS = ("stream", "file", "reason", "record")
+
+
+class DeadLetters:
+    """The table of the records that could not be read; it is made when the first one comes.
+
+    Its positions are its own, by stream and part, so that a crash between it and the stream's table
+    leaves neither of them with anything twice.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def append(
+        self, stream: str, letters: Sequence[Mapping[str, Any]], ranges: Mapping[int, tuple[int, int]]
+    ) -> int:
+        """Adds the letters of a batch that are not there yet; says how many."""
+        import pyarrow
+
+        if not letters and not Table.exists(self.folder):
+            return 0
+        schema = self._schema()
+        table = Table.create(self.folder, DEAD_LETTERS, schema)
+        covered = {f"{stream}/{part}": found for part, found in ranges.items()}
+
+        def once() -> int:
+            table.refresh()
+            held = table.state.next
+            # A part is first heard of here when its first letter comes.
+            begun = {each: (min(first, held.get(each, 0)), after) for each, (first, after) in covered.items()}
+            new = fresh(stream, table.state, begun)
+            kept = [
+                each
+                for each in letters
+                if each["seq"] >= new.get(f"{stream}/{each['part']}", (each["seq"] + 1, 0))[0]
+            ]
+            if not kept:
+                return 0
+            rows = pyarrow.Table.from_pylist(
+                [{name: each[name] for name in schema.names} for each in kept], schema
+            )
+            try:
+                files = write_files(self.folder, rows)
+            except OSError as error:
+                raise Failure(f"cannot write to {self.folder}: {error}") from None
+            try:
+                table.commit(moved(stream, table.state, new, {}, {}), files)
+            except BaseException:
+                table.drop(each.path for each in files)
+                raise
+            return len(kept)
+
+        return attempts(DEAD_LETTERS, once)
+
+    def read(self) -> list[dict[str, Any]]:
+        """All of them, by stream, part and position."""
+        if not Table.exists(self.folder):
+            return []
+        files = [self.folder / each.path for each in Table(self.folder, DEAD_LETTERS).files()]
+        found = parquet_dataset(files, self._schema()).to_table()
+        by = [(name, "ascending") for name in ("stream", "part", "seq")]
+        rows: list[dict[str, Any]] = found.sort_by(by).to_pylist()
+        return rows
+
+    def _schema(self) -> pyarrow.Schema:
+        import pyarrow
+
+        numbers = [(name, pyarrow.int64()) for name in _NUMBERS]
+        return pyarrow.schema(
+            [("stream", pyarrow.string()), *numbers, *((n, pyarrow.string()) for n in _TEXTS[1:])]
+        )

@@ -15,7 +15,7 @@ from pygls.lsp.server import LanguageServer
 
 from kaicep import __version__
 from kaicep.assist import service
-from kaicep.assist.situation import Situation
+from kaicep.assist.service import Situation
 from kaicep.errors import Mistake, Source
 
 __all__ = ["serve"]

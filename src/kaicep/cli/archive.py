@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kaicep.cli.arguments import duration, moment
-from kaicep.cli.guard import guarded, say
+from kaicep.cli.arguments import duration, guarded, moment, say
 from kaicep.errors import Diagnostic, Failure, Mistake
 
 if TYPE_CHECKING:
     from kaicep.archive.archive import Archive
-    from kaicep.archive.upkeep import Kept
+    from kaicep.archive.stream import Kept
 
 __all__ = ["archive"]
 
@@ -74,12 +73,12 @@ def compact(folder: Folder, keep: Keep = "7d") -> None:
 
     Example: kaicep archive compact morning --keep 1d
     """
-    from kaicep.archive import upkeep
+    from kaicep.archive import stream
 
     hours = _hours(keep)
     for name in _opened(folder).streams():
         table = _opened(folder).stream(name)
-        say(f"{name}: {_told(upkeep.compact(table))}; {len(table.table.vacuum(hours)):,} removed from disk")
+        say(f"{name}: {_told(stream.compact(table))}; {len(table.table.vacuum(hours)):,} removed from disk")
 
 
 @archive.command()
@@ -105,7 +104,7 @@ def expire(
 
     Example: kaicep archive expire morning --older-than 48h
     """
-    from kaicep.archive import upkeep
+    from kaicep.archive import stream
 
     instant, age, hours = moment("--before", before), duration("--older-than", older), _hours(keep)
     if (instant is None) == (age is None):
@@ -117,7 +116,7 @@ def expire(
         newest = max(table.newest.values(), default=None)
         limit = instant if instant is not None else None if newest is None else newest - (age or 0)
         if limit is not None:
-            kept = upkeep.expire(table, limit)
+            kept = stream.expire(table, limit)
             say(f"{name}: {_told(kept)}; {len(table.table.vacuum(hours)):,} removed from disk")
 
 
@@ -134,8 +133,8 @@ def verify(place: Place) -> None:
     if place.is_dir():
         found = [f"{stream}: {each}" for stream, each in _opened(place).damages()]
     else:
-        from kaicep.endtoend.config import load_config
-        from kaicep.endtoend.integrity import verify
+        from kaicep.deployment.check import verify
+        from kaicep.deployment.config import load_config
 
         found = list(verify(load_config(place)))
     for each in found:
@@ -159,9 +158,9 @@ def repair(place: Place) -> None:
         for each in _opened(place).mend():
             say(f"removed what a crash had left half-written: {each}")
         return
-    from kaicep.endtoend.config import load_config
-    from kaicep.endtoend.deployment import locked
-    from kaicep.endtoend.integrity import repair
+    from kaicep.deployment.check import repair
+    from kaicep.deployment.config import load_config
+    from kaicep.deployment.running import locked
 
     config = load_config(place)
     with locked(config.state):

@@ -1,17 +1,28 @@
-"""The arguments that commands share, and what is found wrong with them before any work starts."""
+"""How a command ends: every error becomes a message on stderr and an exit status (semantics 5)."""
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TextIO
+
+import typer
+
+from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 import re
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.errors import did_you_mean
 from kaicep.plan.time import DURATION_UNITS, parse_duration, parse_time, time_from_number
 from kaicep.storage.places import place_of
 
@@ -20,6 +31,16 @@ if TYPE_CHECKING:
     from kaicep.knowledge.annotation import Annotation
 
 __all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "MISTAKEN",
+    "guarded",
+    "has_colour",
+    "say",
+    "warn",
+    "PATIENCE",
+    "compile_kernel",
+    "progress",
     "Annotations",
     "Conf",
     "DeploymentFile",
@@ -41,6 +62,142 @@ __all__ = [
     "query_files",
     "reasoning_level",
 ]
+
+FAILED, MISTAKEN, INTERRUPTED = 1, 2, 130
+
+P = ParamSpec("P")
+
+
+def say(text: str) -> None:
+    """Writes a message to stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether what is written there may be coloured: on a terminal, unless NO_COLOR is set."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def warn(diagnostics: Iterable[Diagnostic], hints: bool = False) -> None:
+    """Writes warnings to stderr; matters of style only where they are wanted."""
+    for each in diagnostics:
+        if hints or each.severity == "warning":
+            say(each.render(has_colour(sys.stderr)) + "\n")
+
+
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """The command, with its errors told as messages. KAICEP_DEBUG=1 shows where they come from."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+            sys.stdout.flush()
+        except typer.Exit:
+            raise
+        except BrokenPipeError:
+            # Whoever read our output has seen enough. Python flushes stdout once more when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (Exception, KeyboardInterrupt) as error:
+            if os.environ.get("KAICEP_DEBUG") == "1":
+                import traceback
+
+                traceback.print_exc()
+            message, status = _last_words(error)
+            say(message)
+            raise typer.Exit(status) from None
+
+    return run
+
+
+def _last_words(error: BaseException) -> tuple[str, int]:
+    """What to say about an error, and the exit status."""
+    if isinstance(error, Mistake):
+        colour = has_colour(sys.stderr)
+        return "\n\n".join(each.render(colour) for each in error.diagnostics), MISTAKEN
+    if isinstance(error, Unsupported):
+        return _said(str(error)), MISTAKEN
+    if isinstance(error, Failure | OSError):
+        return _said(str(error)), FAILED
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, MemoryError):
+        return _said("this does not fit into memory"), FAILED
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    way = "this is a defect of kaicep; with KAICEP_DEBUG=1 it shows where it happened"
+    return f"internal error: {what}\n  = help: {way}", FAILED
+
+
+def _said(text: str) -> str:
+    return Diagnostic(text).render(has_colour(sys.stderr))
+
+
+# ----------------------------------------------------------------------------------------------------------
+# What is shown on stderr of work that takes longer than a moment, where somebody is looking.
+#
+
+
+PATIENCE = 1.0
+"""Seconds before a bar appears."""
+
+
+@contextmanager
+def progress(text: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Shows a bar while the work inside goes on; the work says how far it has come, if it knows."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    bar: Progress | None = None
+    reached = 0
+
+    def appear() -> None:
+        nonlocal bar
+        with suppress(ImportError):
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as RichProgress
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+            bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
+            bar.add_task(text, total=total, completed=reached)
+            bar.start()
+
+    def advance(done: int) -> None:
+        nonlocal reached
+        reached = done
+        if bar is not None and bar.task_ids:
+            bar.update(bar.task_ids[0], completed=done)
+
+    timer = threading.Timer(PATIENCE, appear)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield advance
+    finally:
+        timer.cancel()
+        timer.join()
+        if bar is not None:
+            bar.stop()
+
+
+def compile_kernel() -> None:
+    """Compiles the kernel, and says so, where that was not done when kaicep was installed.
+
+    Where nobody is looking, each part is compiled when it is first needed, as quietly.
+    """
+    if not sys.stderr.isatty():
+        return
+    from kaicep.kernel.warm import can_be_warm, is_warm, warm
+
+    if can_be_warm() and not is_warm():
+        say("compiling the kernel, once for this installation ...")
+        warm()
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The arguments that commands share, and what is found wrong with them before any work starts.
+#
+
 
 _REASONING = ("none", "rdfs", "owl-rl")
 _LANGUAGES = (".chi", ".epsparql")
@@ -173,7 +330,7 @@ def inputs_of(
     level = reasoning_level(reasoning)
     paths = list(queries or ())
     if deployment is not None:
-        from kaicep.endtoend.config import load_config
+        from kaicep.deployment.config import load_config
         from kaicep.knowledge.loading import expanded
 
         config = load_config(deployment)

@@ -1,16 +1,47 @@
-"""`kaicep console`: a browser on a running deployment."""
+"""`kaicep lsp`: the language server for editors."""
 
 from __future__ import annotations
 
 import webbrowser
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kaicep.cli.run import DeploymentFile
+from kaicep.errors import Diagnostic, Mistake
 
-__all__ = ["console"]
+__all__ = ["lsp", "console"]
+
+
+def lsp(
+    deployment: Annotated[
+        Path | None,
+        typer.Option(
+            "--deployment",
+            metavar="TOML",
+            help="The deployment that the queries belong to; else the nearest kaicep.toml above them.",
+        ),
+    ] = None,
+) -> None:
+    """Start the language server for editors.
+
+    Example: kaicep lsp --deployment campus/kaicep.toml
+    """
+    for each in ("pygls", "deltalake"):
+        if find_spec(each) is None:
+            hint = "pip install 'kaicep[lsp,delta]'"
+            raise Mistake(Diagnostic(f"the language server needs the package {each}", hint=hint))
+
+    from kaicep.assist.lsp import serve
+
+    serve(deployment)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# `kaicep console`: a browser on a running deployment.
+#
 
 
 def console(
@@ -23,8 +54,8 @@ def console(
 
     Example: kaicep console campus/kaicep.toml
     """
-    from kaicep.endtoend.config import load_config
-    from kaicep.server.client import Client
+    from kaicep.deployment.config import load_config
+    from kaicep.server.service import Client
 
     url = f"{Client(load_config(deployment)).url}/console"
     typer.echo(url)

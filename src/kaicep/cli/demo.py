@@ -68,7 +68,7 @@ def demo(
     if seconds is not None and not seconds > 0:
         raise Mistake(Diagnostic(f"--seconds: {seconds:g} is not more than 0", hint="such as 20"))
 
-    from kaicep.cli.progress import compile_kernel
+    from kaicep.cli.arguments import compile_kernel
     from kaicep.demo.run import Options, run
 
     compile_kernel()
@@ -80,11 +80,11 @@ def demo(
 
 def _keep_alive(keep: Path | None, scale: str, seed: int, seconds: float | None) -> None:
     from kaicep.cli.run import stopped_by_signals
-    from kaicep.endtoend.checking import missing_packages
+    from kaicep.deployment.check import missing_packages
 
     if missing := missing_packages():
         raise Mistake(missing)
-    from kaicep.demo.alive import keep_alive
+    from kaicep.demo.run import keep_alive
 
     def say(text: str) -> None:
         typer.echo(text)

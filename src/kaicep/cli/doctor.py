@@ -16,8 +16,7 @@ from pathlib import Path
 
 import typer
 
-from kaicep.cli.arguments import KnowledgeFiles, Reasoning, files, reasoning_level
-from kaicep.cli.guard import FAILED, has_colour
+from kaicep.cli.arguments import FAILED, KnowledgeFiles, Reasoning, files, has_colour, reasoning_level
 from kaicep.errors import painted
 
 __all__ = ["Finding", "doctor", "examine"]
@@ -295,7 +294,7 @@ def _cores() -> int:
 
 def _real_time() -> Finding:
     """Whether the threads of the live service may have priorities of the system's."""
-    from kaicep.live.priorities import allowed
+    from kaicep.live.sources import allowed
 
     if allowed():
         return Finding("ok", "real-time", "SCHED_FIFO is allowed (the live service)")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kaicep.cli.arguments import (
+    FAILED,
     Annotations,
     Conf,
     KnowledgeFiles,
@@ -24,18 +25,18 @@ from kaicep.cli.arguments import (
     duration,
     files,
     named_streams,
+    progress,
     reasoning_level,
+    say,
+    warn,
 )
-from kaicep.cli.guard import FAILED, say, warn
-from kaicep.cli.progress import progress
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 
 if TYPE_CHECKING:
     from kaicep.archive.archive import Archive
     from kaicep.connectors.shape import Form
-    from kaicep.endtoend.ingest import Ingested
-    from kaicep.endtoend.materialise import Materialise
-    from kaicep.endtoend.taking import Origin
+    from kaicep.ingest.files import Ingested, Origin
+    from kaicep.ingest.materialise import Materialise
 
 __all__ = ["ingest"]
 
@@ -153,13 +154,13 @@ def _origins(given: Sequence[str]) -> list[tuple[str, Origin]]:
         if not place.startswith(_KAFKA):
             found.append((name, path))
             continue
-        from kaicep.connectors.sources.kafka import KafkaOptions
+        from kaicep.connectors.kafka import KafkaSourceOptions
 
         servers, _, topic = place.removeprefix(_KAFKA).partition("/")
         if not servers or not topic or "/" in topic:
             hint = f"such as {name}=kafka://broker:9092/{name}"
             raise Mistake(Diagnostic(f"--stream {text}: servers and a topic are needed", hint=hint))
-        found.append((name, KafkaOptions(servers, topic)))
+        found.append((name, KafkaSourceOptions(servers, topic)))
     return found
 
 
@@ -222,7 +223,7 @@ def _followed(
     materialise: Materialise | None,
 ) -> list[Ingested]:
     """Goes on until it is interrupted; then, what came in."""
-    from kaicep.endtoend.ingest import Ingested
+    from kaicep.ingest.files import Ingested
 
     done = {form.stream: Ingested(form.stream) for form, _ in streams}
 
@@ -263,14 +264,14 @@ def _appender(
     """What takes in what is there of a stream, in this process or by Spark, and tells how it goes."""
     heard = batch, trouble, growing
     if host == "spark":
-        from kaicep.endtoend.spark_ingest import ingest as by_spark
         from kaicep.hosts.spark.session import own_session
+        from kaicep.ingest.on_spark import ingest as by_spark
 
         spark = own_session()
         return lambda form, origin: by_spark(
             spark, archive, form, origin, lateness, *heard, materialise=materialise
         )
-    from kaicep.endtoend.ingest import ingest as append
+    from kaicep.ingest.files import ingest as append
 
     return lambda form, origin: append(
         archive, form, origin, lateness, *heard, materialise=materialise, history=history
@@ -284,7 +285,7 @@ def _materialised(
     if not given:
         return None
     from kaicep.api import load_knowledge
-    from kaicep.endtoend.materialise import Materialise, wanted_columns
+    from kaicep.ingest.materialise import Materialise, wanted_columns
     from kaicep.knowledge.annotation import load_annotations
 
     wanted = wanted_columns(given)

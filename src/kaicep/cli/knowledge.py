@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kaicep.cli.arguments import Annotations, KnowledgeFiles, Reasoning, files, reasoning_level
-from kaicep.cli.guard import guarded, warn
+from kaicep.cli.arguments import Annotations, KnowledgeFiles, Reasoning, files, guarded, reasoning_level, warn
 from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.plan.terms import Variable
 from kaicep.plan.text import predicate_text

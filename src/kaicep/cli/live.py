@@ -17,18 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kaicep.cli.arguments import choose, duration
-from kaicep.cli.guard import guarded, say, warn
+from kaicep.cli.arguments import choose, duration, guarded, say, warn
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake
 
 if TYPE_CHECKING:
     from kaicep.connectors.contract import Source
     from kaicep.live.bindings import Delivery
     from kaicep.live.gateway import Receiver
-    from kaicep.live.graph import Graph
-    from kaicep.live.nodes import Operator, Supplier
-    from kaicep.live.queries import Query
+    from kaicep.live.graph import Graph, Operator, Supplier
     from kaicep.live.service import Service
+    from kaicep.live.sharing import Query
     from kaicep.live.sources import Pulse
 
 __all__ = ["live", "open_graph"]
@@ -172,8 +170,8 @@ def feed(graph: GraphFile, where: Where, seconds: Seconds = None, token_env: Tok
 
     Example: kaicep live feed brakes.toml 127.0.0.1:7070 --seconds 10
     """
+    from kaicep.live.bindings import as_bytes
     from kaicep.live.gateway import Sender
-    from kaicep.live.outputs import as_bytes
     from kaicep.live.sources import GENERATED, Pulse, Ticker, payloads
 
     found = open_graph(graph)
@@ -223,7 +221,7 @@ def consume(graph: GraphFile, where: Where, token_env: TokenEnv = None) -> None:
 
 
 def _receive(name: str, receiver: Receiver, write: Callable[[str], None] | None) -> None:
-    from kaicep.live.outputs import received_line
+    from kaicep.live.bindings import received_line
 
     with suppress(OSError):
         for each in receiver:
@@ -321,7 +319,7 @@ def _compiled(operator: Operator, folder: Path) -> Query:
     from kaicep.api import build_run, load_knowledge, read_query
     from kaicep.connectors.files import StreamData
     from kaicep.knowledge.annotation import load_annotations
-    from kaicep.live.queries import CLOCK, Query
+    from kaicep.live.sharing import CLOCK, Query
 
     has = operator.settings
     annotations = [one for each in has.get("annotation", ()) for one in load_annotations(folder / each)]
@@ -349,7 +347,7 @@ def _with_outputs(graph: Graph, stack: ExitStack) -> Graph:
 
 
 def _writer(output: str, stack: ExitStack) -> Callable[[Delivery], None]:
-    from kaicep.live.outputs import line
+    from kaicep.live.bindings import line
 
     write = _lines(output, stack)
     return lambda delivery: write(line(delivery))
@@ -443,7 +441,7 @@ def _door(listen: str, token_env: str | None, serves: bool = True) -> tuple[tupl
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit():
         raise Mistake(Diagnostic(f"{listen}: not a host and a port", hint="such as 127.0.0.1:7070"))
-    from kaicep.connectors.listening import is_loopback
+    from kaicep.connectors.http import is_loopback
 
     if serves and token_env is None and not is_loopback(host):
         hint = "name an environment variable that has one: --token-env KAICEP_TOKEN"

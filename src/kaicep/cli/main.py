@@ -8,23 +8,20 @@ import typer
 
 from kaicep import __version__
 from kaicep.cli.archive import archive
+from kaicep.cli.arguments import guarded
 from kaicep.cli.bench import bench
-from kaicep.cli.check import check
-from kaicep.cli.console import console
+from kaicep.cli.check import check, explain
+from kaicep.cli.console import console, lsp
 from kaicep.cli.demo import demo
 from kaicep.cli.doctor import doctor
-from kaicep.cli.explain import explain
-from kaicep.cli.follow import follow
-from kaicep.cli.guard import guarded
 from kaicep.cli.ingest import ingest
 from kaicep.cli.init import init
 from kaicep.cli.knowledge import knowledge
 from kaicep.cli.live import live
-from kaicep.cli.lsp import lsp
 from kaicep.cli.match import match
 from kaicep.cli.query import query
 from kaicep.cli.run import run
-from kaicep.cli.status import status
+from kaicep.cli.status import follow, status
 from kaicep.cli.why import why
 
 __all__ = ["app", "main"]

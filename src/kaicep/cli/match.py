@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kaicep.cli.arguments import (
+    FAILED,
     Annotations,
     Conf,
     DeploymentFile,
@@ -25,12 +26,14 @@ from kaicep.cli.arguments import (
     Streams,
     choose,
     choose_cluster,
+    compile_kernel,
     duration,
     inputs_of,
     moment,
+    progress,
+    say,
+    warn,
 )
-from kaicep.cli.guard import FAILED, say, warn
-from kaicep.cli.progress import compile_kernel, progress
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 
 if TYPE_CHECKING:

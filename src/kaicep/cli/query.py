@@ -23,16 +23,18 @@ from kaicep.cli.arguments import (
     Remote,
     choose,
     choose_cluster,
+    compile_kernel,
     duration,
     inputs_of,
     moment,
+    progress,
+    say,
+    warn,
 )
-from kaicep.cli.guard import say, warn
-from kaicep.cli.progress import compile_kernel, progress
 from kaicep.errors import Diagnostic, Mistake
 
 if TYPE_CHECKING:
-    from kaicep.endtoend.history import History
+    from kaicep.history.strategies import History
 
 __all__ = ["query"]
 
@@ -107,7 +109,7 @@ def query(
     archive = archive or given.archive
     assert archive is not None, "a deployment has one"
     if deployment is not None and archive == given.archive and not archive.is_dir():
-        from kaicep.endtoend.config import load_config
+        from kaicep.deployment.config import load_config
 
         raise load_config(deployment).not_run
     choose("--out", out, _FORMS)
@@ -124,7 +126,7 @@ def query(
 
     from kaicep.archive.archive import Archive
     from kaicep.cli.output import refuse_overwriting
-    from kaicep.endtoend.history import open_history
+    from kaicep.history.strategies import open_history
 
     # Unknown entities are told at the end; the log would tell them again.
     logging.getLogger("kaicep").addHandler(logging.NullHandler())
@@ -141,7 +143,7 @@ def query(
 
 def _search(history: History, strategy: str, as_seen: bool, out: str, output: Path | None) -> None:
     from kaicep.cli.output import FORMATS, atomic, columns_of, to_stdout
-    from kaicep.endtoend.history import past_matches, way_of
+    from kaicep.history.strategies import past_matches, way_of
 
     snapshot = history.archive.snapshot()
     way = way_of(history, strategy, snapshot)
@@ -164,7 +166,7 @@ def _follow(history: History, strategy: str, as_seen: bool, lateness: int, idle:
     import time
 
     from kaicep.cli.output import FORMATS, columns_of, to_stdout
-    from kaicep.endtoend.history import follow
+    from kaicep.history.strategies import follow
 
     def wait() -> bool:
         time.sleep(_POLL)

@@ -15,14 +15,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kaicep.cli.arguments import Conf, Master, Remote, choose, choose_cluster, moment
-from kaicep.cli.guard import FAILED, say
-from kaicep.cli.progress import compile_kernel
+from kaicep.cli.arguments import (
+    FAILED,
+    Conf,
+    Master,
+    Remote,
+    choose,
+    choose_cluster,
+    compile_kernel,
+    moment,
+    say,
+)
 from kaicep.errors import Mistake
 
 if TYPE_CHECKING:
-    from kaicep.endtoend.deployment import Deployment
-    from kaicep.endtoend.spark_deployment import SparkDeployment
+    from kaicep.deployment.on_spark import SparkDeployment
+    from kaicep.deployment.running import Deployment
 
 __all__ = ["DeploymentFile", "run", "stopped_by_signals"]
 
@@ -69,7 +77,7 @@ def run(
     choose("--log", log, _LOGS)
     instant = moment("--now", now)
 
-    from kaicep.endtoend.config import ENGINES, load_config
+    from kaicep.deployment.config import ENGINES, load_config
 
     config = load_config(deployment)
     kind = choose("--engine", engine, ENGINES) if engine is not None else config.engine.kind
@@ -78,18 +86,18 @@ def run(
         config, engine=replace(config.engine, kind=kind, cluster=cluster or config.engine.cluster)
     )
     if check:
-        from kaicep.endtoend.checking import check_deployment
+        from kaicep.deployment.check import check_deployment
 
         for line in check_deployment(config):
             typer.echo(line)
         return
 
-    from kaicep.endtoend.checking import missing_packages
+    from kaicep.deployment.check import missing_packages
 
     if missing := missing_packages(config):
         raise Mistake(missing)
-    from kaicep.endtoend.deployment import Deployment
-    from kaicep.endtoend.spark_deployment import SparkDeployment
+    from kaicep.deployment.on_spark import SparkDeployment
+    from kaicep.deployment.running import Deployment
     from kaicep.server.service import Service
 
     _log_to_stderr(log)
@@ -122,7 +130,7 @@ def stopped_by_signals(running: Deployment | SparkDeployment) -> Iterator[None]:
 
 
 def _log_to_stderr(form: str) -> None:
-    from kaicep.server.logs import JsonLines, Plain
+    from kaicep.server.service import JsonLines, Plain
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else Plain())

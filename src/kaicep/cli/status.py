@@ -11,7 +11,7 @@ import typer
 
 from kaicep.cli.run import DeploymentFile
 
-__all__ = ["status"]
+__all__ = ["status", "follow"]
 
 
 def status(
@@ -22,8 +22,8 @@ def status(
 
     Example: kaicep status campus/kaicep.toml
     """
-    from kaicep.endtoend.config import load_config
-    from kaicep.server.client import Client
+    from kaicep.deployment.config import load_config
+    from kaicep.server.service import Client
 
     found = Client(load_config(deployment)).status()
     typer.echo(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
@@ -89,3 +89,60 @@ def _matches(query: Mapping[str, Any]) -> str:
         return ""
     last = f", the last at {query['last']}" if query["last"] else ""
     return f", {query['matches']:,} matches{last}, {query['held']:,} held"
+
+
+# ----------------------------------------------------------------------------------------------------------
+# `kaicep follow`: the matches of a query of a running deployment, as they come.
+#
+
+
+_ALL = 1_000_000
+
+
+def follow(
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help="The name of a query; or the file of one, which is registered first, or replaced.",
+        ),
+    ],
+    deployment: Annotated[
+        Path, typer.Option("--deployment", metavar="TOML", help="The file that describes the deployment.")
+    ] = Path("kaicep.toml"),
+    last: Annotated[
+        int | None,
+        typer.Option(
+            "--last",
+            metavar="N",
+            min=0,
+            help="Begin with so many of the matches so far: none by default; of a file, all that are known.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Print the matches of a running query as they come.
+
+    The query is one of a running deployment; each match is one JSON object on a line of its own. A query
+    that is given as a file is answered back in time first, if its WITHIN says so, and stays registered.
+
+    Example: kaicep follow query7 --deployment campus/kaicep.toml --last 5
+    """
+    from kaicep.deployment.config import load_config
+    from kaicep.deployment.registered import SUFFIXES
+    from kaicep.server.service import Client
+
+    languages = {suffix: language for language, suffix in SUFFIXES.items()}
+    file = Path(query)
+    if file.suffix not in languages:
+        for line in Client(load_config(deployment)).matches(query, last or 0):
+            typer.echo(line)
+        return
+
+    from kaicep.plan.toml import read_source
+
+    text = read_source(file, "query").text
+    client = Client(load_config(deployment))
+    client.register(file.stem, languages[file.suffix], text)
+    for line in client.matches(file.stem, _ALL if last is None else last):
+        typer.echo(line)

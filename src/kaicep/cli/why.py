@@ -21,8 +21,8 @@ from kaicep.cli.arguments import (
     files,
     inputs_of,
     moment,
+    warn,
 )
-from kaicep.cli.guard import warn
 from kaicep.errors import Diagnostic, Mistake
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _streams(given: Inputs, lateness: int | None, now: int | None) -> Source:
 
 def _archived(given: Inputs, archive: Path, now: int | None) -> Source:
     from kaicep.archive.archive import Archive
-    from kaicep.endtoend.history import open_history
+    from kaicep.history.strategies import open_history
     from kaicep.why.sources import Archived
 
     known = given.knowledge, given.annotations, given.reasoning
@@ -179,8 +179,8 @@ def _archived(given: Inputs, archive: Path, now: int | None) -> Source:
 
 
 def _of_deployment(path: Path, words: Sequence[str], near: int | None, key: str | None, as_json: bool) -> str:
-    from kaicep.endtoend.config import load_config
-    from kaicep.why.deployed import Deployed
+    from kaicep.deployment.config import load_config
+    from kaicep.why.again import Deployed
 
     if len(words) > 1:
         hint = "the queries are those of the deployment; with --not, one of them is named"
@@ -197,7 +197,7 @@ def _of_deployment(path: Path, words: Sequence[str], near: int | None, key: str 
 
 def _why(source: Source, id: str, results: Sequence[Path]) -> Why:
     from kaicep.why.again import explained, searched
-    from kaicep.why.results import only_one, seen_in
+    from kaicep.why.sources import only_one, seen_in
 
     if results:
         match = only_one(seen_in(results, id), id)
@@ -219,7 +219,7 @@ def _told(source: Source, reason: Why, as_json: bool) -> str:
 
 
 def _not(source: Source, name: str, near: int, key: str | None, as_json: bool) -> str:
-    from kaicep.why.left_out import why_not_near
+    from kaicep.why.again import why_not_near
     from kaicep.why.text import why_not_json, why_not_text
 
     reason = why_not_near(source, name, near, key)

@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Self
 
 from kaicep.connectors.shape import DeadLetter, Form, Schema
 from kaicep.errors import Diagnostic, Mistake
-from kaicep.plan.convert import json_text
 from kaicep.plan.events import Event, Match
+from kaicep.plan.types import json_text
 
 __all__ = ["Batch", "Guarantee", "Lost", "Mark", "Position", "Sink", "Source", "read_position"]
 

@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from kaicep.connectors.parquet import parquet_columns, read_parquet
 from kaicep.connectors.parts import in_order, note_of
-from kaicep.connectors.records import Record, read_csv, read_json_lines
+from kaicep.connectors.records import Record, parquet_columns, read_csv, read_json_lines, read_parquet
 from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Shaper
 from kaicep.errors import Diagnostic, Mistake
-from kaicep.plan.convert import USUAL, Notation
 from kaicep.plan.events import Event
-from kaicep.plan.types import Type
+from kaicep.plan.types import USUAL, Notation, Type
 
 __all__ = [
     "SAMPLE",

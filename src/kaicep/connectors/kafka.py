@@ -5,14 +5,46 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kaicep.connectors.options import Variable, secret
 from kaicep.connectors.records import Record, json_object
+from kaicep.connectors.registry import Variable, secret
 from kaicep.errors import Diagnostic, Mistake
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
-__all__ = ["Setting", "client_settings", "is_gone", "is_passing", "kafka_record"]
+from kaicep.connectors.contract import Batch, Guarantee, Lost, Position, Source, read_position
+from kaicep.connectors.registry import Count
+from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper, refuse_wide
+from kaicep.errors import Failure, did_you_mean
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kaicep.connectors.contract import Mark, Sink
+from kaicep.connectors.registry import Duration
+from kaicep.plan.events import Match
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+__all__ = [
+    "Setting",
+    "client_settings",
+    "is_gone",
+    "is_passing",
+    "kafka_record",
+    "KafkaSourceOptions",
+    "KafkaSource",
+    "KafkaSinkOptions",
+    "KafkaSink",
+]
 
 Setting = str | int | float | bool
 """A setting of librdkafka."""
@@ -82,3 +114,414 @@ def is_passing(error: KafkaError) -> bool:
         KafkaError.NETWORK_EXCEPTION,
     )
     return bool(error.retriable()) or error.code() in passing
+
+
+# ----------------------------------------------------------------------------------------------------------
+# A Kafka topic as a source: `part` is the partition, `seq` the offset.
+#
+# Where to read is said by offsets alone: no consumer group is joined and none is changed, so that any
+# number of readers see the same events under the same identities.
+#
+
+
+_LOOK_AGAIN = 5.0
+_PATIENCE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSourceOptions:
+    """Which topic of which servers; whether to follow it, or stop at what is its end when it is opened.
+
+    `expired` says what happens when records were removed before they were read. `settings` go to
+    librdkafka as they are; `secrets` too, each from an environment variable.
+    """
+
+    servers: str
+    topic: str
+    follow: bool = True
+    expired: Literal["stop", "continue"] = "stop"
+    batch: Count = Count(10_000)
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    secrets: Mapping[str, Variable] = field(default_factory=dict)
+
+
+class KafkaSource(Source):
+    """The records of a topic, JSON objects, from all its partitions."""
+
+    guarantee = Guarantee.REPLAYABLE
+
+    def __init__(self, form: Form, options: KafkaSourceOptions) -> None:
+        super().__init__(form)
+        refuse_wide(form, "a topic")
+        self._options = options
+        self._where = f"stream {form.stream}: topic {options.topic}"
+        self._settings = client_settings(
+            f"stream {form.stream}",
+            options.servers,
+            options.settings,
+            options.secrets,
+            {
+                "group.id": f"kaicep-{form.stream}",  # asked for by the client; nothing is ever committed
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": not options.follow,
+                "allow.auto.create.topics": False,
+            },
+        )
+        self._shaper = Shaper(form)
+        self._next: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._lost: list[Lost] = []
+        self._consumer: Consumer | None = None
+        self._assigned = False
+        self._looked = 0.0
+        self._trouble: str | None = None
+
+    @property
+    def finite(self) -> bool:
+        """Whether it stops at what was the end of the topic when it was opened."""
+        return not self._options.follow
+
+    @property
+    def schema(self) -> Schema | None:
+        """The attributes, inferred from the oldest records that the topic still has."""
+        return self._shaper.schema
+
+    @property
+    def trouble(self) -> str | None:
+        """Why there is no connection."""
+        return self._trouble
+
+    @property
+    def position(self) -> dict[int, int]:
+        """One past the last offset given, in every partition."""
+        return dict(self._next)
+
+    def named(self, part: int) -> str | None:
+        """The topic and the partition."""
+        return f"{self._options.topic}/{part}"
+
+    def open(self, position: Position | None = None, schema: Schema | None = None) -> None:
+        """Makes a client; it connects when the first batch is asked for."""
+        from confluent_kafka import Consumer
+
+        self._next = read_position(position)
+        self._shaper = Shaper(self.form, schema)
+        self._consumer = Consumer({**self._settings, "error_cb": self._on_error})
+
+    def close(self) -> None:
+        """Leaves the broker."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def next_batch(self, timeout: float) -> Batch:
+        """The next records of all partitions, each partition in the order of its offsets."""
+        records = self.records(timeout)
+        self._learn_as_it_comes(records)
+        events, dead = self._shaper.shape(records)
+        lost, self._lost = self._lost, []
+        return Batch(self.position, events, dead, lost, self.ended)
+
+    def records(self, timeout: float) -> list[Record]:
+        """The same before they are events."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + timeout
+        records: list[Record] = []
+        try:
+            if not self._assigned or time.monotonic() - self._looked > _LOOK_AGAIN or self._trouble:
+                self._look(max(0.1, timeout))
+            for message in self._poll(max(0.0, deadline - time.monotonic())):
+                records += self._take(message)
+        except KafkaException as error:
+            self._on_error(error.args[0])
+        return records
+
+    # --- records --------------------------------------------------------------------------------------
+
+    def _poll(self, timeout: float) -> list[Message]:
+        """What the client has, or the first that comes within the timeout and what came with it."""
+        if not self._assigned or self.ended:
+            return []
+        assert self._consumer is not None
+        first = self._consumer.poll(timeout)
+        if first is None:
+            return []
+        return [first, *self._consumer.consume(self._options.batch - 1, 0.0)]
+
+    def _take(self, message: Message) -> Iterable[Record]:
+        """The record of a message, unless it was given before or comes after the end."""
+        if (error := message.error()) is not None:
+            self._on_message_error(message, error)
+            return ()
+        part, seq = message.partition(), message.offset()
+        assert part is not None
+        assert seq is not None
+        if seq < self._next[part]:
+            return ()
+        if seq >= self._ends.get(part, seq + 1):
+            self._next[part] = self._ends[part]
+            return ()
+        self._next[part] = seq + 1
+        return (self._record(message),)
+
+    def _record(self, message: Message) -> Record:
+        place = message.partition() or 0, message.offset() or 0
+        return kafka_record(self._options.topic, *place, message.value())
+
+    @property
+    def ended(self) -> bool:
+        """Whether a finite topic was read up to what was its end."""
+        if self._options.follow or not self._assigned:
+            return False
+        return all(self._next[part] >= end for part, end in self._ends.items())
+
+    # --- partitions -----------------------------------------------------------------------------------
+
+    def _look(self, timeout: float) -> None:
+        """Sees which partitions there are, and begins to read those that are new."""
+        assert self._consumer is not None
+        parts = self._partitions(timeout)
+        self._looked, self._trouble = time.monotonic(), None
+        known = set(self._next) if self._assigned else set()
+        if gone := sorted(set(self._next) - parts):
+            raise Failure(f"{self._where}: partition {gone[0]} has disappeared: this is another topic")
+        new = sorted(parts - known)
+        if not new or (self._assigned and self.finite):
+            return
+        ranges = {part: self._watermarks(part) for part in new}
+        if self.schema is None:
+            self._learn({part: self._watermarks(part) for part in sorted(parts)})
+        for part, (low, high) in ranges.items():
+            self._next[part] = self._within(part, self._next.get(part, low), low, high)
+            if self.finite:
+                self._ends[part] = high
+        self._assign(self._next)
+        self._assigned = True
+
+    def _partitions(self, timeout: float) -> set[int]:
+        """The partitions that the topic has now."""
+        assert self._consumer is not None
+        topic = self._consumer.list_topics(self._options.topic, timeout).topics[self._options.topic]
+        if topic.error is None:
+            return set(topic.partitions)
+        if not is_gone(topic.error):
+            from confluent_kafka import KafkaException
+
+            raise KafkaException(topic.error)
+        if self._next:
+            raise Failure(
+                f"{self._where} has disappeared from {self._options.servers}; it was read up to {self._next}"
+            )
+        others = [each for each in self._consumer.list_topics(timeout=timeout).topics if each[:2] != "__"]
+        hint = did_you_mean(self._options.topic, others) or "it has no topics at all: create this one first"
+        raise Mistake(Diagnostic(f"{self._where}: there is none on {self._options.servers}", hint=hint))
+
+    def _watermarks(self, part: int) -> tuple[int, int]:
+        """The oldest offset of a partition, and the one after its newest."""
+        assert self._consumer is not None
+        low, high = self._consumer.get_watermark_offsets(self._partition(part), timeout=_PATIENCE)
+        return low, high
+
+    def _within(self, part: int, start: int, low: int, high: int) -> int:
+        """Where to read on, which is `start` unless the records there are gone."""
+        place = f"{self._where}, partition {part}"
+        if start > high:
+            raise Failure(
+                f"{place}: the position is offset {start}, but it ends at {high}: "
+                "the topic was created again, or the position is of another topic"
+            )
+        if start >= low:
+            return start
+        if self._options.expired == "stop":
+            raise Failure(
+                f"{place}: offsets {start} to {low - 1} have expired: the broker removed them before they "
+                'were read. Nothing was skipped; expired = "continue" goes on at the oldest that there is '
+                "and reports the range as lost"
+            )
+        self._lost.append(Lost(part, start, low))
+        return low
+
+    def _assign(self, starts: Mapping[int, int]) -> None:
+        assert self._consumer is not None
+        self._consumer.assign([self._partition(part, seq) for part, seq in sorted(starts.items())])
+
+    def _partition(self, part: int, seq: int = 0) -> TopicPartition:
+        from confluent_kafka import TopicPartition
+
+        return TopicPartition(self._options.topic, part, seq)
+
+    # --- types ----------------------------------------------------------------------------------------
+
+    def _learn(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        """Infers the types from the oldest records, partition by partition, wherever reading begins."""
+        assert self._consumer is not None
+        learned, deadline = 0, time.monotonic() + _PATIENCE
+        for part, (low, high) in ranges.items():
+            if low < high and learned < SAMPLE:
+                self._assign({part: low})
+            seq = low
+            while seq < high and learned < SAMPLE and time.monotonic() < deadline:
+                message = self._consumer.poll(0.1)
+                if message is not None and message.error() is None:
+                    seq = (message.offset() or 0) + 1
+                    learned = self._shaper.learn(self._record(message))
+                elif message is not None:
+                    break  # the end, where the last offsets hold no records
+        if learned:
+            self._shaper.settle()
+
+    def _learn_as_it_comes(self, records: list[Record]) -> None:
+        """Infers the types from the first records of a topic that had none when it was opened."""
+        if self.schema is None and (good := [each for each in records if each.fields is not None]):
+            for each in good[:SAMPLE]:
+                self._shaper.learn(each)
+            self._shaper.settle()
+        elif self.schema is None and self.ended:
+            self._shaper.settle()
+
+    # --- errors ---------------------------------------------------------------------------------------
+
+    def _on_error(self, error: KafkaError) -> None:
+        """A broker that is down is waited for; anything else that is wrong with a client is a failure."""
+        if not is_passing(error):
+            raise Failure(f"{self._where}: {error.str()}")
+        self._trouble = f"{self._options.servers} cannot be reached: {error.str()}"
+
+    def _on_message_error(self, message: Message, error: KafkaError) -> None:
+        from confluent_kafka import KafkaError
+
+        part = message.partition()
+        if error.code() == KafkaError._PARTITION_EOF and part is not None:
+            # The last offsets of a partition may be marks of transactions, which are no records.
+            end = message.offset() or 0
+            self._next[part] = max(self._next[part], min(end, self._ends.get(part, end)))
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            assert part is not None
+            self._next[part] = self._within(part, self._next[part], *self._watermarks(part))
+            self._assign(self._next)
+        elif is_gone(error):
+            self._look(_PATIENCE)
+        else:
+            self._on_error(error)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# A Kafka topic as a sink, at least once: the key of a message is the match's id, its value the match.
+#
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSinkOptions:
+    """Which topic of which servers, and for how long a commit waits for them."""
+
+    servers: str
+    topic: str
+    patience: Duration = Duration(300_000_000)
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    secrets: Mapping[str, Variable] = field(default_factory=dict)
+
+
+class KafkaSink(Sink):
+    """Sends matches to a topic. All replicas have them when a commit returns."""
+
+    guarantee = Guarantee.AT_LEAST_ONCE
+
+    def __init__(self, name: str, options: KafkaSinkOptions) -> None:
+        self._where = f"sink {name}"
+        self._options = options
+        own = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 0}
+        self._settings = client_settings(self._where, options.servers, options.settings, options.secrets, own)
+        self._producer: Producer | None = None
+        self._waiting: deque[Match] = deque()
+        self._under_way = 0
+        self._returned: list[Match] = []
+        self._refused: str | None = None
+        self._trouble: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why messages wait."""
+        return self._trouble
+
+    def open(self) -> None:
+        """Makes a client; a broker that is down is waited for."""
+        from confluent_kafka import Producer
+
+        self._waiting.clear()
+        self._returned.clear()
+        self._under_way = 0
+        self._producer = Producer({**self._settings, "error_cb": self._on_error})
+
+    def write(self, matches: Sequence[Match]) -> None:
+        """Takes matches, and sends as many as the client takes."""
+        self._waiting.extend(matches)
+        self._send()
+
+    def commit(self, mark: Mark) -> None:
+        """Waits until the broker has everything."""
+        assert self._producer is not None, "open comes first"
+        deadline = time.monotonic() + self._options.patience / 1_000_000
+        self._refused = None
+        while self._left:
+            self._send()
+            self._producer.poll(0.1)
+            if not self._under_way and self._refused:
+                raise Failure(f"{self._where}: {self._refused}")
+            if self._left and time.monotonic() > deadline:
+                raise Failure(
+                    f"{self._where}: topic {self._options.topic}: {self._left} "
+                    f"matches could not be sent: {self._trouble or 'no answer'}"
+                )
+
+    def close(self) -> None:
+        """Leaves the broker."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.flush(1)
+            self._producer = None
+
+    @property
+    def _left(self) -> int:
+        return len(self._waiting) + self._under_way + len(self._returned)
+
+    def _send(self) -> None:
+        from confluent_kafka import KafkaException
+
+        assert self._producer is not None, "open comes first"
+        # Not while some were refused and others are under way: those that are refused go first again.
+        while self._waiting and not self._returned:
+            match = self._waiting[0]
+
+            def delivered(error: KafkaError | None, message: Message, match: Match = match) -> None:
+                self._delivered(error, match)
+
+            try:
+                self._producer.produce(
+                    self._options.topic, match.to_json().encode(), match.id.encode(), on_delivery=delivered
+                )
+            except BufferError:  # the client has enough for now
+                return
+            except KafkaException as error:  # such as one that is too large: the client itself refuses it
+                self._refuse(error.args[0])
+                return
+            self._under_way += 1
+            self._waiting.popleft()
+
+    def _delivered(self, error: KafkaError | None, match: Match) -> None:
+        self._under_way -= 1
+        if error is None:
+            self._trouble = None
+        else:
+            self._returned.append(match)
+            self._refuse(error)
+        if not self._under_way:
+            self._waiting.extendleft(reversed(self._returned))
+            self._returned.clear()
+
+    def _refuse(self, error: KafkaError) -> None:
+        self._refused = f"topic {self._options.topic} on {self._options.servers}: {error.str()}"
+
+    def _on_error(self, error: Any) -> None:
+        self._trouble = f"{self._options.servers} cannot be reached: {error.str()}"

@@ -27,11 +27,47 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.connectors.columnar import Columns, arrow_types, csv_columns, event_columns, json_columns
+from kaicep.connectors.records import (
+    Cursor,
+    begin_csv,
+    csv_record,
+    json_columns_of,
+    json_record,
+    open_parquet,
+    read_csv,
+    read_json_lines,
+    read_parquet,
+    row_width,
+    tell,
+)
+from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
+from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.plan.events import Event
 
-__all__ = ["NOTE", "Located", "history_part", "in_order", "is_history", "note_of", "remember"]
+if TYPE_CHECKING:
+    import numpy
+
+__all__ = [
+    "NOTE",
+    "Located",
+    "history_part",
+    "in_order",
+    "is_history",
+    "note_of",
+    "remember",
+    "BYTES",
+    "ROWS",
+    "Stretch",
+    "next_stretch",
+    "read_events",
+    "read_stretch",
+    "stretches",
+]
 
 NOTE = ".kaicep-parts"
 """The name of the note."""
@@ -223,3 +259,406 @@ def _files(folder: Path) -> Iterator[tuple[str, _Look]]:
     for each in sorted(folder.iterdir()):
         if each.is_file() and not each.name.endswith(NOTE) and (look := _look(each)) is not None:
             yield each.name, look
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Stretches of files: pieces that can be read by themselves, in any order and on any machine.
+#
+# Whoever plans looks at the text only to find its lines; a stretch then says where it stands, in bytes and
+# in positions. So the number of a line is known before anybody has read what is in the lines before it.
+#
+
+
+BYTES = 16_000_000
+"""So much text is in one stretch, about."""
+
+ROWS = 500_000
+"""So many rows of Parquet are in one stretch, about."""
+
+_LONG_LINE = 1_000  # bytes, so that a block has about as many lines as are wanted
+_LONGEST = 131_072  # of a cell, for the reader of single rows
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Positions `first` to `after` (not included) of a part, and where in its file they are.
+
+    `way` is how they are read: lines of `json`; `csv` with a row in each line, or `rows` of CSV that go over
+    several; `columns` of Parquet that are as they should be, or `records` of Parquet.
+    """
+
+    way: Literal["json", "csv", "rows", "columns", "records"]
+    part: int
+    file: str
+    first: int
+    after: int
+    offset: int = 0
+    size: int = 0
+    line: int = 1
+    header: tuple[str, ...] = ()
+    blank: int = 0  # so many blank rows stand at the offset, before the first position
+    width: int = 1  # so many positions has a row
+
+    def scaled(self, width: int) -> Stretch:
+        """Of rows, with the positions that they use up."""
+        return replace(self, first=self.first * width, after=self.after * width, width=width)
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The numbers of its first row and of the one after it."""
+        return self.first // self.width, self.after // self.width
+
+
+def stretches(
+    form: Form, schema: Schema, part: int, path: Path, first: int = 0, growing: bool = False
+) -> Iterator[Stretch]:
+    """The stretches of a file from a position on, in order.
+
+    Of a `growing` file, a last line without its end is left for later: it may be half of one.
+    """
+    try:
+        if path.suffix.lower() == ".parquet":
+            yield from _of_parquet(form, schema, part, path, first)
+        elif path.suffix.lower() == ".csv":
+            yield from _of_csv(form, part, path, first, growing)
+        else:
+            width = row_width(form.notation, json_columns_of(form.notation))
+            for each in _of_json(form, part, path, first // width, growing):
+                yield each.scaled(width)
+    except OSError as error:
+        raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
+
+
+def read_stretch(stretch: Stretch, form: Form, schema: Schema) -> Columns:
+    """The events of a stretch by columns, and the dead letters of what is none."""
+    shaper = Shaper(form, schema)
+    path = Path(stretch.file)
+    try:
+        if stretch.way == "columns":
+            return _read_columns(stretch, form, schema)
+        if stretch.way in ("rows", "records") or form.notation.wide is not None:
+            events, dead = read_events(stretch, form, schema)
+            return replace(event_columns(shaper, events), dead=dead)
+        with path.open("rb") as file:
+            file.seek(stretch.offset)
+            block = file.read(stretch.size)
+    except OSError as error:
+        raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
+    return _read_lines(stretch, shaper, block)
+
+
+def next_stretch(
+    form: Form,
+    schema: Schema,
+    part: int,
+    path: Path,
+    kind: str,
+    cursor: Cursor,
+    growing: bool,
+    rows: int,
+) -> Stretch | None:
+    """What comes next in a file, where it can be read by columns; None: it cannot be.
+
+    `kind` is how the file's name ended at first. Of text, up to so many rows; of Parquet it may be more,
+    since groups of rows are read whole.
+    """
+    if schema.rdf or form.notation.wide is not None or kind == ".csv":
+        return None
+    try:
+        if kind != ".parquet":
+            return _next_lines(part, path, cursor, growing, rows)
+        found = next(_of_parquet(form, schema, part, path, cursor.seq), None)
+    except OSError as error:
+        raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
+    return found if found is not None and found.way == "columns" else None
+
+
+def _next_lines(part: int, path: Path, cursor: Cursor, growing: bool, rows: int) -> Stretch | None:
+    import numpy
+
+    with path.open("rb") as file:
+        file.seek(cursor.offset)
+        block = file.read(min(BYTES, rows * _LONG_LINE))
+        if block and not growing and not block.endswith(b"\n") and not file.read(1):
+            block += b"\n"  # the last line, which may do without its end
+    ends = numpy.flatnonzero(numpy.frombuffer(block, numpy.uint8) == 10)[:rows] + 1
+    if not len(ends):
+        return None
+    size = min(int(ends[-1]), path.stat().st_size - cursor.offset)
+    return Stretch("json", part, str(path), cursor.seq, cursor.seq + len(ends), cursor.offset, size)
+
+
+# --- text ---------------------------------------------------------------------------------------------
+
+
+def _blocks(path: Path, offset: int, growing: bool) -> Iterator[tuple[int, bytes, numpy.ndarray[Any, Any]]]:
+    """Blocks of whole lines: where each begins, its bytes, and where in it its lines end."""
+    import numpy
+
+    with path.open("rb") as file:
+        file.seek(offset)
+        rest = b""
+        while True:
+            read = file.read(max(BYTES - len(rest), _LONGEST))
+            block = rest + read
+            cut = len(block) if not read and not growing else block.rfind(b"\n") + 1
+            block, rest = block[:cut], block[cut:]
+            if block:
+                ends = numpy.flatnonzero(numpy.frombuffer(block, numpy.uint8) == 10) + 1
+                if not len(ends) or ends[-1] != len(block):
+                    ends = numpy.append(ends, len(block))
+                yield offset, block, ends
+                offset += len(block)
+                tell(path, offset)
+            if not read:
+                return
+
+
+def _of_json(form: Form, part: int, path: Path, first: int, growing: bool) -> Iterator[Stretch]:
+    begin = _ended_at(path, first) if growing else Cursor()
+    seq = begin.seq
+    for offset, block, ends in _blocks(path, begin.offset, growing):
+        found = Stretch("json", part, str(path), seq, seq + len(ends), offset, len(block))
+        seq = found.after
+        if growing:
+            _remember(path, Cursor(offset + len(block), seq))
+        if seq > first:
+            yield _from(found, first, ends)
+    _reaches(form, path, first, seq)
+
+
+def _of_csv(form: Form, part: int, path: Path, first: int, growing: bool) -> Iterator[Stretch]:
+    begun = begin_csv(path, form.time, growing, form.notation.csv)
+    if begun.header is None:
+        return
+    header = tuple(begun.header)
+    width = row_width(form.notation, header)
+    first //= width
+    begin = _ended_at(path, first, begun) if growing else begun
+    seq, line = begin.seq, begin.line
+    for offset, block, ends in _blocks(path, begin.offset, growing):
+        if not _a_row_a_line(block, ends, form.notation.csv.delimiter):
+            rows = Stretch("rows", part, str(path), seq, seq, offset, 0, line, header)
+            for each in _of_rows(form, rows, first, growing):
+                yield each.scaled(width)
+            return
+        found = Stretch("csv", part, str(path), seq, seq + len(ends), offset, len(block), line, header)
+        seq, line = found.after, line + len(ends)
+        if growing:
+            _remember(path, Cursor(offset + len(block), seq, line))
+        if seq > first:
+            yield _from(found, first, ends).scaled(width)
+    _reaches(form, path, first, seq)
+
+
+# Where the whole lines of files that grow ended when they were last looked at, so that a file of gigabytes
+# is not read from its beginning for every line that comes to it.
+_ENDS: dict[Path, tuple[int, Cursor]] = {}
+_MOST_ENDS = 10_000
+
+
+def _ended_at(path: Path, first: int, begin: Cursor | None = None) -> Cursor:
+    """Where to look for what comes from a position on: where the file ended, else where it begins."""
+    begin = begin or Cursor()
+    inode, end = _ENDS.get(path, (0, begin))
+    found = path.stat()
+    known = end.seq == first and found.st_ino == inode and found.st_size >= end.offset
+    return end if known else begin
+
+
+def _remember(path: Path, end: Cursor) -> None:
+    _ENDS.pop(path, None)
+    if len(_ENDS) >= _MOST_ENDS:
+        del _ENDS[next(iter(_ENDS))]
+    _ENDS[path] = path.stat().st_ino, end
+
+
+def _of_rows(form: Form, begin: Stretch, first: int, growing: bool) -> Iterator[Stretch]:
+    """The rest of a CSV file whose rows may go over several lines: only reading it tells where they end."""
+    cursor = Cursor(begin.offset, begin.first, begin.line, list(begin.header))
+    path, start = Path(begin.file), begin
+    for _ in read_csv(begin.part, path, form.time, cursor=cursor, growing=growing, notation=form.notation):
+        if cursor.seq <= first:
+            start = replace(begin, first=cursor.seq, offset=cursor.offset, line=cursor.line)
+        elif cursor.offset - start.offset >= BYTES and cursor.seq > first:
+            yield _ended(start, first, cursor)
+            start = replace(begin, first=cursor.seq, offset=cursor.offset, line=cursor.line)
+    _reaches(form, path, first, cursor.seq)
+    if cursor.seq > max(start.first, first):
+        yield _ended(start, first, cursor)
+
+
+def _ended(start: Stretch, first: int, cursor: Cursor) -> Stretch:
+    blank = max(0, first - start.first)
+    size = cursor.offset - start.offset
+    return replace(start, first=start.first + blank, after=cursor.seq, size=size, blank=blank)
+
+
+def _from(stretch: Stretch, first: int, ends: numpy.ndarray[Any, Any]) -> Stretch:
+    """A stretch of lines without those before a position."""
+    lines = first - stretch.first
+    if lines <= 0:
+        return stretch
+    skipped = int(ends[lines - 1])
+    return replace(
+        stretch,
+        first=first,
+        offset=stretch.offset + skipped,
+        size=stretch.size - skipped,
+        line=stretch.line + lines,
+    )
+
+
+def _reaches(form: Form, path: Path, first: int, count: int) -> None:
+    if count < first:
+        raise Failure(
+            f"stream {form.stream}: the position is record {first} of {path}, but the file "
+            f"has only {count}: it was cut short, or it is another one"
+        )
+
+
+def _a_row_a_line(block: bytes, ends: numpy.ndarray[Any, Any], delimiter: str) -> bool:
+    """Whether every line of CSV is a row, and one that all readers read alike.
+
+    Quotes must open at the beginning of a cell, close at its end, and do both within the line.
+    """
+    import numpy
+
+    if b"\0" in block or block.count(b"\r") != block.count(b"\r\n"):
+        return False
+    if int(numpy.diff(ends, prepend=0).max()) >= _LONGEST:
+        return False
+    if b'"' not in block:
+        return True
+    data = numpy.frombuffer(block, numpy.uint8)
+    quotes = numpy.flatnonzero(data == 34)
+    line = numpy.searchsorted(ends, quotes, side="right")
+    places = numpy.arange(len(quotes)) - numpy.searchsorted(line, line)
+    opening, closing = quotes[places % 2 == 0], quotes[places % 2 == 1]
+    if len(opening) != len(closing) or not (line[places % 2 == 0] == line[places % 2 == 1]).all():
+        return False
+    before = numpy.where(opening > 0, data[opening - 1], 10)
+    padded = numpy.append(data, 10)
+    mark = ord(delimiter)
+    return bool(
+        numpy.isin(before, (mark, 10, 34)).all() and numpy.isin(padded[closing + 1], (mark, 13, 10, 34)).all()
+    )
+
+
+def _read_lines(stretch: Stretch, shaper: Shaper, block: bytes) -> Columns:
+    import numpy
+    import pyarrow
+
+    ends = numpy.flatnonzero(numpy.frombuffer(block, numpy.uint8) == 10) + 1
+    if not len(ends) or ends[-1] != len(block):
+        ends = numpy.append(ends, len(block))
+    seq = numpy.arange(stretch.first, stretch.after)
+    if len(ends) != len(seq) or len(block) != stretch.size:
+        raise Failure(
+            f"stream {shaper.form.stream}: {stretch.file} has changed while it was read; lines may be "
+            "appended to a file, not taken from it"
+        )
+    starts = numpy.concatenate(([0], ends[:-1]))
+    if stretch.offset == 0 and stretch.way == "json" and block.startswith(_BOM):
+        starts[0] = len(_BOM)
+
+    def line(at: int) -> bytes:
+        return block[starts[at] : ends[at]]
+
+    if stretch.way == "csv":
+        header = list(stretch.header)
+        return csv_columns(
+            shaper,
+            header,
+            block,
+            seq,
+            lambda at: csv_record(
+                stretch.part,
+                stretch.first + at,
+                stretch.line + at,
+                stretch.file,
+                header,
+                line(at),
+                shaper.form.notation.csv,
+            ),
+        )
+    offsets = numpy.append(starts, ends[-1]).astype(numpy.int32)
+    lines = pyarrow.BinaryArray.from_buffers(
+        pyarrow.binary(), len(seq), [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(block)]
+    )
+    return json_columns(
+        shaper, lines, seq, lambda at: json_record(stretch.part, stretch.first + at, stretch.file, line(at))
+    )
+
+
+def read_events(stretch: Stretch, form: Form, schema: Schema) -> tuple[list[Event], list[DeadLetter]]:
+    """The events of a stretch one by one, and the dead letters: slow, and for every kind of stream."""
+    path, notation = Path(stretch.file), form.notation
+    first, _ = stretch.rows
+    cursor = Cursor(stretch.offset, first - stretch.blank, stretch.line, list(stretch.header) or None)
+    if path.suffix.lower() == ".parquet":
+        records = read_parquet(form.stream, stretch.part, path, first, notation)
+    elif path.suffix.lower() == ".csv":
+        records = read_csv(stretch.part, path, form.time, cursor=cursor, notation=notation)
+    else:
+        records = read_json_lines(stretch.part, path, cursor, notation=notation)
+    return Shaper(form, schema).shape(takewhile(lambda each: each.seq < stretch.after, records))
+
+
+# --- Parquet ------------------------------------------------------------------------------------------
+
+
+def _of_parquet(form: Form, schema: Schema, part: int, path: Path, first: int) -> Iterator[Stretch]:
+    from kaicep.connectors.columnar import is_direct
+
+    with open_parquet(form.stream, path) as file:
+        found = file.metadata
+        width = row_width(form.notation, file.schema_arrow.names)
+        direct = not schema.rdf and is_direct(file, form, schema)
+        way: Literal["columns", "records"] = "columns" if direct else "records"
+        counts = [found.row_group(each).num_rows for each in range(found.num_row_groups)]
+    size, seq, first = path.stat().st_size, 0, first // width
+    start = 0
+    for count in counts:
+        seq += count
+        if (seq - max(start, first)) * width >= ROWS:
+            yield Stretch(way, part, str(path), max(start, first), seq).scaled(width)
+            start = seq
+        tell(path, size * seq // max(1, sum(counts)))
+    _reaches(form, path, first, seq)
+    if seq > max(start, first):
+        yield Stretch(way, part, str(path), max(start, first), seq).scaled(width)
+
+
+def _read_columns(stretch: Stretch, form: Form, schema: Schema) -> Columns:
+    import numpy
+    import pyarrow
+    import pyarrow.compute as pc
+
+    from kaicep.connectors.columnar import as_typed
+
+    with open_parquet(form.stream, Path(stretch.file)) as file:
+        there = [name for name, _ in schema.attributes if name in file.schema_arrow.names]
+        groups: list[int] = []
+        before = seq = 0
+        for each in range(file.num_row_groups):
+            count = file.metadata.row_group(each).num_rows
+            if seq + count > stretch.first and seq < stretch.after:
+                before = before if groups else seq
+                groups.append(each)
+            seq += count
+        rows = file.read_row_groups(groups, columns=there, use_threads=False)
+    rows = rows.slice(stretch.first - before, stretch.after - stretch.first)
+    count, kinds = stretch.after - stretch.first, arrow_types()
+    values = {
+        name: pyarrow.concat_arrays([as_typed(each, type) for each in rows.column(name).chunks])
+        if name in rows.column_names
+        else pyarrow.nulls(count, kinds[type])
+        for name, type in schema.attributes
+    }
+    latest = Shaper(form, schema).latest
+    if latest is not None and (pc.max(values[form.time].cast(pyarrow.int64())).as_py() or 0) > latest:
+        events, dead = read_events(stretch, form, schema)
+        return replace(event_columns(Shaper(form, schema), events), dead=dead)
+    return Columns(pyarrow.array(numpy.arange(stretch.first, stretch.after)), values)

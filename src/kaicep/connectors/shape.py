@@ -19,11 +19,18 @@ from typing import Any, Protocol
 
 from kaicep.connectors.records import Record
 from kaicep.errors import Diagnostic, Mistake
-from kaicep.plan.convert import (
+from kaicep.plan.events import Event
+from kaicep.plan.terms import Blank, Iri, Term, Triple, literal
+from kaicep.plan.time import format_time
+from kaicep.plan.types import (
+    INT64_MAX,
+    INT64_MIN,
     USUAL,
     Instant,
     Notation,
+    Type,
     Unfit,
+    Value,
     Wide,
     convert,
     guess,
@@ -31,10 +38,6 @@ from kaicep.plan.convert import (
     json_text,
     widen,
 )
-from kaicep.plan.events import Event
-from kaicep.plan.terms import Blank, Iri, Term, Triple, literal
-from kaicep.plan.time import format_time
-from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
 
 __all__ = ["SAMPLE", "DeadLetter", "Form", "Schema", "Shaper", "mostly_bad", "refuse_wide"]
 

@@ -30,7 +30,7 @@ from starlette.routing import Route
 
 from kaicep.assist.service import KEYWORDS
 from kaicep.console.drawing import chart, plan_graph, timeline
-from kaicep.endtoend.updates import next_change
+from kaicep.deployment.updates import next_change
 from kaicep.errors import Failure, KaicepError, Mistake
 from kaicep.plan.events import Match
 from kaicep.plan.time import format_time, parse_time

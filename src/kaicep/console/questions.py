@@ -19,12 +19,11 @@ from typing import Any
 from kaicep.api import explanations, parse_query
 from kaicep.archive.snapshot import Snapshot
 from kaicep.assist import service
-from kaicep.assist.situation import Situation
-from kaicep.assist.vocabulary import Vocabulary
+from kaicep.assist.service import Situation, Vocabulary
 from kaicep.connectors.sinks.delta import match_of_row
-from kaicep.endtoend.history import History, engine_of, history_of, replayed
-from kaicep.endtoend.registered import upstream
+from kaicep.deployment.registered import upstream
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
+from kaicep.history.strategies import History, engine_of, history_of, replayed
 from kaicep.knowledge.event_graph import event_triples
 from kaicep.knowledge.sparql_update import changes_of, operations
 from kaicep.knowledge.store import Knowledge
@@ -41,13 +40,10 @@ from kaicep.plan.terms import OWL, RDFS, Iri, Literal, Term, Triple, n_triples
 from kaicep.plan.text import group_text
 from kaicep.plan.time import format_duration, format_time, parse_time
 from kaicep.storage.places import options_of, place_of
-from kaicep.why.again import explained, searched
-from kaicep.why.deployed import Deployed
-from kaicep.why.left_out import why_not_between
-from kaicep.why.match import Why
+from kaicep.why.again import Deployed, explained, searched, why_not_between
+from kaicep.why.match import Statement, Why
 from kaicep.why.misses import WhyNot
-from kaicep.why.proof import Statement
-from kaicep.why.results import match_of
+from kaicep.why.sources import match_of
 
 __all__ = ["QUESTIONS"]
 

@@ -1,30 +1,265 @@
-"""The demo: a campus is made, its morning archived, asked back in time, and followed live."""
+"""The queries of the demo, each from the archived past on into what comes."""
 
 from __future__ import annotations
 
-import logging
-import shlex
+import os
+import shutil
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import TYPE_CHECKING
 
+from kaicep.api import read_queries
 from kaicep.archive.archive import Archive
-from kaicep.demo.archiving import Starting, archive_here, archive_on_spark, missing, need_delta
-from kaicep.demo.campus import SCALES, Campus
-from kaicep.demo.folder import Folder, check_empty
-from kaicep.demo.morning import OPENING, Morning
-from kaicep.demo.telling import Place, place_of, places, reasons, told
-from kaicep.demo.views import View
-from kaicep.demo.watching import Query, Recent, opened
+from kaicep.archive.snapshot import Snapshot
+from kaicep.demo.folder import Folder
+from kaicep.errors import Diagnostic, Mistake
+from kaicep.history.events import Stretch, archived
+from kaicep.history.strategies import History, history_of
+from kaicep.ingest.files import ingest
+from kaicep.join.handoff import HandOff
+from kaicep.knowledge.annotation import Annotation, prefixes_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
-from kaicep.plan.time import format_time
 
-__all__ = ["Figures", "Options", "commands", "run", "summary"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+import logging
+import shlex
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
+
+from kaicep.demo.campus import SCALES, Campus
+from kaicep.demo.folder import check_empty
+from kaicep.demo.morning import OPENING, Morning, Report
+from kaicep.demo.views import Place, View, place_of, places, reasons, told
+from kaicep.deployment.config import load_config
+from kaicep.deployment.running import Deployment
+from kaicep.plan.time import format_time
+from kaicep.server.service import Service
+
+__all__ = [
+    "Query",
+    "Recent",
+    "opened",
+    "Starting",
+    "archive_here",
+    "archive_on_spark",
+    "missing",
+    "need_delta",
+    "keep_alive",
+    "Figures",
+    "Options",
+    "commands",
+    "run",
+    "summary",
+]
+
+
+class Query:
+    """One query: what the archive has of its matches, and then, event by event, what comes."""
+
+    def __init__(self, history: History, snapshot: Snapshot) -> None:
+        (plan,) = history.program.queries
+        self.name = plan.name
+        self.history = history
+        self.streams = frozenset(history.spans())
+        own = Snapshot({name: snapshot.tables[name] for name in self.streams})
+        self._made = HandOff(history, own, 0, None)
+
+    def past(self) -> Iterator[list[Match]]:
+        """Goes through the archive, a bit at every step."""
+        return self._made.past()
+
+    def live(self, events: Sequence[Event]) -> list[Match]:
+        """Takes events that came in this order; the matches that are certain by now."""
+        own: dict[str, list[Event]] = {}
+        for each in events:
+            if each.stream in self.streams:
+                own.setdefault(each.stream, []).append(each)
+        return self._made.live_all(
+            Stretch(stream, 0, some[0].seq, some[-1].seq + 1, some) for stream, some in own.items()
+        )
+
+
+def opened(
+    paths: Sequence[Path], archive: Archive, knowledge: Knowledge, annotations: Sequence[Annotation]
+) -> list[Query]:
+    """The queries of some files, over what the archive holds now."""
+    snapshot = archive.snapshot()
+    parsed = read_queries(paths, prefixes_of(annotations))
+    now = time.time_ns() // 1_000
+    return [Query(history_of([each], archive, knowledge, annotations, now), snapshot) for each in parsed]
+
+
+class Recent:
+    """Events by their position: those that came live, and those of the archive."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._events: dict[tuple[str, int], Event] = {}
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Remembers events."""
+        self._events.update({(each.stream, each.seq): each for each in events})
+
+    def event(self, stream: str, seq: int) -> Event:
+        """The event at a position."""
+        found = self._events.get((stream, seq))
+        if found is None:
+            (found,) = archived(self._archive.snapshot(), stream, 0, seq, seq + 1)
+            self._events[stream, seq] = found
+        return found
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The morning into the archive: by Spark where there is Java, in this process where there is none.
+#
+
+
+def missing() -> str | None:
+    """What Spark lacks on this machine; None where all is here."""
+    if find_spec("pyspark") is None:
+        return "PySpark is not installed: pip install 'kaicep[spark]'"
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
+        return "no Java was found, and Spark needs Java 17 or later: `kaicep doctor` tells how to get it"
+    return None
+
+
+def need_delta() -> None:
+    """Refuses to begin without what an archive is kept with."""
+    if find_spec("deltalake") is None or find_spec("pyarrow") is None:
+        raise Mistake(Diagnostic("the demo keeps an archive", hint="pip install 'kaicep[delta]'"))
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Without what a JVM writes to stderr while it starts: it would stand in the middle of the picture."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+class Starting:
+    """A Spark session that starts in the background: a JVM takes a while."""
+
+    def __init__(self) -> None:
+        self._session: SparkSession | None = None
+        self._trouble: str | None = None
+        self._thread = Thread(target=self._start, name="spark", daemon=True)
+        self._thread.start()
+
+    def _start(self) -> None:
+        from kaicep.hosts.spark.session import own_session
+
+        try:
+            with _hushed():
+                self._session = own_session()
+        except Exception as error:  # whatever it is, the demo can do without
+            self._trouble = (str(error) or type(error).__name__).splitlines()[0]
+
+    def wait(self) -> tuple[SparkSession | None, str | None]:
+        """The session, once it is there, or what kept it from starting."""
+        self._thread.join()
+        return self._session, self._trouble
+
+    def stop(self) -> None:
+        """Ends the session; one that has not started yet ends with the process."""
+        if self._session is not None:
+            self._session.stop()
+
+
+def archive_here(folder: Folder) -> int:
+    """Archives what the files have that the archive does not, in this process; says how many events."""
+    archive = Archive(folder.archive)
+    return sum(ingest(archive, folder.form(each), folder.data(each)).rows for each in folder.next)
+
+
+def archive_on_spark(folder: Folder, session: SparkSession) -> int:
+    """The same by Spark, whose workers read the files and write those of the archive."""
+    from kaicep.ingest.on_spark import ingest as ingest_on_spark
+
+    archive = Archive(folder.archive)
+    return sum(
+        ingest_on_spark(session, archive, folder.form(each), folder.data(each)).rows for each in folder.next
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The campus as a deployment that goes on: its morning is archived, and then it reports as time passes.
+#
+
+
+_FIRST_HOURS = 120  # minutes
+_EVERY = 0.1  # seconds
+
+
+def keep_alive(
+    path: Path,
+    scale: str,
+    seed: int,
+    seconds: float | None,
+    say: Callable[[str], None],
+    stopped_by: Callable[[Deployment], AbstractContextManager[None]],
+) -> None:
+    """Makes a campus in a folder and runs it; `say` is told where its console is."""
+    need_delta()
+    campus = Campus.make(SCALES[scale], seed)
+    morning = Morning(campus, seed)
+    folder = Folder(path, campus)
+    for reports in morning.minutes(0, _FIRST_HOURS):
+        folder.write(reports)
+    say(f"A campus of {len(campus.sensors):,} airflow sensors; its morning is archived ...")
+    archive_here(folder)
+    deployment = Deployment(load_config(path / "kaicep.toml"))
+    over = threading.Event()
+    pace = campus.scale.pace
+    with Service(deployment) as service, stopped_by(deployment):
+        say(f"It runs at {pace} times real time. The console: {service.url}/console")
+        reporting = threading.Thread(target=_report, args=(morning, folder, pace, over), daemon=True)
+        reporting.start()
+        try:
+            deployment.run(seconds)
+        finally:
+            over.set()
+            reporting.join()
+
+
+def _report(morning: Morning, folder: Folder, pace: int, over: threading.Event) -> None:
+    """Writes every report into the file of its stream when it is due."""
+    started = time.monotonic()
+    minute = _FIRST_HOURS
+    waiting: deque[Report] = deque()
+    while not over.wait(_EVERY):
+        now = OPENING + int((_FIRST_HOURS * 60 + (time.monotonic() - started) * pace) * 1_000_000)
+        while not waiting or waiting[-1].ts <= now:
+            waiting += morning.minute(minute)
+            minute += 1
+        due: list[Report] = []
+        while waiting and waiting[0].ts <= now:
+            due.append(waiting.popleft())
+        if due:
+            folder.write(due)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The demo: a campus is made, its morning archived, asked back in time, and followed live.
+#
+
 
 _FIRST, _MORNING = 6, 120  # minutes
 _SHOWN = {"first": 1, "past": 2, "live": 3}

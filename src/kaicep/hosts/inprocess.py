@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any
 
 from kaicep.hosts.lane import Lane
-from kaicep.hosts.queries import ChiSearch, Listed, TripleQueries
+from kaicep.hosts.queries import ChiSearch, Listed, Settings, TripleQueries
 from kaicep.hosts.replacing import Replacing
-from kaicep.hosts.settings import Settings
 from kaicep.hosts.unknown import UnknownValues
 from kaicep.kernel.batches import Batch, ColumnSorter, batch_of_matches, late_in
 from kaicep.kernel.columns import Matches

@@ -17,10 +17,9 @@ import numpy as np
 from kaicep.kernel.columns import DTYPES, NULLS, Column, Table, cell
 from kaicep.kernel.operator import Operator
 from kaicep.kernel.words import identity_of
-from kaicep.plan.convert import Notation, plain
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.time import parse_time, time_from_number
-from kaicep.plan.types import INT64_MAX, INT64_MIN, Type
+from kaicep.plan.types import INT64_MAX, INT64_MIN, Notation, Type, plain
 
 if TYPE_CHECKING:
     from kaicep.kernel.batches import ColumnSorter

@@ -1,33 +1,37 @@
-"""What a registered query is while it runs: its plan, its operator, the sort stage that feeds it."""
+"""How an engine works."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from kaicep.hosts.settings import Settings
 from kaicep.kernel.absent import AbsentMachine
 from kaicep.kernel.batches import ColumnSorter
 from kaicep.kernel.columns import Matches, Strings, Table
 from kaicep.kernel.epsparql import EpOperator, Sent
 from kaicep.kernel.operator import Limits, Operator, Semantics
 from kaicep.kernel.patterns import PatternMachine
-from kaicep.kernel.sort import Sorter
+from kaicep.kernel.sort import Parts, Sorter
 from kaicep.kernel.together import TogetherMachine
 from kaicep.kernel.windowing import WindowMachine
-from kaicep.knowledge.joins import plain
+from kaicep.knowledge.graph import plain
+from kaicep.knowledge.runtime import Settings as PathSettings
 from kaicep.knowledge.store import Knowledge
+from kaicep.optimize import RULES, Rule
 from kaicep.plan import sparql
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Match
 from kaicep.plan.expressions import Field
-from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, QueryPlan, walk_objects
+from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, QueryPlan, WindowAggregate, walk_objects
 from kaicep.plan.results import Answer, term_answer
 from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Predicate, Repeat, TriplePattern
 from kaicep.plan.terms import OWL, RDF, RDFS, Iri, Term, Triple, Variable
+from kaicep.plan.time import datetime_of, format_duration
 from kaicep.plan.types import Type
 
 __all__ = [
+    "Settings",
     "ChiSearch",
     "Listed",
     "News",
@@ -35,7 +39,27 @@ __all__ = [
     "asks_the_knowledge",
     "attribute_types",
     "operator_of",
+    "awaited",
 ]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an engine works: what its operators may keep, how PATHs are decided at run time.
+
+    `parts` are the parts of sources to wait for, by stream; part 0 of each where nothing is said. `rules` are
+    those of the optimiser.
+    """
+
+    limits: Limits = Limits()
+    paths: PathSettings = field(default_factory=PathSettings)
+    parts: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    rules: Sequence[Rule] = RULES
+
+
+# ----------------------------------------------------------------------------------------------------------
+# What a registered query is while it runs: its plan, its operator, the sort stage that feeds it.
+#
 
 
 Meeting = tuple[Term | None, Term | None, Term | None]
@@ -183,7 +207,7 @@ def _may_be_empty(way: Path | Iri) -> bool:
         return _may_be_empty(way.of)
     if isinstance(way, Alternative):
         return any(map(_may_be_empty, way.parts))
-    return isinstance(way, sparql.Sequence) and all(map(_may_be_empty, way.parts))
+    return isinstance(way, sparql.Steps) and all(map(_may_be_empty, way.parts))
 
 
 class ChiSearch:
@@ -349,9 +373,65 @@ def _read_as_float(plans: Sequence[ChiPlan]) -> set[str]:
     """The attributes that all expressions of queries read as float64."""
     floats: set[str] = set()
     others: set[str] = set()
-    for field in (each for plan in plans for each in walk_objects((plan.body, plan.columns))):
-        if not isinstance(field, Field):
-            continue
-        names = {name for _, some in field.sources for name in some}
-        (floats if field.type is Type.FLOAT64 else others).update(names)
+    for plan in plans:
+        for each in walk_objects((plan.body, plan.columns)):
+            if isinstance(each, Field):
+                names = {name for _, some in each.sources for name in some}
+                (floats if each.type is Type.FLOAT64 else others).update(names)
     return floats - others
+
+
+# ----------------------------------------------------------------------------------------------------------
+# What a query of an engine waits for, in words, for whoever misses its matches.
+#
+
+
+def awaited(query: ChiSearch | TripleQueries, sources: tuple[str, ...], parts: Parts) -> str | None:
+    """What a query waits for; None where it has looked at all that came, and nothing is due.
+
+    `sources` are the streams that it needs, also through the queries that it reads.
+    """
+    buffered = len(query.sorter)
+    kept = f"; {_counted(buffered)} buffered" if buffered else ""
+    silent = parts.unheard(sources)
+    if silent:
+        return f"the first event of {' and of '.join(silent)}{kept}"
+    endless = [each for each in sources if parts.allowed(each) is None]
+    if endless:
+        named = ", ".join(endless)
+        return f"the end of {named} (`finish`), since without a lateness any event may be late{kept}"
+    slowest = parts.slowest(sources)
+    if slowest is not None and buffered:
+        stream, part, ts = slowest
+        which = f", source partition {part}" if len(parts.numbers(stream)) > 1 else ""
+        return f"events of {stream}{which} after {_when(ts)}, which holds the others back{kept}"
+    for stream in sources if buffered else ():
+        late = parts.allowed(stream) or 0
+        ts = max(parts.part(stream, each).max_ts for each in parts.numbers(stream))
+        reason = f"since they may be {format_duration(late)} late"
+        return f"events of {stream} after {_when(ts + late)}, {reason}{kept}"
+    return next(_due(query), None) if isinstance(query, ChiSearch) else None
+
+
+def _due(query: ChiSearch) -> Iterator[str]:
+    """What time alone decides: absences that are not certain yet, windows that are still open."""
+    watermark = query.sorter.watermark
+    if not query.operator.size or math.isinf(watermark):
+        return
+    for plan in query.plans:
+        body = plan.body
+        if isinstance(body, WindowAggregate):
+            width = body.window.width if body.window.kind == "batch" else None
+            due, what = width and (watermark // width + 1) * width, "the window is complete"
+        else:
+            due, what = body.deadline and watermark + body.deadline, "every absence so far is decided"
+        if due:
+            yield f"time to pass {_when(due)}, when {what}: a later event shows it, or `advance`"
+
+
+def _counted(events: int) -> str:
+    return "1 is" if events == 1 else f"{events:,} are"
+
+
+def _when(ts: float) -> str:
+    return str(datetime_of(int(ts)).replace(tzinfo=None))

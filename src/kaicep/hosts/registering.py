@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from kaicep.errors import Diagnostic, Mistake, Unsupported
 from kaicep.hosts.queries import (
     ChiSearch,
+    Settings,
     TripleQueries,
     asks_the_knowledge,
     attribute_types,
+    awaited,
     operator_of,
 )
-from kaicep.hosts.settings import Settings
-from kaicep.hosts.waiting import awaited
 from kaicep.kernel.batches import Batch, ColumnSorter, batch_of_events
 from kaicep.kernel.columns import Strings
 from kaicep.kernel.operator import Operator, Passed

@@ -16,11 +16,10 @@ import pyarrow.compute as pc
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.kernel.batches import Batch
 from kaicep.kernel.columns import NO_TIME, Array, Column, Lists, Matches, Refs, Strings, id_of_words
-from kaicep.plan.convert import USUAL, Notation, Unfit, convert, json_text
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import ChiPlan, OutputColumn, QueryPlan, Solutions
 from kaicep.plan.time import TIME_UNITS, nearest_thousandth, parse_time, time_from_number
-from kaicep.plan.types import Type
+from kaicep.plan.types import USUAL, Notation, Type, Unfit, convert, json_text
 
 __all__ = ["arrow_of", "arrow_of_rows", "batch_of_arrow", "type_of_arrow"]
 

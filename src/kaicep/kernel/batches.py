@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from kaicep.kernel.codec import read_event, write_event
 from kaicep.kernel.columns import (
     DTYPES,
     NULLS,
@@ -30,6 +29,7 @@ from kaicep.kernel.columns import (
     words_of_id,
 )
 from kaicep.kernel.sort import Parts, Place, read_place, written_place
+from kaicep.kernel.state import read_event, write_event
 from kaicep.kernel.words import derived_identities, identities, signed_words, unsigned_words
 from kaicep.plan.events import Event
 from kaicep.plan.results import as_type

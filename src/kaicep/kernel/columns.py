@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kaicep.plan.events import Match
-from kaicep.plan.identity import id_words, text_word
+from kaicep.plan.events import Match, id_words, text_word
 from kaicep.plan.time import format_time
 from kaicep.plan.types import INT64_MIN, Type, Value
 

@@ -20,9 +20,8 @@ from kaicep.kernel.columns import Array, Column, Lists, Matches, Refs, Strings, 
 from kaicep.kernel.shape import Shape
 from kaicep.kernel.vectors import vectors_of
 from kaicep.kernel.words import identity_words
-from kaicep.plan.events import Event
+from kaicep.plan.events import Event, MatchId
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, rewrite, type_of
-from kaicep.plan.identity import MatchId
 from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern
 from kaicep.plan.operators import event_function
 from kaicep.plan.paths import has_path_values

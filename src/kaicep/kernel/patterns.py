@@ -14,18 +14,16 @@ import numpy as np
 from kaicep.kernel import machine
 from kaicep.kernel import tables as t
 from kaicep.kernel.assemble import Question, alone, value_of, word_of
-from kaicep.kernel.bounds import bounds_of
+from kaicep.kernel.automaton import bounds_of
 from kaicep.kernel.columns import Array, Column, Matches, Strings, Table, column_of
-from kaicep.kernel.joins import JoinKeys, with_join_keys
+from kaicep.kernel.finished import LatestStage, Selection, aggregate_of, evaluated, holds_for_all
+from kaicep.kernel.joins import JoinKeys, Ties, partition_variables, with_attributes, with_join_keys
 from kaicep.kernel.keys import TypedKeys
-from kaicep.kernel.latest import LatestStage
 from kaicep.kernel.operator import Limits, Passed, Semantics, refuse
 from kaicep.kernel.output import Finished, Made, Output, taken, words_of
-from kaicep.kernel.parted import Ties, partition_variables, with_attributes
 from kaicep.kernel.pattern_state import load_pattern, save_pattern
 from kaicep.kernel.predicates import CONTEXT, OPS, WORDS, ask_hash
 from kaicep.kernel.roots import RootIds
-from kaicep.kernel.selected import Selection
 from kaicep.kernel.shape import PARTITION, POSITION, TIME, Absence, Requirement, Roots, Shape, single_parts
 from kaicep.kernel.skipping import Order, Skipping
 from kaicep.kernel.solutions import (
@@ -39,7 +37,6 @@ from kaicep.kernel.solutions import (
     values_attribute,
 )
 from kaicep.kernel.vectors import vectors_of
-from kaicep.kernel.whole import aggregate_of, evaluated, holds_for_all
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Place
 from kaicep.plan.events import Event

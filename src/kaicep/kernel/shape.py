@@ -12,15 +12,7 @@ import numpy as np
 from kaicep.errors import Unsupported
 from kaicep.kernel import tables as t
 from kaicep.kernel.assemble import Assembler, Constants, Question, alone, of_one_event
-from kaicep.kernel.automaton import (
-    Residual,
-    Steps,
-    certain,
-    may_end,
-    open_variables,
-    steps,
-    variables_in,
-)
+from kaicep.kernel.automaton import Residual, Steps, certain, may_end, open_variables, steps, variables_in
 from kaicep.kernel.predicates import BLOCK, COLUMN, REGISTERS, interpret
 from kaicep.kernel.solutions import fields_of
 from kaicep.plan.chi import Absent, Choice, Place, Together

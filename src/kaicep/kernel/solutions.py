@@ -19,10 +19,10 @@ from kaicep.plan.events import Event
 from kaicep.plan.expressions import Aggregate, Expr, Field, Previous, by_identity
 from kaicep.plan.nodes import Semantic
 from kaicep.plan.operators import function_of
-from kaicep.plan.path_values import with_terms
 from kaicep.plan.paths import bare_variables, path_references
 from kaicep.plan.terms import Term
 from kaicep.plan.types import Value
+from kaicep.plan.typing import with_terms
 
 __all__ = [
     "Given",

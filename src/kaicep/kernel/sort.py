@@ -15,7 +15,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from kaicep.kernel.codec import read_event, write_event
+from kaicep.kernel.state import read_event, write_event
 from kaicep.plan.events import Event
 from kaicep.plan.types import INT64_MIN
 

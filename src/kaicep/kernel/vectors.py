@@ -23,9 +23,8 @@ from kaicep.kernel.assemble import alone
 from kaicep.kernel.columns import DTYPES, NO_TIME, NULLS, Array, Column, Strings, Table, column_of
 from kaicep.plan.expressions import Call, Const, Expr, Field, by_identity
 from kaicep.plan.operators import FIRST_INSTANT, LAST_INSTANT, OPERATORS, Nulls, apply
-from kaicep.plan.time import DURATION_UNITS
+from kaicep.plan.time import DURATION_UNITS, zone_offset
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
-from kaicep.plan.zones import zone_offset
 
 __all__ = ["Vectors", "vectors_of"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from kaicep.kernel.columns import NO_TIME, Array, Column, Strings
 from kaicep.kernel.jit import entry, inner
-from kaicep.plan.identity import MatchId, stream_words, value_words
+from kaicep.plan.events import MatchId, stream_words, value_words
 from kaicep.plan.types import Type
 
 __all__ = [
@@ -77,7 +77,7 @@ def identities(stream: str, part: Any, seq: Any) -> tuple[Any, Any]:
     """The two words of the identity of each event of a stream.
 
     >>> from kaicep.plan.events import Event
-    >>> from kaicep.plan.identity import event_words
+    >>> from kaicep.plan.events import event_words
     >>> low, high = identities("s", np.array([0, 1]), np.array([5, 6]))
     >>> (int(low[1]), int(high[1])) == event_words(Event("s", 1, 6, 0))
     True
@@ -92,7 +92,7 @@ def derived_identities(stream: str, low_words: Any, high_words: Any) -> tuple[An
     """The same of events that are matches of another query, by the words of their ids.
 
     >>> from kaicep.plan.events import Event
-    >>> from kaicep.plan.identity import event_words
+    >>> from kaicep.plan.events import event_words
     >>> low, high = derived_identities("q", np.array([5], np.uint64), np.array([6], np.uint64))
     >>> (int(low[0]), int(high[0])) == event_words(Event("q", 0, 0, 0, id=f"{5:016x}{6:016x}"))
     True

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
-from kaicep.knowledge.places import Places, read_json
+from kaicep.knowledge.loading import Places, read_json
 from kaicep.plan import sparql
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Catalog, Entity, Stream, Vocabulary
-from kaicep.plan.convert import USUAL, Dialect, Notation, Wide
 from kaicep.plan.sparql import MOST_DERIVED
 from kaicep.plan.terms import Iri
-from kaicep.plan.time import TIME_UNITS
-from kaicep.plan.types import Type
-from kaicep.plan.zones import is_zone, zone_names
+from kaicep.plan.time import TIME_UNITS, is_zone, zone_names
+from kaicep.plan.types import USUAL, Dialect, Notation, Type, Wide
 
 __all__ = ["Annotation", "build_catalog", "load_annotations", "parse_annotations", "prefixes_of", "stream_of"]
 
@@ -422,7 +420,7 @@ class _PathReader:
         return self._several("|", self._sequence, sparql.Alternative)
 
     def _sequence(self) -> Way | None:
-        return self._several("/", self._step, sparql.Sequence)
+        return self._several("/", self._step, sparql.Steps)
 
     def _several(
         self, sign: str, read: Callable[[], Way | None], make: Callable[[tuple[Way, ...]], sparql.Path]

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kaicep.knowledge.graph import Facts, Graph, Ids, Known, Layer
+from kaicep.knowledge.loading import ALWAYS, NEVER, Validity, holds_at, intersection, minus, union
 from kaicep.knowledge.reasoning import GIVEN, Program, become_transitive, consequences, goals, sayable
-from kaicep.knowledge.validity import ALWAYS, NEVER, Validity, holds_at, intersection, minus, union
 from kaicep.plan.terms import Triple
 
 __all__ = ["Base", "Change", "Journal", "Timed", "grow", "shrink"]

@@ -11,9 +11,9 @@ from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.changes import Base, Journal, Timed, grow, shrink
 from kaicep.knowledge.graph import BLANK, Graph, Ids, Known, Layer, Terms, match
 from kaicep.knowledge.kept import Columns, Kept, KeptGraph
+from kaicep.knowledge.loading import ALWAYS, NEVER, Validity, boundaries, holds_at, minus
 from kaicep.knowledge.reasoning import GIVEN, Program, close, program
 from kaicep.knowledge.rules import LISTED, RULES, Rule, TermLookup, transitivity, unrolled
-from kaicep.knowledge.validity import ALWAYS, NEVER, Validity, boundaries, holds_at, minus
 from kaicep.plan.terms import OWL, RDF, Iri
 
 __all__ = ["Closure", "lookup"]

@@ -14,20 +14,11 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.algebra import triple_patterns
 from kaicep.plan.catalog import EVENT, Stream, Vocabulary
 from kaicep.plan.events import Event
-from kaicep.plan.literals import literal_of
-from kaicep.plan.sparql import (
-    Alternative,
-    Group,
-    Inverse,
-    Negated,
-    Predicate,
-    Repeat,
-    Sequence,
-    may_be_empty,
-)
+from kaicep.plan.sparql import Alternative, Group, Inverse, Negated, Predicate, Repeat, Steps, may_be_empty
 from kaicep.plan.terms import RDF, Iri, Literal, Term, Triple, Variable
 from kaicep.plan.text import predicate_text
 from kaicep.plan.types import Type, Value
+from kaicep.plan.values import literal_of
 
 __all__ = [
     "HAS_TIME",
@@ -225,7 +216,7 @@ def _covers(predicate: Predicate, property: Iri, vocabulary: Vocabulary) -> bool
     match predicate:
         case Iri():
             return property in vocabulary.properties_below(predicate)
-        case Sequence(parts):
+        case Steps(parts):
             first = next((i for i, each in enumerate(parts) if not may_be_empty(each)), len(parts))
             return any(_covers(each, property, vocabulary) for each in parts[: first + 1])
         case Alternative(parts):
@@ -247,6 +238,6 @@ def goes_back(predicate: Predicate) -> bool:
             return bool(inverse)
         case Repeat(of):
             return goes_back(of)
-        case Sequence(parts) | Alternative(parts):
+        case Steps(parts) | Alternative(parts):
             return any(goes_back(each) for each in parts)
     return False

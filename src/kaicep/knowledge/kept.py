@@ -21,7 +21,7 @@ from typing import Any
 
 from kaicep.errors import Diagnostic, Source
 from kaicep.knowledge.graph import BLANK, IRI, LITERAL, Graph, Ids, Terms
-from kaicep.knowledge.validity import Validity
+from kaicep.knowledge.loading import Validity
 from kaicep.plan.cache import private_folder, write_whole
 from kaicep.plan.terms import Blank, Iri, Literal, Term
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 from kaicep.knowledge.graph import Ids
+from kaicep.knowledge.loading import ALWAYS, NEVER, Validity
 from kaicep.knowledge.store import Edit, Knowledge
-from kaicep.knowledge.validity import ALWAYS, NEVER, Validity
 from kaicep.plan.terms import n_triples
 
 __all__ = ["catch_up", "fingerprint"]

@@ -13,16 +13,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from kaicep.knowledge.joins import plain, solve
+from kaicep.knowledge.graph import plain, solve
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.algebra import element_variables, substitute
 from kaicep.plan.expressions import Call, Exists, Expr, walk
 from kaicep.plan.functions import OWN_FUNCTIONS, SPARQL_FUNCTIONS, Scope, evaluate_expression, holds
-from kaicep.plan.literals import normalise
 from kaicep.plan.sparql import Bind, Filter, Group
 from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term, Triple, Variable
 from kaicep.plan.text import group_text
-from kaicep.plan.values import ExpressionError
+from kaicep.plan.values import ExpressionError, normalise
 
 if TYPE_CHECKING:
     import pyoxigraph

@@ -21,8 +21,7 @@ from math import prod
 from weakref import WeakKeyDictionary
 
 from kaicep.knowledge.event_graph import HAS_TIME, UnknownEntities, entity_in, literal_in
-from kaicep.knowledge.graph import Graph, Layer, Terms
-from kaicep.knowledge.joins import Plain, meeting, plain, solve, solve_numbers
+from kaicep.knowledge.graph import Graph, Layer, Plain, Terms, meeting, plain, solve, solve_numbers
 from kaicep.knowledge.queries import Row, select
 from kaicep.knowledge.runtime import RuntimePath, Settings, depends_on, names_events
 from kaicep.knowledge.store import Knowledge
@@ -31,11 +30,11 @@ from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Relation, Root, Semantic
 from kaicep.plan.operators import event_function
-from kaicep.plan.path_values import with_terms
 from kaicep.plan.paths import path_references
 from kaicep.plan.sparql import Values
 from kaicep.plan.terms import Iri, Term, Triple
 from kaicep.plan.types import Type, Value
+from kaicep.plan.typing import with_terms
 
 __all__ = ["KeptTable", "Relations", "Table", "kept_table", "make_table", "refreshed"]
 

@@ -18,30 +18,32 @@ from typing import Any
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.knowledge.changes import Change, Journal
 from kaicep.knowledge.closure import Closure, lookup
-from kaicep.knowledge.contradictions import contradictions
 from kaicep.knowledge.graph import Graph, Ids, Known, Layer, Terms, match
 from kaicep.knowledge.kept import Kept, find, keep, key_of
-from kaicep.knowledge.loading import Reader, Said, files_of, read_bytes
-from kaicep.knowledge.reasoning import GIVEN, Derivation, close, entails
-from kaicep.knowledge.rules import LEVELS, Rule
-from kaicep.knowledge.validity import (
+from kaicep.knowledge.loading import (
     ALWAYS,
+    Reader,
+    Said,
     Validity,
+    files_of,
     intersection,
     minus,
     odd_validity,
+    read_bytes,
     since,
     starts,
     union,
     with_validity,
 )
+from kaicep.knowledge.reasoning import GIVEN, Derivation, close, entails
+from kaicep.knowledge.rules import LEVELS, Rule, contradictions
 from kaicep.knowledge.words import Words, words
 from kaicep.plan import sparql
 from kaicep.plan.catalog import QUDT, Unit
 from kaicep.plan.html import html_table
-from kaicep.plan.literals import NUMERIC_TYPES, native, normalise
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal, Term, Triple, Variable, n_triples
 from kaicep.plan.types import Value
+from kaicep.plan.values import NUMERIC_TYPES, native, normalise
 
 __all__ = ["Change", "Edit", "Knowledge", "Reason", "check_level"]
 

@@ -15,8 +15,8 @@ from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.knowledge.annotation import Annotation
 from kaicep.knowledge.event_graph import HAS_TIME
 from kaicep.knowledge.graph import LITERAL, Ids, Terms
+from kaicep.knowledge.loading import KAI
 from kaicep.knowledge.store import Knowledge
-from kaicep.knowledge.validity import KAI
 from kaicep.knowledge.words import TYPE
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Entity
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal

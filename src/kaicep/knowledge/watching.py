@@ -1,6 +1,7 @@
-"""Knowledge files that somebody edits while queries run.
+"""SHACL: whether the knowledge has the shape that somebody asks of it.
 
-Whoever runs the queries calls `poll` from time to time, between two events; there are no threads here.
+Shapes are files of RDF. They are tested against everything that holds, with what follows, when it is loaded
+and after every change, by pyshacl (extra `shacl`).
 """
 
 from __future__ import annotations
@@ -8,24 +9,96 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Diagnostic, Mistake, Source
 from kaicep.knowledge.changes import Change
 from kaicep.knowledge.graph import Ids
 from kaicep.knowledge.kept import Kept
-from kaicep.knowledge.loading import FORMATS, Said, expanded, read_bytes, suffix_of
-from kaicep.knowledge.shapes import Validate
+from kaicep.knowledge.loading import (
+    ALWAYS,
+    FORMATS,
+    NEVER,
+    Said,
+    Validity,
+    expanded,
+    files_of,
+    read_bytes,
+    since,
+    suffix_of,
+    with_validity,
+)
 from kaicep.knowledge.sparql_update import UPDATES, Operation, changes_of, operations
 from kaicep.knowledge.store import Edit, Knowledge, check_level
-from kaicep.knowledge.validity import ALWAYS, NEVER, Validity, since, with_validity
-from kaicep.plan.terms import Blank, Term, Triple
+from kaicep.plan.terms import Blank, Term, Triple, n_triples
 from kaicep.storage.places import place_of
 
-__all__ = ["Followed", "KnowledgeFiles"]
+__all__ = ["Validate", "shapes_of", "Followed", "KnowledgeFiles"]
+
+Validate = Callable[[Knowledge], tuple[Diagnostic, ...]]
+"""What is wrong with a knowledge base."""
+
+_MOST = 20
+# What rdflib calls the formats that it reads.
+_RDFLIB = {"TURTLE": "turtle", "N_TRIPLES": "nt", "RDF_XML": "xml", "JSON_LD": "json-ld"}
+
+
+def shapes_of(paths: Iterable[str | Path]) -> Validate:
+    """A test for the shapes of these files, which are read now."""
+    try:
+        import pyshacl  # type: ignore[import-untyped, unused-ignore]
+        from rdflib import Graph
+        from rdflib.namespace import RDF, SH
+    except ImportError:
+        hint = "pip install 'kaicep[shacl]'"
+        raise Mistake(
+            Diagnostic("shapes need the package pyshacl, which is not installed", hint=hint)
+        ) from None
+    shapes = Graph()
+    for path in files_of(paths):
+        _parse(shapes, path)
+
+    def validate(knowledge: Knowledge) -> tuple[Diagnostic, ...]:
+        data = Graph()
+        data.parse(data="\n".join(map(n_triples, knowledge.match())), format="nt")
+        _, report, _ = pyshacl.validate(data, shacl_graph=shapes, advanced=False, do_owl_imports=False)
+        results = list(report.subjects(RDF.type, SH.ValidationResult))
+        found = sorted({_told(report, each, SH) for each in results})
+        more = (f"and {len(found) - _MOST} more violations",) if len(found) > _MOST else ()
+        return tuple(Diagnostic(each, severity="warning") for each in (*found[:_MOST], *more))
+
+    return validate
+
+
+def _parse(shapes: Any, path: Path) -> None:
+    kind = _RDFLIB.get(FORMATS.get(suffix_of(path), ""))
+    if kind is None:
+        raise Mistake(Diagnostic(f"{path}: shapes are files of one graph", hint=".ttl, .nt, .rdf or .jsonld"))
+    try:
+        shapes.parse(data=read_bytes(path), format=kind)
+    except Exception as error:  # rdflib's parsers raise what they like
+        raise Mistake(Diagnostic(f"no shapes: {error}", source=Source(str(path), ""))) from None
+
+
+def _told(report: Any, result: Any, sh: Any) -> str:
+    """A violation in words: what is wrong with which thing."""
+    node, path = report.value(result, sh.focusNode), report.value(result, sh.resultPath)
+    messages: Iterator[str] = (str(each) for each in report.objects(result, sh.resultMessage))
+    value = report.value(result, sh.value)
+    about = f"<{node}>" + (f", <{path}>" if path is not None else "")
+    said = "; ".join(sorted(messages)) or str(report.value(result, sh.sourceConstraintComponent))
+    return f"{about}: {said}" + (f" (it is {value.n3()})" if value is not None and value != node else "")
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Knowledge files that somebody edits while queries run.
+#
+# Whoever runs the queries calls `poll` from time to time, between two events; there are no threads here.
+#
+
 
 _LOG = logging.getLogger("kaicep.knowledge")
 

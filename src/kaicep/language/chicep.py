@@ -11,12 +11,9 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from kaicep.errors import Source, Span
-from kaicep.language.cursor import Cursor, near
-from kaicep.language.depth import refuse_deep
 from kaicep.language.expressions import ChiExpressions, duration, quoted_name, whole_number
-from kaicep.language.lexer import Kind, Token, chi_tokens, describe
+from kaicep.language.lexer import Cursor, Kind, Report, Stuck, Token, chi_tokens, describe, near, refuse_deep
 from kaicep.language.names import Names
-from kaicep.language.report import Report, Stuck
 from kaicep.language.sparql import Groups
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES
 from kaicep.plan.chi import (

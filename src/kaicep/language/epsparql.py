@@ -10,13 +10,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kaicep.errors import Diagnostic, Mistake, Source
-from kaicep.language.cursor import Cursor, near
-from kaicep.language.depth import refuse_deep
-from kaicep.language.lexer import Kind, Token, sparql_tokens
+from kaicep.language.lexer import Cursor, Kind, Report, Stuck, Token, near, refuse_deep, sparql_tokens
 from kaicep.language.names import Names
-from kaicep.language.report import Report, Stuck
-from kaicep.language.sparql import Groups, is_all_windows
-from kaicep.language.triples import TripleBlocks
+from kaicep.language.sparql import Groups, TripleBlocks, is_all_windows
 from kaicep.plan.expressions import Aggregate, Call, TermConst
 from kaicep.plan.sparql import (
     Construct,

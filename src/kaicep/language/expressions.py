@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from kaicep.errors import Span
-from kaicep.language.cursor import Cursor, near
-from kaicep.language.lexer import Kind, Token, describe, string_value
+from kaicep.language.lexer import Cursor, Kind, Token, describe, near, string_value
 from kaicep.language.names import Names
 from kaicep.plan.expressions import (
     Aggregate,

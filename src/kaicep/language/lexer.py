@@ -1,23 +1,83 @@
-"""From characters to tokens, each with its place in the text.
-
-The two languages share their strings, names and comments but not everything: in chi-CEP `?e.x-?f.y`
-is a subtraction and `5min` a duration, in SPARQL `ex:a-b` is one name and `?s <p> ?o` holds an IRI.
-So there are two tables of tokens. A chi-CEP text changes to the table of SPARQL inside `PATH { ... }`.
-
-Every pattern is read once and forwards, so that the time is linear in the length of the text.
-"""
+"""The errors of one text, gathered so that several can be told in one go."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import is_dataclass
 from enum import Enum
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, NoReturn
 
-from kaicep.errors import Source, Span
-from kaicep.language.report import Report
+from kaicep.errors import Diagnostic, Mistake, Source, Span, did_you_mean
 
-__all__ = ["Kind", "Token", "chi_tokens", "describe", "sparql_tokens", "string_value", "unescape"]
+__all__ = [
+    "Report",
+    "Stuck",
+    "Kind",
+    "Token",
+    "chi_tokens",
+    "describe",
+    "sparql_tokens",
+    "string_value",
+    "unescape",
+    "Cursor",
+    "near",
+    "refuse_deep",
+]
+
+_MOST = 20
+
+
+class Stuck(Exception):
+    """A parser does not know how to go on; whoever can find a place to go on from catches it."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic)
+        self.diagnostic = diagnostic
+
+
+class Report:
+    """The errors found so far in a text. It ends the parsing when there are too many."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._diagnostics: list[Diagnostic] = []
+
+    def error(self, message: str, span: Span, hint: str | None = None) -> None:
+        """Notes an error that parsing can go on from."""
+        self.add(Diagnostic(message, span, self.source, hint))
+
+    def add(self, diagnostic: Diagnostic) -> None:
+        """Notes an error; of several at one place the first is enough."""
+        begins = diagnostic.span and diagnostic.span.start
+        if any(each.span and each.span.start == begins for each in self._diagnostics):
+            return
+        self._diagnostics.append(diagnostic)
+        if len(self._diagnostics) >= _MOST:
+            self.finish()
+
+    def fail(self, message: str, span: Span, hint: str | None = None) -> NoReturn:
+        """Ends the parsing with this error and those before it."""
+        self._diagnostics.append(Diagnostic(message, span, self.source, hint))
+        self.finish()
+        raise AssertionError("unreachable")
+
+    def finish(self) -> None:
+        """Raises the errors, if there are any, in the order of the text."""
+        if self._diagnostics:
+            raise Mistake(sorted(self._diagnostics, key=lambda each: each.span.start if each.span else 0))
+
+
+# ----------------------------------------------------------------------------------------------------------
+# From characters to tokens, each with its place in the text.
+#
+# The two languages share their strings, names and comments but not everything: in chi-CEP `?e.x-?f.y` is a
+# subtraction and `5min` a duration, in SPARQL `ex:a-b` is one name and `?s <p> ?o` holds an IRI. So there
+# are two tables of tokens. A chi-CEP text changes to the table of SPARQL inside `PATH { ... }`.
+#
+# Every pattern is read once and forwards, so that the time is linear in the length of the text.
+#
 
 
 class Kind(Enum):
@@ -260,3 +320,160 @@ def unescape(text: str, start: int, report: Report, plain: dict[str, str] | None
         return chr(code)
 
     return _ESCAPE.sub(replacement, text)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# A place in a list of tokens, and the small steps that all parsers take.
+#
+
+
+_DEEPEST = 100
+
+
+def near(name: str, choices: Iterable[str]) -> str | None:
+    """The hint for a misspelt name. A name too long to be a slip gets none."""
+    return did_you_mean(name, choices) if len(name) <= 60 else None
+
+
+class Cursor:
+    """Where a parser stands. As a context (`with cursor:`) it is one level of nesting deeper."""
+
+    def __init__(self, tokens: list[Token], report: Report) -> None:
+        self.tokens = tokens
+        self.report = report
+        self.index = 0
+        self._nesting = 0
+
+    def __enter__(self) -> None:
+        self._nesting += 1
+        if self._nesting > _DEEPEST:
+            message = f"this is nested more than {_DEEPEST} levels deep"
+            self.report.fail(message, self.token.span, "split the query, or write it flatter")
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._nesting -= 1
+
+    @property
+    def token(self) -> Token:
+        """The token at which the parser stands."""
+        return self.tokens[self.index]
+
+    @property
+    def next(self) -> Token:
+        """The token after it."""
+        return self.tokens[min(self.index + 1, len(self.tokens) - 1)]
+
+    @property
+    def after_next(self) -> Token:
+        """The token after that."""
+        return self.tokens[min(self.index + 2, len(self.tokens) - 1)]
+
+    @property
+    def last(self) -> Token:
+        """The token before it."""
+        return self.tokens[max(0, self.index - 1)]
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing is left."""
+        return self.token.kind is Kind.END
+
+    def advance(self) -> Token:
+        """Takes the token, whatever it is. The end is never passed."""
+        taken = self.token
+        self.index = min(self.index + 1, len(self.tokens) - 1)
+        return taken
+
+    def at(self, *signs: str) -> bool:
+        """Whether one of these signs is next."""
+        return self.token.kind is Kind.SIGN and self.token.text in signs
+
+    def at_word(self, *words: str) -> bool:
+        """Whether one of these keywords is next, in whichever case."""
+        return self.token.kind is Kind.WORD and self.token.word in words
+
+    def accept(self, *signs: str) -> Token | None:
+        """Takes one of these signs if it is next."""
+        return self.advance() if self.at(*signs) else None
+
+    def accept_word(self, *words: str) -> Token | None:
+        """Takes one of these keywords if it is next."""
+        return self.advance() if self.at_word(*words) else None
+
+    def accept_kind(self, *kinds: Kind) -> Token | None:
+        """Takes a token of one of these kinds if it is next."""
+        return self.advance() if self.token.kind in kinds else None
+
+    def expect(self, sign: str, where: str, hint: str | None = None) -> Token:
+        """Takes the sign, which must be next; `where` says in words where it belongs."""
+        if self.at(sign):
+            return self.advance()
+        raise self.expected(f"{sign} {where}", hint)
+
+    def expect_word(self, word: str, where: str) -> Token:
+        """Takes the keyword, which must be next."""
+        if self.at_word(word):
+            return self.advance()
+        raise self.expected(f"{word} {where}")
+
+    def expect_kind(self, kind: Kind, what: str, hint: str | None = None) -> Token:
+        """Takes a token of that kind, which must be next; `what` says in words what it is for."""
+        if self.token.kind is kind:
+            return self.advance()
+        raise self.expected(what, hint)
+
+    def expected(self, what: str, hint: str | None = None) -> Stuck:
+        """The error to raise where something else should have stood here."""
+        return self.stuck(f"expected {what}, found {describe(self.token)}", self.token.span, hint)
+
+    def stuck(self, message: str, span: Span, hint: str | None = None) -> Stuck:
+        """The error to raise in order to give up here; who catches it knows where to go on."""
+        return Stuck(Diagnostic(message, span, self.report.source, hint))
+
+    def since(self, start: Token) -> Span:
+        """The stretch from a token to the last one taken."""
+        return Span(start.start, max(start.end, self.last.end))
+
+    @property
+    def touches_last(self) -> bool:
+        """Whether nothing stands between the last token and this one."""
+        return self.token.start == self.last.end
+
+    def skip_brackets(self) -> None:
+        """Goes past an opening bracket, all that it holds, and the bracket that closes it."""
+        depth = self.advance().depth
+        while not self.at_end and self.token.depth > depth:
+            self.advance()
+        if self.at(")", "]", "}"):
+            self.advance()
+
+
+# ----------------------------------------------------------------------------------------------------------
+# A bound on how deep a query may be, so that whoever walks it by recursion comes to its end.
+#
+
+
+_MOST_NESTED = 150
+
+
+def refuse_deep(query: object, report: Report) -> None:
+    """Ends the parsing where nodes lie too deep in each other, as in a chain of a thousand `+`.
+
+    Brackets are counted while they are read; a chain of operators leans to the left and is deep
+    without any.
+    """
+    pending: list[tuple[object, int]] = [(query, 0)]
+    while pending:
+        node, depth = pending.pop()
+        if isinstance(node, tuple):
+            pending.extend((each, depth) for each in node)
+        elif is_dataclass(node) and hasattr(node, "__dict__"):
+            if depth > _MOST_NESTED:
+                _refuse(node, report)
+            pending.extend((each, depth + 1) for each in vars(node).values())
+
+
+def _refuse(node: object, report: Report) -> None:
+    span = getattr(node, "span", None) or Span(0, 0)
+    hint = "split it into several conditions or groups; for one value among many use IN"
+    report.fail(f"more than {_MOST_NESTED} operators are chained or nested here", span, hint)

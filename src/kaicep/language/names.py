@@ -6,9 +6,7 @@ import re
 from collections.abc import Mapping
 
 from kaicep.errors import Span
-from kaicep.language.cursor import Cursor, near
-from kaicep.language.lexer import Kind, Token, unescape
-from kaicep.language.report import Report
+from kaicep.language.lexer import Cursor, Kind, Report, Token, near, unescape
 from kaicep.plan.terms import Iri
 
 __all__ = ["Names", "absolute"]

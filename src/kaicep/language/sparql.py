@@ -1,41 +1,489 @@
-"""SPARQL groups and subselects: what stands in a PATH, and the body of an EP-SPARQL query."""
+"""RDF terms as SPARQL writes them: IRIs, literals, and the names that the text leaves out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import NoReturn
 
-from kaicep.language.cursor import Cursor, near
-from kaicep.language.lexer import Kind, Token, describe
+from kaicep.errors import Span
+from kaicep.language.expressions import Expressions, check_arity
+from kaicep.language.lexer import Cursor, Kind, Stuck, Token, describe, near, string_value
 from kaicep.language.names import Names
-from kaicep.language.report import Stuck
-from kaicep.language.sparql_expressions import SparqlExpressions
-from kaicep.language.terms import Terms
-from kaicep.language.triples import TripleBlocks
 from kaicep.plan.algebra import pattern_variables
-from kaicep.plan.expressions import Call, Expr, VariableRef
-from kaicep.plan.literals import parse_xsd_duration
+from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, TermConst, VariableRef
+from kaicep.plan.functions import SPARQL_FUNCTIONS, Function
+from kaicep.plan.regex import PATTERN_HINT, BadPattern, matcher
 from kaicep.plan.sparql import (
     TEMPORAL_OPERATORS,
+    Alternative,
     Bind,
     Element,
     Filter,
     Group,
+    Inverse,
     InWindow,
     Minus,
+    Negated,
+    Node,
     Operation,
     Optional,
     Ordering,
+    Path,
+    Predicate,
     Projection,
+    Repeat,
     Select,
+    Steps,
     SubSelect,
+    TriplePattern,
     Triples,
     Values,
     WindowClause,
 )
-from kaicep.plan.terms import Iri, Term
+from kaicep.plan.terms import RDF, XSD, Blank, Iri, Literal, Term, Variable
+from kaicep.plan.values import normalise, parse_xsd_duration
 
-__all__ = ["Groups", "is_all_windows"]
+__all__ = ["RESERVED", "Terms", "TripleBlocks", "SparqlExpressions", "Groups", "is_all_windows"]
+
+# Words that are never read as the bare name of something.
+# fmt: off
+RESERVED = frozenset((
+    "ASK", "BASE", "BIND", "BY", "CONSTRUCT", "DESCRIBE", "DURING", "EQUALS", "EQUALSOPTIONAL", "EXISTS",
+    "FILTER", "FINISHES", "FROM", "GRAPH", "GROUP", "HAVING", "LIMIT", "MEETS", "MINUS", "NOT", "OFFSET",
+    "OPTIONAL", "OPTIONALSEQ", "ORDER", "PAR", "PREFIX", "SELECT", "SEQ", "SEQOPTIONAL", "SERVICE",
+    "STARTS", "UNDEF", "UNION", "VALUES", "WHERE",
+))
+"""Words that are no names."""
+# fmt: on
+_DATATYPES = {Kind.INTEGER: XSD + "integer", Kind.DECIMAL: XSD + "decimal", Kind.FLOAT: XSD + "double"}
+_LONGEST_NUMBER = 400
+
+
+class Terms:
+    """A parser of terms.
+
+    With `bare`, as in EP-SPARQL, a word stands for the name that it is under the empty prefix, and a literal
+    stays as it is written. In a PATH it is spelt like those of the knowledge base.
+    """
+
+    def __init__(self, cursor: Cursor, names: Names, bare: bool) -> None:
+        self.cursor = cursor
+        self.names = names
+        self.bare = bare
+        self._taken = {token.text for token in cursor.tokens if token.kind is Kind.BLANK}
+        self._numbers = count()
+
+    def fresh(self) -> str:
+        """A label such as `_:0` that stands nowhere in the text: the same one each time it is parsed."""
+        return next(label for each in self._numbers if (label := f"_:{each}") not in self._taken)
+
+    def at_iri(self) -> bool:
+        """Whether an IRI is next, in any of its forms."""
+        token = self.cursor.token
+        if token.kind is Kind.WORD:
+            return self.bare and token.word not in RESERVED and token.text not in ("true", "false")
+        return token.kind in (Kind.IRI, Kind.NAME)
+
+    def iri(self, what: str) -> Iri:
+        """An IRI, which must be next; `what` says in words what it is for."""
+        if not self.at_iri():
+            raise self.cursor.expected(what, self._hint())
+        token = self.cursor.advance()
+        if token.kind is Kind.IRI:
+            return self.names.iri(token)
+        if token.kind is Kind.NAME:
+            return self.names.prefixed(token)
+        return self.names.expand("", token.text, token.span)
+
+    def _hint(self) -> str | None:
+        token = self.cursor.token
+        if token.kind is not Kind.WORD:
+            return None
+        if self.bare and token.word in RESERVED:
+            return f"{describe(token)} is a keyword; for the name write :{describe(token)}"
+        return "a name has a prefix, as in rdf:type, or is an IRI: <http://...>"
+
+    def at_literal(self) -> bool:
+        """Whether a literal is next, perhaps with a sign before it."""
+        kind = self.cursor.token.kind
+        if kind is Kind.SIGN:
+            sign, number = self.cursor.token, self.cursor.next
+            return sign.text in "+-" and number.kind in _DATATYPES and number.start == sign.end
+        return kind is Kind.STRING or kind in _DATATYPES or self.cursor.at_word("TRUE", "FALSE")
+
+    def literal(self) -> Literal:
+        """A literal, which is next."""
+        token = self.cursor.advance()
+        if token.kind is Kind.STRING:
+            return self._string(token)
+        if token.kind is Kind.WORD:
+            return Literal(token.text.lower(), XSD + "boolean")
+        if token.kind is Kind.SIGN:
+            return self.number(self.cursor.advance(), token.text)
+        return self.number(token, "")
+
+    def number(self, token: Token, sign: str) -> Literal:
+        """The literal of a number and the sign directly before it."""
+        if len(token.text) > _LONGEST_NUMBER:
+            self.cursor.report.error("this number has too many digits", token.span)
+            return Literal("0", XSD + "integer")
+        return self._spelt(Literal(sign + token.text, _DATATYPES[token.kind]))
+
+    def _string(self, token: Token) -> Literal:
+        text = string_value(token, self.cursor.report)
+        if language := self.cursor.accept_kind(Kind.LANGUAGE):
+            return Literal(text, language=language.text[1:].lower())
+        if self.cursor.accept("^^"):
+            return self._spelt(Literal(text, self.iri("a datatype after ^^, as in xsd:integer").value))
+        return Literal(text)
+
+    def _spelt(self, literal: Literal) -> Literal:
+        return literal if self.bare else normalise(literal)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Triple patterns and property paths, with everything that Turtle lets one leave out.
+#
+
+
+_TYPE, _FIRST = Iri(RDF + "type"), Iri(RDF + "first")
+_REST, _NIL = Iri(RDF + "rest"), Iri(RDF + "nil")
+_REPEATS = {"*": (0, True), "+": (1, True), "?": (0, False)}
+
+
+class TripleBlocks:
+    """A parser of triples. In a `template` a blank node is a new node, in a pattern it is a variable."""
+
+    def __init__(self, cursor: Cursor, terms: Terms, template: bool = False) -> None:
+        self.cursor = cursor
+        self.terms = terms
+        self.template = template
+        self._found: list[TriplePattern] = []
+
+    def at_subject(self) -> bool:
+        """Whether a triple can begin here."""
+        kind = self.cursor.token.kind
+        return (
+            kind in (Kind.VARIABLE, Kind.BLANK)
+            or self.cursor.at("[", "(")
+            or self.terms.at_literal()
+            or self.terms.at_iri()
+        )
+
+    def block(self) -> Triples:
+        """Triples with a dot between them."""
+        start = self.cursor.token
+        self._found = []
+        self._same_subject()
+        while self.cursor.accept(".") and self.at_subject():
+            self._same_subject()
+        return Triples(tuple(self._found), span=self.cursor.since(start))
+
+    def _same_subject(self) -> None:
+        start = self.cursor.token
+        standalone = self.cursor.at("[", "(")
+        before = len(self._found)
+        subject = self._node("a subject")
+        if standalone and len(self._found) > before and not self._at_verb():
+            return
+        self._properties(subject, start)
+
+    def _at_verb(self) -> bool:
+        return (
+            self.cursor.token.kind is Kind.VARIABLE
+            or self.cursor.at("^", "!", "(")
+            or self.cursor.token.text == "a"
+            or self.terms.at_iri()
+        )
+
+    def _properties(self, subject: Node, start: Token) -> None:
+        """`verb object, object ; verb object`, a semicolon too many is allowed."""
+        while True:
+            predicate = self._verb()
+            while True:
+                target = self._node("an object")
+                span = self.cursor.since(start)
+                self._found.append(TriplePattern(subject, predicate, target, span=span))
+                if not self.cursor.accept(","):
+                    break
+            if not self.cursor.at(";"):
+                return
+            while self.cursor.accept(";"):
+                pass
+            if not self._at_verb():
+                return
+
+    def _node(self, what: str) -> Node:
+        """A subject or an object, with the triples that its brackets stand for."""
+        token = self.cursor.token
+        if token.kind is Kind.VARIABLE:
+            return Variable(self.cursor.advance().text[1:])
+        if token.kind is Kind.BLANK:
+            return self._blank(self.cursor.advance().text)
+        if self.cursor.at("["):
+            return self._property_list()
+        if self.cursor.at("("):
+            return self._collection()
+        if self.terms.at_literal():
+            return self.terms.literal()
+        return self.terms.iri(f"{what}: a variable, a name or a value")
+
+    def _blank(self, label: str) -> Node:
+        return Blank(label[2:]) if self.template else Variable(label)
+
+    def _property_list(self) -> Node:
+        with self.cursor:
+            start = self.cursor.advance()
+            node = self._blank(self.terms.fresh())
+            if not self.cursor.at("]"):
+                self._properties(node, start)
+            self.cursor.expect("]", "to close the [")
+            return node
+
+    def _collection(self) -> Node:
+        with self.cursor:
+            start = self.cursor.advance()
+            members: list[Node] = []
+            while not self.cursor.at(")") and not self.cursor.at_end:
+                members.append(self._node("a member of the list"))
+            self.cursor.expect(")", "to close the list")
+            span = self.cursor.since(start)
+            cells = [self._blank(self.terms.fresh()) for _ in members]
+            for cell, member, rest in zip(cells, members, [*cells[1:], _NIL], strict=False):
+                self._found.append(TriplePattern(cell, _FIRST, member, span=span))
+                self._found.append(TriplePattern(cell, _REST, rest, span=span))
+            return cells[0] if cells else _NIL
+
+    def _verb(self) -> Predicate:
+        token = self.cursor.token
+        if token.kind is Kind.VARIABLE:
+            return Variable(self.cursor.advance().text[1:])
+        path = self._alternative()
+        if self.template and isinstance(path, Path):
+            hint = "a template makes single triples"
+            raise self.cursor.stuck(
+                "a property path cannot stand in a template", self.cursor.since(token), hint
+            )
+        return path
+
+    def _alternative(self) -> Iri | Path:
+        with self.cursor:
+            parts = [self._sequence()]
+            while self.cursor.accept("|"):
+                parts.append(self._sequence())
+            return parts[0] if len(parts) == 1 else Alternative(tuple(parts))
+
+    def _sequence(self) -> Iri | Path:
+        parts = [self._step()]
+        while self.cursor.accept("/"):
+            parts.append(self._step())
+        return parts[0] if len(parts) == 1 else Steps(tuple(parts))
+
+    def _step(self) -> Iri | Path:
+        if self.cursor.accept("^"):
+            return Inverse(self._repeated())
+        return self._repeated()
+
+    def _repeated(self) -> Iri | Path:
+        path = self._path_primary()
+        # In `?s ex:p +5` the sign belongs to the number.
+        if self.cursor.at(*_REPEATS) and not self.terms.at_literal():
+            least, unbounded = _REPEATS[self.cursor.advance().text]
+            return Repeat(path, least, unbounded)
+        return path
+
+    def _path_primary(self) -> Iri | Path:
+        if self.cursor.accept("("):
+            inner = self._alternative()
+            self.cursor.expect(")", "to close the path")
+            return inner
+        if self.cursor.accept("!"):
+            return self._negated()
+        return self._property()
+
+    def _property(self) -> Iri:
+        if self.cursor.token.kind is Kind.WORD and self.cursor.token.text == "a":
+            self.cursor.advance()
+            return _TYPE
+        return self.terms.iri("a property: a name such as rdf:type, a path or a variable")
+
+    def _negated(self) -> Path:
+        """`!p`, `!^p`, `!(p|^q)`"""
+        forward: list[Iri] = []
+        inverse: list[Iri] = []
+        several = self.cursor.accept("(")
+        while not (several and self.cursor.at(")")):
+            side = inverse if self.cursor.accept("^") else forward
+            side.append(self._property())
+            if not several or not self.cursor.accept("|"):
+                break
+        if several:
+            self.cursor.expect(")", "to close the properties after !")
+        return Negated(tuple(forward), tuple(inverse))
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The expressions of SPARQL: operands, functions, aggregates, EXISTS.
+#
+
+
+_SYNONYMS = {"uri": "iri", "isuri": "isiri"}
+_SPELLINGS = {
+    "getduration": "getDURATION",
+    "getstarttime": "getSTARTTIME",
+    "getendtime": "getENDTIME",
+}
+_AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "SAMPLE", "GROUP_CONCAT")
+
+
+class SparqlExpressions(Expressions):
+    """A parser of SPARQL expressions; `group` reads the group of an EXISTS.
+
+    `aggregates` says whether one may stand where the parser is: only SELECT and HAVING take them.
+    """
+
+    def __init__(
+        self, cursor: Cursor, names: Names, terms: Terms, group: Callable[[str], Group], temporal: bool
+    ) -> None:
+        super().__init__(cursor, names)
+        self.terms = terms
+        self.aggregates = False
+        self._group = group
+        self._temporal = temporal
+
+    def constraint(self, where: str) -> Expr:
+        """What stands after FILTER or HAVING: `(expr)`, a call, or EXISTS."""
+        if self.cursor.at("("):
+            return self.in_parentheses(where)
+        if self.cursor.token.kind in (Kind.WORD, Kind.NAME, Kind.IRI):
+            found = self.primary()
+            if isinstance(found, Call | Exists | Aggregate):
+                return found
+        raise self.cursor.expected(f"( after {where}", "write the condition in parentheses")
+
+    def number(self, token: Token, sign: str, span: Span) -> Expr:
+        """A number as a literal."""
+        return TermConst(self.terms.number(token, sign), span=span)
+
+    def primary(self) -> Expr:
+        """A variable, a term, a call, or an expression in parentheses."""
+        token = self.cursor.token
+        if self.cursor.accept("("):
+            inner = self.expression()
+            self.cursor.expect(")", "to close the parenthesis", self._operator_hint())
+            return inner
+        if token.kind is Kind.VARIABLE:
+            return VariableRef(self.cursor.advance().text[1:], span=token.span)
+        if token.kind is Kind.WORD and (found := self._keyword(token)):
+            return found
+        if self.terms.at_literal():
+            literal = self.terms.literal()
+            return TermConst(literal, span=self.cursor.since(token))
+        if self.terms.at_iri():
+            return self._iri(token)
+        raise self.cursor.expected("a value: a variable, a number, a string or a name", self._operator_hint())
+
+    def _keyword(self, token: Token) -> Expr | None:
+        """EXISTS, an aggregate or a function; None where the word is none of them."""
+        if token.word == "EXISTS" or (token.word == "NOT" and self.cursor.next.word == "EXISTS"):
+            return self._exists(token)
+        if self.cursor.next.text != "(" or self.cursor.next.kind is not Kind.SIGN:
+            return None
+        if token.word in _AGGREGATES:
+            return self._aggregate()
+        return self._function()
+
+    def _exists(self, start: Token) -> Expr:
+        negated = self.cursor.accept_word("NOT") is not None
+        self.cursor.advance()
+        aggregates, self.aggregates = self.aggregates, False
+        group = self._group("after EXISTS")
+        self.aggregates = aggregates
+        return Exists(group, negated, span=self.cursor.since(start))
+
+    def _iri(self, start: Token) -> Expr:
+        iri = self.terms.iri("a name")
+        if not self.cursor.at("("):
+            return TermConst(iri, span=start.span)
+        args = self.arguments()
+        span = self.cursor.since(start)
+        own = SPARQL_FUNCTIONS.get(iri.value)
+        if own is None:
+            casts = [f"xsd:{each.removeprefix(XSD)}" for each in SPARQL_FUNCTIONS if each.startswith(XSD)]
+            hint = f"known: {', '.join(sorted(casts))}"
+            self.cursor.report.error(f"unknown function {describe(start)}", start.span, hint)
+        else:
+            check_arity(self.cursor, f"the cast {describe(start)}", own, len(args), span)
+        return Call(iri.value, args, span=span)
+
+    def _function(self) -> Expr:
+        token = self.cursor.advance()
+        name = token.text.lower()
+        name = _SYNONYMS.get(name, name)
+        own = SPARQL_FUNCTIONS.get(name)
+        if own is None or (own.temporal and not self._temporal):
+            self._unknown(token, own)
+        args = self.arguments()
+        span = self.cursor.since(token)
+        if own.refused is not None:
+            self.cursor.report.error(f"{token.text.upper()}() is refused", span, own.refused)
+        check_arity(self.cursor, describe(token), own, len(args), span)
+        if name in ("regex", "replace"):
+            self._check_pattern(args[1:2], args[own.most - 1 : own.most] if own.most else ())
+        if name == "bound" and args and not isinstance(args[0], VariableRef):
+            self.cursor.report.error("BOUND takes a variable", span)
+        return Call(name, args, span=span)
+
+    def _check_pattern(self, pattern: Sequence[Expr], flags: Sequence[Expr]) -> None:
+        """What is wrong with a pattern is said now, where it and its flags are literals."""
+        given = [each.term for each in (*pattern, *flags) if isinstance(each, TermConst)]
+        texts = [each.lexical for each in given if isinstance(each, Literal)]
+        if not pattern or len(texts) < 1 + len(flags):
+            return
+        try:
+            matcher(*texts)
+        except BadPattern as found:
+            span = pattern[0].span or self.cursor.last.span
+            self.cursor.report.error(f"this is not a regular expression: {found}", span, PATTERN_HINT)
+
+    def _unknown(self, token: Token, own: Function | None) -> NoReturn:
+        if own is not None:
+            hint = "the time of an event is ?e.ts, in a FILTER outside of the PATH"
+            raise self.cursor.stuck(
+                f"{token.text} belongs to EP-SPARQL; knowledge has no time", token.span, hint
+            )
+        names = [name for name, each in SPARQL_FUNCTIONS.items() if self._temporal or not each.temporal]
+        known = [_SPELLINGS.get(each, each.upper()) for each in (*names, *_AGGREGATES) if ":" not in each]
+        raise self.cursor.stuck(f"unknown function {describe(token)}", token.span, near(token.text, known))
+
+    def _aggregate(self) -> Expr:
+        token = self.cursor.advance()
+        op = token.word
+        if not self.aggregates:
+            hint = "move it to SELECT or HAVING; a subselect may stand inside the group"
+            message = f"{op} can only be used in SELECT or HAVING, and not inside another aggregate"
+            self.cursor.report.error(message, token.span, hint)
+        allowed, self.aggregates = self.aggregates, False
+        self.cursor.expect("(", f"after {op}")
+        distinct = self.cursor.accept_word("DISTINCT") is not None
+        of = None if op == "COUNT" and self.cursor.accept("*") else self.expression()
+        separator = self._separator() if op == "GROUP_CONCAT" and self.cursor.accept(";") else " "
+        self.cursor.expect(")", f"to close {op}", self._operator_hint())
+        self.aggregates = allowed
+        return Aggregate(op, of, distinct, separator=separator, span=self.cursor.since(token))
+
+    def _separator(self) -> str:
+        self.cursor.expect_word("SEPARATOR", "after ;")
+        self.cursor.expect("=", "after SEPARATOR")
+        token = self.cursor.expect_kind(Kind.STRING, "a string after SEPARATOR =")
+        return string_value(token, self.cursor.report)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# SPARQL groups and subselects: what stands in a PATH, and the body of an EP-SPARQL query.
+#
+
 
 _MOST_ELEMENTS = 100
 _AFTER_WHERE = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET")

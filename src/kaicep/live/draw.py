@@ -7,8 +7,7 @@ import subprocess
 from collections.abc import Iterator
 
 from kaicep.errors import Failure
-from kaicep.live.graph import Graph
-from kaicep.live.nodes import PRIORITIES, Consumer, Operator, Supplier
+from kaicep.live.graph import PRIORITIES, Consumer, Graph, Operator, Supplier
 from kaicep.plan.time import format_duration
 
 __all__ = ["as_dot", "as_text", "draw", "priority_name"]
@@ -19,7 +18,7 @@ _COLOURS = ("#f4b6b0", "#f8dda4", "#c9e4c5", "#cfe0f3", "#e3d5ee")
 def as_text(graph: Graph) -> str:
     """The levels from the most urgent down, and what moves between them.
 
-    >>> from kaicep.live.nodes import Consumer, Operator, Supplier
+    >>> from kaicep.live.graph import Consumer, Operator, Supplier
     >>> print(as_text(Graph.of(
     ...     Supplier("radar", 10_000, 5_000), Operator("louder", "cat", ("radar",)),
     ...     Operator("spectrum", "fft", ("louder",)),

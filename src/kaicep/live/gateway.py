@@ -32,8 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.errors import Failure
-from kaicep.live.bindings import Delivery
-from kaicep.live.outputs import as_bytes
+from kaicep.live.bindings import Delivery, as_bytes
 from kaicep.live.processor import EventProcessor
 from kaicep.live.service import Service
 from kaicep.live.store import FOR_EVER

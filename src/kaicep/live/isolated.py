@@ -26,8 +26,7 @@ from types import GeneratorType
 from typing import IO, Any
 
 from kaicep.errors import Failure, Mistake
-from kaicep.live.graph import problem
-from kaicep.live.nodes import KINDS, Operator
+from kaicep.live.graph import KINDS, Operator, problem
 from kaicep.processes import bound
 
 __all__ = ["Isolated", "check_isolable"]

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.errors import Failure, Mistake
-from kaicep.live.graph import problem
-from kaicep.live.nodes import KINDS, Operator
-from kaicep.live.queries import Query, RunningQuery
+from kaicep.live.graph import KINDS, Operator, problem
+from kaicep.live.sharing import Query, RunningQuery
 from kaicep.live.store import Event
 
 __all__ = ["function_of"]
@@ -39,7 +38,7 @@ def function_of(operator: Operator) -> Function:
 def _ekf(operator: Operator, settings: dict[str, Any]) -> Function:
     import numpy as np
 
-    from kaicep.live.ekf import new_state, step
+    from kaicep.live.processor import new_state, step
 
     state, spread = new_state(settings["frequency"], settings["process"])
     process, noise = float(settings["process"]), float(settings["measurement"])
@@ -101,7 +100,7 @@ def _encoded(payload: Any) -> Any:
     """Rows are encrypted as JSON, arrays as their bytes."""
     if hasattr(payload, "dtype"):
         return memoryview(_array(payload)).cast("B") if payload.flags.c_contiguous else payload.tobytes()
-    from kaicep.live.outputs import as_json
+    from kaicep.live.bindings import as_json
 
     return as_json(payload).encode()
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake, Source, Span, did_you_mean
-from kaicep.live.graph import Graph
-from kaicep.live.nodes import KINDS, Consumer, Node, Operator, Place, Supplier, priority_of
+from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator, Place, Supplier, priority_of
 from kaicep.plan.time import parse_duration
 from kaicep.plan.toml import key_spans, read_source, read_toml
 

@@ -14,17 +14,14 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake, did_you_mean
-from kaicep.live import priorities
-from kaicep.live.admission import Admission, Passed
+from kaicep.live import sources
 from kaicep.live.bindings import Delivery, Reader, RunningConsumer, RunningOperator, RunningSupplier, connect
 from kaicep.live.counters import MISSED, Counters
-from kaicep.live.crew import Crew, Hanging, leave
-from kaicep.live.graph import Graph
+from kaicep.live.crew import Admission, Crew, Hanging, Passed, leave
+from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator
 from kaicep.live.isolated import Isolated, check_isolable
-from kaicep.live.nodes import KINDS, Consumer, Node, Operator
 from kaicep.live.processor import Dispatcher, EventProcessor, Seat
-from kaicep.live.queries import Query
-from kaicep.live.sharing import Shared, in_order, separated, shared
+from kaicep.live.sharing import Query, Shared, in_order, separated, shared
 from kaicep.live.store import Event, EventStore, derived, is_outdated
 
 __all__ = ["DeadLetter", "Hanging", "Service", "Settings"]
@@ -74,7 +71,7 @@ class Clock(Protocol):
 class Service:
     """Runs a graph. Start and stop it, or use it in a `with`; push events from any thread.
 
-    >>> from kaicep.live.nodes import consumer, operator, supplier
+    >>> from kaicep.live.graph import consumer, operator, supplier
     >>> numbers = supplier("numbers")
     >>> @operator(numbers)
     ... def doubled(number):
@@ -102,7 +99,7 @@ class Service:
     ) -> None:
         self.settings = settings or Settings()
         wanted = self.settings.real_time
-        self.real_time = priorities.allowed() if wanted is None else wanted and priorities.allowed()
+        self.real_time = sources.allowed() if wanted is None else wanted and sources.allowed()
         self.clock = clock
         self.store = EventStore()
         self.dead_letters: deque[DeadLetter] = deque(maxlen=_LETTERS)
@@ -113,7 +110,7 @@ class Service:
         self.operators: dict[str, RunningOperator] = {}
         self.consumers: dict[str, RunningConsumer] = {}
         cores = self.settings.cores or graph.cores or _cores()
-        lock = priorities.guard(self.real_time)
+        lock = sources.guard(self.real_time)
         self.dispatcher = Dispatcher(cores, graph.discard, clock, lock, self._shed)
         self.crew = Crew(self.dispatcher, self.real_time, self._process, self._rest)
         self.admission = Admission()
@@ -490,7 +487,7 @@ class Service:
     def _keep(self, stopping: threading.Event) -> None:
         """Looks after the service from time to time: who hangs, and who may be admitted."""
         if self.real_time:
-            priorities.real_time(0, priorities.TOP)
+            sources.real_time(0, sources.TOP)
         began = time.monotonic()
         while not stopping.wait(_INTERVAL):
             waited = time.monotonic() - began - _INTERVAL

@@ -1,21 +1,156 @@
-"""An operator that several consumers need is run once; to compare, it can be run once for each of them.
+"""Queries as operators: a chi-CEP or EP-SPARQL query in an engine of its own, fed record by record.
 
-Operators are equal if they are of one kind, read the same nodes and have the same settings. Two queries
-whose plans differ only in what they select are one search, whose matches are told apart behind it.
+The records of an event are pushed in small batches, and between two batches whatever is more urgent goes
+first. The matches that a batch settles are the operator's events, one event for each batch that has any.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kaicep.live.graph import Graph
-from kaicep.live.nodes import KINDS, Consumer, Node, Operator, Supplier
-from kaicep.live.queries import Query
+from kaicep.plan.events import Event, Match
+from kaicep.plan.nodes import ChiPlan, Pattern, Program
+from kaicep.plan.time import parse_time, time_from_number
+from kaicep.query import Query as Compiled
 
-__all__ = ["Shared", "separated", "shared"]
+if TYPE_CHECKING:
+    from kaicep.hosts.inprocess import Engine
+import json
+
+from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator, Supplier
+
+__all__ = ["Query", "RunningQuery", "Shared", "separated", "shared"]
+
+CLOCK = "clock"
+"""An input of a query with this name gives it the time: its events are not records."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A compiled query as the function of an operator; each service makes its own engine of it."""
+
+    compiled: Compiled
+    lateness: int = 0
+    batch: int = 64
+    key: str = field(default="")
+
+    @classmethod
+    def of(cls, compiled: Compiled, *, lateness: int = 0, batch: int = 64) -> Query:
+        """The last query of a compiled program; the others feed it."""
+        plan = compiled.program.queries[-1]
+        texts = "\n".join(each.text for each in compiled.program.queries)
+        key = repr((plan.language, texts, id(compiled.knowledge), lateness))
+        return cls(compiled, lateness, batch, key)
+
+    @property
+    def name(self) -> str:
+        """That of the last query."""
+        return self.compiled.names[-1]
+
+    @property
+    def search(self) -> tuple[Pattern, int, int] | None:
+        """What queries that can share one search have in common; None where nothing can be shared."""
+        plan = self.compiled.program.queries[0]
+        if len(self.compiled.names) != 1 or not isinstance(plan, ChiPlan):
+            return None
+        if not isinstance(plan.body, Pattern):
+            return None
+        return plan.body, id(self.compiled.knowledge), self.lateness
+
+    @staticmethod
+    def joined(queries: Sequence[Query]) -> Query:
+        """Several queries in one engine, which finds that their search is the same."""
+        plans = tuple(plan for each in queries for plan in each.compiled.program.queries)
+        streams = {name: each for query in queries for name, each in query.compiled.catalog.streams.items()}
+        first = queries[0].compiled
+        catalog = replace(first.catalog, streams=streams)
+        key = "+".join(each.key for each in queries)
+        return replace(queries[0], compiled=Compiled(Program(plans), catalog, first.knowledge), key=key)
+
+    @property
+    def places(self) -> int:
+        """How many events a match needs: losing one of them loses the match."""
+        plan = self.compiled.program.queries[-1]
+        return max(1, len(plan.variables))
+
+    def engine(self) -> Engine:
+        """A new engine of it."""
+        from kaicep.hosts.inprocess import Engine
+
+        return Engine(self.compiled, lateness=self.lateness)
+
+
+class RunningQuery:
+    """A query at work: streams in, matches out."""
+
+    def __init__(self, query: Query, inputs: Sequence[str]) -> None:
+        self.query = query
+        self._engine = query.engine()
+        self._inputs = tuple(inputs)
+        self._seen = dict.fromkeys(self._inputs, 0)
+
+    @property
+    def late(self) -> int:
+        """How many records came too late for it."""
+        return len(self._engine.late)
+
+    def steps(self, input: int, payload: Any, wall: int) -> Iterator[list[Match]]:
+        """Takes an event of an input; gives the matches batch by batch."""
+        stream = self._inputs[input]
+        if stream == CLOCK:
+            yield self._engine.advance(wall - self.query.lateness)
+            return
+        rows = list(rows_of(payload))
+        for start in range(0, len(rows), self.query.batch):
+            some = [self._event(stream, each, wall) for each in rows[start : start + self.query.batch]]
+            yield self._engine.push(some)
+
+    def _event(self, stream: str, row: Mapping[str, Any] | Match | Event, wall: int) -> Event:
+        """A record as an event of its stream; what is an event already keeps its identity."""
+        if isinstance(row, Event):
+            return row
+        seq = self._seen[stream]
+        self._seen[stream] = seq + 1
+        if isinstance(row, Match):
+            return Event(stream, 0, seq, row.end_us, dict(row.select), id=row.id)
+        known = self.query.compiled.catalog.streams.get(stream)
+        key = known.time if known is not None else "ts"
+        return Event(stream, 0, seq, _time(row.get(key), wall), row)
+
+
+def rows_of(payload: Any) -> Iterator[Mapping[str, Any] | Match | Event]:
+    """The records in a payload: a mapping, a match, an event, a sequence of these, or a table of Arrow.
+
+    >>> list(rows_of([{"x": 1}, {"x": 2}]))
+    [{'x': 1}, {'x': 2}]
+    """
+    if isinstance(payload, Mapping | Match | Event):
+        yield payload
+    elif hasattr(payload, "to_pylist"):
+        yield from payload.to_pylist()
+    else:
+        for each in payload:
+            yield from rows_of(each)
+
+
+def _time(given: Any, wall: int) -> int:
+    """The event time of a record: its own, or the time at which it came."""
+    found = None
+    if isinstance(given, str):
+        found = parse_time(given)
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        found = time_from_number(given)
+    return wall if found is None else found
+
+
+# ----------------------------------------------------------------------------------------------------------
+# An operator that several consumers need is run once; to compare, it can be run once for each of them.
+#
+# Operators are equal if they are of one kind, read the same nodes and have the same settings. Two queries
+# whose plans differ only in what they select are one search, whose matches are told apart behind it.
+#
 
 
 @dataclass(frozen=True)

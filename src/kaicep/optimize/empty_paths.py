@@ -19,8 +19,7 @@ from kaicep.optimize.rule import Context
 from kaicep.plan.algebra import element_variables, triple_patterns
 from kaicep.plan.nodes import ChiPlan, Semantic
 from kaicep.plan.paths import components
-from kaicep.plan.sparql import Group, Inverse, Repeat, TriplePattern, Triples
-from kaicep.plan.sparql import Sequence as Steps
+from kaicep.plan.sparql import Group, Inverse, Repeat, Steps, TriplePattern, Triples
 from kaicep.plan.terms import OWL, RDF, Iri, Term, Variable
 from kaicep.plan.text import iri_text, triple_text
 

@@ -19,15 +19,7 @@ from kaicep.knowledge.reasoning import SCHEMA
 from kaicep.knowledge.rules import LISTED, Rule
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Stream
-from kaicep.plan.sparql import (
-    Alternative,
-    Inverse,
-    Predicate,
-    Repeat,
-    TriplePattern,
-    may_be_empty,
-)
-from kaicep.plan.sparql import Sequence as Steps
+from kaicep.plan.sparql import Alternative, Inverse, Predicate, Repeat, Steps, TriplePattern, may_be_empty
 from kaicep.plan.terms import OWL, RDF, Blank, Iri, Term, Triple, Variable
 
 __all__ = ["EventVocabulary", "event_vocabulary", "may_step", "read_as", "value_of"]

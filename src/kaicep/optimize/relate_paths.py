@@ -45,7 +45,7 @@ from kaicep.plan.sparql import (
     Negated,
     Predicate,
     Repeat,
-    Sequence,
+    Steps,
     TriplePattern,
     Triples,
     Values,
@@ -230,11 +230,11 @@ class _Cut:
             return
         assert isinstance(pattern.subject, Variable)
         event, predicate, target = pattern.subject.name, pattern.predicate, pattern.object
-        if isinstance(predicate, Sequence) and isinstance(predicate.parts[0], Iri):
+        if isinstance(predicate, Steps) and isinstance(predicate.parts[0], Iri):
             # e p/q x  is  e p y . y q x
             middle = Variable(f"kaicep_cut{len(self.roots)}{len(self.rest)}")
             behind = predicate.parts[1:]
-            onward = behind[0] if len(behind) == 1 else Sequence(behind)
+            onward = behind[0] if len(behind) == 1 else Steps(behind)
             self.rest.append(Triples((TriplePattern(middle, onward, target),)))
             predicate, target = predicate.parts[0], middle
         if not isinstance(predicate, Iri):
@@ -380,6 +380,6 @@ def _leads_back(predicate: Predicate, properties: Set[Term]) -> bool:
             return bool(inverse)
         case Repeat(of):
             return _leads_back(of, properties)
-        case Sequence(parts) | Alternative(parts):
+        case Steps(parts) | Alternative(parts):
             return any(_leads_back(each, properties) for each in parts)
     return False

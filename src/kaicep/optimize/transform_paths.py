@@ -26,7 +26,6 @@ from kaicep.optimize.rule import (
 from kaicep.plan.algebra import element_variables, pattern_variables
 from kaicep.plan.catalog import Stream
 from kaicep.plan.expressions import Call, Const, Expr, Field, TermConst, VariableRef, variables_of
-from kaicep.plan.literals import INTEGER_TYPES, native
 from kaicep.plan.nodes import ChiPlan, Pattern, Semantic, WindowAggregate
 from kaicep.plan.sparql import Element, Group, TriplePattern, Triples
 from kaicep.plan.sparql import Filter as PathFilter
@@ -34,6 +33,7 @@ from kaicep.plan.terms import RDF, XSD, Iri, Literal, Variable
 from kaicep.plan.text import resolved_text
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type, unify
+from kaicep.plan.values import INTEGER_TYPES, native
 
 __all__ = ["transform_paths"]
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Protocol
 
-from kaicep.plan.convert import USUAL, Notation
 from kaicep.plan.sparql import MOST_DERIVED, Path
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Term
-from kaicep.plan.types import Type
+from kaicep.plan.types import USUAL, Notation, Type
 
 __all__ = [
     "EVENT",

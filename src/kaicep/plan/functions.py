@@ -15,9 +15,8 @@ from typing import Any
 from urllib.parse import quote
 
 from kaicep.errors import Failure
+from kaicep.plan.events import match_id
 from kaicep.plan.expressions import Call, Exists, Expr, TermConst, VariableRef
-from kaicep.plan.identity import match_id
-from kaicep.plan.literals import NUMERIC_TYPES, format_xsd_duration, normalise, parse_xsd_duration
 from kaicep.plan.regex import BadPattern, matcher, pattern
 from kaicep.plan.terms import RDF, XSD, Blank, Iri, Literal, Term
 from kaicep.plan.time import format_time
@@ -25,6 +24,7 @@ from kaicep.plan.values import (
     DATE_TIME,
     DAY_TIME,
     DURATION,
+    NUMERIC_TYPES,
     STRING,
     ExpressionError,
     Number,
@@ -34,10 +34,13 @@ from kaicep.plan.values import (
     calculate,
     date_time,
     equal,
+    format_xsd_duration,
     is_finite,
     less,
+    normalise,
     number,
     numeral,
+    parse_xsd_duration,
     truth,
 )
 

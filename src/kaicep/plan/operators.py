@@ -20,9 +20,8 @@ from kaicep.errors import Unsupported, did_you_mean
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call, Const, Expr, Field, Previous, type_of
 from kaicep.plan.regex import PATTERN_HINT, BadPattern, matcher
-from kaicep.plan.time import DURATION_UNITS, parse_time
+from kaicep.plan.time import DURATION_UNITS, is_zone, parse_time, zone_names, zone_offset
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
-from kaicep.plan.zones import is_zone, zone_names, zone_offset
 
 __all__ = [
     "FIRST_INSTANT",
@@ -38,6 +37,10 @@ __all__ = [
     "event_function",
     "express",
     "function_of",
+    "SQL_TYPES",
+    "constant_sql",
+    "expression_sql",
+    "name_sql",
 ]
 
 FIRST_INSTANT = parse_time("0001-01-01") or 0
@@ -654,3 +657,68 @@ OPERATORS: Mapping[str, Operator] = {each.name: each for each in _TABLE}
 """The operators and functions by name, as a `Call` has it."""
 FUNCTIONS: Mapping[str, Operator] = {each.name: each for each in _TABLE if each.is_function}
 """Those of them that are written `name(...)`."""
+
+
+# ----------------------------------------------------------------------------------------------------------
+# chi-CEP expressions as Spark SQL, where that gives the same value to the last bit; else they are refused.
+#
+# Three-valued logic is the same in both. Times are microseconds, as everywhere.
+#
+
+
+FieldText = Callable[[Field, bool], str]
+"""The text of a field's value; the second argument says that the field stands in PREV."""
+
+SQL_TYPES = {
+    Type.BOOL: "BOOLEAN",
+    Type.INT64: "BIGINT",
+    Type.FLOAT64: "DOUBLE",
+    Type.STRING: "STRING",
+    Type.TIMESTAMP: "BIGINT",
+}
+"""What Spark SQL calls the types; a time is a number of microseconds."""
+
+
+def name_sql(name: str) -> str:
+    """A name as Spark SQL quotes it.
+
+    >>> name_sql("flow`rate")
+    '`flow``rate`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def constant_sql(value: Value, type: Type | None) -> str:
+    """A constant as Spark SQL writes it.
+
+    >>> constant_sql("it's", Type.STRING), constant_sql(500.0, Type.FLOAT64), constant_sql(None, None)
+    ("'it\\\\'s'", '500.0D', 'NULL')
+    """
+    if value is None:
+        return "NULL"
+    if type is Type.STRING:
+        escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    if type is Type.BOOL:
+        return "TRUE" if value else "FALSE"
+    if type is Type.FLOAT64:
+        return f"{float(value)!r}D"
+    return f"{value}L"
+
+
+def expression_sql(expr: Expr, field: FieldText, query: str) -> str:
+    """An expression as Spark SQL; `Unsupported` for what Spark would answer differently."""
+
+    def say(each: Expr, previous: bool = False) -> str:
+        match each:
+            case Const(value, kind):
+                return constant_sql(value, kind)
+            case Field():
+                return field(each, previous)
+            case Previous(of):
+                return say(of, True)
+            case Call():
+                return express("sql", each, [say(arg, previous) for arg in each.args], query)
+        raise Unsupported(f"{query}: {type(each).__name__} is not known in Spark SQL")
+
+    return say(expr)

@@ -1,21 +1,19 @@
-"""Several queries together: who reads whose output, and in which order they are evaluated.
-
-The EP-SPARQL queries of a run are one step, since what one of them constructs all of them read.
-"""
+"""How much time the answers of an EP-SPARQL query can take, as its conditions on the duration bound it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kaicep.errors import Diagnostic, Mistake, Span, did_you_mean
 from kaicep.plan.algebra import ep_plan
 from kaicep.plan.catalog import Catalog, Stream
-from kaicep.plan.chi import ChiQuery
-from kaicep.plan.durations import duration_bound, duration_of
+from kaicep.plan.chi import Absent, ChiQuery, Choice, Element, Loop, Place, Together
+from kaicep.plan.events import Match
 from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef, walk
 from kaicep.plan.nodes import (
     Bgp,
+    ChiPlan,
     EpPlan,
     Evaluations,
     Extend,
@@ -24,21 +22,172 @@ from kaicep.plan.nodes import (
     Join,
     LeftJoin,
     Node,
+    Pattern,
     Program,
     QueryPlan,
     Solutions,
     Table,
     Temporal,
     Triples,
+    Union,
+    WindowAggregate,
 )
-from kaicep.plan.problems import Problems
 from kaicep.plan.resolve import output_stream, resolve_chi
 from kaicep.plan.sparql import EpQuery
-from kaicep.plan.terms import Iri, Variable
+from kaicep.plan.terms import XSD, Iri, Literal, Term, Variable
 from kaicep.plan.text import EP_PREFIXES
 from kaicep.plan.types import Type
+from kaicep.plan.typing import Problems
+from kaicep.plan.values import parse_xsd_duration
 
-__all__ = ["build_program"]
+__all__ = [
+    "conjuncts",
+    "duration_bound",
+    "duration_comparison",
+    "duration_of",
+    "longest",
+    "tighter",
+    "is_undecided",
+    "open_ends",
+    "build_program",
+]
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
+
+
+def conjuncts(condition: Expr | None) -> tuple[Expr, ...]:
+    """The conditions that must all be true; an error in one is like a falsehood."""
+    if condition is None:
+        return ()
+    if isinstance(condition, Call) and condition.op == "and":
+        return tuple(part for each in condition.args for part in conjuncts(each))
+    return (condition,)
+
+
+def duration_of(term: Term) -> int | None:
+    """The microseconds of a literal that is a duration of days and time; None of any other term."""
+    if not isinstance(term, Literal) or term.datatype not in (XSD + "duration", XSD + "dayTimeDuration"):
+        return None
+    return parse_xsd_duration(term.lexical)
+
+
+def duration_comparison(expr: Expr) -> tuple[str, int] | None:
+    """`getDURATION()` compared with a constant: the sign and the microseconds."""
+    if not isinstance(expr, Call) or expr.op not in _MIRRORED:
+        return None
+    left, right = expr.args
+    sign = expr.op
+    if isinstance(left, TermConst):
+        left, right, sign = right, left, _MIRRORED[sign]
+    if not (isinstance(left, Call) and left.op == "getduration" and isinstance(right, TermConst)):
+        return None
+    micros = duration_of(right.term)
+    return None if micros is None else (sign, micros)
+
+
+def duration_bound(condition: Expr | None) -> int | None:
+    """The longest duration in microseconds that a condition lets pass; None is any."""
+    bounds: list[int] = []
+    for each in conjuncts(condition):
+        found = duration_comparison(each)
+        if found is not None and found[0] in ("<", "<=", "="):
+            bounds.append(found[1] - (found[0] == "<"))
+    return min(bounds, default=None)
+
+
+def tighter(first: int | None, second: int | None) -> int | None:
+    """The smaller of two bounds; None is no bound."""
+    return min((each for each in (first, second) if each is not None), default=None)
+
+
+def longest(node: Node) -> int | None:
+    """The longest that a solution of an operator can last, in microseconds; None where nothing bounds it.
+
+    What has no time lasts for none of it.
+    """
+    match node:
+        case FilterSolutions(below, condition):
+            return tighter(longest(below), duration_bound(condition))
+        case Extend(below) | Solutions(below) | Triples(below):
+            return longest(below)
+        case Table():
+            return 0
+        case Evaluations(_, windows, "RSTREAM"):
+            widths = [each.width for each in windows]
+            return None if None in widths else max(each for each in widths if each is not None)
+        case Union(left, right):
+            return _both(max, left, right)
+        case Join(left, right) if isinstance(left, Table) or isinstance(right, Table):
+            return _both(max, left, right)
+        case Temporal("EQUALS", left, right):
+            return tighter(longest(left), longest(right))
+        case Temporal("NOT", whole, _) | Temporal("DURING" | "STARTS" | "FINISHES", _, whole):
+            return longest(whole)
+        case Temporal("MEETS" | "PAR", left, right):
+            return _both(lambda one, other: one + other, left, right)
+    return None
+
+
+def _both(together: Callable[[int, int], int], left: Node, right: Node) -> int | None:
+    one, other = longest(left), longest(right)
+    return None if one is None or other is None else together(one, other)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The end of a finite input: with `--end open` the streams go on, and what is undecided is not reported.
+#
+# At a closed end nothing more comes, ever. At an open one a query knows that its streams have come as far
+# as their newest event: a trailing absence whose deadline is not before that, and a batch window that ends
+# after it, may still turn out otherwise (semantics 1).
+#
+
+
+def open_ends(program: Program, newest: Mapping[str, int]) -> dict[str, int | None]:
+    """By query, the largest time of the streams that it reads, also through other queries."""
+    known: dict[str, int | None] = dict(newest)
+    ends: dict[str, int | None] = {}
+    for query in program.queries:
+        reads: Iterable[str] = query.reads or newest  # EP-SPARQL reads them all
+        found = [end for name in reads if (end := known.get(name)) is not None]
+        ends[query.name] = known[query.name] = max(found, default=None)
+    return ends
+
+
+def is_undecided(plan: QueryPlan, match: Match, end: int | None) -> bool:
+    """Whether a later event could still take a match back, where its streams have come to this time."""
+    source = plan.body if isinstance(plan, ChiPlan) else None
+    if isinstance(source, WindowAggregate):
+        is_batch = source.window.kind == "batch" and source.window.width is not None
+        return is_batch and (end is None or match.end_us > end)
+    if isinstance(source, Pattern) and _awaits(source, match.events or {}):
+        return end is None or match.end_us >= end
+    return False
+
+
+def _awaits(pattern: Pattern, events: Mapping[str, object]) -> bool:
+    """Whether nothing of the match comes after an absence: that it is one was certain at the deadline."""
+    for index, element in enumerate(pattern.sequence):
+        later = (name for each in pattern.sequence[index + 1 :] for name in _variables(each))
+        if isinstance(element, Absent) and not any(events.get(name) for name in later):
+            return True
+    return False
+
+
+def _variables(element: Element) -> Iterator[str]:
+    match element:
+        case Place() | Loop():
+            yield element.variable
+        case Choice() | Together():
+            for each in element.members:
+                yield from _variables(each)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Several queries together: who reads whose output, and in which order they are evaluated.
+#
+# The EP-SPARQL queries of a run are one step, since what one of them constructs all of them read.
+#
+
 
 Query = ChiQuery | EpQuery
 

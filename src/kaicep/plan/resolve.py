@@ -60,16 +60,15 @@ from kaicep.plan.paths import (
     restricted,
     semantic_conditions,
     tie,
+    warn_of_unknown_words,
     without_event,
 )
-from kaicep.plan.problems import Problems
 from kaicep.plan.sparql import Bind, Group
 from kaicep.plan.terms import Iri
 from kaicep.plan.text import iri_text
 from kaicep.plan.types import Type, unify
-from kaicep.plan.typing import Scope, Typer, resolve_field
+from kaicep.plan.typing import Problems, Scope, Typer, resolve_field
 from kaicep.plan.units import Units
-from kaicep.plan.words import warn_of_unknown_words
 
 __all__ = ["output_stream", "resolve_chi", "streams_of_class"]
 

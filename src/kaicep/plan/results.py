@@ -12,16 +12,14 @@ from typing import Any
 
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Choice, Element, Loop, Together
-from kaicep.plan.convert import Unfit, convert
-from kaicep.plan.events import Event, Match
+from kaicep.plan.events import Event, Match, MatchId
 from kaicep.plan.expressions import VariableRef
-from kaicep.plan.identity import MatchId
-from kaicep.plan.literals import native
 from kaicep.plan.nodes import ChiPlan, OutputColumn, QueryPlan
 from kaicep.plan.paths import path_references
 from kaicep.plan.terms import Term
 from kaicep.plan.time import format_time
-from kaicep.plan.types import Type, Value
+from kaicep.plan.types import Type, Unfit, Value, convert
+from kaicep.plan.values import native
 
 __all__ = [
     "Answer",

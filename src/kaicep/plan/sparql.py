@@ -34,7 +34,7 @@ __all__ = [
     "Projection",
     "Repeat",
     "Select",
-    "Sequence",
+    "Steps",
     "SubSelect",
     "TEMPORAL_OPERATORS",
     "TriplePattern",
@@ -78,7 +78,7 @@ class Inverse(Path):
 
 
 @dataclass(frozen=True)
-class Sequence(Path):
+class Steps(Path):
     """`p/q`"""
 
     parts: tuple[Iri | Path, ...]
@@ -121,7 +121,7 @@ def may_be_empty(path: Predicate) -> bool:
     match path:
         case Repeat(of, least):
             return least == 0 or may_be_empty(of)
-        case Sequence(parts):
+        case Steps(parts):
             return all(may_be_empty(each) for each in parts)
         case Alternative(parts):
             return any(may_be_empty(each) for each in parts)

@@ -42,7 +42,6 @@ from kaicep.plan.expressions import (
     VariableRef,
     rewrite,
 )
-from kaicep.plan.literals import format_xsd_duration
 from kaicep.plan.sparql import (
     Alternative,
     Bind,
@@ -62,7 +61,7 @@ from kaicep.plan.sparql import (
     Projection,
     Repeat,
     Select,
-    Sequence,
+    Steps,
     SubSelect,
     TriplePattern,
     Triples,
@@ -72,6 +71,7 @@ from kaicep.plan.sparql import (
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Variable
 from kaicep.plan.time import format_duration, format_time
 from kaicep.plan.types import Type
+from kaicep.plan.values import format_xsd_duration
 
 __all__ = [
     "COMPARISON",
@@ -191,7 +191,7 @@ def triple_text(pattern: TriplePattern, prefixes: Mapping[str, str] = _NO_PREFIX
 def predicate_text(path: Iri | Path, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
     """A property or a property path.
 
-    >>> predicate_text(Sequence((Iri("urn:p"), Inverse(Iri("urn:q")))))
+    >>> predicate_text(Steps((Iri("urn:p"), Inverse(Iri("urn:q")))))
     '<urn:p>/^<urn:q>'
     """
     return _Printer(prefixes).path(path)
@@ -264,13 +264,13 @@ class _Printer:
         match path:
             case Alternative(parts):
                 return "|".join(self._inner(each, Alternative) for each in parts)
-            case Sequence(parts):
-                return "/".join(self._inner(each, Alternative, Sequence) for each in parts)
+            case Steps(parts):
+                return "/".join(self._inner(each, Alternative, Steps) for each in parts)
             case Inverse(of):
-                return "^" + self._inner(of, Alternative, Sequence, Inverse)
+                return "^" + self._inner(of, Alternative, Steps, Inverse)
             case Repeat(of, least, unbounded):
                 sign = ("+" if least else "*") if unbounded else "?"
-                return self._inner(of, Alternative, Sequence, Inverse, Repeat) + sign
+                return self._inner(of, Alternative, Steps, Inverse, Repeat) + sign
             case Negated(forward, inverse):
                 names = [self.iri(each) for each in forward] + ["^" + self.iri(each) for each in inverse]
                 return f"!({'|'.join(names)})"

@@ -1,19 +1,19 @@
-"""Instants and durations: texts and numbers to microseconds, and back.
-
-Everything is UTC; whatever is finer than a microsecond is rounded to the nearest (semantics 1).
-"""
+"""Time zones: which there are, how far their clocks are from UTC at an instant, and when they show a time."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
-
-from kaicep.plan.zones import in_zone
+from zoneinfo import ZoneInfo, available_timezones
 
 __all__ = [
+    "in_zone",
+    "is_zone",
+    "zone_names",
+    "zone_offset",
     "DURATION_UNITS",
     "EXCEL_EPOCH",
     "TIME_UNITS",
@@ -27,6 +27,68 @@ __all__ = [
     "time_from_number",
     "unit_of_number",
 ]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# A calendar ends where its years do, and a clock of another zone may have passed that end.
+_FIRST_YEAR, _LAST_YEAR = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)
+
+
+@cache
+def zone_names() -> frozenset[str]:
+    """The names of all zones that are known here."""
+    return frozenset(available_timezones())
+
+
+def is_zone(name: str) -> bool:
+    """Whether a zone is known by this name, as it is written.
+
+    >>> is_zone("America/Los_Angeles"), is_zone("Los Angeles")
+    (True, False)
+    """
+    return name in zone_names()
+
+
+@cache
+def _zone(name: str) -> ZoneInfo:
+    return ZoneInfo(name)
+
+
+def in_zone(micros: int, name: str) -> int:
+    """When the clocks of a zone show a time that is given as if it were UTC.
+
+    Of an hour that comes twice the first; a time that does not exist is moved on by the gap (semantics 2.12).
+
+    >>> in_zone(0, "Europe/Berlin")
+    -3600000000
+    """
+    second, rest = divmod(micros, 1_000_000)
+    return _second_in_zone(second, name) * 1_000_000 + rest
+
+
+@lru_cache(4096)
+def _second_in_zone(second: int, name: str) -> int:
+    """The second since 1970 that the clocks of a zone show as this one."""
+    shown = min(max(_EPOCH + timedelta(seconds=second), _FIRST_YEAR), _LAST_YEAR).replace(tzinfo=_zone(name))
+    return second - (shown.utcoffset() or timedelta()) // timedelta(seconds=1)
+
+
+def zone_offset(ts: int, name: str) -> int:
+    """What a zone adds to UTC at an instant, in microseconds.
+
+    >>> zone_offset(0, "America/Los_Angeles")
+    -28800000000
+    """
+    moment = min(max(_EPOCH + timedelta(microseconds=ts), _FIRST_YEAR), _LAST_YEAR)
+    offset = moment.astimezone(_zone(name)).utcoffset() or timedelta()
+    return offset // timedelta(microseconds=1)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Instants and durations: texts and numbers to microseconds, and back.
+#
+# Everything is UTC; whatever is finer than a microsecond is rounded to the nearest (semantics 1).
+#
+
 
 DURATION_UNITS = {
     "us": 1,
@@ -48,8 +110,6 @@ TIME_UNITS = {
 """What a time that is a number counts, in microseconds: `excel` counts days since the end of 1899."""
 EXCEL_EPOCH = 25_569
 """The days from Excel's day 0 to 1970."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = -62_135_596_800_000_000  # 0001-01-01
 _LAST = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999
 

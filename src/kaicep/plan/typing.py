@@ -1,15 +1,13 @@
-"""Names and types: from an expression as written to one that can be evaluated (semantics 1, 2).
-
-Every attribute and concept becomes a `Field`, every call gets its type, and int64 is widened to
-float64 where the two meet, so that all hosts compute the same thing.
-"""
+"""Collects what is wrong with a query, so that a caller hears of all of it at once."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from kaicep.errors import Span, did_you_mean
+from kaicep.errors import Diagnostic, Mistake, Source, Span, did_you_mean
 from kaicep.plan.catalog import NoVocabulary, Stream, Vocabulary
 from kaicep.plan.expressions import (
     Aggregate,
@@ -21,17 +19,55 @@ from kaicep.plan.expressions import (
     Field,
     Previous,
     VariableRef,
+    rewrite,
     type_of,
     variables_of,
     walk,
 )
 from kaicep.plan.operators import OPERATORS, Argument, Rule
-from kaicep.plan.problems import Problems
+from kaicep.plan.terms import RDF, XSD, Iri, Literal, Term
 from kaicep.plan.text import expression_text, iri_text
 from kaicep.plan.time import parse_time
-from kaicep.plan.types import Type, unify
+from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value, unify
+from kaicep.plan.values import ExpressionError, date_time, number
 
-__all__ = ["Scope", "Typer", "resolve_field", "retyped"]
+__all__ = ["Problems", "Scope", "Typer", "resolve_field", "retyped", "term_value", "with_terms"]
+
+
+class Problems:
+    """The diagnostics of one query, in the order they were found."""
+
+    def __init__(self, source: Source | None) -> None:
+        self.source = source
+        self.errors: list[Diagnostic] = []
+        self.warnings: list[Diagnostic] = []
+
+    def error(self, message: str, span: Span | None = None, hint: str | None = None) -> None:
+        """Notes an error; nothing is raised until `check`."""
+        found = Diagnostic(message, span, self.source, hint)
+        if found not in self.errors:
+            self.errors.append(found)
+
+    def warn(self, message: str, span: Span | None = None, hint: str | None = None) -> None:
+        """Notes something that stops nothing."""
+        self.warnings.append(Diagnostic(message, span, self.source, hint, "warning"))
+
+    def advise(self, message: str, span: Span | None = None, hint: str | None = None) -> None:
+        """Notes a matter of style, which only `check` shows."""
+        self.warnings.append(Diagnostic(message, span, self.source, hint, "hint"))
+
+    def check(self) -> None:
+        """Raises what was found, if anything was."""
+        if self.errors:
+            raise Mistake(sorted(self.errors, key=lambda each: each.span.start if each.span else -1))
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Names and types: from an expression as written to one that can be evaluated (semantics 1, 2).
+#
+# Every attribute and concept becomes a `Field`, every call gets its type, and int64 is widened to float64
+# where the two meet, so that all hosts compute the same thing.
+#
 
 
 _ZONED = ("hour", "dayOfWeek")
@@ -424,3 +460,65 @@ def _cure(args: tuple[Expr, ...]) -> str:
 
 def _shown(op: str) -> str:
     return {"neg": "-", "and": "&&", "or": "||", "not": "!"}.get(op, op)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Variables of the PATH in expressions: what a term of the knowledge base is as a value (semantics 2).
+#
+# A variable of the PATH has no type before there is a solution. With one, its value stands in the
+# expression like a literal, and the types are what they would be then: where a query with that literal
+# would be refused, since it compares a string with a number, the part that does so is null.
+#
+
+
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def term_value(term: Term | None) -> tuple[Value, Type | None]:
+    """A term as a value of an expression, with its type; what is not a value there is null.
+
+    >>> term_value(Literal("1.5", XSD + "decimal")), term_value(Iri("urn:a"))
+    ((1.5, Type.FLOAT64), ('urn:a', Type.STRING))
+    >>> term_value(Literal("P1D", XSD + "duration"))
+    (None, None)
+    """
+    if isinstance(term, Iri):
+        return term.value, Type.STRING
+    if not isinstance(term, Literal):
+        return None, None
+    if term.datatype == XSD + "string" or term.datatype == RDF + "langString" or term.language:
+        return term.lexical, Type.STRING
+    if term.datatype == XSD + "boolean":
+        truth = _TRUTHS.get(term.lexical.strip())
+        return truth, None if truth is None else Type.BOOL
+    try:
+        if term.datatype == XSD + "dateTime":
+            return date_time(term), Type.TIMESTAMP
+        found = number(term).value
+    except ExpressionError:
+        return None, None
+    if isinstance(found, int):
+        return (found, Type.INT64) if INT64_MIN <= found <= INT64_MAX else (None, None)
+    try:
+        near = float(found)
+    except OverflowError:
+        return None, None
+    return (near, Type.FLOAT64) if math.isfinite(near) else (None, None)
+
+
+def with_terms(expr: Expr, terms: Mapping[str, Term | None]) -> Expr:
+    """A resolved expression with the values of a solution in the places of its variables, typed anew."""
+    return _with_terms(expr, tuple(sorted(terms.items())))
+
+
+@lru_cache(maxsize=4096)
+def _with_terms(expr: Expr, terms: tuple[tuple[str, Term | None], ...]) -> Expr:
+    known = dict(terms)
+
+    def change(node: Expr) -> Expr:
+        if isinstance(node, VariableRef):
+            return Const(*term_value(known.get(node.name)), span=node.span)
+        # Whether an int64 is to be widened shows only now.
+        return node.args[0] if isinstance(node, Call) and node.op == "float" else node
+
+    return retyped(rewrite(expr, change))

@@ -25,12 +25,10 @@ from kaicep.plan.expressions import (
     type_of,
     walk,
 )
-from kaicep.plan.problems import Problems
-from kaicep.plan.sparql import Group, Node, Optional, TriplePattern, Triples
-from kaicep.plan.sparql import Sequence as Steps
+from kaicep.plan.sparql import Group, Node, Optional, Steps, TriplePattern, Triples
 from kaicep.plan.terms import Iri, Variable
 from kaicep.plan.types import Type
-from kaicep.plan.typing import retyped
+from kaicep.plan.typing import Problems, retyped
 
 __all__ = ["Units"]
 

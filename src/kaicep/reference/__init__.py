@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.ending import is_undecided, open_ends
 from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.nodes import ChiPlan
+from kaicep.plan.program import is_undecided, open_ends
 from kaicep.plan.results import derived_event, term_answer
 from kaicep.plan.terms import Triple
 from kaicep.query import Query

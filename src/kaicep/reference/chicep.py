@@ -1,18 +1,19 @@
-"""The answers to a chi-CEP query over a finite input (semantics 2)."""
+"""Aggregates over windows: which events each answer is about (semantics 2)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
-from kaicep.plan.expressions import Field, type_of
+from kaicep.plan.expressions import Field, VariableRef, type_of
 from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern, WindowAggregate
-from kaicep.plan.path_values import with_terms
 from kaicep.plan.paths import has_path_values
 from kaicep.plan.results import (
     Answer,
@@ -27,13 +28,172 @@ from kaicep.plan.results import (
 )
 from kaicep.plan.time import format_time
 from kaicep.plan.types import Type
-from kaicep.reference.chains import Partition, Semantics, in_order, parted, sees, solution_terms
+from kaicep.plan.typing import with_terms
+from kaicep.reference.chains import (
+    Key,
+    Partition,
+    Semantics,
+    in_order,
+    key_with_terms,
+    may_take,
+    parted,
+    sees,
+    solution_terms,
+)
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.pattern import pattern_matches
 from kaicep.reference.semantics import KnowledgeSemantics
-from kaicep.reference.windows import Windowed, absences, window_answers
 
-__all__ = ["Answer", "answers", "run_chi"]
+__all__ = ["Windowed", "absences", "window_answers", "Answer", "answers", "run_chi"]
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """The events that one answer aggregates: those of one group inside one window.
+
+    `trigger` is the event that a sliding window answers to. `first` and `last` are those of the whole
+    window, all groups together; `start` and `end` are its span. `terms` are those that the group goes by,
+    `solutions` those that are wanted besides, each combination by itself.
+    """
+
+    variable: str
+    group: Key
+    events: tuple[Event, ...]
+    trigger: Event | None
+    first: Event
+    last: Event
+    start: int
+    end: int
+    terms: Terms = field(default_factory=dict)
+    solutions: tuple[Terms, ...] = ()
+
+    @property
+    def environment(self) -> Environment:
+        """What the window's expressions speak of.
+
+        Outside aggregates that is the event that triggers. A batch has none, and its expressions name
+        only what its events have in common.
+        """
+        event = self.trigger or self.events[0]
+        return Environment({self.variable: event}, rounds={self.variable: self.events})
+
+
+def window_answers(
+    node: WindowAggregate, events: Sequence[Event], semantics: Semantics
+) -> Iterator[Windowed]:
+    """The windows over the events of one partition, given in order, for which HAVING holds."""
+    inside = [
+        each
+        for each in events
+        if may_take(node.chain, each, semantics)
+        and all(semantics.solutions(path, dict.fromkeys(path.variables, each)) for path in node.semantics)
+    ]
+    grouped = [(each, _groups_of(node, each, semantics)) for each in inside]
+    windows = _sliding(node, grouped) if node.window.kind == "sliding" else _batches(node, grouped)
+    for window in windows:
+        solutions = tuple(
+            terms
+            for terms in _window_solutions(node, window, semantics)
+            if all(evaluate(with_terms(each, terms), window.environment) is True for each in node.having)
+        )
+        if solutions:
+            yield replace(window, solutions=solutions)
+
+
+def absences(
+    node: WindowAggregate, events: Sequence[Event], semantics: Semantics
+) -> Iterator[tuple[int, int, Terms]]:
+    """ABSENT: by window, from that of the first event to that of the last, what is expected and has no event.
+
+    `events` are all of the streams inside WITHIN, in order.
+    """
+    assert node.expected is not None
+    assert node.window.width is not None
+    width, names = node.window.width, node.expected.selected
+    for number in range(events[0].ts // width, events[-1].ts // width + 1):
+        start, end = number * width, (number + 1) * width
+        inside = [each for each in events if start <= each.ts < end and may_take(node.chain, each, semantics)]
+        groups = (_groups_of(node, each, semantics).values() for each in inside)
+        came = {tuple(terms[name] for name in names) for some in groups for terms in some}
+        for row in semantics.known(node.expected, end - 1) - came:
+            yield start, end, dict(zip(names, row, strict=True))
+
+
+Groups = dict[Key, Terms]
+"""The groups of an event: one, or one for each value of the PATH's variables that it is grouped by."""
+
+Grouped = Sequence[tuple[Event, Groups]]
+
+
+def _groups_of(node: WindowAggregate, event: Event, semantics: Semantics) -> Groups:
+    names = [each.name for each in node.group_by if isinstance(each, VariableRef)]
+    env = Environment({node.window.variable: event})
+    found: Groups = {}
+    for terms in solution_terms(node.semantics, env, semantics) if names else ({},):
+        own = {name: terms[name] for name in names}
+        found[key_with_terms(node.group_by, event, own)] = own
+    return found
+
+
+def _window_solutions(node: WindowAggregate, window: Windowed, semantics: Semantics) -> list[Terms]:
+    """What the PATH says of the event that triggers, inside the group.
+
+    Of a batch, it is what all of its events have in common: what it is grouped or partitioned by.
+    """
+    event = window.trigger or window.events[0]
+    found = solution_terms(node.semantics, Environment({window.variable: event}), semantics)
+    inside = [each for each in found if all(each[name] == term for name, term in window.terms.items())]
+    if window.trigger is not None:
+        return inside
+    common = {each.name for each in (*node.group_by, *node.partition) if isinstance(each, VariableRef)}
+    return [{name: term for name, term in each.items() if name in common} for each in inside]
+
+
+def _sliding(node: WindowAggregate, events: Grouped) -> Iterator[Windowed]:
+    """On every event, the window that ends with it, of which the event's own groups answer."""
+    window = node.window
+    for index, (trigger, groups) in enumerate(events):
+        held = events[: index + 1]
+        if window.width is not None:
+            held = [(each, keys) for each, keys in held if each.ts > trigger.ts - window.width]
+        elif window.count is not None:
+            held = held[-window.count :]
+        first = held[0][0]
+        for group, terms in groups.items():
+            members = tuple(each for each, keys in held if group in keys)
+            span = first, trigger, first.ts, trigger.ts
+            yield Windowed(window.variable, group, members, trigger, *span, terms)
+
+
+def _batches(node: WindowAggregate, events: Grouped) -> Iterator[Windowed]:
+    """One window after the other, of which every group answers."""
+    window = node.window
+    if window.width is not None:
+        width = window.width
+        for number, inside in groupby(events, key=lambda each: each[0].ts // width):
+            yield from _answer_by_group(node, list(inside), number * width, (number + 1) * width)
+    elif window.count is not None:
+        for start in range(0, len(events) - window.count + 1, window.count):
+            batch = events[start : start + window.count]
+            yield from _answer_by_group(node, batch, batch[0][0].ts, batch[-1][0].ts)
+
+
+def _answer_by_group(node: WindowAggregate, batch: Grouped, start: int, end: int) -> Iterator[Windowed]:
+    members: dict[Key, list[Event]] = {}
+    terms: Groups = {}
+    for each, groups in batch:
+        terms.update(groups)
+        for group in groups:
+            members.setdefault(group, []).append(each)
+    first, last = batch[0][0], batch[-1][0]
+    for group, events in members.items():
+        span = first, last, start, end
+        yield Windowed(node.window.variable, group, tuple(events), None, *span, terms[group])
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The answers to a chi-CEP query over a finite input (semantics 2).
+#
 
 
 def run_chi(

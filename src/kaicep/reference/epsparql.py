@@ -14,15 +14,14 @@ from typing import Any, Protocol
 
 from kaicep.errors import Failure
 from kaicep.plan.algebra import only_grows
-from kaicep.plan.events import Match, by_end
+from kaicep.plan.events import Match, by_end, match_id
 from kaicep.plan.functions import solution_text
-from kaicep.plan.identity import match_id
 from kaicep.plan.nodes import EpPlan, Evaluations, Node, Solutions, Triples
 from kaicep.plan.sparql import MOST_DERIVED, TriplePattern
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Blank, Iri, Term, Triple, Variable, n_triples, sparql_json
 from kaicep.plan.time import format_time
-from kaicep.reference.graph import Graph, Interval, Occurrence, Streams
+from kaicep.reference.paths import Graph, Interval, Occurrence, Streams
 from kaicep.reference.sparql import Bindings, Solution, evaluate, moments, new_solutions
 
 __all__ = ["Entailment", "construct", "run_epsparql"]

@@ -1,12 +1,8 @@
-"""Which events match a pattern: the definition, enumerated (semantics 2).
+"""What the events of a match have to meet: a condition on several of them, or a PATH (semantics 2).
 
-How often each loop goes round is free. A *course* fixes it; which events then take the places is tried out,
-from left to right, all of them. What comes out is tested as a whole: conditions, WINDOWs, absences.
-
-Much of this need not be tried: a condition is tested as soon as it is decided, and no event is looked at
-that lies outside a WINDOW. Under `MATCH next` the first is more than that, it is the definition: an event
-fits a place if every condition holds that is decided by then, and no match passes over an event that fits
-a place that is open on its course.
+A condition with a variable outside of aggregates holds for each event of that variable; where one of these
+variables was left out, it does not apply. Of a PATH, that is said of its blocks one by one, and of the
+conditions on its variables: those that apply are met by one and the same solution.
 """
 
 from __future__ import annotations
@@ -14,18 +10,188 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count, product
 
-from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, Together, may_be_left_out
+from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, SpanWindow, Together, may_be_left_out
 from kaicep.plan.events import Event
-from kaicep.plan.nodes import Chain, Pattern, Semantic
+from kaicep.plan.expressions import Call, Expr, Previous, walk
+from kaicep.plan.nodes import Chain, Latest, Pattern, Semantic
+from kaicep.plan.paths import aggregated_variables, bare_variables, restricted
+from kaicep.plan.types import Type
 from kaicep.reference.chains import Semantics, may_take, means, sees
-from kaicep.reference.latest import LatestEvents
-from kaicep.reference.requirements import Requirement, Rounds, holds, requirement, windows_hold
+from kaicep.reference.expressions import Environment, evaluate
 
-__all__ = ["Found", "Rounds", "pattern_matches"]
+__all__ = [
+    "Requirement",
+    "Rounds",
+    "holds",
+    "requirement",
+    "windows_hold",
+    "LatestEvents",
+    "Found",
+    "pattern_matches",
+]
+
+Rounds = Mapping[str, tuple[Event, ...]]
+"""The events of each variable that has any, in order."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A condition, and how it mentions variables.
+
+    `bare`: outside aggregates; it must then hold for each of their events. `previous`: in PREV, which
+    is bare too. `aggregated`: in aggregates.
+    """
+
+    of: Expr | Semantic
+    bare: tuple[str, ...]
+    previous: frozenset[str] = frozenset()
+    aggregated: frozenset[str] = frozenset()
+
+    @property
+    def totals(self) -> frozenset[str]:
+        """The variables that it only aggregates."""
+        return self.aggregated.difference(self.bare)
+
+
+def requirement(condition: Expr | Semantic) -> Requirement:
+    """A condition as a requirement."""
+    if isinstance(condition, Semantic):
+        aggregated = frozenset[str]().union(*map(aggregated_variables, condition.conditions))
+        return Requirement(condition, condition.variables, aggregated=aggregated)
+    return Requirement(
+        condition,
+        tuple(sorted(bare_variables(condition))),
+        _previous(condition),
+        aggregated_variables(condition),
+    )
+
+
+def _previous(expr: Expr) -> frozenset[str]:
+    found = (bare_variables(each.of) for each in walk(expr) if isinstance(each, Previous))
+    return frozenset[str]().union(*found)
+
+
+def holds(
+    required: Requirement, rounds: Rounds, semantics: Semantics, unfinished: Collection[str] = ()
+) -> bool:
+    """Whether events meet a requirement, as far as they decide it; `unfinished` loops may go on."""
+    if isinstance(required.of, Semantic):
+        part = restricted(required.of, rounds.keys(), unfinished)
+        return part is None or all(
+            _has_solution(part, env, rounds, semantics) for env in _environments(requirement(part), rounds)
+        )
+    if not required.totals.isdisjoint(unfinished):
+        return True
+    return all(evaluate(required.of, env) is True for env in _environments(required, rounds))
+
+
+def _has_solution(condition: Semantic, env: Environment, rounds: Rounds, semantics: Semantics) -> bool:
+    """Whether a PATH has a solution; there is no round before the first, so that PREV is not tested on it."""
+    binding = {name: event for name, event in env.events.items() if event is not None}
+    if not condition.conditions:
+        return bool(semantics.solutions(condition, binding))
+    tested = tuple(each for each in condition.conditions if _previous(each) <= env.previous.keys())
+
+    def seen(expr: Expr) -> Environment:
+        """Aggregates cover the rounds so far only beside the round itself."""
+        so_far = {name: of for name, of in env.rounds.items() if name in bare_variables(expr)}
+        return replace(env, rounds={**rounds, **so_far})
+
+    return bool(semantics.solutions(replace(condition, conditions=tested), binding, seen))
+
+
+def _environments(required: Requirement, rounds: Rounds) -> Iterator[Environment]:
+    """Every way in which the requirement applies: one event for each variable that it mentions bare.
+
+    There is none where such a variable was left out.
+    """
+    covered = {each: rounds.get(each, ()) for each in required.aggregated}
+    for indexes in product(*(range(len(rounds.get(each, ()))) for each in required.bare)):
+        at = dict(zip(required.bare, indexes, strict=True))
+        if any(at[each] == 0 for each in required.previous):
+            continue  # there is no round before the first
+        yield Environment(
+            {each: rounds[each][index] for each, index in at.items()},
+            {each: rounds[each][index - 1] for each, index in at.items() if index > 0},
+            {each: found[: at[each] + 1] if each in at else found for each, found in covered.items()},
+        )
+
+
+def windows_hold(windows: Collection[SpanWindow], rounds: Rounds) -> bool:
+    """Whether the events of the named variables lie no further apart than each WINDOW says."""
+    for window in windows:
+        times = [event.ts for name in window.variables for event in rounds.get(name, ())]
+        if times and max(times) - min(times) > window.width:
+            return False
+    return True
+
+
+# ----------------------------------------------------------------------------------------------------------
+# LATEST: the last known event of something else, looked up for a match of the others (semantics 2).
+#
+
+
+class LatestEvents:
+    """The LATEST variables of a pattern, and all events, of any partition, that they may take, in order."""
+
+    def __init__(self, pattern: Pattern, events: Sequence[Event], semantics: Semantics) -> None:
+        self.latest = pattern.latest
+        self.semantics = semantics
+        self.events = {each.variable: list(self._possible(each, events)) for each in pattern.latest}
+
+    def _possible(self, latest: Latest, events: Sequence[Event]) -> Iterator[Event]:
+        """The events that pass the variable's own FILTERs and PATHs."""
+        for event in events:
+            if may_take(latest.chain, event, self.semantics):
+                yield event
+
+    def added_to(self, rounds: Rounds) -> Rounds | None:
+        """The events of a match with the latest ones beside them; None where that makes it no match."""
+        found = dict(rounds)
+        for each in self.latest:
+            event = self._last(each, rounds)
+            if event is not None:
+                found[each.variable] = (event,)
+            elif not each.optional:
+                return None
+        for each in self.latest:
+            if not windows_hold(each.windows, found):
+                return None
+            if not all(holds(requirement(one), found, self.semantics) for one in each.conditions):
+                return None
+        return found
+
+    def _last(self, latest: Latest, rounds: Rounds) -> Event | None:
+        """The last candidate in order: no event of the match, and no later than its last one."""
+        bound = [event for events in rounds.values() for event in events]
+        end = max(event.ts for event in bound)
+        equal = [Call("=", sides, Type.BOOL) for sides in latest.keys]
+        deciding = [*map(requirement, equal), *map(requirement, latest.semantics)]
+        for event in reversed(self.events[latest.variable]):
+            if event.ts > end or event in bound:
+                continue
+            beside = {**rounds, latest.variable: (event,)}
+            if all(holds(each, beside, self.semantics) for each in deciding):
+                return event
+        return None
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Which events match a pattern: the definition, enumerated (semantics 2).
+#
+# How often each loop goes round is free. A *course* fixes it; which events then take the places is tried
+# out, from left to right, all of them. What comes out is tested as a whole: conditions, WINDOWs, absences.
+#
+# Much of this need not be tried: a condition is tested as soon as it is decided, and no event is looked at
+# that lies outside a WINDOW. Under `MATCH next` the first is more than that, it is the definition: an event
+# fits a place if every condition holds that is decided by then, and no match passes over an event that fits
+# a place that is open on its course.
+#
+
 
 Course = Mapping[str, int]
 """How many events each variable of an element takes, where it takes any.

@@ -12,13 +12,13 @@ from kaicep.plan.algebra import element_variables, substitute
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Semantic
-from kaicep.plan.path_values import with_terms
 from kaicep.plan.paths import path_references
 from kaicep.plan.results import Terms
 from kaicep.plan.sparql import Group
+from kaicep.plan.typing import with_terms
 from kaicep.reference.chains import EnvironmentOf, Row
 from kaicep.reference.expressions import Environment, evaluate
-from kaicep.reference.graph import Graph
+from kaicep.reference.paths import Graph
 from kaicep.reference.sparql import bindings
 
 __all__ = ["GivenSemantics", "KnowledgeSemantics"]

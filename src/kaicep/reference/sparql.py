@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kaicep.errors import Failure
-from kaicep.plan.aggregates import aggregate
 from kaicep.plan.algebra import pattern_variables, translate
 from kaicep.plan.expressions import Aggregate, Exists, Expr
 from kaicep.plan.functions import Scope, evaluate_expression, holds, solution_text
@@ -36,9 +35,8 @@ from kaicep.plan.nodes import (
 from kaicep.plan.sparql import Group, Path, TriplePattern, WindowClause, may_be_empty
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Iri, Term, Triple, Variable
-from kaicep.plan.values import ExpressionError, sort_key
-from kaicep.reference.graph import Graph, Interval
-from kaicep.reference.paths import Way, span_of, ways
+from kaicep.plan.values import ExpressionError, aggregate, sort_key
+from kaicep.reference.paths import Graph, Interval, Way, span_of, ways
 
 __all__ = ["Bindings", "Solution", "bindings", "evaluate", "exists", "moments", "new_solutions"]
 

@@ -1,18 +1,28 @@
-"""The application: who may come in, what there is to ask, and what it is answered.
-
-`OPERATIONS` is the one table of all that programs can ask. The routes and the OpenAPI document are made of
-it; the pages of the console are beside it.
-"""
+"""Who changed what: a file of lines of JSON. Each line is on disk before the change is answered."""
 
 from __future__ import annotations
 
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kaicep.plan.time import format_time, parse_time
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 import asyncio
 import hashlib
 import hmac
-import time
-from collections.abc import Awaitable, Callable, Mapping
+import select
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
@@ -23,21 +33,258 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from kaicep import __version__
-from kaicep.connectors.listening import Reply
+from kaicep.connectors.http import Reply
 from kaicep.console.pages import OPEN, PAGES, Pages
-from kaicep.endtoend.config import read_token
-from kaicep.endtoend.registered import SUFFIXES, check_name
-from kaicep.errors import Failure, Mistake, Unsupported
-from kaicep.server.audit import Audit
+from kaicep.deployment.config import read_token
+from kaicep.deployment.registered import SUFFIXES, check_name
+from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
+from kaicep.processes import bound
 from kaicep.server.board import Board
-from kaicep.server.desk import Desk
-from kaicep.server.metrics import as_prometheus
 
 if TYPE_CHECKING:
-    from kaicep.endtoend.deployment import Deployment
-    from kaicep.endtoend.spark_deployment import SparkDeployment
+    from kaicep.deployment.on_spark import SparkDeployment
+    from kaicep.deployment.running import Deployment
 
-__all__ = ["COOKIE", "MOST", "OPERATIONS", "Application", "Operation", "cookie_of"]
+__all__ = [
+    "Audit",
+    "as_prometheus",
+    "Desk",
+    "COOKIE",
+    "MOST",
+    "OPERATIONS",
+    "Application",
+    "Operation",
+    "cookie_of",
+]
+
+_READ = 1 << 20
+
+
+class Audit:
+    """The log of the changes to a deployment that came from outside."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def add(self, role: str, address: str, what: str, name: str, detail: str = "") -> None:
+        """Writes a change down."""
+        row = {
+            "time": format_time(time.time_ns() // 1_000),
+            "role": role,
+            "address": address,
+            "what": what,
+            "name": name,
+            "detail": detail[:20_000],
+        }
+        with self._lock, self._path.open("ab") as file:
+            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def last(self, most: int) -> list[dict[str, Any]]:
+        """The newest changes, the newest first."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(max(0, file.seek(0, 2) - _READ))
+                lines = file.read().splitlines()
+        except FileNotFoundError:
+            return []
+        found: list[dict[str, Any]] = []
+        for line in reversed(lines):
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue  # the first line may be the end of one
+            if len(found) == most:
+                break
+        return found
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The figures of a deployment as Prometheus reads them.
+#
+
+
+_STATES = ("waiting", "catching up", "live", "complete", "failed", "wrong")
+_FIGURES = (
+    ("stream", "kaicep_stream_events", "counter", "events", "Events taken in since the start."),
+    ("stream", "kaicep_stream_late", "counter", "late", "Events that came too late."),
+    ("stream", "kaicep_stream_dead", "counter", "dead", "Records that are not events."),
+    ("stream", "kaicep_stream_lag_seconds", "gauge", "lag", "Age of the newest event."),
+    (
+        "stream",
+        "kaicep_stream_watermark_seconds",
+        "gauge",
+        "watermark",
+        "The time below which only late events come.",
+    ),
+    ("query", "kaicep_query_matches", "counter", "matches", "Matches so far."),
+    ("query", "kaicep_query_held", "gauge", "held", "Events and partial matches held."),
+    ("sink", "kaicep_sink_written", "counter", "written", "Matches made final."),
+    ("sink", "kaicep_sink_backlog", "gauge", "backlog", "Matches that wait."),
+)
+_TABLES = {"stream": "streams", "query": "queries", "sink": "sinks"}
+
+
+def as_prometheus(status: Mapping[str, Any]) -> str:
+    """The status of a deployment as metrics.
+
+    >>> print(as_prometheus({"streams": {"air": {"events": 3}}, "queries": {}, "sinks": {}}).splitlines()[2])
+    kaicep_stream_events_total{stream="air"} 3.0
+    """
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    class Collector:
+        """The figures of one moment."""
+
+        def collect(self) -> Iterable[Metric]:
+            return _families(status)
+
+    registry = CollectorRegistry()
+    registry.register(Collector())
+    return generate_latest(registry).decode()
+
+
+def _families(status: Mapping[str, Any]) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    for what, name, kind, key, help in _FIGURES:
+        make = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+        family = make(name, help, labels=[what])
+        for label, row in status.get(_TABLES[what], {}).items():
+            value = _seconds(row.get(key))
+            if value is not None:
+                family.add_metric([label], value)
+        yield family
+    states = GaugeMetricFamily(
+        "kaicep_query_state", "1 for the state that a query is in.", labels=["query", "state"]
+    )
+    for label, row in status.get("queries", {}).items():
+        for state in _STATES:
+            states.add_metric([label, state], float(row.get("state") == state))
+    yield states
+
+
+def _seconds(value: Any) -> float | None:
+    micros = parse_time(value) if isinstance(value, str) else None
+    return micros / 1_000_000 if micros is not None else value
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Work for those who ask is done in processes of their own, so that the deployment goes on beside it.
+#
+# A process is begun when something is asked for, keeps the knowledge loaded, and is ended where an answer
+# takes too long or too much memory, or where nobody asked for a while. It gets lines of JSON and answers
+# with such; nothing else passes between the two.
+#
+
+
+_LOADING = 120.0
+_QUEUE = 16
+
+
+class Desk:
+    """One such process: it does one thing after another."""
+
+    def __init__(self, deployment: Path) -> None:
+        self._deployment = deployment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._read = b""
+        self._turn = threading.Lock()
+        self._waiting = threading.Semaphore(_QUEUE)
+        self._closed = False
+
+    def ask(self, what: str, seconds: float, **arguments: Any) -> Any:
+        """The answer; a `Mistake` with what is wrong with the question, or where it takes too long."""
+        if not self._waiting.acquire(blocking=False):
+            raise Failure("too many others are asking: try again")
+        try:
+            with self._turn:
+                if self._closed:
+                    raise Failure("the deployment stops")
+                return self._ask(what, seconds, arguments)
+        finally:
+            self._waiting.release()
+
+    def prepare(self) -> None:
+        """Starts the process, if it does not run yet and is not in use; does not wait."""
+        if self._process is None and not self._closed and self._turn.acquire(blocking=False):
+            try:
+                self._process = self._start()
+            finally:
+                self._turn.release()
+
+    def _ask(self, what: str, seconds: float, arguments: dict[str, Any]) -> Any:
+        process = self._process
+        if process is None or process.poll() is not None:
+            process = self._process = self._start()
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"what": what, **arguments}).encode() + b"\n")
+            process.stdin.flush()
+            begun = self._line(process, _LOADING)
+            answer = self._line(process, seconds) if begun is not None else None
+        except OSError:
+            begun = answer = None
+        if answer is None:
+            in_time = begun is not None and process.poll() is None
+            self._end()
+            if in_time:
+                hint = "ask for less: a shorter range, or triples that are tied together"
+                raise Mistake(Diagnostic(f"it takes longer than {seconds:g} s", hint=hint))
+            raise Failure("no answer: the process that worked on it ended; try again, or ask for less")
+        read = json.loads(answer)
+        if "wrong" in read:
+            raise Mistake([Diagnostic(text, hint=hint) for text, hint in read["wrong"]])
+        return read["answer"]
+
+    def _line(self, process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
+        """A line that the process writes; None where it does not within some time, or ends."""
+        assert process.stdout is not None
+        number, until = process.stdout.fileno(), time.monotonic() + seconds
+        while b"\n" not in self._read:
+            ready, _, _ = select.select([number], [], [], max(0.0, until - time.monotonic()))
+            more = os.read(number, 1 << 16) if ready else b""
+            if not more:
+                return None
+            self._read += more
+        line, _, self._read = self._read.partition(b"\n")
+        return line
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        paths = os.pathsep.join(each for each in sys.path if each)
+        return subprocess.Popen(
+            bound([sys.executable, "-m", "kaicep.server.worker", str(self._deployment)]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": paths},
+            start_new_session=True,
+        )
+
+    def close(self) -> None:
+        """Ends the process, whatever it is doing."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        process, self._process, self._read = self._process, None, b""
+        if process is not None:
+            process.kill()
+            process.wait()
+            for each in (process.stdin, process.stdout):
+                if each is not None:
+                    each.close()
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The application: who may come in, what there is to ask, and what it is answered.
+#
+# `OPERATIONS` is the one table of all that programs can ask. The routes and the OpenAPI document are made
+# of it; the pages of the console are beside it.
+#
+
 
 MOST = 64 << 10
 """A request has at most so many bytes."""

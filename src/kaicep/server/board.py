@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from kaicep.plan.events import Match
 
 if TYPE_CHECKING:
-    from kaicep.endtoend.config import Config
-    from kaicep.endtoend.deployment import Deployment
-    from kaicep.endtoend.registered import Registered
-    from kaicep.endtoend.spark_deployment import SparkDeployment
+    from kaicep.deployment.config import Config
+    from kaicep.deployment.on_spark import SparkDeployment
+    from kaicep.deployment.registered import Registered
+    from kaicep.deployment.running import Deployment
 
 __all__ = ["Board", "Sample", "event"]
 

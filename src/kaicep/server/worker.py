@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.api import parse_query
-from kaicep.assist.situation import Situation
+from kaicep.assist.service import Situation
 from kaicep.console.questions import QUESTIONS
-from kaicep.endtoend.registered import upstream
+from kaicep.deployment.registered import upstream
 from kaicep.errors import Diagnostic, KaicepError, Mistake, Source, Unsupported
 from kaicep.optimize import optimize
 from kaicep.query import resolve_queries

@@ -38,12 +38,10 @@ from kaicep.connectors.files import StreamData, mark_late
 from kaicep.errors import Mistake, Source
 from kaicep.knowledge.annotation import Annotation, parse_annotations
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.convert import convert, guess_text, widen
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time, parse_duration, parse_time
-from kaicep.plan.types import Type, Value
-from kaicep.testing.orders import arrivals, in_batches, renumbered
-from kaicep.testing.tables import format_table, parse_table
+from kaicep.plan.types import Type, Value, convert, guess_text, widen
+from kaicep.testing.tables import arrivals, format_table, in_batches, parse_table, renumbered
 
 __all__ = ["check", "prepare", "run"]
 

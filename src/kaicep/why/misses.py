@@ -20,9 +20,9 @@ from kaicep.plan.terms import Term
 from kaicep.plan.text import group_text, resolved_text, triple_text
 from kaicep.plan.time import format_duration, format_time
 from kaicep.reference.chains import in_order, key_of, may_take, partitions, sees
+from kaicep.reference.chicep import window_answers
 from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.semantics import KnowledgeSemantics
-from kaicep.reference.windows import window_answers
 from kaicep.why.match import filled, waits_of
 
 __all__ = ["Mended", "Miss", "Step", "WhyNot", "around", "has_value", "path_text", "why_not"]

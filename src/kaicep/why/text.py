@@ -10,9 +10,8 @@ from kaicep.plan.terms import Iri, Literal, Term, Triple, n_triples
 from kaicep.plan.text import group_text, iri_text
 from kaicep.plan.time import format_duration, format_time
 from kaicep.plan.types import Value
-from kaicep.why.match import Shown, Why
+from kaicep.why.match import Shown, Statement, Why
 from kaicep.why.misses import WhyNot
-from kaicep.why.proof import Statement
 
 __all__ = ["why_json", "why_not_json", "why_not_text", "why_text"]
 

@@ -7,13 +7,16 @@ rounds has n. What no single query can say (any number of rounds, which match ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 
 from kaicep.errors import Unsupported
-from kaicep.plan.chi import Absent, Element, Loop, Place, Together
-from kaicep.plan.expressions import Aggregate, Expr, Previous, variables_of, walk
+from kaicep.plan.algebra import element_variables
+from kaicep.plan.chi import Absent, Element, Loop, Place, Together, always_bound
+from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, Previous, VariableRef, variables_of, walk
+from kaicep.plan.functions import OWN_FUNCTIONS
 from kaicep.plan.nodes import (
     Chain,
     ChiPlan,
@@ -23,8 +26,43 @@ from kaicep.plan.nodes import (
     Semantic,
     WindowAggregate,
 )
+from kaicep.plan.paths import has_path_values
+from kaicep.plan.sparql import (
+    Alternative,
+    Filter,
+    Group,
+    Inverse,
+    Negated,
+    Predicate,
+    Repeat,
+    Steps,
+    TriplePattern,
+    Triples,
+    Values,
+    may_be_empty,
+)
+from kaicep.plan.terms import Variable
+from kaicep.plan.values import format_xsd_duration
 
-__all__ = ["Absence", "Applied", "Asked", "Path", "Slot", "asked", "refusal"]
+__all__ = [
+    "Absence",
+    "Applied",
+    "Asked",
+    "Path",
+    "Slot",
+    "asked",
+    "refusal",
+    "refuse_unsayable",
+    "duration",
+    "exists",
+    "nested",
+    "order_of",
+    "stream_prefix",
+    "time_of",
+    "variable_name",
+    "check_group",
+    "path_variables",
+]
 
 _MOST_ROUNDS = 20
 
@@ -335,3 +373,166 @@ def window_slot(plan: ChiPlan) -> tuple[WindowAggregate, Slot, tuple[Expr, ...],
         each for each in node.chain.semantics if (each.alternatives, each.variables) not in selected
     )
     return node, slot, node.chain.conditions, plain
+
+
+# ----------------------------------------------------------------------------------------------------------
+# What one SPARQL or SQL query cannot say of a plan; the strategies replay and hybrid can answer it.
+#
+
+
+def refuse_unsayable(plan: ChiPlan) -> None:
+    """Raises `Unsupported` where a plan has something that one query cannot say."""
+    part = _unsayable(plan)
+    if part is not None:
+        raise Unsupported(f"{plan.name}: one query cannot say {part}; the strategies replay and hybrid can")
+
+
+def _unsayable(plan: ChiPlan) -> str | None:
+    if isinstance(plan.body, WindowAggregate):
+        return why_no_window(plan, plan.body)
+    return _why_no_pattern(plan, plan.body)
+
+
+def why_no_window(plan: ChiPlan, source: WindowAggregate) -> str | None:
+    """What in a query over a window one query cannot say."""
+    if source.expected is not None:
+        return "ABSENT"
+    if any(isinstance(each, VariableRef) for each in source.partition):
+        return "PARTITION BY a variable of the PATH"
+    if any(isinstance(each, VariableRef) for each in source.group_by):
+        return "GROUP BY a variable of the PATH"
+    if any(has_path_values(each) for each in source.having):
+        return "a variable of the PATH in HAVING"
+    if _has_path_columns(plan):
+        return "a variable of the PATH inside a column"
+    if any(each.conditions for each in source.all_semantics):
+        return "a variable of the PATH in a condition"
+    return None
+
+
+def _why_no_pattern(plan: ChiPlan, source: Pattern) -> str | None:
+    """What in a pattern one query cannot say."""
+    if source.latest:
+        return "LATEST"
+    if any(isinstance(each, VariableRef) for each in source.partition):
+        return "PARTITION BY a variable of the PATH"
+    if _has_path_columns(plan):
+        return "a variable of the PATH inside a column"
+    for each in source.all_semantics:
+        if each.conditions:
+            return "a variable of the PATH in a condition"
+        if each.blocks and not _is_tested_at_once(each, source):
+            return "PATH blocks that share variables, with MATCH next or strict or with events left out"
+    return None
+
+
+def _has_path_columns(plan: ChiPlan) -> bool:
+    """Whether a column is more than a variable of the PATH by itself."""
+    inside = (each.expr for each in plan.columns if not isinstance(each.expr, VariableRef))
+    return any(map(has_path_values, inside))
+
+
+def _is_tested_at_once(condition: Semantic, pattern: Pattern) -> bool:
+    """Whether it makes no difference that some blocks could be tested before others, or without them."""
+    if len(condition.variables) == 1:
+        return True
+    bound = {name for each in pattern.sequence for name in always_bound(each)}
+    return pattern.match == "any" and bound.issuperset(condition.variables)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The words of a rewritten query: how events, their times and places, and durations are called.
+#
+
+
+_SAFE = re.compile(r"[^A-Za-z0-9_]")
+
+
+def stream_prefix(stream: str) -> str:
+    """The prefix for the attributes of a stream."""
+    made = _SAFE.sub("_", stream)
+    return made if made[:1].isalpha() else f"s{made}"
+
+
+def variable_name(name: str) -> str:
+    """A name as that of a SPARQL variable."""
+    return _SAFE.sub("_", name)
+
+
+def nested(lines: Iterable[str]) -> list[str]:
+    """A group of its own."""
+    return ["{", *(f"  {line}" for line in lines), "}"]
+
+
+def exists(lines: Iterable[str]) -> list[str]:
+    """What must be there for each solution, asked of it alone."""
+    return ["FILTER EXISTS {", *(f"  {line}" for line in lines), "}"]
+
+
+def time_of(slot: str) -> str:
+    """The variable of the time of an event."""
+    return f"?{slot}_ts"
+
+
+def order_of(slot: str) -> str:
+    """The variable of the place of an event in the order."""
+    return f"?{slot}_order"
+
+
+def duration(micros: int) -> str:
+    """A duration as SPARQL writes it."""
+    return f'"{format_xsd_duration(micros)}"^^xsd:dayTimeDuration'
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Which PATHs mean the same beside all events of an archive as beside one event alone.
+#
+
+
+def check_group(plan: ChiPlan, group: Group, semantic: Semantic) -> None:
+    """Refuses PATHs that mean something else beside the events of the whole archive."""
+    events = set(semantic.variables)
+    patterns: list[TriplePattern] = []
+    for element in group.elements:
+        if isinstance(element, Triples):
+            patterns += element.patterns
+        elif not isinstance(element, Filter | Values) or (
+            isinstance(element, Filter) and any(isinstance(each, Exists) for each in walk(element.condition))
+        ):
+            raise refusal(plan, f"a PATH with {type(element).__name__.upper()} beside all events at once")
+        elif isinstance(element, Filter) and any(
+            isinstance(each, Call) and each.op in OWN_FUNCTIONS for each in walk(element.condition)
+        ):
+            raise refusal(plan, "a regular expression in a PATH, for which a store has a language of its own")
+        elif events & element_variables(element):
+            raise refusal(plan, "a PATH that compares the event itself")
+    if any(isinstance(each.predicate, Variable) or _odd(each.predicate) for each in patterns):
+        raise refusal(plan, "a PATH whose way may lead back to events")
+    led_to = {each.object for each in patterns}
+    for each in patterns:
+        if isinstance(each.object, Variable) and each.object.name in events:
+            raise refusal(plan, "a PATH that leads to an event")
+        free = isinstance(each.subject, Variable) and each.subject.name not in events
+        if free and each.subject not in led_to:
+            raise refusal(plan, f"a PATH in which {each.subject} may be any event")
+
+
+def _odd(predicate: Predicate) -> bool:
+    match predicate:
+        case Inverse() | Negated():
+            return True
+        case Repeat(of):
+            return may_be_empty(predicate) or _odd(of)
+        case Steps(parts):
+            return may_be_empty(predicate) or any(
+                _odd(each) for each in parts if not isinstance(each, Repeat) or _odd(each.of)
+            )
+        case Alternative(parts):
+            return any(map(_odd, parts))
+    return False
+
+
+def path_variables(plan: ChiPlan) -> Iterator[str]:
+    """The variables of the PATHs of a plan, as SPARQL names them."""
+    for group in (each for path in plan.body.all_semantics for each in path.alternatives):
+        yield from (variable_name(each.removeprefix("_:")) for each in element_variables(group))

@@ -1,18 +1,19 @@
-"""A query as one SPARQL query over the RDF view of the archive (rules 1 to 5 of section 5.2 of the paper).
+"""The RDF view of archived events: what there is to ask, and what it is called.
 
-1. FILTER: a property of the event, and a FILTER on its value. 2. JOIN: the same between events. 3. SEQ:
-FILTERs on their times. 4. WINDOW: a FILTER on the difference of the first and the last time. 5. Order:
-ORDER BY the time of the match. Beyond the paper: PATHs as they are, absence as NOT EXISTS, strict
-contiguity by the view's `kai:next`, and windows with aggregates, where each event is joined with those in
-its window.
+Each event is a node with its graph (semantics 2), its time, its stream, its place in the order of the
+query's streams, the event after it in its partition, and its attributes as they are, each by a property
+of its own.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
+from urllib.parse import quote
 
 from kaicep.archive.rewrite.logical import (
     Absence,
@@ -21,51 +22,203 @@ from kaicep.archive.rewrite.logical import (
     Path,
     Slot,
     asked,
-    refusal,
-    window_slot,
-)
-from kaicep.archive.rewrite.paths import check_group, path_variables
-from kaicep.archive.rewrite.sayable import refuse_unsayable
-from kaicep.archive.rewrite.sparql_expressions import (
-    constant_text,
-    expression_sparql,
-    fields_in,
-    must_be_there,
-)
-from kaicep.archive.rewrite.view import (
-    ARCHIVE,
-    HAS_TIME,
-    MICROS,
-    NEXT,
-    ORDER,
-    PARTITION,
-    STREAM,
-    attribute_iri,
-    attribute_namespace,
-    property_of,
-    stream_iri,
-)
-from kaicep.archive.rewrite.words import (
+    check_group,
     duration,
     exists,
     nested,
     order_of,
+    path_variables,
+    refusal,
+    refuse_unsayable,
     stream_prefix,
     time_of,
     variable_name,
+    window_slot,
 )
+from kaicep.errors import Unsupported
 from kaicep.plan.algebra import element_variables, substitute
-from kaicep.plan.catalog import EVENT, Catalog
-from kaicep.plan.expressions import Aggregate, Expr, Field
+from kaicep.plan.catalog import EVENT, Catalog, Stream, Vocabulary
+from kaicep.plan.events import Event
+from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous
 from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, QueryPlan, Semantic, WindowAggregate
-from kaicep.plan.sparql import (
-    Group,
-)
-from kaicep.plan.terms import XSD, Iri, Variable
+from kaicep.plan.operators import OPERATORS, Nulls, express
+from kaicep.plan.sparql import Group
+from kaicep.plan.terms import XSD, Iri, Literal, Term, Variable
 from kaicep.plan.text import group_text, iri_text
-from kaicep.plan.types import Type
+from kaicep.plan.types import Type, Value
+from kaicep.plan.values import literal_of
 
-__all__ = ["Rewritten", "rewrite_to_sparql"]
+__all__ = [
+    "ARCHIVE",
+    "HAS_TIME",
+    "MICROS",
+    "NEXT",
+    "ORDER",
+    "PARTITION",
+    "STREAM",
+    "attribute_iri",
+    "attribute_namespace",
+    "own_properties",
+    "property_of",
+    "stream_iri",
+    "constant_text",
+    "expression_sparql",
+    "fields_in",
+    "must_be_there",
+    "Rewritten",
+    "rewrite_to_sparql",
+]
+
+ARCHIVE = "urn:kaicep:archive:"
+"""The namespace of the archive's own properties."""
+STREAM, ORDER, MICROS = Iri(ARCHIVE + "stream"), Iri(ARCHIVE + "order"), Iri(ARCHIVE + "micros")
+PARTITION, NEXT = Iri(ARCHIVE + "partition"), Iri(ARCHIVE + "next")
+HAS_TIME = Iri(EVENT + "hasTime")
+"""The property that has the time of an event."""
+
+
+def stream_iri(stream: str) -> Iri:
+    """The name of a stream in the view."""
+    return Iri(f"urn:kaicep:stream:{quote(stream, safe='')}")
+
+
+def attribute_namespace(stream: str) -> str:
+    """What the properties for a stream's attributes begin with."""
+    return f"urn:kaicep:attribute:{quote(stream, safe='')}/"
+
+
+def attribute_iri(stream: str, attribute: str) -> Iri:
+    """The property for an attribute as it is.
+
+    >>> attribute_iri("air flow", "rate").value
+    'urn:kaicep:attribute:air%20flow/rate'
+    """
+    return Iri(attribute_namespace(stream) + quote(attribute, safe=""))
+
+
+def own_properties(
+    event: Event, stream: Stream, order: int, partition: Sequence[Value] = ()
+) -> Iterator[tuple[Iri, Term]]:
+    """What the view says of an event besides its graph; `partition` is its key in the query."""
+    yield STREAM, stream_iri(event.stream)
+    yield ORDER, literal_of(order, Type.INT64)
+    yield MICROS, literal_of(event.ts, Type.INT64)
+    if partition:
+        yield PARTITION, Literal(json.dumps(partition, ensure_ascii=False))
+    yield HAS_TIME, literal_of(event.ts, Type.TIMESTAMP)
+    for name, type in stream.attributes:
+        value = event.value(name)
+        if value is not None and name != "ts":
+            yield attribute_iri(event.stream, name), literal_of(value, type)
+
+
+def property_of(field: Field, streams: dict[str, Stream], vocabulary: Vocabulary) -> Iri | None:
+    """The one property that gives a field's value on all streams of its variable; None where none does.
+
+    A concept of the ontology will do where a stream has it from one attribute only, the concepts below
+    it included; else the attribute's own property does.
+    """
+    found: set[Iri] = set()
+    for name, read in field.sources:
+        if len(read) != 1:
+            return None
+        if read[0] == "ts":
+            found.add(HAS_TIME)
+            continue
+        stream = streams[name]
+        concept = dict(stream.concepts).get(read[0])
+        below = vocabulary.properties_below(concept) if concept is not None else frozenset()
+        carried = [each for each in stream.carried() if each in below]
+        found.add(concept if concept is not None and carried == [concept] else attribute_iri(name, read[0]))
+    return found.pop() if len(found) == 1 else None
+
+
+# ----------------------------------------------------------------------------------------------------------
+# chi-CEP expressions as SPARQL: null is an error there, and both make a FILTER fail.
+#
+# Three-valued logic and errors agree in SPARQL and here: `true || error` is true, `false && error` false.
+#
+
+
+FieldText = Callable[[Field, bool], str]
+"""The text of a field's value; the second argument says that the field stands in PREV."""
+
+
+def expression_sparql(expr: Expr, field: FieldText, query: str) -> str:
+    """An expression as SPARQL; `Unsupported` for what SPARQL would answer differently."""
+
+    def say(each: Expr, previous: bool = False) -> str:
+        match each:
+            case Const(None, _):
+                return "?null"  # nothing binds it: an error, which is what null is
+            case Const(value, kind):
+                assert kind is not None, "only null has no type"
+                return constant_text(value, kind)
+            case Field():
+                return field(each, previous)
+            case Previous(of):
+                return say(of, True)
+            case Call():
+                return express("sparql", each, [say(arg, previous) for arg in each.args], query)
+        raise Unsupported(f"{query}: {type(each).__name__} is not known in SPARQL")
+
+    return say(expr)
+
+
+def constant_text(value: Any, type: Type) -> str:
+    """A constant as SPARQL writes it; a number with an exponent is a double there.
+
+    >>> constant_text(500.5, Type.FLOAT64), constant_text(5, Type.INT64), constant_text("a", Type.STRING)
+    ('500.5e0', '5', '"a"')
+    """
+    literal = literal_of(value, type)
+    match type:
+        case Type.INT64 | Type.BOOL:
+            return literal.lexical
+        case Type.FLOAT64:
+            text = repr(float(value))
+            return text if "e" in text else f"{text}e0"
+        case Type.TIMESTAMP:
+            return f'"{literal.lexical}"^^xsd:dateTime'
+    return str(Literal(literal.lexical))
+
+
+def must_be_there(expr: Expr) -> frozenset[tuple[Field, bool]]:
+    """The fields without which a condition cannot be true, each with whether it stands in PREV."""
+    match expr:
+        case Field():
+            return frozenset(((expr, False),))
+        case Previous(of):
+            return frozenset((each, True) for each, _ in must_be_there(of))
+        case Call("or", args):
+            return frozenset.intersection(*map(must_be_there, args))
+        case Call("in", (value, *_)):
+            return must_be_there(value)
+        case Call("not", (Call(op, _),)) if OPERATORS[op].nulls is Nulls.OWN or op == "not":
+            return frozenset()
+        case Call(op, args) if OPERATORS[op].nulls is Nulls.SPREAD or op == "and":
+            return frozenset().union(*map(must_be_there, args))
+    return frozenset()
+
+
+def fields_in(expr: Expr, previous: bool = False) -> Iterator[tuple[Field, bool]]:
+    """The fields that an expression mentions, each with whether it stands in PREV."""
+    if isinstance(expr, Field):
+        yield expr, previous
+    for child in expr.children():
+        yield from fields_in(child, previous or isinstance(expr, Previous))
+
+
+# ----------------------------------------------------------------------------------------------------------
+# A query as one SPARQL query over the RDF view of the archive (rules 1 to 5 of section 5.2 of the paper).
+#
+# 1. FILTER: a property of the event, and a FILTER on its value. 2. JOIN: the same between events. 3. SEQ:
+# FILTERs on their times. 4. WINDOW: a FILTER on the difference of the first and the last time. 5. Order:
+# ORDER BY the time of the match. Beyond the paper: PATHs as they are, absence as NOT EXISTS, strict
+# contiguity by the view's `kai:next`, and windows with aggregates, where each event is joined with those in
+# its window.
+#
+
 
 _AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 

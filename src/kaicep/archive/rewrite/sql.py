@@ -12,14 +12,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kaicep.archive.rewrite.logical import Absence, Applied, Asked, Path, Slot, asked, refusal, window_slot
-from kaicep.archive.rewrite.paths import check_group
-from kaicep.archive.rewrite.sayable import refuse_unsayable
-from kaicep.archive.rewrite.view import HAS_TIME
+from kaicep.archive.rewrite.logical import (
+    Absence,
+    Applied,
+    Asked,
+    Path,
+    Slot,
+    asked,
+    check_group,
+    refusal,
+    refuse_unsayable,
+    window_slot,
+)
+from kaicep.archive.rewrite.sparql import HAS_TIME
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.expressions import Expr, Field, walk
 from kaicep.plan.nodes import ChiPlan, EpPlan, Interval, Pattern, QueryPlan, Semantic
-from kaicep.plan.spark_sql import SQL_TYPES, constant_sql, expression_sql, name_sql
+from kaicep.plan.operators import SQL_TYPES, constant_sql, expression_sql, name_sql
 from kaicep.plan.types import Type
 
 __all__ = ["MEMBERS", "PathTable", "RewrittenSql", "rewrite_to_sql"]

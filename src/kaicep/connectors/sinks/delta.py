@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kaicep.connectors.contract import Guarantee, Mark, Sink
-from kaicep.connectors.options import Anywhere
+from kaicep.connectors.registry import Anywhere
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Match
 from kaicep.plan.time import format_time

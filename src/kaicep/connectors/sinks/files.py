@@ -1,15 +1,11 @@
-"""A file as a sink: JSON Lines, exactly once.
-
-Beside `matches.jsonl` lies `.matches.jsonl.commit`, which says how many bytes of it are committed, and
-with which mark. It is replaced in one step, after the matches are on the disk. Whatever stands after
-those bytes was never committed: opening the sink cuts it off.
-"""
+"""Matches on standard output, one JSON object a line."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +16,53 @@ from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.plan.events import Match
 from kaicep.storage.disk import read_sealed, replace_sealed, sync_folder, write_all
 
-__all__ = ["FileOptions", "FileSink"]
+__all__ = ["ConsoleOptions", "ConsoleSink", "FileOptions", "FileSink"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleOptions:
+    """It takes none."""
+
+
+class ConsoleSink(Sink):
+    """Prints matches as they come.
+
+    >>> with ConsoleSink("screen", ConsoleOptions()) as sink:  # doctest: +ELLIPSIS
+    ...     sink.open()
+    ...     sink.write([Match("hot", "f3", 0, 0, {"x": 1})])
+    {"query": "hot", "id": "f3", "start": "1970-01-01T00:00:00.000000Z", ..., "select": {"x": 1}}
+    """
+
+    guarantee = Guarantee.BEST_EFFORT
+
+    def __init__(self, name: str, options: ConsoleOptions) -> None:
+        self.name = name
+
+    def open(self) -> None:
+        """There is nothing to open."""
+
+    def write(self, matches: Sequence[Match]) -> None:
+        """Prints the matches."""
+        for each in matches:
+            sys.stdout.write(each.to_json() + "\n")
+
+    def commit(self, mark: Mark) -> None:
+        """Sees to it that what was printed can be seen."""
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """Sees to it that what was printed can be seen."""
+        sys.stdout.flush()
+
+
+# ----------------------------------------------------------------------------------------------------------
+# A file as a sink: JSON Lines, exactly once.
+#
+# Beside `matches.jsonl` lies `.matches.jsonl.commit`, which says how many bytes of it are committed, and
+# with which mark. It is replaced in one step, after the matches are on the disk. Whatever stands after
+# those bytes was never committed: opening the sink cuts it off.
+#
+
 
 _BUFFER = 1 << 20
 

@@ -16,7 +16,7 @@ from itertools import islice
 from urllib.parse import urlsplit
 
 from kaicep.connectors.contract import Guarantee, Mark, Sink
-from kaicep.connectors.options import Count, Duration, Variable, secret
+from kaicep.connectors.registry import Count, Duration, Variable, secret
 from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.plan.events import Match
 

@@ -20,20 +20,20 @@ from typing import TypeVar
 from kaicep.connectors.columnar import ColumnEvents, Columns, has_arrow
 from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
 from kaicep.connectors.files import SUFFIXES, check_suffix, is_whole, parts_of
-from kaicep.connectors.options import Count
-from kaicep.connectors.parquet import parquet_columns, read_parquet
-from kaicep.connectors.parts import Located, note_of, remember
+from kaicep.connectors.parts import Located, next_stretch, note_of, read_stretch, remember
 from kaicep.connectors.records import (
     Cursor,
     Record,
     json_columns_of,
+    parquet_columns,
     read_csv,
     read_json_lines,
+    read_parquet,
     row_width,
     skip_json_lines,
 )
+from kaicep.connectors.registry import Count
 from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Schema, Shaper
-from kaicep.connectors.stretches import next_stretch, read_stretch
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Event
 from kaicep.plan.types import INT64_MIN

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
-from kaicep.connectors.options import Count
+from kaicep.connectors.registry import Count
 from kaicep.connectors.shape import Form, Schema
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.plan.events import Event

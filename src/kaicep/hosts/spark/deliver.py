@@ -1,44 +1,163 @@
-"""A stream whose matches go to a function, micro-batch by micro-batch, in one order.
-
-With its engine in the driver that is the shortest way from an event to its match, on one core: Spark reads,
-filters and joins, and what is left comes to the driver. The state is a file for each micro-batch beside
-Spark's own checkpoint. A micro-batch that was cut short is taken up again from the state before it, and gives
-the same matches under the same number: a function that writes each number once gets each match once.
-
-With engines on the workers, each for a bucket of the keys, the state is in Spark's state store, and a stage
-more puts the matches into one order.
-
-An update of this process's knowledge judges from the next micro-batch on, wherever the engines are: it is
-written down beside the checkpoint (`published`) before the micro-batch is evaluated.
-"""
+"""States in files, one for each micro-batch: for what runs in the driver, beside Spark's own checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kaicep.hosts.spark.clock import EVENT_ROW
+from kaicep.errors import Failure
+from kaicep.hosts.spark.batch import FEW
+from kaicep.hosts.spark.clock import END, EVENT_ROW, FOREVER, NEVER
 from kaicep.hosts.spark.job import Opened
-from kaicep.hosts.spark.layout import layouts_of
-from kaicep.hosts.spark.order import InOneOrder
-from kaicep.hosts.spark.physical import Part, physical
+from kaicep.hosts.spark.layout import EVENT, Layout, Part, chosen_engine, layouts_of, physical, rows_of
+from kaicep.hosts.spark.output import FOUND_ARROW
 from kaicep.hosts.spark.prefilter import filtered
-from kaicep.hosts.spark.published import Published
-from kaicep.hosts.spark.session import each_batch
-from kaicep.hosts.spark.states import States
-from kaicep.hosts.spark.stream import BUCKETS, Bucket, Frames, Streamed, found_stream, target_of
-from kaicep.hosts.spark.wire import EVENT
+from kaicep.hosts.spark.session import each_batch, is_connect, own_session, told
+from kaicep.hosts.spark.stream import (
+    BUCKETS,
+    Bucket,
+    Frames,
+    Published,
+    Streamed,
+    found_stream,
+    match_stream,
+    target_of,
+)
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.events import Match
+from kaicep.plan.events import Event, Match, by_end
+from kaicep.query import FiniteQuery
+from kaicep.storage.disk import read_sealed, replace_sealed
 
-__all__ = ["Sink", "deliver"]
+__all__ = ["States", "InOneOrder", "Sink", "deliver", "run_stream", "run_streams"]
+
+_KEPT = 3
+"""So many states are kept; Spark may ask for the last one again."""
+
+
+class States:
+    """The states after the last few micro-batches, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, number: int) -> bytes | None:
+        """The state after a micro-batch; None before the first."""
+        if number < 0:
+            return None
+        try:
+            return read_sealed(self.folder / f"{number}.state")
+        except FileNotFoundError:
+            raise Failure(
+                f"the checkpoint {self.folder.parent} has no state after micro-batch {number}: it is of "
+                "another kind of stream, or files of it are missing"
+            ) from None
+
+    def begun(self, number: int) -> int:
+        """When a micro-batch was begun, in milliseconds; one that is taken up again is as old as it was."""
+        file = self.folder / f"{number}.begun"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_sealed(file, str(time.time_ns() // 1_000_000).encode())
+        return int(read_sealed(file))
+
+    def save(self, number: int, state: bytes) -> None:
+        """Keeps the state after a micro-batch."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        replace_sealed(self.folder / f"{number}.state", state)
+        for kind in ("state", "begun"):
+            (self.folder / f"{number - _KEPT}.{kind}").unlink(missing_ok=True)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# One order over all buckets of a stream: a match is held back until nobody can find one that ends before.
+#
+# Every bucket tells how far it has come with each micro-batch. The driver keeps what all of them found, and
+# lets go, in the order of end and id, of what ends before the least of their watermarks. What it keeps is
+# saved for each micro-batch, so that a restart neither loses nor repeats a match.
+#
+
+
+class InOneOrder:
+    """Takes the rows of so many buckets, and gives their matches to a function in one order."""
+
+    def __init__(self, buckets: int, states: States, sink: Callable[[int, list[Match]], None]) -> None:
+        self.buckets = buckets
+        self.states = states
+        self.sink = sink
+        self.reached: dict[str, int] = {}
+        self.waiting = FOUND_ARROW.empty_table()
+        self.next: int | None = None
+
+    def take(self, rows: DataFrame, number: int) -> None:
+        """One micro-batch: what it settles to the sink, then the rest to disk."""
+        if self.next != number:
+            self._go_on(self.states.read(number - 1))
+        self.next = None  # what fails half-way is not gone on with
+        ready = self.settled(rows.toArrow().cast(FOUND_ARROW))
+        self.sink(number, [Match.from_json(line) for line in ready["match"].to_pylist()])
+        self.states.save(number, self._saved())
+        self.next = number + 1
+
+    def settled(self, come: pa.Table) -> pa.Table:
+        """The matches that no other can stand before, in their order, once these rows have come."""
+        told = come.group_by(["owner", "bucket"]).aggregate([("watermark", "max")])
+        for row in told.to_pylist():
+            place = f"{row['owner']}/{row['bucket']}"
+            self.reached[place] = max(self.reached.get(place, NEVER), row["watermark_max"])
+        every = pa.concat_tables([self.waiting, come.filter(pc.is_valid(come["match"]))])
+        every = every.sort_by([("end", "ascending"), ("id", "ascending")])
+        least = min(self.reached.values()) if len(self.reached) == self.buckets else NEVER
+        ready = every if least == FOREVER else every.filter(pc.less(every["end"], pa.scalar(least)))
+        self.waiting = every.slice(len(ready))
+        return ready
+
+    def _saved(self) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, FOUND_ARROW) as writer:
+            writer.write_table(self.waiting)
+        rows: bytes = sink.getvalue().to_pybytes()
+        return json.dumps(self.reached).encode() + b"\n" + rows
+
+    def _go_on(self, state: bytes | None) -> None:
+        head, _, rows = (state or b"{}").partition(b"\n")
+        self.reached = json.loads(head)
+        self.waiting = FOUND_ARROW.empty_table()
+        if rows:
+            with pa.ipc.open_stream(rows) as reader:
+                self.waiting = reader.read_all()
+
+
+# ----------------------------------------------------------------------------------------------------------
+# A stream whose matches go to a function, micro-batch by micro-batch, in one order.
+#
+# With its engine in the driver that is the shortest way from an event to its match, on one core: Spark
+# reads, filters and joins, and what is left comes to the driver. The state is a file for each micro-batch
+# beside Spark's own checkpoint. A micro-batch that was cut short is taken up again from the state before
+# it, and gives the same matches under the same number: a function that writes each number once gets each
+# match once.
+#
+# With engines on the workers, each for a bucket of the keys, the state is in Spark's state store, and a
+# stage more puts the matches into one order.
+#
+# An update of this process's knowledge judges from the next micro-batch on, wherever the engines are: it is
+# written down beside the checkpoint (`published`) before the micro-batch is evaluated.
+#
+
 
 Sink = Callable[[int, list[Match]], None]
 """Takes the number of a micro-batch and its matches, in the order of their end, then of their id."""
@@ -164,3 +283,119 @@ class _Held:
         values = [name for name in layout.names() if name not in EVENT]
         cells = [sf.when(used, sf.col(name)).alias(name) for name in values]
         return [*(sf.col(name) for name in (*EVENT, "_kind")), *cells, used.alias("_used")]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Finite runs as streams: the events of a run, batch by batch, through the host for endless data.
+#
+# Each batch becomes a file, each file a micro-batch of Spark; the last row says that the input has ended.
+#
+
+
+_SECONDS = 10
+"""One core is enough for a finite input if it is through with it by then."""
+
+
+def run_stream(run: FiniteQuery) -> list[Match]:
+    """All matches of a run, in the order of their end, then of their id.
+
+    The engine is in the driver unless there are so many events that workers earn what they cost, or the
+    driver is a Spark Connect server, from which nothing comes back but tables.
+    """
+    spark = own_session()
+    if is_connect(spark):
+        return run_streams([run])[0]
+    found: dict[int, list[Match]] = {}
+    with tempfile.TemporaryDirectory(prefix="kaicep-") as name, told():
+        streamed, frames = _query(spark, run, Path(name) / "events")
+        parts = physical(run)
+        engine = chosen_engine(parts, sum(map(len, run.batches)) / _SECONDS)
+        trigger = {"availableNow": True}
+        query = deliver(streamed, frames, found.__setitem__, Path(name) / "checkpoint", trigger, engine, FEW)
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+    matches = [match for some in found.values() for match in some]
+    return sorted(matches, key=by_end)
+
+
+def run_streams(runs: Sequence[FiniteQuery]) -> list[list[Match]]:
+    """All matches of several runs, in one stream of Spark's, with engines on the workers."""
+    spark = own_session()
+    with tempfile.TemporaryDirectory(prefix="kaicep-") as name, told():
+        folder = Path(name)
+        queries = [_query(spark, run, folder / str(number)) for number, run in enumerate(runs)]
+        found = match_stream(queries, FEW).select("owner", "match")
+        query = (
+            found.writeStream.format("parquet")
+            .option("path", str(folder / "matches"))
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        rows = spark.read.schema(found.schema).parquet(str(folder / "matches")).collect()
+    matches: list[list[Match]] = [[] for _ in runs]
+    for row in rows:
+        matches[row["owner"]].append(Match.from_json(row["match"]))
+    return [sorted(some, key=by_end) for some in matches]
+
+
+def _query(spark: SparkSession, run: FiniteQuery, folder: Path) -> tuple[Streamed, Frames]:
+    batches = [[each for each in batch if not each.late] for batch in run.batches]
+    if len(batches) == 1:
+        # A stream is no stream if it is all there at once.
+        half = len(batches[0]) // 2
+        batches = [batches[0][:half], batches[0][half:]]
+    parts: dict[str, list[int]] = {name: [] for name in run.catalog.streams}
+    for event in (each for batch in batches for each in batch):
+        if event.part not in parts[event.stream]:
+            parts[event.stream].append(event.part)
+    streamed = Streamed(run.program, run.catalog, run.knowledge, _disorder(batches), parts)
+
+    def frames(layout: Layout) -> dict[str, DataFrame]:
+        return {
+            stream: _source(spark, batches, stream, layout, folder / str(number))
+            for number, stream in enumerate(layout.streams)
+        }
+
+    return streamed, frames
+
+
+def _disorder(batches: Sequence[Sequence[Event]]) -> int:
+    """The lateness with which no event is late: how far one stands behind the latest before it in a part."""
+    most = 0
+    latest: dict[tuple[str, int], int] = {}
+    for event in (each for batch in batches for each in batch):
+        place = event.stream, event.part
+        latest[place] = max(latest.get(place, event.ts), event.ts)
+        most = max(most, latest[place] - event.ts)
+    return most
+
+
+def _source(
+    spark: SparkSession, batches: Sequence[Sequence[Event]], stream: str, layout: Layout, folder: Path
+) -> DataFrame:
+    """The events of one stream as files that Spark reads one after the other."""
+    folder.mkdir(parents=True)
+    schema = layout.schema().append(pa.field("_kind", pa.int32()))
+    for number, batch in enumerate(batches):
+        rows = [rows_of((each for each in batch if each.stream == stream), layout)]
+        kinds = [EVENT_ROW] * rows[0].num_rows
+        if number == len(batches) - 1:
+            end = {"_stream": layout.place(stream), "_part": 0, "_seq": 0, "_ts": 0}
+            rows.append(pa.RecordBatch.from_pylist([end], layout.schema()))
+            kinds.append(END)
+        table = pa.Table.from_batches(rows).append_column("_kind", pa.array(kinds, pa.int32()))
+        file = folder / f"{number:08}.parquet"
+        pq.write_table(table, file)
+        os.utime(file, (number, number))  # files are taken in the order of their age
+    return (
+        spark.readStream.schema(from_arrow_schema(schema))
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(folder))
+    )

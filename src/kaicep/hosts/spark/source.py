@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     ByteType,
     DataType,
@@ -33,14 +37,13 @@ from pyspark.sql.types import (
 )
 
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
-from kaicep.hosts.spark.clock import EVENT_ROW
+from kaicep.hosts.spark.clock import EVENT_ROW, NEVER
+from kaicep.hosts.spark.layout import EVENT, Layout, rows_of
 from kaicep.hosts.spark.output import TYPES
-from kaicep.hosts.spark.wire import EVENT, Layout
 from kaicep.plan.catalog import Stream
-from kaicep.plan.convert import Notation, Unfit, convert
-from kaicep.plan.time import EXCEL_EPOCH, TIME_UNITS
-from kaicep.plan.types import Type, Value
-from kaicep.plan.zones import in_zone
+from kaicep.plan.events import Event
+from kaicep.plan.time import EXCEL_EPOCH, TIME_UNITS, format_time, in_zone
+from kaicep.plan.types import Notation, Type, Unfit, Value, convert
 
 __all__ = [
     "SPARK_TYPES",
@@ -54,6 +57,9 @@ __all__ = [
     "start_of",
     "time_of",
     "without_late",
+    "Read",
+    "rows_of_triples",
+    "late_rows",
 ]
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
@@ -359,3 +365,110 @@ def counted_once(rows: DataFrame, layout: Layout) -> DataFrame:
         sf.col("_before").isNull()
     )
     return before.where(differs)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# DataFrames of triples with intervals, as rows of a layout: they travel as whole events, in text.
+#
+
+
+Read = Callable[[int, int, Mapping[str, object]], Event]
+"""Makes an event of its part, its position, and a record: `start`, `end` and `triples`."""
+
+_TERMS = ("subject", "predicate", "object")
+
+
+def rows_of_triples(frame: DataFrame, stream: Stream, layout: Layout, read: Read) -> DataFrame:
+    """The events of an RDF stream as the rows of a layout."""
+    plain = frame.select(
+        part_of(frame.schema, stream).alias("_part"),
+        seq_of(frame.schema, stream).alias("_seq"),
+        start_of(frame.schema, stream).alias("_start"),
+        time_of(frame.schema, stream).alias("_ts"),
+        _texts(frame, stream).alias("_triples"),
+    )
+    cells = [f"a{number} {SPARK_TYPES[type]}" for number, type in enumerate(layout.columns)]
+    base = ["_stream int", "_part bigint", "_seq bigint", "_ts bigint"]
+    made = plain.mapInArrow(_reading(layout, read), ", ".join([*base, *cells, "_rdf string"]))
+    return made.withColumn("_kind", sf.lit(EVENT_ROW))
+
+
+def _texts(frame: DataFrame, stream: Stream) -> Column:
+    """The triples of an event as texts, whichever columns hold them."""
+    found: list[Column] = []
+    for name in ("triple", "triples"):
+        if name in frame.columns:
+            type = frame.schema[name].dataType
+            if isinstance(type, StringType):
+                found.append(sf.array(name))
+            elif isinstance(type, ArrayType) and isinstance(type.elementType, StringType):
+                found.append(sf.coalesce(name, sf.array().cast("array<string>")))
+            else:
+                message = f"{stream.name}.{name} is {type.simpleString()}, and not text"
+                raise Mistake(Diagnostic(message, hint="a triple is a line of N-Triples"))
+    if all(name in frame.columns for name in _TERMS):
+        # A triple with a gap is null.
+        gap = sf.lit(" ")
+        found.append(sf.array(sf.concat("subject", gap, "predicate", gap, "object", sf.lit(" ."))))
+    if not found:
+        raise Mistake(
+            Diagnostic(
+                f"the events of {stream.name} have no triples: there is no column triple",
+                hint="a line of N-Triples in triple, several in triples, or its terms in "
+                + ", ".join(_TERMS),
+            )
+        )
+    return sf.array_compact(sf.concat(*found))
+
+
+def _reading(layout: Layout, read: Read) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield rows_of([_event(row, read) for row in batch.to_pylist()], layout)
+
+    return work
+
+
+def _event(row: dict[str, object], read: Read) -> Event:
+    part, seq, start, end = (row[name] for name in ("_part", "_seq", "_start", "_ts"))
+    assert isinstance(part, int)
+    assert isinstance(seq, int)
+    assert isinstance(start, int)
+    assert isinstance(end, int)
+    return read(part, seq, {"start": format_time(start), "end": format_time(end), "triples": row["_triples"]})
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The late output: events that come so far behind the newest of their part that no match uses them.
+#
+# Whether one is late depends on its part alone (semantics 1), so parts are looked at side by side. Of a
+# stream, the newest time of each part is kept in Spark's state store.
+#
+
+
+def late_rows(frame: DataFrame, stream: Stream, lateness: int) -> DataFrame:
+    """The late rows of a frame of events, with the columns that they have."""
+    timed = frame.withColumns({"_ts": time_of(frame.schema, stream), "_part": part_of(frame.schema, stream)})
+    if not frame.isStreaming:
+        newest = timed.withColumn("_newest", newest_before("seq", "_part"))
+        return newest.where(sf.col("_ts") < sf.col("_newest") - sf.lit(lateness)).select(*frame.columns)
+    told = timed.groupBy("_part").applyInPandasWithState(
+        _told(lateness), frame.schema, "newest bigint", "append", "NoTimeout"
+    )
+    return told.select(*frame.columns)
+
+
+def _told(lateness: int) -> Callable[..., Iterator[Any]]:
+    def work(key: tuple[Any, ...], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+        import pandas
+
+        rows = pandas.concat(list(frames)).sort_values("seq")
+        newest = state.get[0] if state.exists else NEVER
+        ts = rows["_ts"].to_numpy(np.int64)
+        reached = np.maximum.accumulate(np.concatenate([[newest], ts]))
+        late = (reached[:-1] != NEVER) & (ts < reached[:-1] - lateness)
+        state.update((int(reached[-1]),))
+        if late.any():
+            yield rows.loc[late].drop(columns=["_ts", "_part"])
+
+    return work

@@ -11,16 +11,14 @@ import numpy as np
 
 from kaicep.errors import Failure
 from kaicep.kernel.epsparql import kernels
-from kaicep.kernel.epsparql.answers import Block
 from kaicep.kernel.epsparql.columnar import Chunk
 from kaicep.kernel.epsparql.dictionary import Array, Columns, Dictionary, TripleColumns
 from kaicep.kernel.epsparql.expansion import Expansion
 from kaicep.kernel.epsparql.groups import Numbered
 from kaicep.kernel.epsparql.lowered import ColumnQuery, ColumnRule, SlidingQuery
-from kaicep.kernel.epsparql.reading import Reader
-from kaicep.kernel.epsparql.rules import runaway
+from kaicep.kernel.epsparql.reading import Facts, Reader
+from kaicep.kernel.epsparql.rules import Block, runaway
 from kaicep.kernel.epsparql.state import Occurrence, Sent
-from kaicep.kernel.epsparql.terms import Facts
 from kaicep.plan.time import format_time
 
 __all__ = ["Batches"]

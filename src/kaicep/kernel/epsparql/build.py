@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kaicep.errors import Failure
-from kaicep.kernel.epsparql.adjacent import Adjacent, nothing_between
 from kaicep.kernel.epsparql.exists import probe
 from kaicep.kernel.epsparql.expressions import Condition, Probe, Value, existences
 from kaicep.kernel.epsparql.grouping import Grouped
 from kaicep.kernel.epsparql.operators import (
+    Adjacent,
     Extension,
     Filtered,
     Joined,
@@ -24,12 +24,12 @@ from kaicep.kernel.epsparql.operators import (
     Sorted,
     United,
     Without,
+    nothing_between,
 )
 from kaicep.kernel.epsparql.patterns import basic
 from kaicep.kernel.epsparql.state import Context
 from kaicep.kernel.epsparql.temporal import Consuming, Negation, Paired, optional_side
 from kaicep.kernel.epsparql.windows import Evaluating
-from kaicep.plan.durations import conjuncts, duration_bound, tighter
 from kaicep.plan.expressions import Exists, Expr
 from kaicep.plan.nodes import (
     Bgp,
@@ -48,6 +48,7 @@ from kaicep.plan.nodes import (
     Temporal,
     Union,
 )
+from kaicep.plan.program import conjuncts, duration_bound, tighter
 from kaicep.plan.sparql import WindowClause
 
 __all__ = ["build"]

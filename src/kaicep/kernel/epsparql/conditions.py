@@ -15,8 +15,8 @@ import numpy as np
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary
 from kaicep.kernel.epsparql.expressions import Condition, expression_variables
-from kaicep.plan.durations import duration_comparison
 from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef, walk
+from kaicep.plan.program import duration_comparison
 
 __all__ = ["OF_CHANCE", "OF_TIME", "Check"]
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from kaicep.kernel.epsparql.kernels import ILL, NODE, NUMBER, OTHER, STRING
-from kaicep.kernel.epsparql.terms import term_of
-from kaicep.plan.literals import NUMERIC_TYPES
+from kaicep.kernel.epsparql.reading import term_of
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Triple
-from kaicep.plan.values import ExpressionError, number
+from kaicep.plan.values import NUMERIC_TYPES, ExpressionError, number
 
 __all__ = ["NOT_WHOLE", "Array", "Columns", "Dictionary", "TripleColumns"]
 

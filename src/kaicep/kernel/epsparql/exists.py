@@ -19,9 +19,8 @@ from kaicep.kernel.epsparql.expressions import (
     expression_variables,
 )
 from kaicep.kernel.epsparql.operators import Operator, picker
-from kaicep.kernel.epsparql.paths import has_empty
+from kaicep.kernel.epsparql.patterns import has_empty
 from kaicep.kernel.epsparql.state import Batch, Context, Graph, Row, Store, Values
-from kaicep.plan.durations import conjuncts
 from kaicep.plan.expressions import Call, Exists, Expr, walk
 from kaicep.plan.nodes import (
     Bgp,
@@ -37,7 +36,7 @@ from kaicep.plan.nodes import (
     Temporal,
     Union,
 )
-from kaicep.plan.program import bindable
+from kaicep.plan.program import bindable, conjuncts
 from kaicep.plan.sparql import Path
 from kaicep.plan.terms import Variable
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from kaicep.kernel.epsparql.columnar import Pattern
 from kaicep.kernel.epsparql.dictionary import Array, Columns, Dictionary
-from kaicep.kernel.epsparql.reading import SUBCLASS, TYPE, Reader, Template
-from kaicep.kernel.epsparql.terms import Fact, Facts
+from kaicep.kernel.epsparql.reading import SUBCLASS, TYPE, Fact, Facts, Reader, Template
 
 __all__ = ["Expansion"]
 

@@ -10,11 +10,11 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from kaicep.kernel.epsparql.reading import term_of
 from kaicep.kernel.epsparql.state import Batch, Reading, Values, all_reads
-from kaicep.kernel.epsparql.terms import term_of
-from kaicep.plan.durations import duration_comparison
 from kaicep.plan.expressions import Call, Exists, Expr, VariableRef, walk
 from kaicep.plan.functions import Scope, evaluate_expression, holds
+from kaicep.plan.program import duration_comparison
 from kaicep.plan.values import ExpressionError
 
 __all__ = [

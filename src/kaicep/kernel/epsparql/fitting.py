@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from kaicep.kernel.epsparql.expressions import BOUND_TO_PLACE, existences
 from kaicep.plan.algebra import only_grows
-from kaicep.plan.durations import conjuncts
 from kaicep.plan.expressions import Call, Exists, Expr
 from kaicep.plan.nodes import (
     Bgp,
@@ -26,8 +25,8 @@ from kaicep.plan.nodes import (
     Union,
     walk_objects,
 )
-from kaicep.plan.program import bindable
-from kaicep.plan.sparql import Alternative, Inverse, Path, Predicate, Repeat, Sequence, WindowClause
+from kaicep.plan.program import bindable, conjuncts
+from kaicep.plan.sparql import Alternative, Inverse, Path, Predicate, Repeat, Steps, WindowClause
 from kaicep.plan.terms import Variable
 
 __all__ = ["Slide", "fits_columns", "slide"]
@@ -138,7 +137,7 @@ def _is_walked(path: Predicate | Variable) -> bool:
     match path:
         case Inverse(of):
             return _is_walked(of)
-        case Sequence(parts) | Alternative(parts):
+        case Steps(parts) | Alternative(parts):
             return all(map(_is_walked, parts))
     return not isinstance(path, Repeat)
 

@@ -13,15 +13,15 @@ from typing import Any
 
 from kaicep.kernel.epsparql.expressions import Value
 from kaicep.kernel.epsparql.operators import Operator
+from kaicep.kernel.epsparql.reading import term_of
 from kaicep.kernel.epsparql.state import Batch, Context, Row, Values
-from kaicep.kernel.epsparql.terms import term_of
-from kaicep.plan.aggregates import aggregate
 from kaicep.plan.expressions import Aggregate
 from kaicep.plan.terms import XSD, Literal, Term
 from kaicep.plan.values import (
     ExpressionError,
     Number,
     add_exactly,
+    aggregate,
     as_double,
     calculate,
     number,

@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kaicep.kernel.epsparql import identities, kernels
-from kaicep.kernel.epsparql.adjacent import nothing_between
-from kaicep.kernel.epsparql.answers import Block
 from kaicep.kernel.epsparql.asking import (
     NONE,
     PARTNERS,
@@ -33,17 +31,16 @@ from kaicep.kernel.epsparql.expansion import Expansion
 from kaicep.kernel.epsparql.expressions import Value, existences
 from kaicep.kernel.epsparql.fitting import Slide, fits_columns, slide
 from kaicep.kernel.epsparql.groups import GroupedColumns
-from kaicep.kernel.epsparql.pushing import pushed
-from kaicep.kernel.epsparql.reading import TYPE, Reader
+from kaicep.kernel.epsparql.operators import nothing_between
+from kaicep.kernel.epsparql.reading import TYPE, Facts, Reader
+from kaicep.kernel.epsparql.rules import Block, pushed
 from kaicep.kernel.epsparql.sliding import SlidingWindow, as_rows
 from kaicep.kernel.epsparql.state import Context
 from kaicep.kernel.epsparql.tables import Rows
 from kaicep.kernel.epsparql.tables import Table as Stored
-from kaicep.kernel.epsparql.terms import Facts
 from kaicep.plan.algebra import only_grows, pattern_variables
-from kaicep.plan.durations import conjuncts, duration_bound, tighter
+from kaicep.plan.events import MatchId
 from kaicep.plan.expressions import Call, Exists, Expr
-from kaicep.plan.identity import MatchId
 from kaicep.plan.nodes import (
     Bgp,
     EpPlan,
@@ -60,7 +57,8 @@ from kaicep.plan.nodes import (
     Triples,
     Union,
 )
-from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Sequence, TriplePattern
+from kaicep.plan.program import conjuncts, duration_bound, tighter
+from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Steps, TriplePattern
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Blank, Iri, Variable
 
@@ -401,7 +399,7 @@ class _Builder:
                 return self._read(TriplePattern(of, inner, subject))
             case Alternative(parts):
                 return [way for each in parts for way in self._read(TriplePattern(subject, each, of))]
-            case Sequence(parts):
+            case Steps(parts):
                 places = [subject, *(self._hidden() for _ in parts[1:]), of]
                 steps = zip(places, parts, places[1:], strict=False)
                 read = [self._read(TriplePattern(*each)) for each in steps]

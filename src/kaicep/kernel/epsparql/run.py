@@ -10,15 +10,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kaicep.errors import Failure
-from kaicep.kernel.codec import decode, encode
 from kaicep.kernel.epsparql.fitting import fits_columns, slide
-from kaicep.kernel.epsparql.pushing import pushed
-from kaicep.kernel.epsparql.reading import Reader, Reasoning
-from kaicep.kernel.epsparql.rules import Query, Rules
+from kaicep.kernel.epsparql.reading import Fact, Facts, Reader, Reasoning
+from kaicep.kernel.epsparql.rules import Query, Rules, pushed
 from kaicep.kernel.epsparql.state import Batch, Context, Occurrence, Sent
-from kaicep.kernel.epsparql.terms import Fact, Facts
 from kaicep.kernel.epsparql.windows import Evaluating
 from kaicep.kernel.operator import Limits
+from kaicep.kernel.state import decode, encode
 from kaicep.plan.algebra import only_grows
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import EpPlan, Triples
@@ -155,7 +153,7 @@ class EpOperator:
         whole = self._whole
         if whole is None:
             return self._together(found)
-        from kaicep.kernel.epsparql.answers import Answers
+        from kaicep.kernel.epsparql.rules import Answers
 
         blocks, fed = [], 0
         while some := list(islice(rows, _SLICE)):
@@ -171,7 +169,7 @@ class EpOperator:
         whole = self._whole
         if whole is None:
             return self.feed(_rows(triples))
-        from kaicep.kernel.epsparql.answers import Answers
+        from kaicep.kernel.epsparql.rules import Answers
 
         blocks = whole.feed_columns(triples)
         self._after(whole, len(triples.end))
@@ -245,7 +243,7 @@ class EpOperator:
         """The matches that are certain once nothing ends below the watermark any more."""
         whole = self._whole
         if whole is not None:
-            from kaicep.kernel.epsparql.answers import Answers
+            from kaicep.kernel.epsparql.rules import Answers
 
             found: Sequence[Match] = []
             over = whole.now is not None and whole.now < watermark
@@ -310,7 +308,7 @@ class EpOperator:
         """Matches, with those of the columns; the last instant may be `over`."""
         if self._columns is None:
             return found
-        from kaicep.kernel.epsparql.answers import Answers
+        from kaicep.kernel.epsparql.rules import Answers
 
         blocks = self._columns.read(self._read)
         self._read = []
@@ -371,7 +369,7 @@ def _occurrence(row: Any) -> Occurrence:
 
 
 def _rows(triples: TripleColumns) -> Iterator[tuple[Triple, int, int]]:
-    from kaicep.kernel.epsparql.terms import term_of
+    from kaicep.kernel.epsparql.reading import term_of
 
     columns = (triples.s, triples.p, triples.o, triples.start, triples.end)
     terms = triples.terms

@@ -24,8 +24,8 @@ from kaicep.kernel.epsparql.grouping import Removable, solution_line
 from kaicep.kernel.epsparql.reading import Reader
 from kaicep.kernel.epsparql.state import Context, Occurrence
 from kaicep.kernel.epsparql.tables import Rows
-from kaicep.plan.durations import conjuncts
 from kaicep.plan.nodes import Extend, Grouping
+from kaicep.plan.program import conjuncts
 
 __all__ = ["SlidingWindow", "as_rows"]
 

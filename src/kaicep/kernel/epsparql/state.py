@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from kaicep.errors import Failure
-from kaicep.kernel.epsparql.terms import Facts
+from kaicep.kernel.epsparql.reading import Facts
 from kaicep.plan.terms import Triple
 
 __all__ = [

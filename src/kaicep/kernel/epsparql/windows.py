@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kaicep.kernel.epsparql.operators import Operator
+from kaicep.kernel.epsparql.reading import Fact, Facts
 from kaicep.kernel.epsparql.state import Batch, Context, Row, Values
-from kaicep.kernel.epsparql.terms import Fact, Facts
 from kaicep.plan.nodes import Evaluations
 from kaicep.plan.sparql import WindowClause
 

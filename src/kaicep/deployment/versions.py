@@ -1,0 +1,169 @@
+"""The versions of a deployment's knowledge, and from which positions each of them counts.
+
+What is processed again after a crash uses the version that was used the first time. So each version is
+written down before an event is judged by it: what its files say, and a mark for every query, which is where
+that stood when the version came. A version that no query goes back to is let go of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kaicep.errors import Failure
+from kaicep.join.handoff import Gate, Mark
+from kaicep.storage.disk import make_folder, read_sealed, replace_sealed
+
+__all__ = ["Versions"]
+
+Contents = Mapping[Path, bytes | None]
+"""What files say, those that are gone as None."""
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A version: the files that are others than before, and by session where it stood."""
+
+    number: int
+    files: Mapping[str, str | None]
+    marks: Mapping[str, Mapping[str, Any]]
+
+
+class Versions:
+    """The log of a state folder: the oldest version that matters, and those after it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = folder / "versions.json"
+        self._base: dict[str, str] = {}
+        self._first = 0
+        self._later: list[_Version] = []
+        make_folder(folder)
+        try:
+            read = json.loads(read_sealed(self._file))
+            self._base, self._first = read["files"], read["version"]
+            marks = read["marks"]
+            self._later = [
+                _Version(
+                    each["version"],
+                    each["files"],
+                    {id: marks[number] for id, number in each["marks"].items()},
+                )
+                for each in read["later"]
+            ]
+            self.begun = True
+        except FileNotFoundError:
+            self.begun = False
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise Failure(
+                f"{self._file} is damaged: it does not tell the versions of the knowledge"
+            ) from None
+
+    @property
+    def last(self) -> int:
+        """The newest version."""
+        return self._later[-1].number if self._later else self._first
+
+    def oldest(self) -> tuple[Mapping[Path, bytes], int]:
+        """What the files said in the oldest version that matters, and its number."""
+        return {Path(path): self._content(digest) for path, digest in self._base.items()}, self._first
+
+    def after(self, version: int) -> tuple[int, Contents] | None:
+        """The version that came after another: its number, and what its files say."""
+        for each in self._later:
+            if each.number > version:
+                return each.number, {
+                    Path(path): None if digest is None else self._content(digest)
+                    for path, digest in each.files.items()
+                }
+        return None
+
+    def gates(self, session: str) -> tuple[Gate, ...]:
+        """Where a session stood when versions came, in their order."""
+        return tuple(
+            Gate(each.number, Mark.from_json(each.marks[session]))
+            for each in self._later
+            if session in each.marks
+        )
+
+    def begin(self, contents: Contents) -> None:
+        """Writes down the first version."""
+        self._base = {str(path): self._kept(data) for path, data in contents.items() if data is not None}
+        self.begun = True
+        self._save()
+
+    def add(self, number: int, contents: Contents, marks: Mapping[str, Mapping[str, Any]]) -> None:
+        """Writes down a version that came, and where everybody stands; on the disk when this returns."""
+        files = {str(path): None if data is None else self._kept(data) for path, data in contents.items()}
+        self._later.append(_Version(number, files, dict(marks)))
+        self._save()
+
+    def forget(self, is_needed: Callable[[str, Gate], bool]) -> None:
+        """Lets go of the marks to which no session goes back, and of versions that nobody is judged by."""
+        kept = [
+            _Version(
+                each.number,
+                each.files,
+                {
+                    id: mark
+                    for id, mark in each.marks.items()
+                    if is_needed(id, Gate(each.number, Mark.from_json(mark)))
+                },
+            )
+            for each in self._later
+        ]
+        while kept and not kept[0].marks:
+            gone = kept.pop(0)
+            self._first = gone.number
+            self._base = {
+                path: digest for path, digest in {**self._base, **gone.files}.items() if digest is not None
+            }
+        if kept != self._later:
+            self._later = kept
+            self._save()
+
+    def _kept(self, data: bytes) -> str:
+        """Writes down what a file says, once."""
+        digest = hashlib.sha256(data).hexdigest()
+        path = self._folder / digest
+        if not path.exists():
+            replace_sealed(path, data)
+        return digest
+
+    def _content(self, digest: str) -> bytes:
+        path = self._folder / digest
+        try:
+            return read_sealed(path)
+        except FileNotFoundError:
+            raise Failure(
+                f"{path} is gone, in which the state folder keeps an older version of the knowledge: "
+                f"without it, what was found before cannot be found again"
+            ) from None
+
+    def _save(self) -> None:
+        marks: dict[str, int] = {}
+        told: list[Mapping[str, Any]] = []
+        later = []
+        for each in self._later:
+            numbers: dict[str, int] = {}
+            for id, mark in each.marks.items():
+                text = json.dumps(mark, sort_keys=True)
+                if text not in marks:
+                    marks[text] = len(told)
+                    told.append(mark)
+                numbers[id] = marks[text]
+            later.append({"version": each.number, "files": each.files, "marks": numbers})
+        document = {"version": self._first, "files": self._base, "marks": told, "later": later}
+        replace_sealed(self._file, json.dumps(document).encode())
+        used = set(self._digests())
+        for path in self._folder.iterdir():
+            if path != self._file and path.name not in used:
+                path.unlink()
+
+    def _digests(self) -> Iterator[str]:
+        files: Sequence[Mapping[str, str | None]] = [self._base, *(each.files for each in self._later)]
+        yield from (digest for each in files for digest in each.values() if digest is not None)

@@ -1,0 +1,1 @@
+"""Files and topics enter, the archive has each of their records once; here, or by tasks of Spark."""

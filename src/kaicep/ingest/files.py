@@ -1,0 +1,447 @@
+"""What is to be taken into the archive: files or a topic, in pieces that anybody can read by themselves."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kaicep.archive.archive import Archive
+from kaicep.archive.parquet import PART, SEQ, TS, Shape, rows_of
+from kaicep.archive.stream import StreamTable
+from kaicep.connectors.columnar import Columns, value_columns
+from kaicep.connectors.files import growing_names, is_whole, parts_of
+from kaicep.connectors.kafka import KafkaSource, KafkaSourceOptions, kafka_record
+from kaicep.connectors.kafka_spark import Offsets, Records, offsets_of, read_offsets, topic_ends
+from kaicep.connectors.parts import (
+    Stretch,
+    history_part,
+    is_history,
+    note_of,
+    read_events,
+    read_stretch,
+    remember,
+    stretches,
+)
+from kaicep.connectors.records import Record
+from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper, refuse_wide
+from kaicep.connectors.sources.files import FileOptions, FileSource
+from kaicep.errors import Diagnostic, Failure, Mistake
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from kaicep.ingest.materialise import Knowing, Materialise
+import signal
+import threading
+from contextlib import contextmanager
+from dataclasses import field
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from kaicep.ingest.materialise import Materialise
+
+__all__ = [
+    "Origin",
+    "Piece",
+    "Plan",
+    "covered_by",
+    "gathered",
+    "planned",
+    "rows_of_columns",
+    "rows_of_piece",
+    "rows_of_records",
+    "shape_with",
+    "interrupted_later",
+    "Ingested",
+    "ingest",
+]
+
+Origin = Path | KafkaSourceOptions
+"""Where a stream comes from: a file or a folder, or a topic."""
+
+Piece = Stretch | Offsets
+"""A stretch of one part."""
+
+Waiting = Callable[[str], None]
+
+_BEGINNING = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be read of a stream, and where it goes."""
+
+    form: Form
+    schema: Schema
+    origin: Origin
+    table: StreamTable
+    held: Mapping[int, int]
+    sources: Mapping[int, str]
+    pieces: Iterator[Piece]
+    ends: Mapping[int, int] | None = None
+    """The position after the last of each part, where that is known before it is read: of a topic."""
+    knowing: Knowing | None = None
+    """What is written beside the events."""
+
+    def behind(self, positions: Mapping[int, int]) -> int | None:
+        """How many records lie beyond the positions, where the source can tell."""
+        if self.ends is None:
+            return None
+        return sum(max(0, end - positions.get(part, 0)) for part, end in self.ends.items())
+
+    @property
+    def shape(self) -> Shape:
+        """The rows as the archive has them."""
+        return shape_with(self.form, self.schema, self.knowing)
+
+
+def planned(
+    archive: Archive,
+    form: Form,
+    origin: Origin,
+    waiting: Waiting = lambda trouble: None,
+    growing: bool = False,
+    materialise: Materialise | None = None,
+    history: bool = False,
+) -> Plan | None:
+    """Looks at the source and at the archive, whose table is made where there is none.
+
+    `waiting` hears what is waited for. With `growing`, lines and files may still come: half a line waits for
+    the rest, and files keep their parts by a note in their folder. `materialise` says which columns to add.
+    With `history`, the files are that of a stream whose live source is something else.
+    None where there is nothing yet from which to tell what the stream is.
+    """
+    table = archive.stream(form.stream) if form.stream in archive.streams() else None
+    if isinstance(origin, KafkaSourceOptions):
+        return _planned_topic(archive, form, origin, table, waiting, materialise)
+    held = table.positions if table is not None else {}
+    files = _growing(origin) if growing and origin.is_dir() else parts_of(form.stream, origin)
+    sources = {part: file.name for part, file in files.items()}
+    if history:
+        files = _as_history(form.stream, files)
+        sources = {part: f"history {_seen_as(file)}" for part, file in files.items()}
+    schema = _schema(form, origin, files, table, growing) if files else None
+    if schema is None:
+        return None
+    knowing = materialise.of(form.stream, schema) if materialise is not None else None
+    table = archive.made(form.stream, shape_with(form, schema, knowing))
+    table.append([], {}, sources=sources)  # refuses files that are others than they were
+    live = {} if history else {part: seq for part, seq in held.items() if not is_history(part)}
+    for part, seq in live.items():
+        if seq and part > max(files):  # one in between may have been removed after it was read
+            raise Failure(
+                f"stream {form.stream}: the archive holds {seq} records of part {part}, but {origin} has no "
+                f"such file ({len(files)} in all): some are gone, or it is another stream"
+            )
+
+    def pieces() -> Iterator[Piece]:
+        for part, path in files.items():
+            yield from stretches(form, schema, part, path, held.get(part, 0), growing)
+
+    return Plan(form, schema, origin, table, held, sources, pieces(), knowing=knowing)
+
+
+def _as_history(stream: str, files: Mapping[int, Path]) -> dict[int, Path]:
+    """The files by the parts that they have beside a live source, in the order of their names."""
+    found: dict[int, Path] = {}
+    for path in files.values():
+        other = found.setdefault(history_part(path.name), path)
+        if other != path:  # one in 2 ** 30
+            raise Mistake(
+                Diagnostic(
+                    f"stream {stream}: {other.name} and {path.name} have names that lead to one part",
+                    hint="rename one of them",
+                )
+            )
+    return dict(sorted(found.items(), key=lambda each: each[1].name))
+
+
+def _seen_as(path: Path) -> str:
+    """What a file of history is known by: its name, and what it begins with."""
+    with path.open("rb") as file:
+        return f"{path.name} {zlib.crc32(file.read(_BEGINNING)):08x}"
+
+
+def _growing(folder: Path) -> dict[int, Path]:
+    """The files of a folder that can be read by now."""
+    names = growing_names(folder)
+    found = remember(note_of(folder), names).values()
+    paths = {each.part: folder / each.now for each in found if each.now in names}
+    return {part: path for part, path in sorted(paths.items()) if is_whole(path)}
+
+
+def _planned_topic(
+    archive: Archive,
+    form: Form,
+    origin: KafkaSourceOptions,
+    table: StreamTable | None,
+    waiting: Waiting,
+    materialise: Materialise | None,
+) -> Plan | None:
+    refuse_wide(form, "a topic")
+    where = f"stream {form.stream}"
+    ends = topic_ends(origin, where, waiting)
+    if table is None:
+        if not form.types and all(low == high for low, high in ends.values()):
+            return None
+        schema = _learned(form, origin)
+    else:
+        known = {**dict(table.shape.attributes), **form.types}
+        schema = Schema(rdf=True) if table.shape.rdf else Schema(tuple(known.items()))
+    knowing = materialise.of(form.stream, schema) if materialise is not None else None
+    table = table or archive.made(form.stream, shape_with(form, schema, knowing))
+    sources = {part: f"{origin.topic}/{part}" for part in ends}
+    table.append([], {}, sources=sources)
+    held = table.positions
+    pieces = offsets_of(origin, where, ends, held)
+    highest = {part: high for part, (_, high) in ends.items()}
+    return Plan(form, schema, origin, table, held, sources, pieces, highest, knowing)
+
+
+def _learned(form: Form, options: KafkaSourceOptions) -> Schema:
+    """The attributes as the oldest records of a topic have them."""
+    with KafkaSource(form, replace(options, follow=False)) as source:
+        source.open()
+        while source.schema is None:
+            source.next_batch(1.0)
+        return source.schema
+
+
+def _schema(
+    form: Form, path: Path, parts: Mapping[int, Path], table: StreamTable | None, growing: bool
+) -> Schema | None:
+    """The attributes: those of the archive, the declared ones, those of files that are new."""
+    if table is None:
+        return _inferred(form, path, growing)
+    shape = table.shape
+    if shape.rdf:
+        return Schema(rdf=True)
+    known = dict(shape.attributes)
+    fixed = replace(form, types={**known, **form.types})
+    seen = {**known, **form.types}
+    begun = table.newest  # records of the others, if there are any, were all bad, and told nothing
+    for part, file in parts.items():
+        if part not in begun and (found := _inferred(fixed, file, growing)) is not None:
+            seen = {**dict(found.attributes), **seen}
+    return Schema(tuple({**known, **seen}.items()))
+
+
+def _inferred(form: Form, path: Path, growing: bool) -> Schema | None:
+    """The attributes as the first records have them; None while there is no whole record."""
+    with FileSource(form, FileOptions(path, follow=growing)) as source:
+        source.open()
+        if source.schema is None:
+            source.next_batch(0)
+        return source.schema
+
+
+def shape_with(form: Form, schema: Schema, knowing: Knowing | None = None) -> Shape:
+    """What a table holds of a stream, and of what is known of its events."""
+    known = knowing.names if knowing is not None else ()
+    return Shape(schema.attributes, TS if schema.rdf else form.time, schema.rdf, known)
+
+
+# --- pieces -------------------------------------------------------------------------------------------
+
+
+def gathered(pieces: Iterable[Piece], most: int) -> Iterator[list[Piece]]:
+    """Pieces in groups of so many positions, about: small files are not worth a commit each.
+
+    >>> [len(each) for each in gathered([Offsets(part, 0, 4) for part in range(5)], 8)]
+    [2, 2, 1]
+    """
+    group: list[Piece] = []
+    for each in pieces:
+        group.append(each)
+        if sum(some.after - some.first for some in group) >= most:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def covered_by(group: Iterable[Piece], held: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+    """What a group covers of each part; what lies between the held position and the first was nothing.
+
+    >>> covered_by([Offsets(0, 5, 7), Offsets(0, 7, 9), Offsets(1, 3, 4)], {0: 5})
+    {0: (5, 9), 1: (0, 4)}
+
+    A group that begins before what is held covers that once more: whoever appends it must cut it.
+
+    >>> covered_by([Offsets(0, 5, 9)], {0: 7})
+    {0: (5, 9)}
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for each in group:
+        first, after = found.get(each.part, (held.get(each.part, 0), 0))
+        found[each.part] = min(first, each.first), max(after, each.after)
+    return found
+
+
+def rows_of_piece(
+    piece: Piece, form: Form, schema: Schema, origin: Origin
+) -> tuple[pyarrow.Table, Sequence[DeadLetter]]:
+    """The events of a piece as rows of the archive, and what could not be read."""
+    import pyarrow
+
+    if isinstance(piece, Stretch):
+        if schema.rdf:
+            events, dead = read_events(piece, form, schema)
+            return rows_of(events, shape_with(form, schema)), dead
+        columns = read_stretch(piece, form, schema)
+        return rows_of_columns(columns, piece.part, form), columns.dead
+    assert isinstance(origin, KafkaSourceOptions)
+    where = f"stream {form.stream}"
+    some = [rows_of_records(each, form, schema, origin.topic) for each in read_offsets(origin, where, piece)]
+    if not some:
+        return rows_of([], shape_with(form, schema)), []
+    return pyarrow.concat_tables([rows for rows, _ in some]), [each for _, dead in some for each in dead]
+
+
+def rows_of_records(
+    records: Records, form: Form, schema: Schema, topic: str
+) -> tuple[pyarrow.Table, Sequence[DeadLetter]]:
+    """The events of records of a topic as rows of the archive, and what could not be read."""
+    shaper = Shaper(form, schema)
+
+    def exact(at: int) -> Record:
+        return kafka_record(topic, records.part, records.seq[at], records.values[at])
+
+    if schema.rdf:
+        events, dead = shaper.shape(map(exact, range(len(records.seq))))
+        return rows_of(events, shape_with(form, schema)), dead
+    columns = value_columns(shaper, records.seq, records.values, exact)
+    return rows_of_columns(columns, records.part, form), columns.dead
+
+
+def rows_of_columns(columns: Columns, part: int, form: Form) -> pyarrow.Table:
+    """Events by columns as rows of the archive."""
+    import numpy
+    import pyarrow
+
+    made = dict(columns.values)
+    made[TS] = made[form.time]
+    made[PART] = pyarrow.array(numpy.full(len(columns.seq), part, numpy.int32))
+    made[SEQ] = columns.seq
+    return pyarrow.table(made)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Ctrl-C and what must not be torn apart: a commit, and what is remembered of it.
+#
+
+
+@contextmanager
+def interrupted_later() -> Iterator[None]:
+    """Inside, Ctrl-C waits until the end; a second one does not.
+
+    Where signals arrive elsewhere (in another thread), or somebody else takes them, nothing changes. An
+    error inside comes before the interrupt.
+
+    >>> done = []
+    >>> try:
+    ...     with interrupted_later():
+    ...         signal.raise_signal(signal.SIGINT)
+    ...         done.append("to its end")
+    ... except KeyboardInterrupt:
+    ...     done.append("interrupted")
+    >>> done
+    ['to its end', 'interrupted']
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if asked:
+        raise KeyboardInterrupt
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Files and topics into the archive: what is not there yet, each record once, and what cannot be read.
+#
+
+
+BATCH = 250_000
+"""So many records are appended at a time, about."""
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What was added to a stream's table: rows, those of them that are late, and what could not be read."""
+
+    stream: str
+    rows: int = 0
+    late: int = 0
+    dead: tuple[DeadLetter, ...] = ()
+    positions: Mapping[int, int] = field(default_factory=dict)
+    behind: int | None = None
+    """How many records are still to come, where the source can tell."""
+
+    def plus(self, rows: int, late: int, dead: Sequence[DeadLetter]) -> Ingested:
+        """With one more batch."""
+        return replace(self, rows=self.rows + rows, late=self.late + late, dead=(*self.dead, *dead))
+
+
+def ingest(
+    archive: Archive,
+    form: Form,
+    origin: Origin,
+    lateness: int | None = None,
+    tell: Callable[[Ingested], None] = lambda done: None,
+    waiting: Callable[[str], None] = lambda trouble: None,
+    growing: bool = False,
+    materialise: Materialise | None = None,
+    history: bool = False,
+) -> Ingested:
+    """Appends the records of files, or of a topic up to its end, that the archive does not hold yet.
+
+    Types that the archive has are kept: a value that does not fit is a bad record, as anywhere else. A new
+    attribute is taken in where it is declared, or appears at the beginning of a file that is new. `tell`
+    hears of every batch, `waiting` of a broker that is down. With `growing`, half a line waits for the rest.
+    `materialise` says what else to write beside the events. With `history`, the files are that of a stream
+    whose live source is something else: each has a part of its own, whatever other files there are.
+    """
+    plan = planned(archive, form, origin, waiting, growing, materialise=materialise, history=history)
+    if plan is None:
+        return Ingested(form.stream)
+    done = Ingested(form.stream, positions=plan.held)
+    for group in gathered(plan.pieces, BATCH):
+        rows, dead = _read(plan, group)
+        covered = covered_by(group, done.positions)
+        with interrupted_later():  # what is committed is told too
+            archive.dead_letters.append(form.stream, [each.to_dict() for each in dead], covered)
+            added = plan.table.append(rows, covered, plan.shape, lateness, plan.sources)
+            positions = plan.table.positions
+            done = replace(
+                done.plus(added.rows, added.late, dead), positions=positions, behind=plan.behind(positions)
+            )
+            tell(done)
+    return done
+
+
+def _read(plan: Plan, group: Sequence[Piece]) -> tuple[pyarrow.Table, list[DeadLetter]]:
+    import pyarrow
+
+    read = [rows_of_piece(each, plan.form, plan.schema, plan.origin) for each in group]
+    rows = pyarrow.concat_tables([rows for rows, _ in read])
+    rows = plan.knowing.beside(rows) if plan.knowing is not None else rows
+    return rows, [each for _, dead in read for each in dead]
