@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kaicep.plan.operators import OPERATORS, Argument, Operator, Rule
+from kaicep.plan.operators import OPERATORS, Argument, Operator, TypeRule
 
 ROOT = Path(__file__).parent.parent
 SUITE = ROOT / "tests" / "conformance"
@@ -237,7 +237,7 @@ def chi_cep() -> str:
 
 
 def _operator(own: Operator) -> str:
-    takes = own.takes.value if isinstance(own.takes, Rule) else ", ".join(map(_argument, own.takes))
+    takes = own.takes.value if isinstance(own.takes, TypeRule) else ", ".join(map(_argument, own.takes))
     gives = str(own.gives) if own.gives else "the same"
     null = own.null_rule.removeprefix("null, where an argument is") or "null"
     languages = {"Spark SQL": own.sql, "SPARQL": own.sparql}

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from kaicep import testing
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 from kaicep.language.chicep import parse_chi
 from kaicep.language.epsparql import parse_ep
 from kaicep.live.graph import Consumer, Graph, Supplier
@@ -82,12 +82,12 @@ def in_page(page: str, language: str) -> list[object]:
 @pytest.mark.parametrize("block", in_language("chi"))
 def test_chi_cep_parses(block: Block) -> None:
     """With the prefixes of the campus, and `b:` of the building in the recipes."""
-    parse_chi(Source(block.place, block.text), prefixes={**CAMPUS, "b": "http://example.org/building#"})
+    parse_chi(SourceText(block.place, block.text), prefixes={**CAMPUS, "b": "http://example.org/building#"})
 
 
 @pytest.mark.parametrize("block", in_language("epsparql"))
 def test_ep_sparql_parses(block: Block) -> None:
-    parse_ep(Source(block.place, block.text), prefixes={})
+    parse_ep(SourceText(block.place, block.text), prefixes={})
 
 
 # What the examples of the references are run over.
@@ -229,7 +229,7 @@ def test_a_wrong_query_would_be_found() -> None:
     [block] = blocks_of("page.md", "text\n\n```chi\nSELECT ?e.x FILTER (?e.x >)\n```\n")
     assert block.place == "page.md:3"
     with pytest.raises(Mistake, match=r"page\.md:3"):
-        parse_chi(Source(block.place, block.text), prefixes=CAMPUS)
+        parse_chi(SourceText(block.place, block.text), prefixes=CAMPUS)
 
 
 @pytest.mark.parametrize("page", sorted({b.place.split(":")[0] for b in BLOCKS if b.language == "python"}))

@@ -19,10 +19,10 @@ import pytest
 
 from kaicep.api import parse_query
 from kaicep.connectors.shape import Form
-from kaicep.connectors.sources.files import FileOptions, FileSource
+from kaicep.connectors.sources.files import FileSource, FileSourceOptions
 from kaicep.deployment.config import load_config
 from kaicep.deployment.registered import Registry
-from kaicep.errors import KaicepError, Source
+from kaicep.errors import KaicepError, SourceText
 from kaicep.kernel.state import read_state, write_state
 from kaicep.knowledge.annotation import load_annotations
 from kaicep.plan.types import Type
@@ -79,7 +79,7 @@ def _query(suffix: str) -> Callable[[Path, bytes], object]:
             decoded = text.decode()
         except UnicodeDecodeError:
             return None
-        return parse_query(Source(f"fuzzed{suffix}", decoded), {"v": "urn:v:"})
+        return parse_query(SourceText(f"fuzzed{suffix}", decoded), {"v": "urn:v:"})
 
     return read
 
@@ -95,7 +95,7 @@ def _file(name: str, read: Callable[[Path], object]) -> Callable[[Path, bytes], 
 
 def _records(path: Path) -> object:
     form = Form.of("s", None, {"x": Type.INT64, "y": Type.FLOAT64, "k": Type.STRING})
-    with FileSource(form, FileOptions(path)) as source:
+    with FileSource(form, FileSourceOptions(path)) as source:
         source.open()
         count = 0
         while not (batch := source.next_batch(0)).ended and count < 100:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,43 @@ def test_a_wrong_import_is_found(module: str, text: str) -> None:
 )
 def test_a_right_import_passes(module: str, text: str) -> None:
     assert violations(Path(module), text) == []
+
+
+# Two that are public under the same name on purpose: an engine over records and one over plans, an event of a
+# stream and one of the live service, operators of expressions and of graphs, services, settings.
+SHARED_NAMES = {"Engine", "Event", "Operator", "Service", "Settings"}
+
+
+def test_a_class_name_means_one_thing() -> None:
+    places: dict[str, set[Path]] = {}
+    for module in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, set()).add(module.relative_to(PACKAGE))
+    assert {name for name, some in places.items() if len(some) > 1} == SHARED_NAMES
+
+
+def runtime_imports(tree: ast.Module) -> Iterator[str]:
+    """The modules, or their names, that a module imports when it is imported itself."""
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_modules_do_not_import_in_circles() -> None:
+    paths = {
+        ".".join(("kaicep", *path.relative_to(PACKAGE).with_suffix("").parts)): path
+        for path in PACKAGE.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    graph = {
+        name: {
+            known
+            for each in runtime_imports(ast.parse(path.read_text("utf-8")))
+            if (known := each if each in paths else each.rpartition(".")[0]) in paths
+        }
+        for name, path in paths.items()
+    }
+    TopologicalSorter(graph).prepare()  # which raises a CycleError that names them

@@ -17,9 +17,9 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kaicep.api import Run, build_run, open_run, parse_query
+from kaicep.api import FiniteRun, build_run, open_run, parse_query
 from kaicep.connectors.files import StreamData
-from kaicep.errors import Failure, Source
+from kaicep.errors import Failure, SourceText
 from kaicep.examples.building.generate import write
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.knowledge.store import Knowledge
@@ -342,10 +342,10 @@ def _taken(
     return taken, sum(last is None or each.query == last for each in matches)
 
 
-def prepared(queries: Sequence[tuple[str, str]], knowledge: Knowledge, events: list[Event]) -> Run:
+def prepared(queries: Sequence[tuple[str, str]], knowledge: Knowledge, events: list[Event]) -> FiniteRun:
     """Queries over the readings, resolved."""
     known = tuple(parse_annotations(ANNOTATION))
     attributes = (("point", Type.STRING), ("value", Type.FLOAT64))
     data = StreamData("readings", attributes, events)
-    parsed = [parse_query(Source(f"{name}.chi", text), PREFIXES) for name, text in queries]
+    parsed = [parse_query(SourceText(f"{name}.chi", text), PREFIXES) for name, text in queries]
     return build_run(parsed, [data], known, knowledge)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from kaicep.api import Run, build_run, parse_query
+from kaicep.api import FiniteRun, build_run, parse_query
 from kaicep.connectors.files import StreamData
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event
@@ -109,9 +109,9 @@ def reports(sensors: int, events: int, rate: int, seed: int = 7) -> list[Event]:
     ]
 
 
-def prepared(query: str, knowledge: Knowledge, events: Sequence[Event], name: str = "query") -> Run:
+def prepared(query: str, knowledge: Knowledge, events: Sequence[Event], name: str = "query") -> FiniteRun:
     """A query over the reports, resolved."""
     known = tuple(parse_annotations(ANNOTATION))
     attributes = (("sensorID", Type.STRING), ("flowrate", Type.FLOAT64))
     data = StreamData("airflowReport", attributes, list(events))
-    return build_run([parse_query(Source(f"{name}.chi", query), PREFIXES)], [data], known, knowledge)
+    return build_run([parse_query(SourceText(f"{name}.chi", query), PREFIXES)], [data], known, knowledge)

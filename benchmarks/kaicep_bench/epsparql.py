@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from kaicep.errors import Failure, Source
+from kaicep.errors import Failure, SourceText
 from kaicep.kernel.epsparql import EpOperator, Sent
 from kaicep.kernel.epsparql.dictionary import TripleColumns
 from kaicep.knowledge.store import Knowledge
@@ -327,7 +327,7 @@ def _typed(count: int, classes: int) -> TripleColumns:
 
 
 def _plan(text: str, name: str = "q") -> EpPlan:
-    return EpPlan(name, text, ep_plan(parse_ep(Source(name, text), name)))
+    return EpPlan(name, text, ep_plan(parse_ep(SourceText(name, text), name)))
 
 
 def _rows(columns: TripleColumns, count: int) -> Rows:

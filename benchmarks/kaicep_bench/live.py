@@ -21,7 +21,7 @@ from typing import Any
 from kaicep.knowledge.store import Knowledge
 from kaicep.live import sources
 from kaicep.live.graph import Consumer, Node, Operator, Supplier
-from kaicep.live.sharing import Query
+from kaicep.live.sharing import LiveQuery
 from kaicep_bench.campus import prepared, reports, turtle
 from kaicep_bench.live_load import KEY, Run, apart, run_once
 from kaicep_bench.table import Cell, Report, Table
@@ -337,7 +337,7 @@ def _leaving_out(bench: Bench) -> list[dict[str, Cell]]:
     return rows
 
 
-def _query7() -> tuple[Query, Supplier]:
+def _query7() -> tuple[LiveQuery, Supplier]:
     """The query over a campus where every sensor is in a meeting room, so that there is much to find."""
     rooms, sensors = range(12), range(60)
     known = turtle(len(sensors)) + "".join(f"\nbd:R{each} a bd:MeetingRoom ." for each in rooms)
@@ -346,7 +346,7 @@ def _query7() -> tuple[Query, Supplier]:
     compiled = prepared(QUERY7, Knowledge.parse(known), events[:10], "query7")
     rows = [{**each.values, "flowrate": float(each.values["flowrate"] or 0) + 200} for each in events]
     supplier = Supplier("airflowReport", 50 * MS, 5 * MS, type="records", source={"rows": rows})
-    return Query.of(compiled), supplier
+    return LiveQuery.of(compiled), supplier
 
 
 def _spectra(seconds: float) -> Callable[[Any], Any]:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from kaicep.api import parse_query
 from kaicep.archive.archive import Archive
-from kaicep.archive.parquet import LATE, PART, SEQ, TS, Shape, moments
+from kaicep.archive.parquet import LATE, PART, SEQ, TS, TableShape, moments
 from kaicep.archive.snapshot import Cut, Snapshot
-from kaicep.errors import Failure, Source
+from kaicep.errors import Failure, SourceText
 from kaicep.history.rewrite import rewritten_matches
 from kaicep.history.strategies import AT_RUN_TIME, History, history_of
 from kaicep.hosts.queries import Settings
@@ -213,7 +213,7 @@ def _rewritten(archive: Archive, knowledge: Knowledge, text: str, mark: Mark) ->
 
 
 def _history(archive: Archive, knowledge: Knowledge, text: str, low: int | None = None) -> History:
-    query = parse_query(Source("query.chi", text), PREFIXES)
+    query = parse_query(SourceText("query.chi", text), PREFIXES)
     assert isinstance(query, ChiQuery)
     if low is not None:
         query = replace(query, within=Within(Bound(low, 0, True), None))
@@ -239,7 +239,7 @@ def _at(snapshot: Snapshot, seq: int) -> Iterator[int]:
 
 def _fill(archive: Archive, minutes: int, rate: int) -> None:
     """Archives so many minutes of the stream, a file at a time."""
-    shape = Shape((("sensorID", Type.STRING), ("flowrate", Type.FLOAT64)), "timestamp")
+    shape = TableShape((("sensorID", Type.STRING), ("flowrate", Type.FLOAT64)), "timestamp")
     shape = replace(shape, attributes=(("timestamp", Type.TIMESTAMP), *shape.attributes))
     table = archive.made(STREAM, shape)
     ts, seq = parse_time("2012-05-07T09:00") or 0, 0

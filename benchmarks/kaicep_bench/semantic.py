@@ -22,7 +22,7 @@ from kaicep.kernel.patterns import PatternMachine
 from kaicep.kernel.sort import Parts
 from kaicep.knowledge.queries import Row, closed_store
 from kaicep.knowledge.relations import Relations
-from kaicep.knowledge.runtime import Counters, Settings
+from kaicep.knowledge.runtime import RuntimeCounters, RuntimeSettings
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, Rule, optimize
 from kaicep.optimize.relate_paths import relate_paths
@@ -85,7 +85,7 @@ class Taken:
     """The time of the last event."""
     seconds: float
     matches: Sequence[Match]
-    counters: Counters = field(default_factory=Counters)
+    counters: RuntimeCounters = field(default_factory=RuntimeCounters)
 
 
 def measure(quick: bool = False) -> Report:
@@ -175,7 +175,7 @@ def _run(strategy: Strategy, knowledge: Knowledge, events: Sequence[Event]) -> T
     (query,) = run.program.chi_plans
     plan, _ = optimize(query, run.catalog, knowledge, strategy.rules)
     relations = Relations(
-        run.catalog, knowledge, settings=Settings(strategy.cache, strategy.interval is not None)
+        run.catalog, knowledge, settings=RuntimeSettings(strategy.cache, strategy.interval is not None)
     )
     started = time.perf_counter()
     matches = list(_HOSTS[strategy.host](plan, events, relations, strategy.interval))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kaicep.api import parse_query
 from kaicep.archive.archive import Archive
 from kaicep.connectors.shape import Form
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.history.strategies import History, history_of, past_matches
 from kaicep.ingest.files import ingest
 from kaicep.knowledge.annotation import parse_annotations
@@ -49,7 +49,7 @@ def archived(folder: Path, events: pyarrow.Table) -> Archive:
 
 def _history(name: str, archive: Archive, knowledge: Knowledge, within: str = "") -> History:
     text = f"{QUERIES[name]} {within}"
-    query = parse_query(Source(f"query{name}.chi", text), PREFIXES)
+    query = parse_query(SourceText(f"query{name}.chi", text), PREFIXES)
     return history_of([query], archive, knowledge, tuple(parse_annotations(ANNOTATION)), 0)
 
 

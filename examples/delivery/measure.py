@@ -16,7 +16,7 @@ from pathlib import Path
 
 from generate import write
 
-from kaicep.api import Run, open_run
+from kaicep.api import FiniteRun, open_run
 
 HERE = Path(__file__).resolve().parent
 # Agents and locations: milliseconds and kilobytes in the paper, on a machine of 2009.
@@ -32,7 +32,7 @@ PAPER = {
 }
 
 
-def opened(folder: Path) -> Run:
+def opened(folder: Path) -> FiniteRun:
     return open_run(
         queries=sorted((HERE / "queries").glob("*.epsparql")),
         streams=[("city", folder / "city.jsonl")],

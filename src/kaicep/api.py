@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kaicep.connectors.files import DeadLetter, StreamData, mark_late, read_stream
 from kaicep.connectors.shape import mostly_bad
-from kaicep.errors import Diagnostic, Mistake, Source, Unsupported, did_you_mean
+from kaicep.errors import Diagnostic, Mistake, SourceText, Unsupported, did_you_mean
 from kaicep.knowledge.annotation import Annotation, build_catalog, load_annotations, prefixes_of
 from kaicep.language.chicep import parse_chi
 from kaicep.language.epsparql import parse_ep, parse_rules
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HOSTS",
-    "Run",
+    "FiniteRun",
     "build_run",
     "explanations",
     "open_run",
@@ -45,7 +45,7 @@ _LANGUAGES: Mapping[str, Callable[..., ChiQuery | EpQuery]] = {".chi": parse_chi
 
 
 @dataclass(frozen=True, repr=False)
-class Run(FiniteQuery):
+class FiniteRun(FiniteQuery):
     """Queries over finite streams, resolved and ready to be answered."""
 
     data: tuple[StreamData, ...] = ()
@@ -145,7 +145,7 @@ def _because(triples: Sequence[Triple]) -> str:
     return f" (because {' '.join(n_triples(each) for each in triples)})" if triples else ""
 
 
-def _on_reference(run: Run) -> list[Match]:
+def _on_reference(run: FiniteRun) -> list[Match]:
     from kaicep.knowledge.event_graph import UnknownEntities
     from kaicep.reference import evaluate
 
@@ -155,7 +155,7 @@ def _on_reference(run: Run) -> list[Match]:
     return found
 
 
-def _in_process(run: Run) -> list[Match]:
+def _in_process(run: FiniteRun) -> list[Match]:
     from kaicep.hosts.inprocess import run_inprocess
     from kaicep.knowledge.event_graph import UnknownEntities
 
@@ -165,19 +165,19 @@ def _in_process(run: Run) -> list[Match]:
     return found
 
 
-def _on_spark_batch(run: Run) -> list[Match]:
+def _on_spark_batch(run: FiniteRun) -> list[Match]:
     from kaicep.hosts.spark.batch import run_batch
 
     return run_batch(run)
 
 
-def _on_spark_stream(run: Run) -> list[Match]:
+def _on_spark_stream(run: FiniteRun) -> list[Match]:
     from kaicep.hosts.spark.deliver import run_stream
 
     return run_stream(run)
 
 
-HOSTS: Mapping[str, Callable[[Run], list[Match]]] = {
+HOSTS: Mapping[str, Callable[[FiniteRun], list[Match]]] = {
     "inprocess": _in_process,
     "reference": _on_reference,
     "spark-batch": _on_spark_batch,
@@ -197,7 +197,7 @@ def open_run(
     end: str = "closed",
     ahead: int | None = None,
     derived: int | None = None,
-) -> Run:
+) -> FiniteRun:
     """Reads everything, resolves the queries, and raises `Mistake` with whatever is wrong.
 
     At an `open` end the streams may go on; an event that is more than `ahead` later than the clock on the
@@ -235,7 +235,7 @@ def build_run(
     now: int | None = None,
     end: str = "closed",
     derived: int | None = None,
-) -> Run:
+) -> FiniteRun:
     """A run of parsed queries over streams that have been read."""
     given = (
         Stream(each.name, each.attributes, rdf=each.rdf, open=not (each.events or each.rdf))
@@ -250,7 +250,7 @@ def build_run(
         raise Mistake([_with_look_at(streams, each) for each in mistake.diagnostics]) from None
     marked = [event for each in streams for event in mark_late(each.events, lateness)]
     late = [event for event in marked if event.late]
-    return Run(query.program, query.catalog, knowledge, (marked,), tuple(streams), late, end=end)
+    return FiniteRun(query.program, query.catalog, knowledge, (marked,), tuple(streams), late, end=end)
 
 
 def _with_look_at(streams: Sequence[StreamData], said: Diagnostic) -> Diagnostic:
@@ -290,16 +290,16 @@ def read_rules(path: Path, prefixes: Mapping[str, str]) -> list[EpQuery]:
     return parse_rules(_source(path, "rules"), path.stem, prefixes)
 
 
-def _source(path: Path, role: str) -> Source:
+def _source(path: Path, role: str) -> SourceText:
     try:
-        return Source(str(path), path.read_text(encoding="utf-8"))
+        return SourceText(str(path), path.read_text(encoding="utf-8"))
     except OSError as error:
         raise Mistake(Diagnostic(f"cannot read the {role} {path}: {error.strerror}")) from None
     except UnicodeDecodeError as error:
         raise Mistake(Diagnostic(f"the {role} {path} is not UTF-8 text: {error.reason}")) from None
 
 
-def parse_query(source: Source, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:
+def parse_query(source: SourceText, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:
     """Parses a query; the ending of its name says the language, its stem is what it is called."""
     name = Path(source.name)
     parse = _LANGUAGES.get(name.suffix)

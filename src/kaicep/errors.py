@@ -18,7 +18,7 @@ __all__ = [
     "Failure",
     "KaicepError",
     "Mistake",
-    "Source",
+    "SourceText",
     "Span",
     "Unsupported",
     "a_kind_of",
@@ -73,7 +73,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceText:
     """A text and the name to call it by in a message (a file name, or `<query>`)."""
 
     name: str
@@ -97,14 +97,14 @@ class Diagnostic:
 
     message: str
     span: Span | None = None
-    source: Source | None = None
+    source: SourceText | None = None
     hint: str | None = None
     severity: str = "error"
 
     def render(self, colour: bool = False) -> str:
         """The message as a person reads it, with the line underlined; for a terminal, in `colour`.
 
-        >>> source = Source("q.chi", "SELECT ?e.x\\nFROM (?e, airflw)")
+        >>> source = SourceText("q.chi", "SELECT ?e.x\\nFROM (?e, airflw)")
         >>> print(Diagnostic("unknown stream airflw", Span(22, 28), source, "did you mean airflow?").render())
         error: unknown stream airflw
          --> q.chi:2:11

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kaicep.api import parse_query, read_queries
-from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
+from kaicep.errors import Diagnostic, Mistake, SourceText, did_you_mean
 from kaicep.knowledge.annotation import (
     Annotation,
     build_catalog,
@@ -102,7 +102,7 @@ def _parsed(
     if not isinstance(query, Mapping):
         return read_queries(query, prefixes)
     return [
-        parse_query(Source(each + _ending(each, text, language), text), prefixes)
+        parse_query(SourceText(each + _ending(each, text, language), text), prefixes)
         for each, text in query.items()
     ]
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.parquet import Shape
+from kaicep.archive.parquet import TableShape
 from kaicep.archive.stream import Appended, StreamTable
 from kaicep.plan.events import Event
 from kaicep.plan.types import Type
 
-METER = Shape((("ts", Type.TIMESTAMP), ("kW", Type.FLOAT64), ("room", Type.STRING)))
+METER = TableShape((("ts", Type.TIMESTAMP), ("kW", Type.FLOAT64), ("room", Type.STRING)))
 
 
 def reading(seq: int, ts: int | None = None, part: int = 0, kw: float | None = 1.5) -> Event:

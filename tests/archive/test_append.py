@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.archive.support import METER, append, held, meter, reading, readings
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.parquet import Shape
+from kaicep.archive.parquet import TableShape
 from kaicep.archive.stream import StreamTable, compact
-from kaicep.archive.table import Table
+from kaicep.archive.table import ArchiveTable
 from kaicep.connectors.files import mark_late
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Event
@@ -154,9 +154,9 @@ class TestTwoWriters:
 CRASH = """
 import os, sys
 from pathlib import Path
-from kaicep.archive.table import Table
+from kaicep.archive.table import ArchiveTable
 from tests.archive.support import append, meter, readings
-Table.commit = lambda *args, **more: os._exit(9)
+ArchiveTable.commit = lambda *args, **more: os._exit(9)
 append(meter(Path(sys.argv[1])), readings(5, 10))
 """
 
@@ -165,7 +165,7 @@ import resource, signal, sys
 from pathlib import Path
 from kaicep.errors import Failure
 from kaicep.archive.stream import StreamTable
-from kaicep.archive.table import Table
+from kaicep.archive.table import ArchiveTable
 from tests.archive.support import append, meter, reading
 table = meter(Path(sys.argv[1]))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -213,7 +213,7 @@ class TestColumns:
     def test_a_new_attribute_is_null_in_what_was_there(self, tmp_path: Path) -> None:
         table = meter(tmp_path)
         append(table, [reading(0)])
-        wider = Shape((*METER.attributes, ("ok", Type.BOOL)))
+        wider = TableShape((*METER.attributes, ("ok", Type.BOOL)))
         table.append([Event("meter", 0, 1, 9, {"ok": True})], {0: (1, 2)}, wider)
         assert [each.values["ok"] for each in held(tmp_path)] == [None, True]
         assert [each.values["room"] for each in held(tmp_path)] == ["r0", None]
@@ -221,17 +221,17 @@ class TestColumns:
     def test_an_attribute_keeps_its_type(self, tmp_path: Path) -> None:
         table = meter(tmp_path)
         with pytest.raises(Mistake, match=r"kW is float64 in the archive, and int64 here"):
-            table.append([], {0: (0, 1)}, Shape((("kW", Type.INT64),)))
+            table.append([], {0: (0, 1)}, TableShape((("kW", Type.INT64),)))
 
     @pytest.mark.parametrize("name", ["_seq", "_PART", "KW"])
     def test_an_attribute_that_cannot_be_told_from_another_column_is_refused(
         self, tmp_path: Path, name: str
     ) -> None:
         with pytest.raises(Mistake, match=f"the attribute {name} cannot be told"):
-            meter(tmp_path).append([], {0: (0, 1)}, Shape(((name, Type.FLOAT64),)))
+            meter(tmp_path).append([], {0: (0, 1)}, TableShape(((name, Type.FLOAT64),)))
 
     def test_attributes_may_be_called_part_and_seq(self, tmp_path: Path) -> None:
-        shape = Shape((("part", Type.STRING), ("seq", Type.INT64), ("at", Type.TIMESTAMP)), time="at")
+        shape = TableShape((("part", Type.STRING), ("seq", Type.INT64), ("at", Type.TIMESTAMP)), time="at")
         table = StreamTable.create(tmp_path / "bolts", "bolts", shape)
         table.append([Event("bolts", 0, 0, 7, {"part": "M8", "seq": 70, "at": 7})], {0: (0, 1)})
         assert table.shape == shape
@@ -245,13 +245,13 @@ class TestColumns:
             (Blank("s.b0"), Iri("urn:p"), Literal("5", "http://www.w3.org/2001/XMLSchema#integer")),
         )
         event = Event("trucks", 0, 0, 20, start=10, triples=triples)
-        table = Archive(tmp_path).made("trucks", Shape(rdf=True))
+        table = Archive(tmp_path).made("trucks", TableShape(rdf=True))
         table.append([event], {0: (0, 1)})
         (again,) = Archive(tmp_path).snapshot().events("trucks")
         assert (again, again.start, again.triples) == (event, 10, triples)
 
     def test_records_do_not_go_where_triples_are(self, tmp_path: Path) -> None:
-        table = Archive(tmp_path).made("trucks", Shape(rdf=True))
+        table = Archive(tmp_path).made("trucks", TableShape(rdf=True))
         with pytest.raises(Mistake, match="the archive holds triples, and these are records"):
             table.append([], {0: (0, 1)}, METER)
 
@@ -348,13 +348,13 @@ def test_an_interruption_right_after_the_commit_keeps_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = meter(tmp_path)
-    commit = Table.commit
+    commit = ArchiveTable.commit
 
-    def interrupted(self: Table, *given: Any, **named: Any) -> None:
+    def interrupted(self: ArchiveTable, *given: Any, **named: Any) -> None:
         commit(self, *given, **named)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Table, "commit", interrupted)
+    monkeypatch.setattr(ArchiveTable, "commit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         append(table, readings(0, 5))
     monkeypatch.undo()

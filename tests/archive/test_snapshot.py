@@ -9,7 +9,7 @@ import pytest
 from tests.archive.support import append, held, meter, reading, readings
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.parquet import Shape
+from kaicep.archive.parquet import TableShape
 from kaicep.archive.snapshot import Cut
 from kaicep.archive.stream import compact, expire
 from kaicep.errors import Failure, Mistake
@@ -191,7 +191,7 @@ def test_a_table_of_somebody_else_is_not_taken_for_an_archive(tmp_path: Path) ->
 def test_streams_are_found_by_their_names(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     for name in ("air flow/2", "_own", ".hidden", "50%~"):
-        archive.made(name, Shape())
+        archive.made(name, TableShape())
     assert sorted(archive.streams()) == sorted(("air flow/2", "_own", ".hidden", "50%~"))
     with pytest.raises(Mistake, match="has no stream air flow/3"):
         archive.stream("air flow/3")

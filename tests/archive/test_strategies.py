@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from kaicep.api import build_run, parse_query, read_query
 from kaicep.archive.archive import Archive
-from kaicep.archive.parquet import Shape
+from kaicep.archive.parquet import TableShape
 from kaicep.archive.rewrite.sparql import rewrite_to_sparql
 from kaicep.connectors.files import StreamData, read_stream
 from kaicep.connectors.shape import Form
-from kaicep.errors import Source, Unsupported
+from kaicep.errors import SourceText, Unsupported
 from kaicep.history.strategies import STRATEGIES, follow, history_of, open_history, past_matches
 from kaicep.ingest.files import ingest
 from kaicep.knowledge.annotation import Annotation, load_annotations, parse_annotations, prefixes_of
@@ -149,13 +149,13 @@ def letters(rows: Sequence[tuple[int, str | None, int | None, float | None]]) ->
 
 def archived(folder: Path, events: Sequence[Event]) -> Archive:
     archive = Archive(folder)
-    archive.made("s", Shape(LETTERS)).append(events, {0: (0, len(events))})
+    archive.made("s", TableShape(LETTERS)).append(events, {0: (0, len(events))})
     return archive
 
 
 def compared(folder: Path, text: str, events: Sequence[Event], strategies: Sequence[str] = STRATEGIES) -> int:
     """Compares the strategies with the reference; says how many matches there were."""
-    query = parse_query(Source("q.chi", text), {})
+    query = parse_query(SourceText("q.chi", text), {})
     knowledge = Knowledge.parse(THINGS)
     annotations: tuple[Annotation, ...] = KIND
     run = build_run([query], [StreamData("s", LETTERS, events)], annotations, knowledge, now=0)
@@ -249,7 +249,7 @@ def test_what_sparql_can_say(text: str, tmp_path: Path) -> None:
 def test_what_sparql_cannot_say_is_told_and_done_by_the_others(
     text: str, reason: str, tmp_path: Path
 ) -> None:
-    query = parse_query(Source("q.chi", text), {})
+    query = parse_query(SourceText("q.chi", text), {})
     history = history_of([query], archived(tmp_path / "told", EVENTS), Knowledge.parse(THINGS), KIND, now=0)
     with pytest.raises(Unsupported) as refused:
         past_matches(history, "rewrite")
@@ -292,10 +292,10 @@ class TestReading:
     @pytest.mark.parametrize("strategy", STRATEGIES)
     def test_within_opens_no_file_outside_it(self, strategy: str, tmp_path: Path) -> None:
         archive = Archive(tmp_path)
-        table = archive.made("s", Shape(LETTERS))
+        table = archive.made("s", TableShape(LETTERS))
         for first in range(0, 100, 10):
             table.append(self.seconds(first, first + 10), {0: (first, first + 10)})
-        query = parse_query(Source("q.chi", self.TEXT), {})
+        query = parse_query(SourceText("q.chi", self.TEXT), {})
         history = history_of([query], archive, Knowledge.empty(), now=0)
         wanted = shown(past_matches(history, strategy))
         snapshot = archive.snapshot()
@@ -311,8 +311,8 @@ class TestReading:
     def test_late_events_count_unless_they_are_left_out(self, tmp_path: Path) -> None:
         archive = Archive(tmp_path)
         events = letters([(9_000_000, "a", 5, None), (1_000_000, "b", 6, None)])
-        archive.made("s", Shape(LETTERS)).append(events, {0: (0, 2)}, lateness=1_000_000)
-        query = parse_query(Source("q.chi", "SELECT ?a.k FROM (?a, s)"), {})
+        archive.made("s", TableShape(LETTERS)).append(events, {0: (0, 2)}, lateness=1_000_000)
+        query = parse_query(SourceText("q.chi", "SELECT ?a.k FROM (?a, s)"), {})
         history = history_of([query], archive, Knowledge.empty(), now=0)
         for strategy in STRATEGIES:
             assert [each.select["k"] for each in past_matches(history, strategy)] == ["b", "a"]
@@ -331,11 +331,11 @@ def test_attributes_may_have_any_name(tmp_path: Path) -> None:
         "SELECT ?a.order, ?a.micros, ?b.`a b` FROM (?a, odd), (?b, odd) "
         "JOIN (?a.order < ?b.stream && ?a.members < ?b.`a b`) FILTER (?a.part >= 0) SEQ (?a, ?b)"
     )
-    query = parse_query(Source("q.chi", text), {})
+    query = parse_query(SourceText("q.chi", text), {})
     run = build_run([query], [StreamData("odd", attributes, events)], (), Knowledge.empty(), now=0)
     wanted = shown(run.matches("reference"))
     archive = Archive(tmp_path)
-    archive.made("odd", Shape(attributes)).append(events, {0: (0, len(events))})
+    archive.made("odd", TableShape(attributes)).append(events, {0: (0, len(events))})
     history = history_of([query], archive, Knowledge.empty(), now=0)
     assert wanted
     for strategy in STRATEGIES:
@@ -352,7 +352,7 @@ def test_triples_are_queried_too(tmp_path: Path) -> None:
     path.write_text("\n".join(lines))
     ingest(Archive(tmp_path / "A"), Form("trucks"), path)
     text = "SELECT ?a ?b WHERE {?t <urn:at> ?a} SEQ {?t <urn:at> ?b}"
-    query = parse_query(Source("q.epsparql", text), {})
+    query = parse_query(SourceText("q.epsparql", text), {})
     data = read_stream("trucks", path)
     wanted = shown(build_run([query], [data], (), Knowledge.empty(), now=0).matches("reference"))
     history = history_of([query], Archive(tmp_path / "A"), Knowledge.empty(), now=0)
@@ -380,9 +380,9 @@ class TestFollow:
     ) -> None:
         events = letters([(at * 1_000_000, "abc"[at % 3], at * 5 % 7, None) for at in range(40)])
         archive = Archive(tmp_path / "following")
-        table = archive.made("s", Shape(LETTERS))
+        table = archive.made("s", TableShape(LETTERS))
         table.append(events[:10], {0: (0, 10)})
-        query = parse_query(Source("q.chi", text), {})
+        query = parse_query(SourceText("q.chi", text), {})
         history = history_of([query], archive, Knowledge.empty(), now=0)
         arriving = iter(range(10, 40, 6))
 
@@ -411,11 +411,11 @@ class TestFollow:
 
     def test_a_part_that_is_behind_holds_the_others_back_until_it_is_idle(self, tmp_path: Path) -> None:
         archive = Archive(tmp_path)
-        table = archive.made("s", Shape(LETTERS))
+        table = archive.made("s", TableShape(LETTERS))
         first = letters([(at, "a", 1, None) for at in (0, 1, 2)])
         second = [replace(each, part=1, ts=each.ts + 5) for each in first]
         table.append([*first, *second], {0: (0, 3), 1: (0, 3)})
-        query = parse_query(Source("q.chi", "SELECT ?a.x FROM (?a, s)"), {})
+        query = parse_query(SourceText("q.chi", "SELECT ?a.x FROM (?a, s)"), {})
         history = history_of([query], archive, Knowledge.empty(), now=0)
 
         def seen(idle: float) -> list[int]:
@@ -425,7 +425,7 @@ class TestFollow:
         assert seen(0) == [0, 1, 2, 5, 6, 7]
 
     def test_rewriting_does_not_follow(self, tmp_path: Path) -> None:
-        query = parse_query(Source("q.chi", "SELECT ?a.x FROM (?a, s)"), {})
+        query = parse_query(SourceText("q.chi", "SELECT ?a.x FROM (?a, s)"), {})
         history = history_of([query], archived(tmp_path, EVENTS), Knowledge.empty(), now=0)
         with pytest.raises(Unsupported, match="one moment"):
             next(follow(history, "rewrite"))

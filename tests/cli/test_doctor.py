@@ -13,7 +13,7 @@ import pytest
 from kaicep.cli import doctor
 
 
-def finding(name: str) -> doctor.Finding:
+def finding(name: str) -> doctor.Checkup:
     [found] = [each for each in doctor.examine() if each.name == name]
     return found
 
@@ -147,7 +147,7 @@ def test_a_program(monkeypatch: pytest.MonkeyPatch, platform: str, tool: str, co
     assert (found.mark, found.seen) == ("missing", "for pictures of live graphs")
     assert found.remedy.endswith(command)
     here.add("dot")
-    assert finding("dot") == doctor.Finding("ok", "dot", "dot (pictures of live graphs)")
+    assert finding("dot") == doctor.Checkup("ok", "dot", "dot (pictures of live graphs)")
 
 
 def test_a_server_is_found_where_servers_are(monkeypatch: pytest.MonkeyPatch) -> None:

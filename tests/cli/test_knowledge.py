@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from kaicep.cli.knowledge import _class_rows
 from kaicep.cli.main import app
 from kaicep.knowledge.store import Knowledge
-from kaicep.knowledge.vocabulary import ClassUse, Names
+from kaicep.knowledge.vocabulary import ClassUse, KnowledgeNames
 from kaicep.plan.terms import Iri
 
 DATA = Path(__file__).parents[2] / "examples" / "campus" / "data"
@@ -142,7 +142,7 @@ def test_of_very_many_classes_those_in_use_are_shown() -> None:
             ClassUse(Iri(f"urn:L{number:02}x{leaf:02}"), 7 if number == leaf == 93 else 0, (branch,))
             for leaf in range(100)
         ]
-    rows = _class_rows(classes, Names(Knowledge.empty()))
+    rows = _class_rows(classes, KnowledgeNames(Knowledge.empty()))
     assert rows[:3] == [("<urn:Top>", "7"), ("  <urn:B93>", "7"), ("    <urn:L93x93>", "7")]
     assert len(rows) == 61
     assert rows[-1] == ("... and 10,041 more, see --json",)
@@ -150,7 +150,9 @@ def test_of_very_many_classes_those_in_use_are_shown() -> None:
 
 def test_classes_in_a_circle_are_shown_all_the_same() -> None:
     one, other = Iri("urn:A"), Iri("urn:B")
-    rows = _class_rows([ClassUse(one, 1, (other,)), ClassUse(other, 1, (one,))], Names(Knowledge.empty()))
+    rows = _class_rows(
+        [ClassUse(one, 1, (other,)), ClassUse(other, 1, (one,))], KnowledgeNames(Knowledge.empty())
+    )
     assert rows == [("<urn:A>", "1"), ("<urn:B>", "1")]
 
 

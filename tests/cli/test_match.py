@@ -278,10 +278,10 @@ def test_a_failure_while_running(
 ) -> None:
     from kaicep import api
 
-    def fail(self: api.Run, host: str) -> Any:
+    def fail(self: api.FiniteRun, host: str) -> Any:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(api.Run, "matches", fail)
+    monkeypatch.setattr(api.FiniteRun, "matches", fail)
     result = run("match", "rise.chi", *AIR, "--output", "out")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("internal error: RuntimeError: broken\n")

@@ -14,8 +14,8 @@ import pytest
 
 from kaicep.cli.output import (
     FORMATS,
-    Column,
-    Columns,
+    WrittenColumn,
+    WrittenColumns,
     atomic,
     columns_of,
     refuse_overwriting,
@@ -68,15 +68,15 @@ def written(form: str, matches: list[Match] = MATCHES, program: Program = PROGRA
 
 
 def test_columns_are_those_of_all_queries_in_order() -> None:
-    assert columns_of(PROGRAM) == Columns(
+    assert columns_of(PROGRAM) == WrittenColumns(
         (
-            Column("sensor"),  # text for one query, a term for another
-            Column("rise", Type.FLOAT64),
-            Column("at", Type.TIMESTAMP),
-            Column("x", Type.INT64, many=True),
-            Column("end", Type.INT64),
-            Column("loc"),
-            Column("n"),
+            WrittenColumn("sensor"),  # text for one query, a term for another
+            WrittenColumn("rise", Type.FLOAT64),
+            WrittenColumn("at", Type.TIMESTAMP),
+            WrittenColumn("x", Type.INT64, many=True),
+            WrittenColumn("end", Type.INT64),
+            WrittenColumn("loc"),
+            WrittenColumn("n"),
         ),
         events=True,
         triples=True,

@@ -17,7 +17,7 @@ from tests.deployment.processes import kaicep, matches, running, spawn, stopped,
 from typer.testing import CliRunner, Result
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.parquet import Shape
+from kaicep.archive.parquet import TableShape
 from kaicep.cli.main import app
 from kaicep.plan.types import Type
 
@@ -184,7 +184,7 @@ def test_what_keeps_a_deployment_from_starting_is_told(
     folder: Path, old: str, new: str, status: int, shown: str
 ) -> None:
     """A folder that is missing, a port in use, an archive of a version that this one cannot read."""
-    table = Archive(folder / "newer").made("s", Shape((("ts", Type.TIMESTAMP), ("x", Type.INT64)))).table
+    table = Archive(folder / "newer").made("s", TableShape((("ts", Type.TIMESTAMP), ("x", Type.INT64)))).table
     first = table.folder / "_delta_log" / f"{0:020d}.json"
     first.write_text(first.read_text().replace('"minReaderVersion":1', '"minReaderVersion":99'))
     (first.parent / "_checksums").unlink()

@@ -19,7 +19,7 @@ import pytest
 from tests.spark.many import answers
 
 from kaicep import testing
-from kaicep.api import HOSTS, Run
+from kaicep.api import HOSTS, FiniteRun
 from kaicep.errors import Unsupported
 from kaicep.plan.events import Match
 
@@ -79,11 +79,11 @@ def _host(item: pytest.Item) -> object:
     return getattr(item, "callspec", None) and item.callspec.params.get("check")  # type: ignore[attr-defined]
 
 
-def _asked(item: Any) -> list[Run]:
+def _asked(item: Any) -> list[FiniteRun]:
     """The runs that a test asks for."""
-    runs: list[Run] = []
+    runs: list[FiniteRun] = []
 
-    def note(run: Run) -> list[Match]:
+    def note(run: FiniteRun) -> list[Match]:
         runs.append(run)
         return HOSTS["inprocess"](run)
 

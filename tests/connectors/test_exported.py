@@ -18,7 +18,7 @@ from kaicep.connectors import parts as reading
 from kaicep.connectors.files import read_stream
 from kaicep.connectors.parts import read_events, read_stretch, stretches
 from kaicep.connectors.shape import Form, Schema
-from kaicep.connectors.sources.files import FileOptions, FileSource
+from kaicep.connectors.sources.files import FileSource, FileSourceOptions
 from kaicep.errors import Mistake
 from kaicep.ingest.files import ingest
 from kaicep.knowledge.annotation import parse_annotations
@@ -44,7 +44,7 @@ def read_every_way(path: Path, said, growing: bool = False):
     events = {each.seq: (format_time(each.ts), dict(each.values)) for each in whole.events}
     dead = sorted((each.seq, each.line, each.reason) for each in whole.dead)
     schema = Schema(whole.attributes)
-    with FileSource(form, FileOptions(path)) as source:
+    with FileSource(form, FileSourceOptions(path)) as source:
         source.open({}, schema)
         batch = source.next_batch(0)
     assert {each.seq: (format_time(each.ts), dict(each.values)) for each in batch.events} == events
@@ -57,7 +57,7 @@ def read_every_way(path: Path, said, growing: bool = False):
     end = batch.position[0]
     if pieces:
         assert pieces[-1].after == end
-    with FileSource(form, FileOptions(path)) as source:
+    with FileSource(form, FileSourceOptions(path)) as source:
         source.open({0: end}, schema)
         assert not source.next_batch(0)
     return events, dead
@@ -188,13 +188,13 @@ def test_a_followed_table_goes_on_where_it_stopped(tmp_path, batch):
     path.write_text("Time,a,b\n1,1,2\n2,3,")
     seen, position = [], None
     for more in ("4\n3,,5\n", "4,6,7\n"):
-        with FileSource(form, FileOptions(folder, follow=True, batch=batch)) as source:
+        with FileSource(form, FileSourceOptions(folder, follow=True, batch=batch)) as source:
             source.open(position)
             while some := source.next_batch(0):
                 seen += [(each.seq, each.values["reading"]) for each in some.events]
             position = source.position
         path.open("a").write(more)
-    with FileSource(form, FileOptions(folder, follow=True, batch=batch)) as source:
+    with FileSource(form, FileSourceOptions(folder, follow=True, batch=batch)) as source:
         source.open(position)
         while some := source.next_batch(0):
             seen += [(each.seq, each.values["reading"]) for each in some.events]

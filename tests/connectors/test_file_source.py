@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from kaicep.connectors.contract import Batch, Position
+from kaicep.connectors.contract import Position, SourceBatch
 from kaicep.connectors.files import parts_of, read_stream
 from kaicep.connectors.parts import NOTE
 from kaicep.connectors.registry import Count
 from kaicep.connectors.shape import Form, Schema
-from kaicep.connectors.sources.files import FileOptions, FileSource
+from kaicep.connectors.sources.files import FileSource, FileSourceOptions
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.types import Type
 
@@ -40,19 +40,19 @@ def source(
     batch: int = 10_000,
     schema: Schema | None = None,
 ) -> Iterator[FileSource]:
-    with FileSource(Form("s"), FileOptions(path, follow, Count(batch))) as opened:
+    with FileSource(Form("s"), FileSourceOptions(path, follow, Count(batch))) as opened:
         opened.open(position, schema)
         yield opened
 
 
-def drain(opened: FileSource) -> list[Batch]:
+def drain(opened: FileSource) -> list[SourceBatch]:
     batches = [opened.next_batch(0)]
     while not batches[-1].ended:
         batches.append(opened.next_batch(0))
     return batches
 
 
-def ids(*batches: Batch) -> list[tuple[int, int]]:
+def ids(*batches: SourceBatch) -> list[tuple[int, int]]:
     return [(each.part, each.seq) for batch in batches for each in batch.events]
 
 
@@ -127,13 +127,13 @@ def test_types_are_those_of_the_beginning_wherever_it_is_opened(tmp_path: Path) 
 def test_a_file_that_was_cut_short_is_said(tmp_path: Path) -> None:
     file = append(tmp_path / "s.jsonl", row(0))
     with pytest.raises(Failure, match=r"the position is record 5 of .*, but the file has only 1"):
-        FileSource(Form("s"), FileOptions(file)).open({0: 5})
+        FileSource(Form("s"), FileSourceOptions(file)).open({0: 5})
 
 
 def test_a_position_of_more_files_than_there_are_is_said(tmp_path: Path) -> None:
     file = append(tmp_path / "s.jsonl", row(0))
     with pytest.raises(Failure, match=r"speaks of part 3, but .* has only 1 file"):
-        FileSource(Form("s"), FileOptions(file)).open({3: 5})
+        FileSource(Form("s"), FileSourceOptions(file)).open({3: 5})
 
 
 def test_row_groups_before_the_position_are_skipped(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def rows(first: int, after: int) -> list[str]:
     return [row(each) for each in range(first, after)]
 
 
-def seconds(*batches: Batch) -> list[int]:
+def seconds(*batches: SourceBatch) -> list[int]:
     return [int(each.values["x"]) for batch in batches for each in batch.events]
 
 
@@ -498,4 +498,4 @@ def test_a_followed_file_that_becomes_shorter_is_said(tmp_path: Path) -> None:
 
 def test_a_missing_folder_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(Mistake, match="No such file"):
-        FileSource(Form("s"), FileOptions(tmp_path / "none", follow=True)).open()
+        FileSource(Form("s"), FileSourceOptions(tmp_path / "none", follow=True)).open()

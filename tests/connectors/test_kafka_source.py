@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from tests.servers import Broker, make_topics, need, wait_for_partitions
 
-from kaicep.connectors.contract import Batch, Lost, Position
+from kaicep.connectors.contract import Lost, Position, SourceBatch
 from kaicep.connectors.kafka import KafkaSource
 from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form, Schema
@@ -80,9 +80,9 @@ def rows(*seconds: int) -> list[object]:
     return [{"ts": each, "x": each} for each in seconds]
 
 
-def until(source: KafkaSource, done: Callable[[list[Batch]], bool]) -> list[Batch]:
+def until(source: KafkaSource, done: Callable[[list[SourceBatch]], bool]) -> list[SourceBatch]:
     """Batches, until there are enough."""
-    batches: list[Batch] = []
+    batches: list[SourceBatch] = []
     deadline = time.monotonic() + SECONDS
     while not done(batches):
         assert time.monotonic() < deadline, (source.trouble, batches)
@@ -90,15 +90,15 @@ def until(source: KafkaSource, done: Callable[[list[Batch]], bool]) -> list[Batc
     return batches
 
 
-def ended(batches: list[Batch]) -> bool:
+def ended(batches: list[SourceBatch]) -> bool:
     return bool(batches) and batches[-1].ended
 
 
-def has(count: int) -> Callable[[list[Batch]], bool]:
+def has(count: int) -> Callable[[list[SourceBatch]], bool]:
     return lambda batches: len(ids(*batches)) >= count
 
 
-def ids(*batches: Batch) -> list[tuple[int, int]]:
+def ids(*batches: SourceBatch) -> list[tuple[int, int]]:
     return sorted((each.part, each.seq) for batch in batches for each in batch.events)
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.connectors.mqtt_by_hand import PUBACK, BrokerByHand
 from tests.servers import Mosquitto, need
 
-from kaicep.connectors.contract import Batch, Position
+from kaicep.connectors.contract import Position, SourceBatch
 from kaicep.connectors.log import Log
 from kaicep.connectors.mqtt import MqttSource
 from kaicep.connectors.registry import make_source
@@ -74,9 +74,9 @@ def publish(server: str, topic: str, *payloads: object) -> None:
     client.loop_stop()
 
 
-def take(source: MqttSource, count: int) -> list[Batch]:
+def take(source: MqttSource, count: int) -> list[SourceBatch]:
     """Batches with that many records in all."""
-    batches: list[Batch] = []
+    batches: list[SourceBatch] = []
     deadline = time.monotonic() + SECONDS
     while sum(len(each.events) + len(each.dead) for each in batches) < count:
         assert time.monotonic() < deadline, (source.trouble, batches)
@@ -84,7 +84,7 @@ def take(source: MqttSource, count: int) -> list[Batch]:
     return batches
 
 
-def xs(batches: list[Batch]) -> list[object]:
+def xs(batches: list[SourceBatch]) -> list[object]:
     return [each.values["x"] for batch in batches for each in batch.events]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kaicep.connectors.contract import Guarantee, Sink, Source
-from kaicep.connectors.registry import SINKS, SOURCES, Kind, make_sink, make_source
+from kaicep.connectors.registry import SINKS, SOURCES, ConnectorKind, make_sink, make_source
 from kaicep.connectors.shape import Form
 from kaicep.errors import Mistake
 
@@ -44,14 +44,18 @@ def wrong(what: str, options: dict[str, object]) -> str:
 
 
 @EVERY
-def test_every_kind_keeps_the_contract_and_says_what_it_guarantees(what: str, name: str, kind: Kind) -> None:
+def test_every_kind_keeps_the_contract_and_says_what_it_guarantees(
+    what: str, name: str, kind: ConnectorKind
+) -> None:
     connector = getattr(import_module(kind.module), kind.connector)
     assert issubclass(connector, Source if what == "source" else Sink)
     assert isinstance(connector.guarantee, Guarantee)
 
 
 @EVERY
-def test_the_documentation_names_every_option_and_the_guarantee(what: str, name: str, kind: Kind) -> None:
+def test_the_documentation_names_every_option_and_the_guarantee(
+    what: str, name: str, kind: ConnectorKind
+) -> None:
     module = import_module(kind.module)
     page = section(what, name)
     named = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
@@ -62,7 +66,7 @@ def test_the_documentation_names_every_option_and_the_guarantee(what: str, name:
 
 @EVERY
 def test_the_documentation_shows_options_that_work(
-    what: str, name: str, kind: Kind, monkeypatch: pytest.MonkeyPatch
+    what: str, name: str, kind: ConnectorKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind.package:
         pytest.importorskip(kind.package)
@@ -75,7 +79,7 @@ def test_the_documentation_shows_options_that_work(
 
 
 @EVERY
-def test_an_unknown_option_is_a_mistake(what: str, name: str, kind: Kind) -> None:
+def test_an_unknown_option_is_a_mistake(what: str, name: str, kind: ConnectorKind) -> None:
     assert "unknown option colour" in wrong(what, {"kind": name, "colour": "red"})
 
 

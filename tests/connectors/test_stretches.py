@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow")
 
 from kaicep.connectors import parts as module
-from kaicep.connectors.columnar import ColumnEvents, Columns, value_events
+from kaicep.connectors.columnar import ColumnEvents, EventColumns, value_events
 from kaicep.connectors.files import read_stream
 from kaicep.connectors.kafka import kafka_record
-from kaicep.connectors.parts import Stretch, read_events, read_stretch, stretches
+from kaicep.connectors.parts import FileRange, read_events, read_stretch, stretches
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
 from kaicep.errors import Failure
@@ -125,7 +125,7 @@ def taken(path: Path, first: int = 0) -> tuple[list[tuple[int, dict[str, object]
     return sorted(events, key=lambda each: each[0]), dead, position
 
 
-def pairs(columns: Columns) -> list[tuple[int, dict[str, object]]]:
+def pairs(columns: EventColumns) -> list[tuple[int, dict[str, object]]]:
     import pyarrow
 
     plain = {
@@ -136,7 +136,7 @@ def pairs(columns: Columns) -> list[tuple[int, dict[str, object]]]:
     return list(zip(columns.seq.to_pylist(), made, strict=True))
 
 
-def same_one_by_one(stretch: Stretch, columns: Columns) -> None:
+def same_one_by_one(stretch: FileRange, columns: EventColumns) -> None:
     events, dead = read_events(stretch, FORM, SCHEMA)
     assert {each.seq for each in events} == set(columns.seq.to_pylist())
     assert dead == list(columns.dead)
@@ -244,7 +244,7 @@ def test_a_file_that_grows_is_read_from_where_it_ended(
     line = '{"ts": 1, "n": 2}\n' if name == "a.jsonl" else "1,2\n"
     head = "" if name == "a.jsonl" else "ts,n\n"
 
-    def found(first: int, growing: bool = True) -> list[Stretch]:
+    def found(first: int, growing: bool = True) -> list[FileRange]:
         made = stretches(FORM, SCHEMA, 0, path, first, growing)
         return [
             replace(each, line=each.line if each.way == "csv" else 0) for each in made

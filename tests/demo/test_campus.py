@@ -9,13 +9,13 @@ import pytest
 
 from kaicep.demo.campus import SCALES, VENDORS, Campus
 from kaicep.demo.folder import Folder, knowledge
-from kaicep.demo.morning import OPENING, Morning, Report
+from kaicep.demo.morning import OPENING, Morning, SensorReport
 from kaicep.errors import Mistake
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.time import parse_time
 
 
-def reports(scale: str = "small", seed: int = 7, start: int = 0, end: int = 30) -> list[Report]:
+def reports(scale: str = "small", seed: int = 7, start: int = 0, end: int = 30) -> list[SensorReport]:
     made = Morning(Campus.make(SCALES[scale], seed), seed)
     return [each for some in made.minutes(start, end) for each in some]
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from kaicep.cli.main import app
 from kaicep.demo.folder import QUERIES
-from kaicep.demo.views import Terminal, Told
+from kaicep.demo.views import ShownMatch, Terminal
 from kaicep.processes import bound
 
 ROOT = Path(__file__).parent.parent.parent
@@ -158,7 +158,7 @@ def test_on_a_terminal_the_table_is_drawn_in_place() -> None:
     screen = io.StringIO()
     view = Terminal(console.Console(file=screen, force_terminal=True, width=100, height=40))
     view.say("A campus")
-    view.found("query7", 4_321, Told("08:02:06", "RTH 212 [1]", "527.4 > 500"))
+    view.found("query7", 4_321, ShownMatch("08:02:06", "RTH 212 [1]", "527.4 > 500"))
     view.status("10:02 on the campus", 0.5)
     view._live.refresh()
     view.close()

@@ -14,7 +14,7 @@ from kaicep.archive.archive import Archive
 from kaicep.demo.campus import SCALES, Campus
 from kaicep.demo.folder import QUERIES, Folder
 from kaicep.demo.morning import OPENING, Morning
-from kaicep.demo.run import Query, Recent, archive_here, opened
+from kaicep.demo.run import DemoQuery, Recent, archive_here, opened
 from kaicep.demo.views import TITLES, place_of, places, reasons
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Match
@@ -104,7 +104,7 @@ def _knowledge(path: Path) -> Knowledge:
     return Knowledge.load(path)
 
 
-def found(queries: Sequence[Query]) -> Iterator[Match]:
+def found(queries: Sequence[DemoQuery]) -> Iterator[Match]:
     for query in queries:
         for some in query.past():
             yield from some

@@ -28,7 +28,7 @@ from tests.deployment.test_deployment import (
     wanted,
 )
 
-from kaicep.connectors.contract import Batch, Source
+from kaicep.connectors.contract import Source, SourceBatch
 from kaicep.connectors.shape import Schema
 from kaicep.deployment.config import StreamConfig, load_config
 from kaicep.deployment.registered import Suspects
@@ -120,17 +120,19 @@ class _Faulty(Source):
     def open(self, position: Any = None, schema: Any = None) -> None:
         self.at = dict(position or {}).get(0, 0)
 
-    def next_batch(self, timeout: float) -> Batch:
+    def next_batch(self, timeout: float) -> SourceBatch:
         from kaicep.plan.events import Event
 
         self.looks += 1
         if self.looks in self.failing:
             raise ZeroDivisionError("a defect")
         if self.at == 4:
-            return Batch(self.position, [], [])
+            return SourceBatch(self.position, [], [])
         ts = (1336381200 + self.at) * 1_000_000
         self.at += 1
-        return Batch(self.position, [Event("t", 0, self.at - 1, ts, {"ts": ts, "x": self.at, "k": "p"})], [])
+        return SourceBatch(
+            self.position, [Event("t", 0, self.at - 1, ts, {"ts": ts, "x": self.at, "k": "p"})], []
+        )
 
     def close(self) -> None:
         pass
@@ -200,7 +202,7 @@ def test_a_finite_stream_that_fails_ends_the_run_with_its_reason(folder: Path) -
     write(folder, {"kaicep.toml": toml(follow=False)})
     with pytest.MonkeyPatch.context() as patch:
 
-        def fail(self: FileSource, timeout: float) -> Batch:
+        def fail(self: FileSource, timeout: float) -> SourceBatch:
             raise ZeroDivisionError("a defect")
 
         patch.setattr(FileSource, "next_batch", fail)

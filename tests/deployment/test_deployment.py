@@ -25,14 +25,14 @@ from kaicep.api import open_run
 from kaicep.archive.archive import Archive
 from kaicep.archive.stream import expire
 from kaicep.cli.main import app
-from kaicep.connectors.contract import Batch, Guarantee, Position, Source
+from kaicep.connectors.contract import Guarantee, Position, Source, SourceBatch
 from kaicep.connectors.shape import Schema
 from kaicep.deployment.check import check_deployment
 from kaicep.deployment.config import StreamConfig, load_config
 from kaicep.deployment.running import Deployment
-from kaicep.deployment.sessions import Run
+from kaicep.deployment.sessions import SessionRun
 from kaicep.errors import Mistake
-from kaicep.errors import Source as Text
+from kaicep.errors import SourceText as Text
 from kaicep.history.strategies import open_history, past_matches
 from kaicep.knowledge.annotation import build_catalog
 from kaicep.language import parse_ep
@@ -649,7 +649,7 @@ class Topic(Source):
     def open(self, position: Position | None = None, schema: Schema | None = None) -> None:
         self._next = dict(position or {})
 
-    def next_batch(self, timeout: float) -> Batch:
+    def next_batch(self, timeout: float) -> SourceBatch:
         events = [
             Event("s", part, seq, int((START + second) * 1_000_000), {"x": 9, "k": "p"})
             for part, seconds in self._records.items()
@@ -657,7 +657,7 @@ class Topic(Source):
             if seq >= self._next.get(part, 0)
         ]
         self._next = {part: len(seconds) for part, seconds in self._records.items()}
-        return Batch(self.position, events)
+        return SourceBatch(self.position, events)
 
     def close(self) -> None: ...
 
@@ -786,8 +786,8 @@ def test_what_comes_while_one_sink_is_told_the_past_reaches_the_one_that_knows_i
         settle(made)
     write(folder, {"kaicep.toml": follow + '[sinks.two]\nkind = "files"\npath = "two.jsonl"\n'})
     append(folder, *(event(second, second + 5) for second in range(2, 30)))
-    whole = Run.work
-    monkeypatch.setattr(Run, "work", lambda self, until, *of: whole(self, _OneStep(), *of))  # type: ignore[arg-type]
+    whole = SessionRun.work
+    monkeypatch.setattr(SessionRun, "work", lambda self, until, *of: whole(self, _OneStep(), *of))  # type: ignore[arg-type]
     with deployed(folder) as made:
         settle(made)
     assert told(folder) == told(folder, "two.jsonl") == [{"x": 7}, *({"x": n} for n in range(7, 35))]

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kaicep.api import Run, build_run, parse_query
+from kaicep.api import FiniteRun, build_run, parse_query
 from kaicep.archive.archive import Archive
-from kaicep.archive.parquet import Shape
+from kaicep.archive.parquet import TableShape
 from kaicep.archive.snapshot import Cut
 from kaicep.connectors.files import StreamData, mark_late
 from kaicep.deployment.sessions import choose_plan, joined
-from kaicep.errors import Failure, Source
-from kaicep.history.events import Stretch
+from kaicep.errors import Failure, SourceText
+from kaicep.history.events import PositionRange
 from kaicep.history.strategies import History, history_of
 from kaicep.hosts.inprocess import Settings
-from kaicep.join.handoff import HandOff, Joined, Mark, why_not_concurrent
+from kaicep.join.handoff import HandOff, JoinedRun, Mark, why_not_concurrent
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
 from kaicep.plan.types import Type
@@ -81,7 +81,7 @@ class World:
         self.since = since
         self.archive = Archive(folder)
         for stream in ("s", "t"):
-            self.archive.made(stream, Shape(ATTRIBUTES))
+            self.archive.made(stream, TableShape(ATTRIBUTES))
 
     def archive_to(self, share: float) -> None:
         for (stream, part), records in self.parts.items():
@@ -91,13 +91,13 @@ class World:
                 events = [each for each in records[low:high] if each is not None]
                 table.append(events, {part: (low, high)}, lateness=LATENESS)
 
-    def stretches(self, low: float, high: float) -> list[Stretch]:
+    def stretches(self, low: float, high: float) -> list[PositionRange]:
         found = []
         for (stream, part), records in self.parts.items():
             first, after = int(len(records) * low), int(len(records) * high)
             events = [each for each in records[first:after] if each is not None]
             if after > first:
-                found.append(Stretch(stream, part, first, after, events))
+                found.append(PositionRange(stream, part, first, after, events))
         return found
 
     def text(self, name: str) -> str:
@@ -113,7 +113,7 @@ class World:
 
 def history(world: World, name: str) -> History:
     return history_of(
-        [parse_query(Source("q.chi", world.text(name)), {})], world.archive, Knowledge.empty(), (), 0
+        [parse_query(SourceText("q.chi", world.text(name)), {})], world.archive, Knowledge.empty(), (), 0
     )
 
 
@@ -123,8 +123,8 @@ def wanted(world: World, name: str) -> list[str]:
         StreamData(stream, ATTRIBUTES, [each for each in world.events() if each.stream == stream], [])
         for stream in ("s", "t")
     ]
-    run: Run = build_run(
-        [parse_query(Source("q.chi", world.text(name)), {})], data, (), Knowledge.empty(), LATENESS, 0
+    run: FiniteRun = build_run(
+        [parse_query(SourceText("q.chi", world.text(name)), {})], data, (), Knowledge.empty(), LATENESS, 0
     )
     return [each.to_json() for each in run.matches("reference")]
 
@@ -134,7 +134,7 @@ def lived(world: World, name: str, plan: str, chance: random.Random) -> list[str
     archived = chance.choice((0.0, 0.3, 0.6, 1.0))
     world.archive_to(archived)
     live = chance.choice((0.0, max(0.0, archived - 0.2), archived, min(1.0, archived + 0.3)))
-    made: Joined = joined(history(world, name), world.archive.snapshot(), LATENESS, plan, PARTS)
+    made: JoinedRun = joined(history(world, name), world.archive.snapshot(), LATENESS, plan, PARTS)
     found: list[Match] = []
     past = made.past()
     while live < 1.0 or past is not None or archived < 1.0:
@@ -255,7 +255,7 @@ def crashed(world: World, name: str, chance: random.Random) -> list[str]:
 
 def asked_again(
     world: World, name: str, mark: Mark | None, saved: tuple[Mark, bytes] | None, chance: random.Random
-) -> Joined:
+) -> JoinedRun:
     """A query by any plan that there is for it; one that stood somewhere goes on from there."""
     asked, snapshot = history(world, name), world.archive.snapshot()
     if mark is not None:
@@ -294,5 +294,5 @@ def test_the_plan_is_chosen_by_range_window_and_urgency(tmp_path: Path) -> None:
     assert "since q skips after a match" in chosen("skip", 0)
     assert "no WINDOW says how far back" in chosen("unbounded", 0)
     wide = QUERIES["pair"].replace("6s", "1h")
-    asked = history_of([parse_query(Source("q.chi", wide), {})], world.archive, Knowledge.empty(), (), 0)
+    asked = history_of([parse_query(SourceText("q.chi", wide), {})], world.archive, Knowledge.empty(), (), 0)
     assert "the window of 1h is much of the range" in str(choose_plan(asked, snapshot, LATENESS, 0))

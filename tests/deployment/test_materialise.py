@@ -18,7 +18,7 @@ from kaicep.archive.stream import compact
 from kaicep.cli.main import app
 from kaicep.connectors.files import read_stream
 from kaicep.connectors.shape import Form
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 from kaicep.history.strategies import STRATEGIES, history_of, past_matches
 from kaicep.ingest.files import ingest
 from kaicep.ingest.materialise import Materialise
@@ -95,7 +95,7 @@ def judged(
     """What the reference gives for the PATH, event by event."""
     annotations = parse_annotations(said)
     text = f"SELECT ?{name} FROM (?e, meter) WHERE PATH {{{pattern}}}"
-    parsed = parse_query(Source("q.chi", text), prefixes_of(annotations))
+    parsed = parse_query(SourceText("q.chi", text), prefixes_of(annotations))
     data = read_stream("meter", path, "ts", dict(annotations[0].types), True)
     found: dict[int, set[str]] = {each.seq: set() for each in data.events}
     for match in build_run([parsed], [data], annotations, knowledge, now=0).matches("reference"):
@@ -179,7 +179,7 @@ def test_a_column_that_comes_later_is_null_before(tmp_path: Path) -> None:
 def test_queries_do_not_see_them(tmp_path: Path, strategy: str, text: str) -> None:
     """They are no attributes: the answers are those of an archive without them."""
     path, annotations = source(tmp_path, EVENTS), parse_annotations(SAID)
-    parsed = parse_query(Source("q.chi", text), prefixes_of(annotations))
+    parsed = parse_query(SourceText("q.chi", text), prefixes_of(annotations))
 
     def answers(name: str, asked: Materialise | None) -> list[str]:
         ingest(Archive(tmp_path / name), form(), path, materialise=asked)

@@ -27,7 +27,7 @@ from tests.deployment.test_deployment import (
 from kaicep.archive.archive import Archive
 from kaicep.connectors.registry import Count
 from kaicep.connectors.shape import Form, Schema
-from kaicep.connectors.sources.files import FileOptions, FileSource
+from kaicep.connectors.sources.files import FileSource, FileSourceOptions
 from kaicep.history.strategies import open_history, past_matches
 from kaicep.hosts.queries import ChiSearch
 from kaicep.plan.types import Type
@@ -158,7 +158,7 @@ def test_columns_stand_in_the_order_of_their_positions_also_where_some_records_a
     times = ["1", "2.123456789", '"1970-01-01T00:00:03Z"', "4"]  # the second and third are read one by one
     (tmp_path / "s.jsonl").write_text("".join(f'{{"ts": {each}}}\n' for each in times))
     schema = Schema((("ts", Type.TIMESTAMP),))
-    with FileSource(Form("s"), FileOptions(tmp_path / "s.jsonl", batch=Count(3))) as source:
+    with FileSource(Form("s"), FileSourceOptions(tmp_path / "s.jsonl", batch=Count(3))) as source:
         source.open(None, schema)
         found = [[each.seq for each in source.next_batch(0).events] for _ in range(2)]
     assert found == [[0, 1, 2], [3]]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.deployment.test_joint import EFFORT, LATENESS, PARTS, QUERIES, World, drawn, history, wanted
 
-from kaicep.deployment.sessions import Told as Newly
+from kaicep.deployment.sessions import FoundMatch as Newly
 from kaicep.deployment.sessions import recovery
 from kaicep.join.handoff import HandOff, reach_of
 from kaicep.plan.events import Match
@@ -96,7 +96,7 @@ def test_each_is_told_everything_once(name: str) -> None:
 
 def test_a_query_over_the_output_of_another_reaches_as_far_as_both() -> None:
     from kaicep.api import parse_query
-    from kaicep.errors import Source
+    from kaicep.errors import SourceText
     from kaicep.history.strategies import history_of
     from kaicep.knowledge.store import Knowledge
 
@@ -106,6 +106,6 @@ def test_a_query_over_the_output_of_another_reaches_as_far_as_both() -> None:
             "pair": QUERIES["pair"],
             "many": "SELECT COUNT(?p) AS n FROM (?p, pair) WINDOW (?p, sliding, 4s)",
         }
-        parsed = [parse_query(Source(f"{each}.chi", text), {}) for each, text in texts.items()]
+        parsed = [parse_query(SourceText(f"{each}.chi", text), {}) for each, text in texts.items()]
         program = history_of(parsed, world.archive, Knowledge.empty(), (), 0).program
         assert reach_of(program) == 10_000_000

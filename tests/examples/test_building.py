@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from typer.testing import CliRunner
 
-from kaicep.api import Run, open_run
+from kaicep.api import FiniteRun, open_run
 from kaicep.archive.archive import Archive
 from kaicep.cli.main import app
 from kaicep.connectors.shape import Form
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def rules(folder: Path, *names: str) -> Run:
+def rules(folder: Path, *names: str) -> FiniteRun:
     return open_run(
         [BUILDING / "queries" / f"{name}.chi" for name in names],
         [("trend", folder / "data" / "trend.csv")],

@@ -7,7 +7,7 @@ from typing import Any
 
 from kaicep.api import build_run, parse_query
 from kaicep.connectors.files import StreamData
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.knowledge.store import Knowledge
@@ -30,7 +30,7 @@ def engine(
     """An engine of queries that are called q0, q1, ..."""
     known = tuple(found for each in annotations for found in parse_annotations(each))
     prefixes = {name: iri for each in known for name, iri in each.prefixes}
-    parsed = [parse_query(Source(f"q{number}.chi", text), prefixes) for number, text in enumerate(texts)]
+    parsed = [parse_query(SourceText(f"q{number}.chi", text), prefixes) for number, text in enumerate(texts)]
     # One event each, so that the streams are known to have these attributes and no others.
     data = [StreamData(name, ATTRIBUTES, [Event(name, 0, 0, 0)], []) for name in streams]
     run = build_run(parsed, data, known, knowledge or Knowledge.empty(), None, 0)

@@ -11,9 +11,9 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from kaicep.api import Run, build_run, parse_query
+from kaicep.api import FiniteRun, build_run, parse_query
 from kaicep.connectors.files import StreamData
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event
@@ -49,7 +49,7 @@ class Drawn:
     events: tuple[Event, ...]
     lateness: int | None
 
-    def run(self) -> Run | None:
+    def run(self) -> FiniteRun | None:
         """The run, or None where a query makes no sense."""
         annotations = tuple(found for each in ANNOTATIONS for found in parse_annotations(each))
         prefixes = {name: iri for each in annotations for name, iri in each.prefixes}
@@ -59,7 +59,7 @@ class Drawn:
         ]
         try:
             parsed = [
-                parse_query(Source(f"{name}.chi", text), prefixes) for name, text in self.queries.items()
+                parse_query(SourceText(f"{name}.chi", text), prefixes) for name, text in self.queries.items()
             ]
             return build_run(parsed, data, annotations, Knowledge.parse(KNOWLEDGE), self.lateness, 0)
         except Mistake:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.hosts.random_runs import Drawn, runs
 
-from kaicep.api import Run
+from kaicep.api import FiniteRun
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.plan.events import Event, Match
 from kaicep.reference import evaluate
@@ -20,7 +20,7 @@ EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 """More of them at night."""
 
 
-def judged(run: Run) -> list[str]:
+def judged(run: FiniteRun) -> list[str]:
     found = evaluate(run, run.batches)
     return [each.to_json() for each in found]
 
@@ -39,7 +39,7 @@ def interleaved(events: tuple[Event, ...], chance: random.Random) -> list[Event]
     return order
 
 
-def engine_for(run: Run, drawn: Drawn) -> Engine:
+def engine_for(run: FiniteRun, drawn: Drawn) -> Engine:
     parts: dict[str, list[int]] = {}
     for each in drawn.events:
         parts.setdefault(each.stream, [])
@@ -49,7 +49,7 @@ def engine_for(run: Run, drawn: Drawn) -> Engine:
     return Engine(run, lateness=drawn.lateness, settings=everything)
 
 
-def lived(run: Run, drawn: Drawn, chance: random.Random) -> list[str]:
+def lived(run: FiniteRun, drawn: Drawn, chance: random.Random) -> list[str]:
     """The matches of an engine that is pushed to in batches, and crashes now and then."""
     engine = engine_for(run, drawn)
     found: list[Match] = []

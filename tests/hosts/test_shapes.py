@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.hosts.random_runs import Drawn, events
 from tests.hosts.test_against_reference import interleaved, judged
 
-from kaicep.api import Run
+from kaicep.api import FiniteRun
 from kaicep.hosts import replacing
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.plan.events import Event, Match
@@ -55,13 +55,13 @@ SHAPES = {
 PADDING = tuple(Event(name, 7, 0, 0, {"x": None, "y": None, "k": None}) for name in ("s", "t"))
 
 
-def engine_for(run: Run, drawn: Drawn) -> Engine:
+def engine_for(run: FiniteRun, drawn: Drawn) -> Engine:
     parts = {name: sorted({each.part for each in drawn.events if each.stream == name}) for name in ("s", "t")}
     chosen = Settings(parts=parts)
     return Engine(run, lateness=drawn.lateness, settings=chosen)
 
 
-def lived(run: Run, drawn: Drawn, chance: random.Random) -> list[str]:
+def lived(run: FiniteRun, drawn: Drawn, chance: random.Random) -> list[str]:
     engine = engine_for(run, drawn)
     found: list[Match] = []
     order = interleaved(drawn.events, chance)

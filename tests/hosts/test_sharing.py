@@ -149,7 +149,7 @@ def test_a_statement_that_concerns_one_query_leaves_999_others_untouched(monkeyp
         renewed.append(self)
         renew(self)
 
-    def counting_refresh(*words: Any) -> relations.Table:
+    def counting_refresh(*words: Any) -> relations.RelationTable:
         tables.append(words)
         return refresh(*words)
 

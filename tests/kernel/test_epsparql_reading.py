@@ -9,7 +9,7 @@ from tests.kernel.epsparql_support import both, sorted_matches
 from tests.reference.epsparql_support import BASE, SECOND, plan
 
 from kaicep.kernel.epsparql import EpOperator
-from kaicep.kernel.epsparql.reading import Facts, Reader
+from kaicep.kernel.epsparql.reading import KnownFacts, StreamReader
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Blank, Iri, Literal, Triple
 from kaicep.reference.epsparql import run_epsparql
@@ -42,7 +42,7 @@ def triples() -> list[Triple]:
 )
 def test_a_triple_brings_what_follows_from_it(text: str, reasoning: str) -> None:
     knowledge = Knowledge.parse(PREFIXES + text, reasoning=reasoning)
-    reader = Reader(knowledge, Facts(knowledge))
+    reader = StreamReader(knowledge, KnownFacts(knowledge))
     for each in triples():
         expected = {(str(s), str(p), str(o)) for s, p, o in knowledge.entails_with([each])}
         found = list(reader.read(each))

@@ -8,14 +8,14 @@ from tests.hosts.random_runs import Drawn, events
 from tests.hosts.test_against_reference import judged
 from tests.hosts.test_shapes import PADDING, SHAPES
 
-from kaicep.api import Run
+from kaicep.api import FiniteRun
 from kaicep.hosts.inprocess import Engine, Listed, Settings
 from kaicep.kernel.columns import Matches
 from kaicep.kernel.lines import lines_of
 from kaicep.plan.events import Event
 
 
-def written(run: Run, drawn: Drawn) -> list[str]:
+def written(run: FiniteRun, drawn: Drawn) -> list[str]:
     lines: list[str] = []
 
     def take(found: Matches | Listed) -> None:

@@ -12,7 +12,7 @@ from tests.hosts.random_runs import Drawn, events, patterns
 from tests.hosts.test_against_reference import judged
 from tests.hosts.test_shapes import PADDING, SHAPES
 
-from kaicep.api import Run
+from kaicep.api import FiniteRun
 from kaicep.errors import Failure
 from kaicep.hosts.queries import attribute_types
 from kaicep.kernel.batches import ColumnSorter, batch_of_events
@@ -80,12 +80,12 @@ MORE = {
 ALL = {name: text for name, text in (SHAPES | MORE).items() if name not in ("sliding", "batch")}
 
 
-def machine_of(run: Run, strings: Strings, limits: Limits | None = None) -> PatternMachine:
+def machine_of(run: FiniteRun, strings: Strings, limits: Limits | None = None) -> PatternMachine:
     plan = optimize(run.program.queries[0], run.catalog, run.knowledge)[0]
     return PatternMachine(plan, run.catalog, Relations(run.catalog, run.knowledge), strings, limits)
 
 
-def found_by_machine(run: Run, some: tuple[Event, ...], seed: int) -> list[str]:
+def found_by_machine(run: FiniteRun, some: tuple[Event, ...], seed: int) -> list[str]:
     """All matches, the events being given in pieces, and the state being saved now and then."""
     chance, strings = random.Random(seed), Strings()
     machine = machine_of(run, strings)
@@ -112,7 +112,7 @@ def found_by_machine(run: Run, some: tuple[Event, ...], seed: int) -> list[str]:
     return [each.to_json() for each in sorted(matches, key=lambda match: (match.end_us, match.id))]
 
 
-def table_of(machine: PatternMachine, run: Run, some: tuple[Event, ...], strings: Strings) -> Table:
+def table_of(machine: PatternMachine, run: FiniteRun, some: tuple[Event, ...], strings: Strings) -> Table:
     """The events in order, as columns."""
     types = attribute_types(machine, [machine.plan], run.catalog)
     parts = Parts(None)

@@ -17,9 +17,9 @@ from tests.hosts.test_against_reference import judged
 from tests.hosts.test_shapes import PADDING
 from tests.kernel.test_machine import found_by_machine
 
-from kaicep.api import Run, build_run, parse_query
+from kaicep.api import FiniteRun, build_run, parse_query
 from kaicep.connectors.files import StreamData
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event
@@ -44,13 +44,13 @@ ANNOTATIONS = [
 ]
 
 
-def run_of(text: str, some: tuple[Event, ...]) -> Run | None:
+def run_of(text: str, some: tuple[Event, ...]) -> FiniteRun | None:
     """The run of a query, or None where it makes no sense."""
     annotations = tuple(found for each in ANNOTATIONS for found in parse_annotations(each))
     prefixes = {name: iri for each in annotations for name, iri in each.prefixes}
     data = [StreamData(n, ATTRIBUTES, [each for each in some if each.stream == n], []) for n in ("s", "t")]
     try:
-        parsed = [parse_query(Source("q.chi", text), prefixes)]
+        parsed = [parse_query(SourceText("q.chi", text), prefixes)]
         return build_run(parsed, data, annotations, Knowledge.parse(KNOWLEDGE), None, 0)
     except Mistake:
         return None

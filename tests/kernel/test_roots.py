@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from kaicep import testing
-from kaicep.api import Run
+from kaicep.api import FiniteRun
 from kaicep.kernel.columns import Strings, Table, column_of
 from kaicep.kernel.operator import Nobody, Row
 from kaicep.kernel.roots import RootIds
@@ -99,7 +99,7 @@ def table_of(events: list[Event], strings: Strings, untyped: bool = False) -> Ta
     )
 
 
-def prepared(path: str, reasoning: str = "rdfs") -> tuple[Run, Semantic, Semantic]:
+def prepared(path: str, reasoning: str = "rdfs") -> tuple[FiniteRun, Semantic, Semantic]:
     """A run, and the condition of its PATH: as it is written, and as it is looked up if it can be."""
     query = f"SELECT ?e.sensor FROM (?e, s, t) PATH {{ {path} }}"
     rows = "stream | ts | sensor | n | tag | x\ns | 0 | s0 | 2 | 1 | 1.5\nt | 0 | s0 | 2 | 1 | 1.5"
@@ -110,7 +110,7 @@ def prepared(path: str, reasoning: str = "rdfs") -> tuple[Run, Semantic, Semanti
     return run, asked, looked_up
 
 
-def said_by_reference(run: Run, condition: Semantic, events: list[Event]) -> list[bool]:
+def said_by_reference(run: FiniteRun, condition: Semantic, events: list[Event]) -> list[bool]:
     semantics = KnowledgeSemantics(run.catalog, run.knowledge)
     return [bool(semantics.solutions(condition, {"e": each})) for each in events]
 
@@ -213,7 +213,7 @@ def test_each_number_is_asked_about_once() -> None:
 class Counting:
     """Decides PATHs one event at a time, and counts the questions."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: FiniteRun) -> None:
         self.relations = Relations(run.catalog, run.knowledge)
         self.count = 0
 

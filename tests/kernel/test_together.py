@@ -9,7 +9,7 @@ from tests.hosts.random_runs import ATTRIBUTES
 
 from kaicep.api import build_run, parse_query
 from kaicep.connectors.files import StreamData
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.hosts.inprocess import Engine
 from kaicep.kernel.together import groups
 from kaicep.knowledge.store import Knowledge
@@ -25,7 +25,7 @@ LEVELS = (0.5, 2.5, 0.1, 0.5, 0.9, 7.0, 3.3, 1.0, 4.0)
 
 
 def engine_of(*texts: str) -> Engine:
-    parsed = [parse_query(Source(f"q{number}.chi", text), {}) for number, text in enumerate(texts)]
+    parsed = [parse_query(SourceText(f"q{number}.chi", text), {}) for number, text in enumerate(texts)]
     data = [StreamData(name, ATTRIBUTES, [Event(name, 0, 0, 0)], []) for name in "st"]
     run = build_run(parsed, data, (), Knowledge.empty(), None, 0)
     return Engine(run, lateness=0)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kaicep.kernel.columns import Column, Strings, Table, column_of
-from kaicep.kernel.vectors import _Lookup, vectors_of
+from kaicep.kernel.vectors import _StringLookup, vectors_of
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call, Const, Expr, Field
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
@@ -354,7 +354,7 @@ def test_strings_that_come_later_are_looked_at_too() -> None:
 def test_a_function_of_a_string_is_asked_once_for_each_different_one() -> None:
     strings = Strings()
     codes = strings.codes(["a", "b"])
-    lookup = _Lookup(strings, lambda text: asked.append(text) or text == "a", BOOL)
+    lookup = _StringLookup(strings, lambda text: asked.append(text) or text == "a", BOOL)
     asked: list[str] = []
     assert lookup.of(codes[[0, 1, 0]]).tolist() == [1, 0, 1]
     assert lookup.of(np.array([-1, 1])).tolist() == [-1, 0]

@@ -14,7 +14,7 @@ from tests.hosts.random_runs import Drawn, S, _filters, events
 from tests.hosts.test_against_reference import judged
 from tests.hosts.test_shapes import PADDING
 
-from kaicep.api import Run
+from kaicep.api import FiniteRun
 from kaicep.errors import Failure
 from kaicep.hosts.queries import attribute_types
 from kaicep.kernel.batches import ColumnSorter, batch_of_events
@@ -108,12 +108,12 @@ def windows(draw: st.DrawFn) -> str:
     return f"SELECT {', '.join(chosen)} FROM (?e, {', '.join(some)}) {within} WHERE {' '.join(clauses)}"
 
 
-def machine_of(run: Run, strings: Strings, limits: Limits | None = None) -> WindowMachine:
+def machine_of(run: FiniteRun, strings: Strings, limits: Limits | None = None) -> WindowMachine:
     plan = optimize(run.program.queries[0], run.catalog, run.knowledge)[0]
     return WindowMachine(plan, run.catalog, Relations(run.catalog, run.knowledge), strings, limits)
 
 
-def table_of(run: Run, machine: WindowMachine, some: tuple[Event, ...]) -> Table | None:
+def table_of(run: FiniteRun, machine: WindowMachine, some: tuple[Event, ...]) -> Table | None:
     types = attribute_types(machine, [machine.plan], run.catalog)
     parts = Parts(None)
     sorter = ColumnSorter(machine.streams, parts, types, machine.strings)
@@ -124,7 +124,7 @@ def table_of(run: Run, machine: WindowMachine, some: tuple[Event, ...]) -> Table
     return sorter.release()
 
 
-def found_by_machine(run: Run, some: tuple[Event, ...], seed: int) -> list[str]:
+def found_by_machine(run: FiniteRun, some: tuple[Event, ...], seed: int) -> list[str]:
     """All matches, the events being given in pieces, and the state being saved and loaded now and then."""
     chance = random.Random(seed)
     machine = machine_of(run, Strings())
@@ -192,7 +192,7 @@ def silent(keys: int) -> tuple[Event, ...]:
     return tuple(Event("s", 0, at, at * S, {"x": at, "y": 0.5, "k": f"k{at}"}) for at in range(keys))
 
 
-def run_of(text: str, some: tuple[Event, ...]) -> Run:
+def run_of(text: str, some: tuple[Event, ...]) -> FiniteRun:
     run = Drawn({"q": text}, (*some, PADDING[1]), None).run()
     assert run is not None
     return run

@@ -18,10 +18,10 @@ from kaicep.plan.sparql import (
     Element,
     Filter,
     Group,
+    GroupOperation,
     Inverse,
-    Minus,
+    MinusGroup,
     Negated,
-    Operation,
     Optional,
     Predicate,
     Projection,
@@ -29,8 +29,8 @@ from kaicep.plan.sparql import (
     Select,
     Steps,
     SubSelect,
+    TripleBlock,
     TriplePattern,
-    Triples,
 )
 from kaicep.plan.terms import RDF, XSD, Iri, Literal, Triple, Variable
 from kaicep.plan.types import Type, Value
@@ -152,7 +152,7 @@ SOURCE, OTHER = iri("hasSource"), iri("other")
 
 
 def block(*patterns: TriplePattern) -> Group:
-    return Group((Triples(patterns),))
+    return Group((TripleBlock(patterns),))
 
 
 def on(predicate: Predicate, subject: Variable = E, object: Variable = X) -> TriplePattern:
@@ -196,9 +196,9 @@ NOTHING = block(on(OTHER, X, Y))
     [
         WHERE,
         Optional(WHERE),
-        Minus(WHERE),
-        Operation("UNION", NOTHING, WHERE),
-        Operation("UNION", WHERE, NOTHING),
+        MinusGroup(WHERE),
+        GroupOperation("UNION", NOTHING, WHERE),
+        GroupOperation("UNION", WHERE, NOTHING),
         Filter(EXISTS),
         Filter(Exists(Group((Optional(WHERE),)), negated=True)),
         Bind(EXISTS, "b"),

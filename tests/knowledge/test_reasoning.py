@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.knowledge.words import SPACE, iri, known, triple
 
-from kaicep.knowledge.graph import Graph, Terms, match
+from kaicep.knowledge.graph import TermTable, TripleIndex, match
 from kaicep.knowledge.rules import RULES, TRANSITIVE, Rule, solutions, unrolled
 from kaicep.knowledge.store import Knowledge, Reason
 from kaicep.plan.terms import OWL, RDF, Iri, Literal, Term, Triple, Variable, n_triples
@@ -113,8 +113,8 @@ def test_broken_lists_say_nothing(broken: str) -> None:
 
 
 def naive(triples: set[Triple], level: str) -> set[Triple]:
-    def graph_of(facts: set[Triple]) -> tuple[Graph, Terms]:
-        graph, terms = Graph(), Terms()
+    def graph_of(facts: set[Triple]) -> tuple[TripleIndex, TermTable]:
+        graph, terms = TripleIndex(), TermTable()
         for each in facts:
             graph.add(*terms.ids(each))
         return graph, terms

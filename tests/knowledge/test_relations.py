@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kaicep import testing
 from kaicep.knowledge.queries import ClosedStore, closed_store
 from kaicep.knowledge.relations import Relations
-from kaicep.knowledge.runtime import Settings
+from kaicep.knowledge.runtime import RuntimeSettings
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
 from kaicep.reference.chicep import answers
@@ -126,7 +126,7 @@ def test_tables_follow_every_change(path, facts, axioms, changes):
 def test_events_that_are_evaluated_together(cache, path, facts, axioms, reasoning, changes):
     run = prepared(path, facts + axioms, "?e.n", reasoning)
     (query,) = run.program.queries
-    relations = Relations(run.catalog, run.knowledge, settings=Settings(cache, buffer=True))
+    relations = Relations(run.catalog, run.knowledge, settings=RuntimeSettings(cache, buffer=True))
     for add, remove, valid_from in [((), (), None), *changes]:
         run.knowledge.update(turtle(add), turtle(remove), valid_from)
         for condition in query.body.chains[0].semantics:
@@ -138,7 +138,7 @@ def test_events_that_are_evaluated_together(cache, path, facts, axioms, reasonin
 def test_a_buffer_asks_once():
     run = prepared(PATHS[0], [":s0 :in :r0 .", ":r0 a :Office ."], "?e.n")
     (query,) = run.program.queries
-    runtime = Relations(run.catalog, run.knowledge, settings=Settings(0, buffer=True)).runtime
+    runtime = Relations(run.catalog, run.knowledge, settings=RuntimeSettings(0, buffer=True)).runtime
     (condition,) = query.body.chains[0].semantics
     known = [event for event in run.batches[0] if event.values["sensor"] in ("s0", "s1")][:4]
     runtime.buffer(condition, known)

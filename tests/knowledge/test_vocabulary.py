@@ -10,7 +10,7 @@ from kaicep import testing
 from kaicep.errors import Mistake
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.knowledge.store import Knowledge
-from kaicep.knowledge.vocabulary import Names, concepts, summary
+from kaicep.knowledge.vocabulary import KnowledgeNames, concepts, summary
 from kaicep.knowledge.ways import path_text, undeclared_prefixes, ways
 
 CAMPUS = """
@@ -40,7 +40,7 @@ ANNOTATION = {
 def opened(text=CAMPUS, reasoning="rdfs", annotation=ANNOTATION):
     knowledge = Knowledge.parse(text, "trig", reasoning)
     annotations = parse_annotations(annotation) if annotation else ()
-    return knowledge, annotations, Names(knowledge, annotations)
+    return knowledge, annotations, KnowledgeNames(knowledge, annotations)
 
 
 def found(start, end, text=CAMPUS, reasoning="rdfs", annotation=ANNOTATION):

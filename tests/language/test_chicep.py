@@ -2,17 +2,17 @@
 
 import pytest
 
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.language import parse_chi
 from kaicep.plan.chi import (
     Absent,
     AggregateWindow,
     Bound,
     Choice,
-    Column,
     From,
     Loop,
     Place,
+    SelectColumn,
     Skip,
     SpanWindow,
     Together,
@@ -33,8 +33,8 @@ def number(value):
 
 
 def query(text, select="SELECT *"):
-    found = parse_chi(Source("test", f"{select} {text}"), prefixes={"hvc": HVC})
-    assert parse_chi(Source("printed", chi_text(found))) == found
+    found = parse_chi(SourceText("test", f"{select} {text}"), prefixes={"hvc": HVC})
+    assert parse_chi(SourceText("printed", chi_text(found))) == found
     return found
 
 
@@ -166,10 +166,10 @@ def test_streams_classes_and_odd_names():
 def test_columns():
     found = query("FROM (?e, s), (?f, t)", "SELECT ?e.x, ?e.y AS `the y`, ?loc, ?e.x + 1 AS more")
     assert found.select == (
-        Column(X),
-        Column(Y, "the y"),
-        Column(VariableRef("loc")),
-        Column(Call("+", (X, number(1))), "more"),
+        SelectColumn(X),
+        SelectColumn(Y, "the y"),
+        SelectColumn(VariableRef("loc")),
+        SelectColumn(Call("+", (X, number(1))), "more"),
     )
     assert len(found.froms) == 2
 
@@ -213,13 +213,13 @@ def test_and_binds_closer_than_or(text, shape):
 
 def test_the_query_holds_every_prefix_that_it_needs():
     text = "PREFIX a: <urn:a:> SELECT ?e.hvc:x PATH {?e rdf:type a:B}"
-    found = parse_chi(Source("test", text), prefixes={"hvc": HVC, "unused": "urn:u:"})
+    found = parse_chi(SourceText("test", text), prefixes={"hvc": HVC, "unused": "urn:u:"})
     assert found.prefixes == (("a", "urn:a:"), ("hvc", HVC))
-    assert parse_chi(Source("printed", chi_text(found))) == found
+    assert parse_chi(SourceText("printed", chi_text(found))) == found
 
 
 def test_a_position_of_every_part():
     text = "SELECT ?e.x FILTER (?e.x > 500) SEQ (?e, ?f+)"
-    found = parse_chi(Source("test", text))
+    found = parse_chi(SourceText("test", text))
     spans = [found.conditions[0].span, found.conditions[0].expr.span, found.sequence[1].span]
     assert [text[span.start : span.end] for span in spans] == ["FILTER (?e.x > 500)", "?e.x > 500", "?f+"]

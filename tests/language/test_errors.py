@@ -2,13 +2,13 @@
 
 import pytest
 
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 from kaicep.language import parse_chi, parse_ep
 
 
 def complaints(parse, text):
     with pytest.raises(Mistake) as raised:
-        parse(Source("test", text))
+        parse(SourceText("test", text))
     return [
         (each.message, text[each.span.start : each.span.end], each.hint or "")
         for each in raised.value.diagnostics
@@ -123,7 +123,7 @@ def test_no_more_than_twenty():
 
 def test_the_whole_of_a_message():
     with pytest.raises(Mistake) as raised:
-        parse_chi(Source("rise.chi", "SELECT ?e.x\nFLITER (?e.x > 1)"))
+        parse_chi(SourceText("rise.chi", "SELECT ?e.x\nFLITER (?e.x > 1)"))
     assert str(raised.value) == (
         "error: FLITER is not a clause\n"
         " --> rise.chi:2:1\n"

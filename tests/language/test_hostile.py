@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.language.papers import CHI, EP, PREFIXES
 
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 from kaicep.language import parse_chi, parse_ep
 from kaicep.plan.text import chi_text, ep_text
 
@@ -23,7 +23,7 @@ OR PATH {?b a a:C} MATCH next AFTER MATCH SKIP TO FIRST ?b PARTITION BY ?a.x HAV
 def attempt(parse, text):
     """The query, or None where the text is told to be wrong; nothing else may be raised."""
     try:
-        query = parse(Source("hostile", text), prefixes=PREFIXES)
+        query = parse(SourceText("hostile", text), prefixes=PREFIXES)
     except Mistake as mistake:
         str(mistake)
         return None
@@ -35,7 +35,7 @@ def outcome(parse, text):
     """Parses; what comes out must print, and parse again to the same."""
     query = attempt(parse, text)
     if query is not None:
-        assert parse(Source("printed", PRINTERS[parse](query)), prefixes=PREFIXES) == query
+        assert parse(SourceText("printed", PRINTERS[parse](query)), prefixes=PREFIXES) == query
     return query
 
 
@@ -92,7 +92,7 @@ def test_deep_expressions(opening):
         attempt(parse_chi, f"SELECT * FILTER ({opening * depth}?e.x{closing})")
         attempt(parse_ep, f"SELECT * {{ FILTER ({opening * depth}?x{closing}) }}")
     with pytest.raises(Mistake):
-        parse_chi(Source("deep", f"SELECT * FILTER ({opening * 5000}?e.x{closing})"))
+        parse_chi(SourceText("deep", f"SELECT * FILTER ({opening * 5000}?e.x{closing})"))
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_long_chains_are_refused_and_not_overflowed(link):
     short = link.join(["?e.x"] * 50)
     assert outcome(parse_chi, f"SELECT * FILTER ({short})") is not None
     with pytest.raises(Mistake, match="chained or nested"):
-        parse_chi(Source("long", f"SELECT * FILTER ({link.join(['?e.x'] * 5000)})"))
+        parse_chi(SourceText("long", f"SELECT * FILTER ({link.join(['?e.x'] * 5000)})"))
 
 
 def test_long_chains_of_groups():
     with pytest.raises(Mistake, match="chained or nested"):
-        parse_ep(Source("long", "SELECT * { " + " SEQ ".join(["{ ?x ?y ?z }"] * 5000) + "}"))
+        parse_ep(SourceText("long", "SELECT * { " + " SEQ ".join(["{ ?x ?y ?z }"] * 5000) + "}"))
     with pytest.raises(Mistake, match="more than 100 parts"):
-        parse_ep(Source("long", "SELECT * { " + "OPTIONAL { ?x ?y ?z } " * 5000 + "}"))
+        parse_ep(SourceText("long", "SELECT * { " + "OPTIONAL { ?x ?y ?z } " * 5000 + "}"))
 
 
 REPEATED = [

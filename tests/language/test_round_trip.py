@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 from kaicep.language import parse_chi, parse_ep
 from kaicep.plan import chi, sparql
 from kaicep.plan.expressions import (
@@ -159,7 +159,7 @@ patterns = st.builds(
     st.one_of(variables, paths),
     st.one_of(pattern_nodes, terms),
 )
-triples = rows(patterns, 1).map(sparql.Triples)
+triples = rows(patterns, 1).map(sparql.TripleBlock)
 
 
 @st.composite
@@ -194,7 +194,7 @@ def merged(parts):
     """No two blocks of triples side by side: in a text they would be one."""
     kept = []
     for part in parts:
-        if kept and isinstance(part, sparql.Triples) and isinstance(kept[-1], sparql.Triples):
+        if kept and isinstance(part, sparql.TripleBlock) and isinstance(kept[-1], sparql.TripleBlock):
             continue
         kept.append(part)
     return tuple(kept)
@@ -212,7 +212,7 @@ def group_of(parts, operators):
 
 def _chain(first, rest):
     for op, group in rest:
-        first = sparql.Operation(op, first, group)
+        first = sparql.GroupOperation(op, first, group)
     return first
 
 
@@ -225,7 +225,7 @@ def groups(operators, functions):
                 values(),
                 exprs.map(sparql.Filter),
                 smaller.map(sparql.Optional),
-                smaller.map(sparql.Minus),
+                smaller.map(sparql.MinusGroup),
                 st.builds(sparql.Bind, exprs, words),
                 smaller,
             ),
@@ -293,7 +293,9 @@ froms = st.builds(
 keys = st.one_of(references, words.map(VariableRef))
 chi_queries = st.builds(
     chi.ChiQuery,
-    st.one_of(st.none(), rows(st.builds(chi.Column, chi_expressions, st.one_of(st.none(), odd_names)), 1)),
+    st.one_of(
+        st.none(), rows(st.builds(chi.SelectColumn, chi_expressions, st.one_of(st.none(), odd_names)), 1)
+    ),
     rows(froms, 0, 2),
     st.one_of(st.none(), st.builds(chi.Within, bounds, bounds)),
     rows(st.builds(chi.Condition, chi_expressions, st.sampled_from(["FILTER", "JOIN"]))),
@@ -322,7 +324,7 @@ def sound(within):
 def parsed(parse, text):
     """The query of a text; not of one with a blank node in two groups, which is not a query."""
     try:
-        return parse(Source("printed", text))
+        return parse(SourceText("printed", text))
     except Mistake as mistake:
         assume(not all("is already used in another group" in each.message for each in mistake.diagnostics))
         raise
@@ -358,7 +360,7 @@ def test_ep(query):
     ],
 )
 def test_parentheses_stand_where_they_are_needed(text, printed):
-    expr = parse_chi(Source("test", f"SELECT * FILTER ({text})")).conditions[0].expr
+    expr = parse_chi(SourceText("test", f"SELECT * FILTER ({text})")).conditions[0].expr
     assert expression_text(expr) == printed
 
 

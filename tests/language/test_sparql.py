@@ -2,7 +2,7 @@
 
 import pytest
 
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.language import parse_ep
 from kaicep.language.names import absolute
 from kaicep.plan.expressions import Aggregate, Call, Exists, TermConst, VariableRef
@@ -13,17 +13,17 @@ from kaicep.plan.sparql import (
     Construct,
     Filter,
     Group,
+    GroupOperation,
     Inverse,
-    Minus,
+    MinusGroup,
     Negated,
-    Operation,
     Optional,
     Projection,
     Repeat,
     Steps,
     SubSelect,
+    TripleBlock,
     TriplePattern,
-    Triples,
     Values,
 )
 from kaicep.plan.terms import RDF, XSD, Blank, Iri, Literal, Variable
@@ -35,8 +35,8 @@ PROLOGUE = "PREFIX u: <urn:> "
 
 
 def query(text):
-    found = parse_ep(Source("test", PROLOGUE + text))
-    assert parse_ep(Source("printed", ep_text(found))) == found
+    found = parse_ep(SourceText("test", PROLOGUE + text))
+    assert parse_ep(SourceText("printed", ep_text(found))) == found
     return found
 
 
@@ -148,7 +148,7 @@ ONE = TermConst(integer("1"))
         ("getENDTIME()", Call("getendtime", ())),
         (
             "EXISTS { ?x u:p ?y }",
-            Exists(Group((Triples((TriplePattern(Variable("x"), P, Variable("y")),)),))),
+            Exists(Group((TripleBlock((TriplePattern(Variable("x"), P, Variable("y")),)),))),
         ),
     ],
 )
@@ -166,7 +166,7 @@ def test_every_function_with_its_least_and_most_arguments(name):
         assert expression(f"{name.upper()}({arguments})") == Call(name, (X,) * given)
 
 
-INNER = Group((Triples((TriplePattern(S, P, O),)),))
+INNER = Group((TripleBlock((TriplePattern(S, P, O),)),))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ INNER = Group((Triples((TriplePattern(S, P, O),)),))
         ("FILTER xsd:integer(?x)", (Filter(Call(XSD + "integer", (X,))),)),
         ("FILTER NOT EXISTS { ?s u:p ?o }", (Filter(Exists(INNER, True)),)),
         ("OPTIONAL { ?s u:p ?o }", (Optional(INNER),)),
-        ("MINUS { ?s u:p ?o }", (Minus(INNER),)),
+        ("MINUS { ?s u:p ?o }", (MinusGroup(INNER),)),
         ("{ ?s u:p ?o }", (INNER,)),
         ("{ ?s u:p ?o } { ?s u:p ?o }", (INNER, INNER)),
         ("BIND (?x + 1 AS ?y)", (Bind(Call("+", (X, ONE)), "y"),)),
@@ -192,8 +192,8 @@ def test_groups(text, expected):
 
 def test_operators_are_equally_tight_and_lean_to_the_left():
     (found,) = elements("{?s u:p ?o} UNION {?s u:p ?o} SEQ {?s u:p ?o} NOT {?s u:p ?o}")
-    union = Operation("UNION", INNER, INNER)
-    assert found == Operation("NOT", Operation("SEQ", union, INNER), INNER)
+    union = GroupOperation("UNION", INNER, INNER)
+    assert found == GroupOperation("NOT", GroupOperation("SEQ", union, INNER), INNER)
 
 
 def test_a_subselect():
@@ -217,7 +217,7 @@ def test_templates():
     assert [each.subject for each in form.template] == [Blank("0"), Blank("a")]
     short = query("CONSTRUCT WHERE { ?s u:p _:o }").form
     assert short == Construct(
-        (TriplePattern(S, P, Blank("o")),), Group((Triples((TriplePattern(S, P, Variable("_:o")),)),))
+        (TriplePattern(S, P, Blank("o")),), Group((TripleBlock((TriplePattern(S, P, Variable("_:o")),)),))
     )
 
 

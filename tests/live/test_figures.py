@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.live.harness import LONG, MODES, Clock, Gate, Got, python, service
 
 from kaicep.live.counters import Histogram
-from kaicep.live.crew import ENOUGH, Admission, Hopeless, Passed
+from kaicep.live.crew import ENOUGH, Admission, Hopeless, NodeCounts
 from kaicep.live.graph import Operator, Supplier
 from kaicep.live.metrics import figures, prometheus, recall, shown
-from kaicep.live.sharing import Query
+from kaicep.live.sharing import LiveQuery
 from kaicep.testing import prepare
 
 
@@ -107,13 +107,13 @@ class Passing:
 
     def __init__(self) -> None:
         self.admission = Admission()
-        self.counted = dict.fromkeys(("spectrum", "mean", "airbag", "report", "screen"), Passed(0, 0))
+        self.counted = dict.fromkeys(("spectrum", "mean", "airbag", "report", "screen"), NodeCounts(0, 0))
         self.interval()
 
     def interval(self, pressed: bool = True, **given: tuple[int, int]) -> list[str]:
         for node, (through, missed) in given.items():
             before = self.counted[node]
-            self.counted[node] = Passed(before.through + through, before.missed + missed)
+            self.counted[node] = NodeCounts(before.through + through, before.missed + missed)
         self.admission.observe(PATHS, self.counted.__getitem__, pressed)
         return sorted(self.admission.hopeless)
 
@@ -315,7 +315,7 @@ def test_what_is_waiting_goes_when_its_consumer_is_left_out():
 
 def test_a_match_of_two_events_is_lost_with_either():
     text = "SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b) WINDOW (?a, ?b, 10s)"
-    query = Query.of(prepare({"q.chi": text}, {"s": "event | ts | x\none | 0 | 1"}))
+    query = LiveQuery.of(prepare({"q.chi": text}, {"s": "event | ts | x\none | 0 | 1"}))
     got = Got()
     running = service(
         Supplier("s", type="records"),

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 from kaicep.live.draw import as_dot, as_text
 from kaicep.live.graph import Consumer, Graph, Operator, Supplier, consumer, operator, supplier
 from kaicep.live.parse import load_graph, parse_rows, parse_toml
@@ -56,7 +56,7 @@ CAT 0 low
 
 
 def test_a_graph_in_toml():
-    graph = parse_toml(Source("car.toml", GOOD))
+    graph = parse_toml(SourceText("car.toml", GOOD))
     assert (graph.name, graph.discard, graph.cores) == ("car", False, 3)
     assert graph.suppliers["radar"] == Supplier("radar", 10_000, 4_000)
     assert graph.operators["track"] == Operator("track", "ekf", ("radar",), {"measurement": 2})
@@ -66,7 +66,7 @@ def test_a_graph_in_toml():
 
 
 def test_figure_1_of_the_paper_has_three_groups():
-    graph = parse_rows(Source("figure1.rows", FIGURE1))
+    graph = parse_rows(SourceText("figure1.rows", FIGURE1))
     groups: dict[int, set[str]] = {}
     for name, priority in graph.priorities().items():
         if name in graph.operators:
@@ -123,7 +123,7 @@ def test_the_same_graph_from_python_and_from_toml():
 )
 def test_what_is_wrong_is_told_where_it_stands(old, new, message, place, hint):
     with pytest.raises(Mistake) as caught:
-        parse_toml(Source("car.toml", GOOD.replace(old, new, 1)))
+        parse_toml(SourceText("car.toml", GOOD.replace(old, new, 1)))
     said = str(caught.value)
     assert message in said
     assert f"car.toml:{place}" in said
@@ -135,7 +135,7 @@ def test_types_must_fit():
         'kind = "EKF"\ninputs = ["radar"]\nmeasurement = 2', 'kind = "fft"\ninputs = ["radar"]'
     )
     with pytest.raises(Mistake, match="spectrum reads samples, and track gives spectrum"):
-        parse_toml(Source("car.toml", wrong))
+        parse_toml(SourceText("car.toml", wrong))
     nodes = [Supplier("a"), Supplier("b", type="bytes"), Operator("c", "cat", ("a", "b"))]
     with pytest.raises(Mistake, match="joins bytes and samples, which differ"):
         Graph.of(*nodes)
@@ -144,12 +144,12 @@ def test_types_must_fit():
 def test_all_mistakes_are_told_at_once():
     text = GOOD.replace('"fft"', '"fftt"').replace("measurement = 2", "measurment = 2")
     with pytest.raises(Mistake) as caught:
-        parse_toml(Source("car.toml", text))
+        parse_toml(SourceText("car.toml", text))
     assert len(caught.value.diagnostics) == 2
 
 
 def test_rows_may_state_a_supplier_that_operators_share():
-    graph = parse_rows(Source("g.rows", "SUPPLIER 2 2 3 10ms 5ms\nEKF 1 3\nCAT 0 high\nFFT 0 low\n"))
+    graph = parse_rows(SourceText("g.rows", "SUPPLIER 2 2 3 10ms 5ms\nEKF 1 3\nCAT 0 high\nFFT 0 low\n"))
     (shared, own) = graph.suppliers.values()
     assert (shared.name, shared.validity, shared.period) == ("s1", 10_000, 5_000)
     assert (own.name, own.validity) == ("s2", None)
@@ -158,11 +158,13 @@ def test_rows_may_state_a_supplier_that_operators_share():
 
 def test_operators_have_a_queue_and_may_be_parallel():
     text = GOOD.replace('kind = "fft"', 'kind = "fft"\nqueue = 8\nparallel = true')
-    (made,) = [each for each in parse_toml(Source("car.toml", text)).operators.values() if each.kind == "fft"]
+    (made,) = [
+        each for each in parse_toml(SourceText("car.toml", text)).operators.values() if each.kind == "fft"
+    ]
     assert (made.queue, made.parallel) == (8, True)
     for wrong in ("queue = 0", 'parallel = "yes"'):
         with pytest.raises(Mistake, match=wrong.split()[0]):
-            parse_toml(Source("car.toml", GOOD.replace('kind = "fft"', f'kind = "fft"\n{wrong}')))
+            parse_toml(SourceText("car.toml", GOOD.replace('kind = "fft"', f'kind = "fft"\n{wrong}')))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ def test_operators_have_a_queue_and_may_be_parallel():
 )
 def test_wrong_rows(row, message):
     with pytest.raises(Mistake, match=re.escape(message)):
-        parse_rows(Source("g.rows", f"# a comment\n{row}\n"))
+        parse_rows(SourceText("g.rows", f"# a comment\n{row}\n"))
 
 
 def test_a_key_never_stands_in_a_graph():
@@ -201,7 +203,7 @@ def test_files(tmp_path):
 
 
 def test_it_is_drawn():
-    graph = parse_toml(Source("car.toml", GOOD))
+    graph = parse_toml(SourceText("car.toml", GOOD))
     assert "level 1 (high)" in as_text(graph)
     assert re.search(r"track .* -> airbag, spectrum\*", as_text(graph))
     assert '"track" -> "spectrum" [style=dashed];' in as_dot(graph)

@@ -8,7 +8,7 @@ from tests.hosts.letters import S
 from tests.live.harness import LONG, Got, python, service
 
 from kaicep.live.graph import Operator, Supplier
-from kaicep.live.sharing import CLOCK, Query, rows_of
+from kaicep.live.sharing import CLOCK, LiveQuery, rows_of
 from kaicep.testing import prepare
 
 EVENTS = """
@@ -27,8 +27,8 @@ ROWS = [
 PAIR = "SELECT ?a.x, ?b.x AS y FROM (?a, s), (?b, s) JOIN (?a.k = ?b.k) SEQ (?a, ?b) WINDOW (?a, ?b, 10s)"
 
 
-def compiled(text: str, name: str = "q.chi", batch: int = 64) -> Query:
-    return Query.of(prepare({name: text}, {"s": EVENTS}), batch=batch)
+def compiled(text: str, name: str = "q.chi", batch: int = 64) -> LiveQuery:
+    return LiveQuery.of(prepare({name: text}, {"s": EVENTS}), batch=batch)
 
 
 def found(got: Got) -> list[str]:
@@ -72,7 +72,7 @@ def test_ep_sparql_is_an_operator_too():
         two   | <urn:t> <urn:at> <urn:harbour> | 5
     """
     run = prepare({"q.epsparql": text}, {"s": triples})
-    query = Query.of(run)
+    query = LiveQuery.of(run)
     assert query.search is None  # EP-SPARQL queries are together already, in one engine
     got = Got()
     running = service(

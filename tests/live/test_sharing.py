@@ -9,7 +9,7 @@ from tests.hosts.letters import S
 from tests.live.harness import LONG, Got, python, service
 
 from kaicep.live.graph import Consumer, Graph, Operator, Supplier
-from kaicep.live.sharing import Query, shared
+from kaicep.live.sharing import LiveQuery, shared
 from kaicep.testing import prepare
 
 
@@ -67,13 +67,13 @@ PAIR = "SELECT {} FROM (?a, s), (?b, s) JOIN (?a.k = ?b.k) SEQ (?a, ?b) WINDOW (
 ROWS = [{"k": "a", "x": 1}, {"k": "a", "x": 5}, {"k": "b", "x": 2}, {"k": "a", "x": 9}]
 
 
-def queries(*selects: str) -> list[Query]:
+def queries(*selects: str) -> list[LiveQuery]:
     """Queries for the same pattern, over the same knowledge."""
     run = prepare({f"q{n}.chi": PAIR.format(each) for n, each in enumerate(selects)}, {"s": EVENTS})
     made = []
     for plan in run.program.queries:
         one = type(run)(type(run.program)((plan,)), run.catalog, run.knowledge)
-        made.append(Query.of(one))
+        made.append(LiveQuery.of(one))
     return made
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from kaicep.api import Run
+from kaicep.api import FiniteRun
 from kaicep.knowledge.relations import Relations
-from kaicep.knowledge.runtime import Settings
+from kaicep.knowledge.runtime import RuntimeSettings
 from kaicep.optimize import RULES, optimize
 from kaicep.plan.events import Match
 from kaicep.reference.chicep import answers
 
 
-def compiled(run: Run, rules=RULES, settings: Settings | None = None) -> list[Match]:
+def compiled(run: FiniteRun, rules=RULES, settings: RuntimeSettings | None = None) -> list[Match]:
     """The matches of chi-CEP queries over input streams, by optimised plans."""
     relations = Relations(run.catalog, run.knowledge, settings=settings)
     events = [event for batch in run.batches for event in batch if not event.late]

@@ -11,7 +11,7 @@ from tests.optimize.compiled import compiled
 
 from kaicep import testing
 from kaicep.errors import Mistake
-from kaicep.knowledge.runtime import Settings
+from kaicep.knowledge.runtime import RuntimeSettings
 from kaicep.plan.terms import OWL
 
 pytestmark = pytest.mark.random
@@ -225,5 +225,5 @@ def test_the_run_time_path_with_any_cache(cache, block, rows, facts):
         rows,
         facts,
         "owl-rl",
-        Settings(cache=cache),
+        RuntimeSettings(cache=cache),
     )

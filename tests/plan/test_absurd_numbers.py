@@ -9,7 +9,7 @@ import pytest
 
 from kaicep import testing
 from kaicep.plan.expressions import Call, TermConst
-from kaicep.plan.functions import _FORMS, _OPERATORS, SPARQL_FUNCTIONS, Scope, evaluate_expression
+from kaicep.plan.functions import _FORMS, _OPERATORS, SPARQL_FUNCTIONS, SolutionScope, evaluate_expression
 from kaicep.plan.terms import XSD, Blank, Iri, Literal
 from kaicep.plan.values import ExpressionError, native
 
@@ -46,7 +46,7 @@ def test_every_function_gives_a_value_or_an_error_of_sparql(name: str, count: in
     for args in product(pool, repeat=count):
         call = Call(name, tuple(map(TermConst, args)))
         try:
-            found = evaluate_expression(call, Scope({}))
+            found = evaluate_expression(call, SolutionScope({}))
         except ExpressionError:
             continue
         assert isinstance(found, Literal | Iri | Blank)
@@ -59,9 +59,9 @@ def test_what_is_rounded_stays_exact() -> None:
         ("floor", f"-{LONG}.1", "-1" + "0" * 400),
     ):
         call = Call(op, (TermConst(Literal(text, XSD + "decimal")),))
-        assert evaluate_expression(call, Scope({})).lexical == f"{wanted}.0"
+        assert evaluate_expression(call, SolutionScope({})).lexical == f"{wanted}.0"
     call = Call("round", (TermConst(Literal(LONG, XSD + "integer")),))
-    assert evaluate_expression(call, Scope({})) == Literal(LONG, XSD + "integer")
+    assert evaluate_expression(call, SolutionScope({})) == Literal(LONG, XSD + "integer")
 
 
 @pytest.mark.parametrize("term", POOL)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.join.handoff import reach_of
 from kaicep.language.chicep import parse_chi
 from kaicep.plan.catalog import Catalog, Stream
@@ -38,7 +38,7 @@ ENDLESS = math.inf
 )
 def test_a_window_bounds_what_the_sequence_has_between_its_events(clauses: str, seconds: float) -> None:
     text = f"SELECT ?a.x FROM (?a, s), (?b, s), (?c, s) {clauses}"
-    plan = resolve_chi(parse_chi(Source("query.chi", text)), CATALOG, 0)
+    plan = resolve_chi(parse_chi(SourceText("query.chi", text)), CATALOG, 0)
     assert reach_of(Program((plan,))) == seconds * 1_000_000
     warned = [each.message for each in plan.warnings if "no WINDOW ties" in each.message]
     assert bool(warned) == (seconds == ENDLESS), warned

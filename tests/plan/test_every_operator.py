@@ -6,7 +6,7 @@ import pytest
 
 from kaicep.errors import Unsupported
 from kaicep.plan.expressions import Call, Field
-from kaicep.plan.operators import FUNCTIONS, OPERATORS, Nulls, Rule, apply, express
+from kaicep.plan.operators import FUNCTIONS, OPERATORS, Nulls, TypeRule, apply, express
 from kaicep.plan.types import Type
 from kaicep.reference import expressions as reference
 
@@ -42,7 +42,7 @@ def test_a_language_says_an_operator_or_that_it_cannot(op: str, target: str) -> 
     row = OPERATORS[op]
     types = (
         [row.takes[min(i, len(row.takes) - 1)].types[-1] for i in range(row.least)]
-        if (not isinstance(row.takes, Rule))
+        if (not isinstance(row.takes, TypeRule))
         else [Type.FLOAT64] * max(row.least, 2)
     )
     fields = tuple(Field("e", "x", (), each) for each in types)

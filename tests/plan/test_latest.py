@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.language.chicep import parse_chi
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.explain import Explanation, explain_text
@@ -18,7 +18,7 @@ CATALOG = Catalog({name: Stream(name, (("k", Type.STRING), ("x", Type.INT64))) f
 
 def plan(clauses: str) -> ChiPlan:
     text = f"SELECT ?a.x FROM (?a, r), (?b, r), LATEST (?s, s), LATEST (?t, s) {clauses}"
-    return resolve_chi(parse_chi(Source("query.chi", text)), CATALOG, 0)
+    return resolve_chi(parse_chi(SourceText("query.chi", text)), CATALOG, 0)
 
 
 def pattern(clauses: str) -> Pattern:

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 from kaicep.knowledge.queries import select
 from kaicep.knowledge.store import Knowledge
 from kaicep.language import parse_chi
 from kaicep.plan.expressions import Call, TermConst
-from kaicep.plan.functions import Scope, evaluate_expression
+from kaicep.plan.functions import SolutionScope, evaluate_expression
 from kaicep.plan.regex import BadPattern, matcher
 from kaicep.plan.sparql import Group
 from kaicep.plan.terms import Literal
@@ -19,7 +19,7 @@ from kaicep.plan.terms import Literal
 
 def path(text: str) -> Group:
     """The group of the PATH of a query."""
-    return parse_chi(Source("q", text)).paths[0][0].group
+    return parse_chi(SourceText("q", text)).paths[0][0].group
 
 
 CASES = [
@@ -38,7 +38,7 @@ CASES = [
 def test_a_pattern_matches_the_same_everywhere(pattern: str, text: str, matches: bool) -> None:
     assert matcher(pattern)(text) is matches
     call = Call("regex", (TermConst(Literal(text)), TermConst(Literal(pattern))))
-    assert evaluate_expression(call, Scope({})) == Literal(
+    assert evaluate_expression(call, SolutionScope({})) == Literal(
         str(matches).lower(), "http://www.w3.org/2001/XMLSchema#boolean"
     )
     knowledge = Knowledge.parse(f"<urn:a> <urn:text> {Literal(text)} .")

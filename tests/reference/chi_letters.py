@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.language.chicep import parse_chi
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
@@ -42,7 +42,7 @@ def catalog(*names: str, x: Type = Type.INT64) -> Catalog:
 
 
 def plan_of(text: str, known: Catalog) -> ChiPlan:
-    return resolve_chi(parse_chi(Source("query.chi", text)), known, 0)
+    return resolve_chi(parse_chi(SourceText("query.chi", text)), known, 0)
 
 
 def answers(text: str, given: str | list[Event], x: Type = Type.INT64) -> list[Answer]:

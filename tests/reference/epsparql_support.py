@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.knowledge.store import Knowledge
 from kaicep.language.epsparql import parse_ep
 from kaicep.plan.algebra import ep_plan
@@ -53,7 +53,7 @@ def rows_of(text: str, queries: Iterable[str]) -> Rows:
 
 
 def plan(text: str, name: str = "q") -> EpPlan:
-    return EpPlan(name, text, ep_plan(parse_ep(Source(name, text), name)))
+    return EpPlan(name, text, ep_plan(parse_ep(SourceText(name, text), name)))
 
 
 def knowledge_of(text: str) -> Knowledge:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.reference.chi_letters import S
 
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.knowledge.store import Knowledge
 from kaicep.language.chicep import parse_chi
@@ -48,7 +48,7 @@ def events(text, stream="s"):
 def selected(query, given, unknown=None, knowledge=KNOWLEDGE):
     known = Knowledge.parse(knowledge)
     catalog = Catalog({"s": STREAM, "t": replace(STREAM, name="t")}, vocabulary=known)
-    plan = resolve_chi(parse_chi(Source("query.chi", PREFIX + query)), catalog, 0)
+    plan = resolve_chi(parse_chi(SourceText("query.chi", PREFIX + query)), catalog, 0)
     answers = run_chi(plan, events(given) if isinstance(given, str) else given, catalog, known, unknown)
     assert len({each.match.id for each in answers}) == len(answers)
     return sorted((tuple(each.match.select.values()) for each in answers), key=str)

@@ -11,7 +11,7 @@ from tests.reference.epsparql_support import answers, knowledge_of, plan, run, s
 
 from kaicep.errors import Failure
 from kaicep.plan.algebra import only_grows
-from kaicep.reference.epsparql import _body, _grown, _Reader, _settled
+from kaicep.reference.epsparql import _body, _grown, _settled, _TripleReader
 
 CLOSURE = "CONSTRUCT { ?x reaches ?y } WHERE { ?x link ?y }"
 STEP = "CONSTRUCT { ?x reaches ?z } WHERE { ?x reaches ?y . ?y link ?z }"
@@ -196,6 +196,6 @@ def test_deriving_from_what_is_new_and_deriving_all_anew_agree(seed: int) -> Non
     )
     occurrences = {(triple, (start, end)) for triple, start, end in stream(rows)}
     assert all(only_grows(_body(each)) for each in rules)
-    reader = _Reader(knowledge_of(":p rdfs:subPropertyOf :q . :a :p :b ."))
+    reader = _TripleReader(knowledge_of(":p rdfs:subPropertyOf :q . :a :p :b ."))
     ways = [way(rules, occurrences, {}, reader, 10_000) for way in (_grown, _settled)]
     assert len({frozenset(each.match(None, None, None)) for each in ways}) == 1

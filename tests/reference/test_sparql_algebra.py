@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 from kaicep.language.epsparql import parse_ep
 from kaicep.plan.algebra import element_variables, ep_plan, substitute, translate, visible_variables
 from kaicep.plan.expressions import Exists
@@ -12,30 +12,30 @@ from kaicep.plan.nodes import Bgp, Extend, FilterSolutions, Grouping, LeftJoin, 
 from kaicep.plan.sparql import Element, Group, Select
 from kaicep.plan.terms import Iri, Term, Triple
 from kaicep.plan.text import group_text
-from kaicep.reference.paths import Graph
+from kaicep.reference.paths import TimedGraph
 from kaicep.reference.sparql import bindings, evaluate, exists
 
 
 def group(text: str) -> Group:
-    form = parse_ep(Source("q", f"SELECT * WHERE {text}")).form
+    form = parse_ep(SourceText("q", f"SELECT * WHERE {text}")).form
     assert isinstance(form, Select)
     return form.where
 
 
 def root(text: str) -> Node:
-    return ep_plan(parse_ep(Source("q", text)))
+    return ep_plan(parse_ep(SourceText("q", text)))
 
 
 def iri(name: str) -> Iri:
     return Iri(f"urn:kaicep:{name}")
 
 
-def graph(text: str) -> Graph:
+def graph(text: str) -> TimedGraph:
     triples: list[Triple] = []
     for line in text.strip().splitlines():
         s, p, o = line.split()
         triples.append((iri(s), iri(p), iri(o)))
-    return Graph(None, [(each, None) for each in triples])
+    return TimedGraph(None, [(each, None) for each in triples])
 
 
 # --- translation -------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.language.epsparql import parse_ep
 from kaicep.plan.algebra import ep_plan, visible_variables
 from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, TermConst, VariableRef
@@ -25,10 +25,10 @@ from kaicep.plan.sparql import (
     Element,
     Filter,
     Group,
+    GroupOperation,
     Inverse,
-    Minus,
+    MinusGroup,
     Negated,
-    Operation,
     Optional,
     Path,
     Projection,
@@ -36,15 +36,15 @@ from kaicep.plan.sparql import (
     Select,
     Steps,
     SubSelect,
+    TripleBlock,
     TriplePattern,
-    Triples,
     Values,
     may_be_empty,
 )
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Triple, Variable, n_triples
 from kaicep.plan.text import group_text
 from kaicep.plan.values import normalise
-from kaicep.reference.paths import Graph, Interval
+from kaicep.reference.paths import Interval, TimedGraph
 from kaicep.reference.sparql import evaluate
 
 # --- random groups -----------------------------------------------------------------------------------
@@ -84,11 +84,11 @@ class Maker:
             return Repeat(Alternative((below, self.path(depth - 1))), 1, True)
         return Repeat(below, 1 if kind == "plus" else 0, kind != "maybe")
 
-    def triples(self) -> Triples:
+    def triples(self) -> TripleBlock:
         predicates = [*PREDICATES, *PREDICATES, Variable("z")]
         pick = self.random.choice
         count = pick([1, 1, 2])
-        return Triples(
+        return TripleBlock(
             tuple(TriplePattern(self.place(), pick(predicates), self.place()) for _ in range(count))
         )
 
@@ -119,8 +119,8 @@ class Maker:
                 pattern = TriplePattern(self.place(), self.path(), self.place())
                 if may_be_empty(pattern.predicate):
                     # From a node that is named, the empty path has no time: tested by hand.
-                    return Triples((replace(pattern, subject=Variable("x"), object=Variable("y")),))
-                return Triples((pattern,))
+                    return TripleBlock((replace(pattern, subject=Variable("x"), object=Variable("y")),))
+                return TripleBlock((pattern,))
             case "filter":
                 return Filter(self.condition(depth))
             case "bind":
@@ -132,9 +132,9 @@ class Maker:
             case "optional":
                 return Optional(self.group(depth - 1))
             case "minus":
-                return Minus(self.group(depth - 1))
+                return MinusGroup(self.group(depth - 1))
             case "union":
-                return Operation("UNION", self.group(depth - 1), self.group(depth - 1))
+                return GroupOperation("UNION", self.group(depth - 1), self.group(depth - 1))
             case "group":
                 return self.group(depth - 1)
             case "select":
@@ -184,8 +184,8 @@ def theirs(text: str, graph: list[Triple]) -> Counter[Row]:
 
 
 def ours(text: str, graph: list[Triple], interval: Interval | None) -> Counter[Row]:
-    plan = ep_plan(parse_ep(Source("q", text)))
-    found = evaluate(plan, Graph(None, [(each, interval) for each in graph]))
+    plan = ep_plan(parse_ep(SourceText("q", text)))
+    found = evaluate(plan, TimedGraph(None, [(each, interval) for each in graph]))
     return Counter(frozenset(each.bindings.items()) for each in found)
 
 

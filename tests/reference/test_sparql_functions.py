@@ -9,7 +9,7 @@ import pyoxigraph as ox
 import pytest
 
 from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef
-from kaicep.plan.functions import Scope, evaluate_expression
+from kaicep.plan.functions import SolutionScope, evaluate_expression
 from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term
 from kaicep.plan.values import ExpressionError, normalise
 
@@ -80,7 +80,7 @@ def text_of(expr: Expr) -> str:
 
 def ours(expr: Expr) -> Term | None:
     try:
-        return evaluate_expression(expr, Scope({}))
+        return evaluate_expression(expr, SolutionScope({}))
     except ExpressionError:
         return None
 
@@ -285,7 +285,7 @@ def test_by_the_standard(op: str, args: tuple[Term, ...], expected: Term | None)
 
 
 def test_bound_looks_at_the_solution() -> None:
-    scope = Scope({"x": Iri("urn:a")})
+    scope = SolutionScope({"x": Iri("urn:a")})
     assert evaluate_expression(Call("bound", (VariableRef("x"),)), scope).lexical == "true"  # type: ignore[union-attr]
     assert evaluate_expression(Call("bound", (VariableRef("y"),)), scope).lexical == "false"  # type: ignore[union-attr]
     with pytest.raises(ExpressionError):
@@ -293,7 +293,7 @@ def test_bound_looks_at_the_solution() -> None:
 
 
 def test_the_interval_of_a_solution() -> None:
-    scope = Scope({}, (0, 300_500_000))
+    scope = SolutionScope({}, (0, 300_500_000))
     assert evaluate_expression(Call("getduration", ()), scope) == typed("PT300.5S", "duration")
     assert evaluate_expression(Call("getstarttime", ()), scope) == typed(
         "1970-01-01T00:00:00.000000Z", "dateTime"
@@ -302,11 +302,11 @@ def test_the_interval_of_a_solution() -> None:
         "1970-01-01T00:05:00.500000Z", "dateTime"
     )
     with pytest.raises(ExpressionError):
-        evaluate_expression(Call("getduration", ()), Scope({}))
+        evaluate_expression(Call("getduration", ()), SolutionScope({}))
 
 
 def test_a_blank_node_is_a_function_of_the_solution() -> None:
     made = Call("bnode", (TermConst(Literal("k")),))
-    one, two = Scope({"x": Iri("urn:a")}), Scope({"x": Iri("urn:b")})
+    one, two = SolutionScope({"x": Iri("urn:a")}), SolutionScope({"x": Iri("urn:b")})
     assert evaluate_expression(made, one) == evaluate_expression(made, one)
     assert evaluate_expression(made, one) != evaluate_expression(made, two)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 
-from kaicep.api import Run
+from kaicep.api import FiniteRun
 from kaicep.hosts.spark.session import own_session
 from kaicep.plan.events import Match
 
@@ -25,7 +25,7 @@ PLAIN = {
 }
 
 
-def answers(runs: Sequence[Run], host: str) -> list[list[Match]]:
+def answers(runs: Sequence[FiniteRun], host: str) -> list[list[Match]]:
     """The matches of each run."""
     left = iter(runs)
     found: list[list[Match]] = []
@@ -48,11 +48,11 @@ def _plain() -> Iterator[None]:
             session.conf.unset(name) if value is None else session.conf.set(name, value)
 
 
-def _hosts() -> Mapping[str, Callable[[Sequence[Run]], list[list[Match]]]]:
+def _hosts() -> Mapping[str, Callable[[Sequence[FiniteRun]], list[list[Match]]]]:
     from kaicep.hosts.spark.batch import run_batches
     from kaicep.hosts.spark.deliver import run_stream, run_streams
 
-    def one_by_one(runs: Sequence[Run]) -> list[list[Match]]:
+    def one_by_one(runs: Sequence[FiniteRun]) -> list[list[Match]]:
         return [run_stream(each) for each in runs]
 
     return {"spark-batch": run_batches, "spark-stream": run_streams, DRIVER: one_by_one}

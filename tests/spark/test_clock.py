@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaicep.errors import Failure
-from kaicep.hosts.spark.clock import EVENT_ROW, Clock, clocked
+from kaicep.hosts.spark.clock import EVENT_ROW, StreamClock, clocked
 
 Row = tuple[int, int, int, int]
 """The stream of an event, its part, its position and its time."""
@@ -65,7 +65,7 @@ def picked(rows: pa.RecordBatch, late: list[bool]) -> set[Row]:
     return {row for row, is_late in zip(zip(*columns, strict=True), late, strict=True) if is_late}
 
 
-def late_in_a_bucket(clock: Clock, sent: list[pa.RecordBatch]) -> set[Row]:
+def late_in_a_bucket(clock: StreamClock, sent: list[pa.RecordBatch]) -> set[Row]:
     """What a bucket takes for late of the stretches that it is sent."""
     if not sent:
         return set()
@@ -77,7 +77,7 @@ def late_in_a_bucket(clock: Clock, sent: list[pa.RecordBatch]) -> set[Row]:
 def test_a_whole_micro_batch_in_any_order_knows_its_late_events(
     batches: list[list[Row]], chance: random.Random
 ) -> None:
-    clock, found = Clock(LATENESS, ()), []
+    clock, found = StreamClock(LATENESS, ()), []
     for batch in batches:
         rows = rows_of(chance.sample(batch, len(batch)))
         found.append(picked(rows, list(clock.judge_all(rows)[0])))
@@ -86,7 +86,7 @@ def test_a_whole_micro_batch_in_any_order_knows_its_late_events(
 
 @given(micro_batches(), st.integers(1, 5))
 def test_stretches_of_a_micro_batch_say_the_same_to_a_bucket(batches: list[list[Row]], size: int) -> None:
-    clock, found = Clock(LATENESS, ()), []
+    clock, found = StreamClock(LATENESS, ()), []
     send = clocked({0: [0], 1: [0]})
     for batch in batches:
         ordered = sorted(batch)
@@ -108,7 +108,7 @@ def scattered(batch: list[Row], tasks: int, chance: random.Random) -> list[list[
 def test_rows_of_a_part_may_be_anywhere_and_come_twice(
     batches: list[list[Row]], tasks: int, chance: random.Random
 ) -> None:
-    clock, found = Clock(LATENESS, ()), []
+    clock, found = StreamClock(LATENESS, ()), []
     send = clocked({0: [0], 1: [0]})
     for batch in batches:
         twice = [*batch, *(each for each in batch if chance.random() < 0.3)]
@@ -132,7 +132,7 @@ def test_rows_of_a_part_may_be_anywhere_and_come_twice(
     ],
 )
 def test_what_contradicts_itself_is_named(first: list[Row], second: list[Row], message: str) -> None:
-    for clock, judge in ((Clock(3, (), names={0: "air"}), name) for name in ("judge", "judge_all")):
+    for clock, judge in ((StreamClock(3, (), names={0: "air"}), name) for name in ("judge", "judge_all")):
         with pytest.raises(Failure, match=message):  # noqa: PT012
             for batch in (first, second):
                 sent = list(clocked({0: [0]})(rows_of([row]) for row in batch))
@@ -146,12 +146,12 @@ def test_a_copy_that_another_bucket_has_is_missed() -> None:
     rows = pa.Table.from_batches(sent).combine_chunks()
     (rows,) = rows.filter([True, True, False, True]).to_batches()  # the second copy is elsewhere
     with pytest.raises(Failure, match="position 7 of part 0 of 0 comes several times"):
-        Clock(LATENESS, ()).judge(rows)
+        StreamClock(LATENESS, ()).judge(rows)
 
 
 @given(micro_batches())
 def test_both_ways_leave_the_same_watermark(batches: list[list[Row]]) -> None:
-    whole, stretched = Clock(LATENESS, [(0, 0)]), Clock(LATENESS, [(0, 0)])
+    whole, stretched = StreamClock(LATENESS, [(0, 0)]), StreamClock(LATENESS, [(0, 0)])
     send = clocked({0: [0], 1: [0]})
     for batch in batches:
         if batch:

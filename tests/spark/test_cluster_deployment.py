@@ -22,7 +22,7 @@ from tests.spark.test_clusters import ROOT, cluster
 
 import kaicep
 from kaicep.archive.archive import Archive
-from kaicep.archive.table import Table
+from kaicep.archive.table import ArchiveTable
 from kaicep.deployment.config import load_config
 from kaicep.deployment.running import Deployment
 from kaicep.processes import bound
@@ -75,9 +75,9 @@ def taken_in(folder: Path) -> int:
 
 def answered(folder: Path) -> int:
     """So many events are in what the last commit to the table of matches answers, with all queries."""
-    if not Table.exists(folder / "state" / "matches"):
+    if not ArchiveTable.exists(folder / "state" / "matches"):
         return 0
-    progress = Table(folder / "state" / "matches", "matches").state.progress or {}
+    progress = ArchiveTable(folder / "state" / "matches", "matches").state.progress or {}
     reported = {name for group in progress.get("groups", ()) for name in group["reported"]}
     if not {each["name"] for each in progress.get("queries", ())} <= reported:
         return 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.spark.many import answers
 
-from kaicep.api import Run, open_run
+from kaicep.api import FiniteRun, open_run
 from kaicep.examples.building.generate import write as write_building
 
 pytestmark = pytest.mark.spark
@@ -24,7 +24,7 @@ STOCK_DATA = {
 }
 
 
-def campus(query: Path) -> Run:
+def campus(query: Path) -> FiniteRun:
     both = "roomOccupancy" in query.read_text("utf-8")
     streams = ("airflowReport", "roomOccupancy") if both else ("airflowReport",)
     return open_run(
@@ -35,12 +35,12 @@ def campus(query: Path) -> Run:
     )
 
 
-def stocks(names: tuple[str, ...], data: str) -> Run:
+def stocks(names: tuple[str, ...], data: str) -> FiniteRun:
     queries = [STOCKS / "queries" / f"{name}.epsparql" for name in names]
     return open_run(queries, [("stocks", STOCKS / "data" / f"{data}.jsonl")], [STOCKS / "data" / "names.ttl"])
 
 
-def building(folder: Path) -> Run:
+def building(folder: Path) -> FiniteRun:
     write_building(folder)
     return open_run(
         sorted((EXAMPLES / "building" / "queries").glob("*.chi")),

@@ -24,7 +24,7 @@ from kaicep.cli import ingest as cli
 from kaicep.cli.main import app
 from kaicep.connectors import parts
 from kaicep.connectors.shape import Form
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 from kaicep.history.hybrid import spark_history
 from kaicep.history.strategies import history_of, past_matches
 from kaicep.ingest import files as inprocess
@@ -184,7 +184,7 @@ def test_columns_of_what_is_known_are_the_same_on_every_way(
     owners = {row["room"]: row["owner"] for row in found[1]}
     assert owners == {"r0": ["urn:x:a", "urn:x:b"], "r1": ["urn:x:a"], "r2": []}
     parsed = parse_query(
-        Source("q.chi", "SELECT * FROM (?e, meter) PATH {?e x:at/x:of x:b}"), {"x": "urn:x:"}
+        SourceText("q.chi", "SELECT * FROM (?e, meter) PATH {?e x:at/x:of x:b}"), {"x": "urn:x:"}
     )
     history = history_of([parsed], Archive.open(tmp_path / "S"), knowledge, annotations, now=0)
     snapshot = history.archive.snapshot()

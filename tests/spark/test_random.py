@@ -14,7 +14,7 @@ from tests.hosts.random_runs import Drawn, runs
 from tests.hosts.test_against_reference import interleaved, judged
 from tests.spark.many import AT_ONCE, DRIVER, answers
 
-from kaicep.api import Run
+from kaicep.api import FiniteRun
 from kaicep.connectors.files import mark_late
 
 pytestmark = [pytest.mark.random, pytest.mark.spark]
@@ -23,7 +23,7 @@ EXAMPLES = int(os.environ.get("KAICEP_SPARK_EXAMPLES", "48"))
 """How many runs each host is given, the driver's engine a quarter of that, one stream each; more at night."""
 
 
-def cut(run: Run, drawn: Drawn, chance: random.Random) -> Run:
+def cut(run: FiniteRun, drawn: Drawn, chance: random.Random) -> FiniteRun:
     """The run with its events in an order of arrival that keeps that of each part, in a few batches."""
     order = mark_late(interleaved(drawn.events, chance), drawn.lateness)
     at = sorted(chance.choices(range(len(order) + 1), k=2))

@@ -11,7 +11,7 @@ from tests.archive.test_strategies import EVENTS, KIND, LETTERS, SAYABLE, THINGS
 
 from kaicep.api import build_run, parse_query
 from kaicep.connectors.files import StreamData
-from kaicep.errors import Source, Unsupported
+from kaicep.errors import SourceText, Unsupported
 from kaicep.history import strategies
 from kaicep.history.hybrid import spark_history
 from kaicep.history.rewrite import sql_matches, sql_of
@@ -33,7 +33,7 @@ TEXTS = [each for each in (*SAYABLE, *MORE) if not any(word in each for word in 
 
 def asked(folder: Path, texts: list[str], events: list[Event]) -> tuple[History, list[str]]:
     """The queries over an archive of the events, and what the reference finds."""
-    queries = [parse_query(Source(f"q{number}.chi", text), {}) for number, text in enumerate(texts)]
+    queries = [parse_query(SourceText(f"q{number}.chi", text), {}) for number, text in enumerate(texts)]
     knowledge = Knowledge.parse(THINGS)
     run = build_run(queries, [StreamData("s", LETTERS, events)], KIND, knowledge, now=0)
     history = history_of(queries, archived(folder, events), knowledge, KIND, now=0)

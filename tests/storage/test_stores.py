@@ -12,7 +12,7 @@ from tests.spark.deployed import described, laid_out, rows
 from typer.testing import CliRunner
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.parquet import Shape
+from kaicep.archive.parquet import TableShape
 from kaicep.archive.stream import compact, expire
 from kaicep.cli.main import app
 from kaicep.deployment.config import load_config
@@ -114,7 +114,7 @@ def some(first: int, after: int) -> list[Event]:
 def test_an_archive_on_a_store(bucket: str) -> None:
     archive = Archive(f"{bucket}/archive")
     assert archive.streams() == []
-    table = archive.made("meter", Shape((("x", Type.INT64),)))
+    table = archive.made("meter", TableShape((("x", Type.INT64),)))
     other = archive.stream("meter")
     table.append(some(0, 10), {0: (0, 10)})
     assert other.append(some(5, 12), {0: (5, 12)}).rows == 2  # another writer was quicker: it looks again

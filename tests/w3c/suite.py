@@ -13,7 +13,7 @@ from zipfile import ZipFile
 import pyoxigraph as ox
 from tests.servers import jars_of, locked
 
-from kaicep.errors import Source
+from kaicep.errors import SourceText
 from kaicep.kernel.epsparql import EpOperator
 from kaicep.knowledge.store import Knowledge
 from kaicep.language.epsparql import parse_ep
@@ -128,7 +128,7 @@ def plan_of(case: Case) -> EpPlan:
     """The plan of a test's query; a `Mistake` where it is refused."""
     text = case.query.read_text("utf-8")
     base = f"BASE <{case.query.as_uri()}>\n"
-    return EpPlan("q", text, ep_plan(parse_ep(Source(case.query.name, base + text), "q")))
+    return EpPlan("q", text, ep_plan(parse_ep(SourceText(case.query.name, base + text), "q")))
 
 
 def run(case: Case, host: str) -> tuple[set[Row] | set[Triple], set[Row] | set[Triple]]:

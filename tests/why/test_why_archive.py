@@ -15,7 +15,7 @@ from kaicep.api import open_run
 from kaicep.archive.archive import Archive
 from kaicep.cli.main import app
 from kaicep.connectors.sinks.delta import DeltaOptions, DeltaSink
-from kaicep.connectors.sinks.files import FileOptions, FileSink
+from kaicep.connectors.sinks.files import FileSink, FileSinkOptions
 from kaicep.history.strategies import open_history, past_matches
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import Interval
@@ -98,7 +98,7 @@ def as_parquet(path: Path, found: dict[str, Any], campus: Path) -> Path:
 
 
 def as_file_sink(path: Path, found: dict[str, Any], campus: Path) -> Path:
-    with FileSink("out", FileOptions(path / "out.jsonl")) as sink:
+    with FileSink("out", FileSinkOptions(path / "out.jsonl")) as sink:
         sink.open()
         sink.write([match_of(found, "here"), Match("other", "00", 0, 0)])
         sink.commit({})

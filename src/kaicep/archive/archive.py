@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from kaicep.archive.parquet import Shape
+from kaicep.archive.parquet import TableShape
 from kaicep.archive.snapshot import Cut, Snapshot
 from kaicep.archive.stream import StreamTable
-from kaicep.archive.table import DEAD_LETTERS, DeadLetters, Table
+from kaicep.archive.table import DEAD_LETTERS, ArchiveTable, DeadLetters
 from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
 from kaicep.storage.delta import damages, mend
 from kaicep.storage.places import place_of
@@ -47,13 +47,13 @@ class Archive:
         return [
             unquote(each.name.replace("~", "%"))
             for each in found
-            if not each.name.startswith((".", "_")) and Table.exists(each)
+            if not each.name.startswith((".", "_")) and ArchiveTable.exists(each)
         ]
 
     def stream(self, name: str, version: int | None = None) -> StreamTable:
         """The table of a stream, at its newest version or at the one that is wanted."""
         folder = self._folder(name)
-        if not Table.exists(folder):
+        if not ArchiveTable.exists(folder):
             raise Mistake(
                 Diagnostic(
                     f"the archive {self.folder} has no stream {name}", hint=did_you_mean(name, self.streams())
@@ -61,7 +61,7 @@ class Archive:
             )
         return StreamTable(folder, name, version)
 
-    def made(self, name: str, shape: Shape) -> StreamTable:
+    def made(self, name: str, shape: TableShape) -> StreamTable:
         """The table of a stream, to be written: it is made where there is none."""
         return self.writable(name) or StreamTable.create(self._folder(name), name, shape)
 
@@ -70,7 +70,7 @@ class Archive:
         folder = self._folder(name)
         for each in mend(folder):
             _log.warning("%s: removed what a crash had left half-written: %s", name, each)
-        if not Table.exists(folder):
+        if not ArchiveTable.exists(folder):
             return None
         found = StreamTable(folder, name)
         found.table.settle()
@@ -118,7 +118,7 @@ class Archive:
 def table_damages(folder: Path) -> Iterator[str]:
     """All that is not as it was written in the table of a folder."""
     try:
-        files = [each.path for each in Table(folder, folder.name).files()]
+        files = [each.path for each in ArchiveTable(folder, folder.name).files()]
     except Failure as failure:
         found = [*damages(folder, (each.name for each in folder.glob("*.parquet")))]
         yield from found or [str(failure)]

@@ -39,7 +39,7 @@ __all__ = [
     "START",
     "TRIPLES",
     "TS",
-    "Shape",
+    "TableShape",
     "arrow_schema",
     "events_of",
     "extended",
@@ -98,7 +98,7 @@ _OWN = (PART, SEQ, LATE, START, TRIPLES)
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableShape:
     """What a table holds: the attributes in order, the one that has the time; or triples (`rdf`).
 
     `known` are the columns of what the knowledge says of the events.
@@ -110,7 +110,7 @@ class Shape:
     known: tuple[str, ...] = ()
 
 
-def arrow_schema(shape: Shape) -> pyarrow.Schema:
+def arrow_schema(shape: TableShape) -> pyarrow.Schema:
     """The columns of a table in their order."""
     try:
         import pyarrow
@@ -130,18 +130,18 @@ def arrow_schema(shape: Shape) -> pyarrow.Schema:
     return pyarrow.schema([*fields, *((name, known_column()) for name in shape.known)])
 
 
-def shape_of(schema: pyarrow.Schema, time: str) -> Shape:
+def shape_of(schema: pyarrow.Schema, time: str) -> TableShape:
     """What a table with these columns holds."""
     import pyarrow
 
     if TRIPLES in schema.names:
-        return Shape(rdf=True)
+        return TableShape(rdf=True)
     types = {kind: type for type, kind in _arrow_types().items()}
     own = _OWN if time == TS else (*_OWN, TS)
     others = [each for each in schema if each.name not in own]
     known = tuple(each.name for each in others if pyarrow.types.is_list(each.type))
     attributes = tuple((each.name, types[each.type]) for each in others if each.name not in known)
-    return Shape(attributes, time, known=known)
+    return TableShape(attributes, time, known=known)
 
 
 def known_column() -> pyarrow.DataType:
@@ -170,10 +170,10 @@ def _arrow_types() -> Mapping[Type, pyarrow.DataType]:
     }
 
 
-def extended(stream: str, held: Shape, wanted: Shape) -> Shape:
+def extended(stream: str, held: TableShape, wanted: TableShape) -> TableShape:
     """What a table holds after more comes in: new attributes are added, none changes its type.
 
-    >>> extended("s", Shape((("x", Type.INT64),)), Shape((("y", Type.STRING),))).attributes
+    >>> extended("s", TableShape((("x", Type.INT64),)), TableShape((("y", Type.STRING),))).attributes
     (('x', Type.INT64), ('y', Type.STRING))
     """
     if held.rdf != wanted.rdf:
@@ -200,7 +200,7 @@ def extended(stream: str, held: Shape, wanted: Shape) -> Shape:
     return check_names(stream, replace(held, attributes=tuple(known.items()), known=told))
 
 
-def check_names(stream: str, shape: Shape) -> Shape:
+def check_names(stream: str, shape: TableShape) -> TableShape:
     """The shape, if its attributes can be told apart as columns: Delta does not look at their case."""
     seen: dict[str, str] = {each: each for each in (PART, SEQ, LATE, *(() if shape.time == TS else (TS,)))}
     for name, _ in shape.attributes:
@@ -224,7 +224,7 @@ def check_names(stream: str, shape: Shape) -> Shape:
     return shape
 
 
-def rows_of(events: Sequence[Event], shape: Shape) -> pyarrow.Table:
+def rows_of(events: Sequence[Event], shape: TableShape) -> pyarrow.Table:
     """Events as rows; an attribute that an event does not have is null."""
     import pyarrow
 
@@ -248,7 +248,7 @@ def rows_of(events: Sequence[Event], shape: Shape) -> pyarrow.Table:
     )
 
 
-def events_of(stream: str, rows: pyarrow.RecordBatch | pyarrow.Table, shape: Shape) -> Iterator[Event]:
+def events_of(stream: str, rows: pyarrow.RecordBatch | pyarrow.Table, shape: TableShape) -> Iterator[Event]:
     """Rows as events."""
     columns = {name: _plain(rows.column(name)) for name in rows.column_names}
     own = (columns[PART], columns[SEQ], columns[TS], columns[LATE])

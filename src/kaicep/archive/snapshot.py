@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaicep.archive.parquet import LATE, PART, SEQ, TS, DataFile, Shape, events_of, in_time, moments
+from kaicep.archive.parquet import LATE, PART, SEQ, TS, DataFile, TableShape, events_of, in_time, moments
 from kaicep.archive.stream import StreamTable
 from kaicep.errors import Failure
 from kaicep.plan.events import Event
@@ -100,7 +100,7 @@ class Snapshot:
         """The versions of its tables."""
         return {name: each.table.version for name, each in self.tables.items()}
 
-    def shape(self, stream: str) -> Shape:
+    def shape(self, stream: str) -> TableShape:
         """What the events of a stream hold."""
         return self.tables[stream].shape
 

@@ -13,7 +13,7 @@ from kaicep.archive.parquet import (
     SEQ,
     TS,
     DataFile,
-    Shape,
+    TableShape,
     arrow_schema,
     check_names,
     discard,
@@ -24,7 +24,7 @@ from kaicep.archive.parquet import (
     shape_of,
     write_files,
 )
-from kaicep.archive.table import Ranges, Table, attempts, fresh, moved
+from kaicep.archive.table import ArchiveTable, Ranges, attempts, fresh, moved
 from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.plan.events import Event
 from kaicep.storage.delta import parquet_dataset
@@ -47,7 +47,7 @@ __all__ = [
     "StreamTable",
     "conforming",
     "marked",
-    "Kept",
+    "UpkeepReport",
     "at_most",
     "compact",
     "expire",
@@ -74,17 +74,17 @@ class StreamTable:
 
     def __init__(self, folder: Path, stream: str, version: int | None = None) -> None:
         self.stream = stream
-        self.table = Table(folder, stream, version)
+        self.table = ArchiveTable(folder, stream, version)
 
     @classmethod
-    def create(cls, folder: Path, stream: str, shape: Shape) -> StreamTable:
+    def create(cls, folder: Path, stream: str, shape: TableShape) -> StreamTable:
         """Makes the table of a stream that was not archived so far."""
         schema = arrow_schema(check_names(stream, shape))
-        Table.create(folder, stream, schema, {_TIME: shape.time})
+        ArchiveTable.create(folder, stream, schema, {_TIME: shape.time})
         return cls(folder, stream)
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> TableShape:
         """What it holds."""
         return shape_of(self.table.schema, self.table.about.get(_TIME, TS))
 
@@ -104,7 +104,7 @@ class StreamTable:
         self,
         rows: pyarrow.Table | Sequence[Event],
         ranges: Mapping[int, tuple[int, int]],
-        shape: Shape | None = None,
+        shape: TableShape | None = None,
         lateness: int | None = None,
         sources: Mapping[int, str] | None = None,
     ) -> Appended:
@@ -151,7 +151,7 @@ class StreamTable:
         self,
         paths: Sequence[Path],
         ranges: Mapping[int, tuple[int, int]],
-        shape: Shape | None = None,
+        shape: TableShape | None = None,
         sources: Mapping[int, str] | None = None,
     ) -> Appended:
         """Adds Parquet files that somebody else has written into the table's folder, late marks and all.
@@ -188,7 +188,7 @@ class StreamTable:
 
         return attempts(self.stream, once)
 
-    def widen(self, shape: Shape) -> None:
+    def widen(self, shape: TableShape) -> None:
         """Adds the attributes that the table does not have."""
         held = self.shape
         wanted = extended(self.stream, held, shape)
@@ -320,7 +320,7 @@ def marked(
 
 
 @dataclass(frozen=True)
-class Kept:
+class UpkeepReport:
     """What upkeep did: how many files, rows and bytes there were before and after."""
 
     before: Sequence[DataFile]
@@ -332,20 +332,20 @@ class Kept:
         return sum(each.rows for each in self.before) - sum(each.rows for each in self.after)
 
 
-def compact(stream: StreamTable, most: int = ROWS) -> Kept:
+def compact(stream: StreamTable, most: int = ROWS) -> UpkeepReport:
     """Puts small files together, and files whose times overlap in order; rows and positions stay."""
 
-    def once() -> Kept:
+    def once() -> UpkeepReport:
         table = stream.table
         table.refresh()
         before = table.files()
         groups = list(_groups(before, most))
         removed = [each for group in groups for each in group]
         if not removed:
-            return Kept(before, before)
+            return UpkeepReport(before, before)
         added = _rewritten(table, groups, most)
         _commit(table, added, removed)
-        return Kept(before, table.files())
+        return UpkeepReport(before, table.files())
 
     return attempts(stream.stream, once)
 
@@ -372,10 +372,10 @@ def at_most(share: float, files: Sequence[DataFile], before: int) -> int:
     return before
 
 
-def expire(stream: StreamTable, before: int) -> Kept:
+def expire(stream: StreamTable, before: int) -> UpkeepReport:
     """Removes the events before a time. Files that lie wholly before it are not even read."""
 
-    def once() -> Kept:
+    def once() -> UpkeepReport:
         table = stream.table
         table.refresh()
         files = table.files()
@@ -390,7 +390,7 @@ def expire(stream: StreamTable, before: int) -> Kept:
         except BaseException:
             table.drop(each.path for each in added)
             raise
-        return Kept(files, table.files())
+        return UpkeepReport(files, table.files())
 
     return attempts(stream.stream, once)
 
@@ -412,7 +412,7 @@ def _groups(files: Sequence[DataFile], most: int) -> Iterator[list[DataFile]]:
         yield group
 
 
-def _rewritten(table: Table, groups: Sequence[Sequence[DataFile]], most: int) -> list[DataFile]:
+def _rewritten(table: ArchiveTable, groups: Sequence[Sequence[DataFile]], most: int) -> list[DataFile]:
     """New files with the rows of each group, one stretch of time after the other."""
     added: list[DataFile] = []
     try:
@@ -425,7 +425,7 @@ def _rewritten(table: Table, groups: Sequence[Sequence[DataFile]], most: int) ->
     return added
 
 
-def _stretches(table: Table, group: Sequence[DataFile], most: int) -> Iterator[tuple[int, int | None]]:
+def _stretches(table: ArchiveTable, group: Sequence[DataFile], most: int) -> Iterator[tuple[int, int | None]]:
     """Times at which the rows of a group are cut into stretches of about as many rows as a file has."""
     import numpy
     import pyarrow
@@ -437,7 +437,7 @@ def _stretches(table: Table, group: Sequence[DataFile], most: int) -> Iterator[t
     yield from zip(starts, [*starts[1:], None], strict=True)
 
 
-def _between(table: Table, group: Sequence[DataFile], low: int, high: int | None) -> pyarrow.Table:
+def _between(table: ArchiveTable, group: Sequence[DataFile], low: int, high: int | None) -> pyarrow.Table:
     import pyarrow
     import pyarrow.compute as pc
 
@@ -455,7 +455,7 @@ def _later(rows: pyarrow.Table, before: int) -> pyarrow.Table:
 
 
 def _read(
-    table: Table,
+    table: ArchiveTable,
     files: Sequence[DataFile],
     columns: list[str] | None = None,
     inside: pyarrow.dataset.Expression | None = None,
@@ -469,14 +469,14 @@ def _read(
         raise Failure(f"cannot read {table.folder}: {error}") from None
 
 
-def _write(table: Table, rows: pyarrow.Table, most: int) -> list[DataFile]:
+def _write(table: ArchiveTable, rows: pyarrow.Table, most: int) -> list[DataFile]:
     try:
         return write_files(table.folder, rows, most)
     except OSError as error:
         raise Failure(f"cannot write to {table.folder}: {error}; nothing was changed") from None
 
 
-def _commit(table: Table, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
+def _commit(table: ArchiveTable, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
     try:
         table.commit(table.state, added, removed, data_change=False)
     except BaseException:

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ranges",
-    "State",
+    "TableState",
     "fresh",
     "moved",
     "ATTEMPTS",
     "Conflict",
-    "Table",
+    "ArchiveTable",
     "attempts",
     "DEAD_LETTERS",
     "DeadLetters",
@@ -46,7 +46,7 @@ row is one that held nothing to keep: a bad record, a blank line."""
 
 
 @dataclass(frozen=True)
-class State:
+class TableState:
     """By part: the next position, the largest `ts` so far (late marks hang on it), the name of the source.
 
     `expired` is the time before which events were removed. `progress` is of a table of matches: how far they
@@ -73,18 +73,18 @@ class State:
         )
 
     @classmethod
-    def parse(cls, text: str) -> State:
+    def parse(cls, text: str) -> TableState:
         """The state that a commit carries."""
         found = json.loads(text)
         return cls(found["next"], found["newest"], found["sources"], found["expired"], found.get("progress"))
 
 
-def fresh(name: str, state: State, ranges: Ranges) -> dict[str, tuple[int, int]]:
+def fresh(name: str, state: TableState, ranges: Ranges) -> dict[str, tuple[int, int]]:
     """What of a batch is not there yet; a batch that begins beyond what is there leaves a hole, and fails.
 
     A part that has sent nothing yet is news, too: whoever goes on from here waits for it.
 
-    >>> fresh("meter", State({"0": 5, "1": 2}), {"0": (3, 8), "1": (0, 2), "2": (0, 0)})
+    >>> fresh("meter", TableState({"0": 5, "1": 2}), {"0": (3, 8), "1": (0, 2), "2": (0, 0)})
     {'0': (5, 8), '2': (0, 0)}
     """
     found: dict[str, tuple[int, int]] = {}
@@ -102,11 +102,11 @@ def fresh(name: str, state: State, ranges: Ranges) -> dict[str, tuple[int, int]]
 
 def moved(
     name: str,
-    state: State,
+    state: TableState,
     new: Ranges,
     newest: Mapping[str, int],
     sources: Mapping[str, str],
-) -> State:
+) -> TableState:
     """The state after a batch: `new` is what it adds, `newest` its largest times by part."""
     for part, source in sources.items():
         known = state.sources.get(part, source)
@@ -164,14 +164,14 @@ def attempts(name: str, what: Callable[[], T]) -> T:
     raise Failure(f"{name}: other writers were quicker {ATTEMPTS} times in a row; nothing was changed")
 
 
-class Table:
+class ArchiveTable:
     """A Delta table in a folder, at one of its versions."""
 
     def __init__(self, folder: Path, name: str, version: int | None = None) -> None:
         self.folder = folder
         self.name = name
         self._delta = _opened(folder, version)
-        self._state: State | None = None
+        self._state: TableState | None = None
         self._settled = self.version - 1
         """What is known to be on the disk: the newest commit may be of a process that died before it was."""
 
@@ -184,7 +184,7 @@ class Table:
     @classmethod
     def create(
         cls, folder: Path, name: str, schema: pyarrow.Schema, about: Mapping[str, str] | None = None
-    ) -> Table:
+    ) -> ArchiveTable:
         """Makes a table, or opens it where another writer was quicker."""
         delta = _delta()
         try:
@@ -197,7 +197,7 @@ class Table:
                 schema,
                 name=name,
                 configuration={**_CONFIGURATION, **(about or {})},
-                commit_properties=delta.CommitProperties(custom_metadata={_STATE: State().text()}),
+                commit_properties=delta.CommitProperties(custom_metadata={_STATE: TableState().text()}),
                 raise_if_key_not_exists=False,
                 storage_options=options_of(folder),
             )
@@ -230,13 +230,13 @@ class Table:
         return dict(self._delta.metadata().configuration)
 
     @property
-    def state(self) -> State:
+    def state(self) -> TableState:
         """What the version knows besides its rows."""
         if self._state is None:
             self._state = self._read_state()
         return self._state
 
-    def _read_state(self) -> State:
+    def _read_state(self) -> TableState:
         """From the last commit; those of other tools carry nothing, and change nothing that matters here."""
         for version in range(self.version, -1, -1):
             try:
@@ -246,7 +246,7 @@ class Table:
             for line in lines:
                 told = json.loads(line).get("commitInfo", {}).get(_STATE)
                 if told is not None:
-                    return State.parse(told)
+                    return TableState.parse(told)
         raise Failure(f"{self.folder} is a Delta table, but not of an archive: no commit tells its positions")
 
     def refresh(self) -> None:
@@ -273,7 +273,7 @@ class Table:
 
     def commit(
         self,
-        state: State,
+        state: TableState,
         add: Sequence[DataFile] = (),
         remove: Sequence[DataFile] = (),
         data_change: bool = True,
@@ -333,7 +333,7 @@ class Table:
         prune(self.folder)
         return list(removed)
 
-    def _committed(self, commit: Callable[[Any], object], state: State, files: int = 0) -> None:
+    def _committed(self, commit: Callable[[Any], object], state: TableState, files: int = 0) -> None:
         delta = _delta()
         try:
             commit(self._properties(state, files))
@@ -358,7 +358,7 @@ class Table:
         except OSError as error:
             raise Failure(f"cannot write to {self.folder}: {error}") from None
 
-    def _properties(self, state: State, files: int | None = None) -> Any:
+    def _properties(self, state: TableState, files: int | None = None) -> Any:
         """What every commit carries; the application's transaction is the version that it makes."""
         delta = _delta()
         return delta.CommitProperties(
@@ -417,10 +417,10 @@ class DeadLetters:
         """Adds the letters of a batch that are not there yet; says how many."""
         import pyarrow
 
-        if not letters and not Table.exists(self.folder):
+        if not letters and not ArchiveTable.exists(self.folder):
             return 0
         schema = self._schema()
-        table = Table.create(self.folder, DEAD_LETTERS, schema)
+        table = ArchiveTable.create(self.folder, DEAD_LETTERS, schema)
         covered = {f"{stream}/{part}": found for part, found in ranges.items()}
 
         def once() -> int:
@@ -454,9 +454,9 @@ class DeadLetters:
 
     def read(self) -> list[dict[str, Any]]:
         """All of them, by stream, part and position."""
-        if not Table.exists(self.folder):
+        if not ArchiveTable.exists(self.folder):
             return []
-        files = [self.folder / each.path for each in Table(self.folder, DEAD_LETTERS).files()]
+        files = [self.folder / each.path for each in ArchiveTable(self.folder, DEAD_LETTERS).files()]
         found = parquet_dataset(files, self._schema()).to_table()
         by = [(name, "ascending") for name in ("stream", "part", "seq")]
         rows: list[dict[str, Any]] = found.sort_by(by).to_pylist()

@@ -16,7 +16,7 @@ from pygls.lsp.server import LanguageServer
 from kaicep import __version__
 from kaicep.assist import service
 from kaicep.assist.service import Situation
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 
 __all__ = ["serve"]
 
@@ -133,8 +133,8 @@ def _path(uri: str) -> Path:
 
 def _position(text: str, offset: int) -> types.Position:
     """A place as the protocol counts: lines and UTF-16 units from 0."""
-    line, column = Source("", text).position(offset)
-    before = Source("", text).line(line)[: column - 1]
+    line, column = SourceText("", text).position(offset)
+    before = SourceText("", text).line(line)[: column - 1]
     return types.Position(line - 1, len(before.encode("utf-16-le")) // 2)
 
 

@@ -16,15 +16,15 @@ from kaicep.archive.stream import StreamTable
 from kaicep.deployment.check import catalog_of
 from kaicep.deployment.config import Config, load_config
 from kaicep.deployment.registered import SUFFIXES, Registered, Registry, upstream
-from kaicep.errors import Diagnostic, Mistake, Source, Unsupported
+from kaicep.errors import Diagnostic, Mistake, SourceText, Unsupported
 from kaicep.knowledge.annotation import Annotation, prefixes_of
 from kaicep.knowledge.event_graph import HAS_TIME
 from kaicep.knowledge.graph import LITERAL
 from kaicep.knowledge.store import Knowledge
-from kaicep.knowledge.vocabulary import Names, is_standard
+from kaicep.knowledge.vocabulary import KnowledgeNames, is_standard
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.knowledge.words import TYPE
-from kaicep.language.lexer import Kind, Report, Token, chi_tokens, sparql_tokens
+from kaicep.language.lexer import Report, Token, TokenKind, chi_tokens, sparql_tokens
 from kaicep.optimize import optimize
 from kaicep.plan.catalog import Stream
 from kaicep.plan.chi import ChiQuery
@@ -33,7 +33,7 @@ from kaicep.plan.terms import RDFS, Iri, Literal, Term
 from kaicep.query import Query, resolve_queries
 
 __all__ = [
-    "Vocabulary",
+    "OntologyWords",
     "Word",
     "Situation",
     "KEYWORDS",
@@ -41,7 +41,7 @@ __all__ = [
     "Finding",
     "Hover",
     "Item",
-    "Place",
+    "TextPlace",
     "complete",
     "diagnose",
     "find_definition",
@@ -66,10 +66,10 @@ class Word:
     searched: str
 
 
-class Vocabulary:
+class OntologyWords:
     """The words of a knowledge base and of annotations.
 
-    >>> made = Vocabulary(Knowledge.parse('''
+    >>> made = OntologyWords(Knowledge.parse('''
     ...     @prefix x: <urn:x:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
     ...     x:MeetingRoom rdfs:label "Besprechungsraum" . x:r1 a x:MeetingRoom .'''))
     >>> [each.name for each in made.find("besp")], [each.name for each in made.find("meeting")]
@@ -79,7 +79,7 @@ class Vocabulary:
     def __init__(self, knowledge: Knowledge, annotations: Iterable[Annotation] = ()) -> None:
         self.knowledge = knowledge
         given = tuple(annotations)
-        self.names = Names(knowledge, given)
+        self.names = KnowledgeNames(knowledge, given)
         self._carried = {
             name
             for each in given
@@ -115,7 +115,7 @@ class Vocabulary:
     def label(self, term: Term) -> str:
         """What something is called: its label, or else its local name in words.
 
-        >>> Vocabulary(Knowledge.empty()).label(Iri("urn:x:MeetingRoom"))
+        >>> OntologyWords(Knowledge.empty()).label(Iri("urn:x:MeetingRoom"))
         'meeting room'
         """
         if isinstance(term, Literal):
@@ -202,9 +202,9 @@ class Situation:
         return self._files.knowledge
 
     @cached_property
-    def vocabulary(self) -> Vocabulary:
+    def vocabulary(self) -> OntologyWords:
         """Its words, by their names and labels."""
-        return Vocabulary(self.knowledge, self.config.annotations)
+        return OntologyWords(self.knowledge, self.config.annotations)
 
     @property
     def archive(self) -> Archive:
@@ -339,7 +339,7 @@ class Hover:
 
 def resolve(situation: Situation, name: str, suffix: str, text: str) -> Query:
     """A query that is not registered, resolved together with those whose output it reads."""
-    query = parse_query(Source(f"{name}{suffix}", text), situation.prefixes)
+    query = parse_query(SourceText(f"{name}{suffix}", text), situation.prefixes)
     others = _parsed_others(situation, name)
     needed = upstream(name, {**others, name: query})
     queries = [query, *(others[each] for each in needed if each != name)]
@@ -369,7 +369,7 @@ def diagnose(situation: Situation, name: str, suffix: str, text: str) -> list[Fi
 
 def _finding(said: Diagnostic, text: str) -> Finding:
     start, end = (said.span.start, said.span.end) if said.span is not None else (0, 0)
-    line, column = Source("", text).position(start)
+    line, column = SourceText("", text).position(start)
     return Finding(start, end, line, column, said.severity, said.message, said.hint)
 
 
@@ -403,7 +403,7 @@ def complete(situation: Situation, suffix: str, text: str, offset: int) -> Compl
 
 
 def _tokens(suffix: str, text: str) -> list[Token]:
-    source = Source("<query>", text)
+    source = SourceText("<query>", text)
     report = Report(source)
     try:
         return (chi_tokens if suffix == ".chi" else sparql_tokens)(source, report)[:-1]
@@ -535,15 +535,15 @@ def _token_at(suffix: str, text: str, offset: int) -> Token | None:
 
 def _said_of(token: Token, situation: Situation, text: str) -> str:
     streams = situation.catalog.streams
-    if token.kind is Kind.VARIABLE:
+    if token.kind is TokenKind.VARIABLE:
         found = _streams_of(token.text[1:], text, situation, or_all=False)
         return "\n".join(_stream_text(each, situation) for each in found) or f"{token.text}, a variable"
-    if token.kind in (Kind.NAME, Kind.IRI):
+    if token.kind in (TokenKind.NAME, TokenKind.IRI):
         iri = _iri_of(token, situation.vocabulary.names, text)
         return _word_text(iri, situation) if iri is not None else ""
-    if token.kind is Kind.WORD and token.text in streams:
+    if token.kind is TokenKind.WORD and token.text in streams:
         return _stream_text(streams[token.text], situation)
-    if token.kind is Kind.WORD:
+    if token.kind is TokenKind.WORD:
         known = {**_EP_WORDS, **_CLAUSES}
         about = known.get(token.word) or next((v for k, v in known.items() if token.word in k.split()), "")
         if about:
@@ -558,8 +558,8 @@ def _said_of(token: Token, situation: Situation, text: str) -> str:
     return ""
 
 
-def _iri_of(token: Token, names: Names, text: str) -> Iri | None:
-    if token.kind is Kind.IRI:
+def _iri_of(token: Token, names: KnowledgeNames, text: str) -> Iri | None:
+    if token.kind is TokenKind.IRI:
         return Iri(token.text[1:-1])
     prefix, _, local = token.text.partition(":")
     own = re.search(rf"PREFIX\s+{re.escape(prefix)}:\s*<([^>]*)>", text, re.IGNORECASE)
@@ -598,7 +598,7 @@ def _word_text(iri: Iri, situation: Situation) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class TextPlace:
     """A place in a file; without a path, in the text itself."""
 
     path: str | None
@@ -606,28 +606,28 @@ class Place:
     end: int
 
 
-def find_definition(situation: Situation, suffix: str, text: str, offset: int) -> Place | None:
+def find_definition(situation: Situation, suffix: str, text: str, offset: int) -> TextPlace | None:
     """Where a stream, a prefix, or a variable comes from."""
     token = _token_at(suffix, text, offset)
     if token is None:
         return None
-    if token.kind is Kind.NAME:
+    if token.kind is TokenKind.NAME:
         prefix = token.text.partition(":")[0]
         own = re.search(rf"PREFIX\s+({re.escape(prefix)}:)", text, re.IGNORECASE)
-        return Place(None, *own.span(1)) if own else _in_deployment(situation, f'"{prefix}"')
-    if token.kind is Kind.VARIABLE:
+        return TextPlace(None, *own.span(1)) if own else _in_deployment(situation, f'"{prefix}"')
+    if token.kind is TokenKind.VARIABLE:
         return next(
             (
-                Place(None, each.start, each.end)
+                TextPlace(None, each.start, each.end)
                 for each in _tokens(suffix, text)
-                if each.kind is Kind.VARIABLE and each.text == token.text and _ranges(text, each.start)
+                if each.kind is TokenKind.VARIABLE and each.text == token.text and _ranges(text, each.start)
             ),
             None,
         )
-    if token.kind is Kind.WORD and token.text in situation.config.streams:
+    if token.kind is TokenKind.WORD and token.text in situation.config.streams:
         config = situation.config.path.read_text("utf-8")
         found = re.search(rf"^\s*\[streams\.\"?({re.escape(token.text)})\"?\]", config, re.MULTILINE)
-        return Place(str(situation.config.path), *found.span(1)) if found else None
+        return TextPlace(str(situation.config.path), *found.span(1)) if found else None
     return None
 
 
@@ -636,7 +636,7 @@ def _ranges(text: str, start: int) -> bool:
     return any(found.start(1) - 1 == start for found in _RANGE.finditer(text))
 
 
-def _in_deployment(situation: Situation, wanted: str) -> Place | None:
+def _in_deployment(situation: Situation, wanted: str) -> TextPlace | None:
     """Where an annotation file of the deployment says something."""
     folder = situation.config.path.parent
     named = re.findall(r'annotation\s*=\s*"([^"]+)"', situation.config.path.read_text("utf-8"))
@@ -645,7 +645,7 @@ def _in_deployment(situation: Situation, wanted: str) -> Place | None:
         text = path.read_text("utf-8") if path.exists() else ""
         at = text.find(wanted)
         if at >= 0:
-            return Place(str(path), at + 1, at + len(wanted) - 1)
+            return TextPlace(str(path), at + 1, at + len(wanted) - 1)
     return None
 
 

@@ -13,7 +13,7 @@ from kaicep.errors import Diagnostic, Failure, Mistake
 
 if TYPE_CHECKING:
     from kaicep.archive.archive import Archive
-    from kaicep.archive.stream import Kept
+    from kaicep.archive.stream import UpkeepReport
 
 __all__ = ["archive"]
 
@@ -180,7 +180,7 @@ def _hours(keep: str) -> int:
     return -(-(duration("--keep", keep) or 0) // 3_600_000_000)
 
 
-def _told(kept: Kept) -> str:
+def _told(kept: UpkeepReport) -> str:
     removed = f", {kept.removed:,} events removed" if kept.removed else ""
     return f"{len(kept.before):,} files are {len(kept.after):,} now{removed}"
 

@@ -97,14 +97,14 @@ def _keep_alive(keep: Path | None, scale: str, seed: int, seconds: float | None)
 
 
 def _view() -> View:
-    from kaicep.demo.views import Plain, Terminal
+    from kaicep.demo.views import PlainView, Terminal
 
     if not sys.stdout.isatty():
-        return Plain()
+        return PlainView()
     try:
         from rich.console import Console
     except ImportError:
-        return Plain()
+        return PlainView()
     return Terminal(Console())
 
 

@@ -19,7 +19,7 @@ import typer
 from kaicep.cli.arguments import FAILED, KnowledgeFiles, Reasoning, files, has_colour, reasoning_level
 from kaicep.errors import painted
 
-__all__ = ["Finding", "doctor", "examine"]
+__all__ = ["Checkup", "doctor", "examine"]
 
 _PYTHONS = ((3, 11), (3, 13))
 _JAVA = 17
@@ -55,7 +55,7 @@ _PROGRAMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Checkup:
     """One thing looked at: `ok`, `missing`, `old`, `new` or `odd`, what was seen, and the way to mend it.
 
     `vital` is what nothing works without.
@@ -90,7 +90,7 @@ def doctor(knowledge: KnowledgeFiles = None, reasoning: Reasoning = None) -> Non
     typer.echo("\nkaicep has everything it needs.")
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[Checkup]:
     """Everything that is looked at, in the order it is shown."""
     yield _python(sys.version_info[:3])
     for package, purpose in _CORE:
@@ -102,25 +102,25 @@ def examine() -> Iterator[Finding]:
         yield _package(package, purpose, f"pip install 'kaicep[{extra}]'")
     for program, purpose, package, winget in _PROGRAMS:
         yield _program(program, purpose, package, winget)
-    yield Finding("ok", "cores", str(_cores()))
+    yield Checkup("ok", "cores", str(_cores()))
     yield _real_time()
-    yield Finding("ok", "memory", _memory())
+    yield Checkup("ok", "memory", _memory())
     yield _cache()
 
 
-def _knowledge(paths: list[Path], reasoning: str) -> Iterator[Finding]:
+def _knowledge(paths: list[Path], reasoning: str) -> Iterator[Checkup]:
     if not paths:
         return
     from kaicep.knowledge.store import Knowledge
 
     known = Knowledge.load(*paths, reasoning=reasoning)
     size = f"{known.asserted:,} statements, {known.closed:,} with what follows under {reasoning}"
-    yield Finding("ok", "knowledge", f"{size}; loaded and closed in {known.seconds:.2f} s")
+    yield Checkup("ok", "knowledge", f"{size}; loaded and closed in {known.seconds:.2f} s")
     for each in (*known.warnings, *known.contradictions):
-        yield Finding("odd", "knowledge", each.message)
+        yield Checkup("odd", "knowledge", each.message)
 
 
-def _python(found: tuple[int, ...]) -> Finding:
+def _python(found: tuple[int, ...]) -> Checkup:
     """The Python that runs this.
 
     >>> _python((3, 12, 1)).mark, _python((3, 10, 2)).mark
@@ -129,27 +129,27 @@ def _python(found: tuple[int, ...]) -> Finding:
     oldest, newest = _PYTHONS
     seen = ".".join(map(str, found))
     if found[:2] < oldest:
-        return Finding(
+        return Checkup(
             "old", "python", f"{seen}, kaicep needs 3.11 to 3.13", "uv python install 3.13", vital=True
         )
     if found[:2] > newest:
-        return Finding("ok", "python", f"{seen}, newer than the tested 3.11 to 3.13", vital=True)
-    return Finding("ok", "python", seen, vital=True)
+        return Checkup("ok", "python", f"{seen}, newer than the tested 3.11 to 3.13", vital=True)
+    return Checkup("ok", "python", seen, vital=True)
 
 
-def _package(package: str, purpose: str, remedy: str, vital: bool = False) -> Finding:
+def _package(package: str, purpose: str, remedy: str, vital: bool = False) -> Checkup:
     try:
-        return Finding("ok", package, f"{version(package)} ({purpose})", vital=vital)
+        return Checkup("ok", package, f"{version(package)} ({purpose})", vital=vital)
     except PackageNotFoundError:
-        return Finding("missing", package, f"for {purpose}", remedy, vital)
+        return Checkup("missing", package, f"for {purpose}", remedy, vital)
 
 
-def _spark() -> Iterator[Finding]:
+def _spark() -> Iterator[Checkup]:
     """PySpark, and those of the packages it needs that are missing or have the wrong version."""
     remedy = "pip install 'kaicep[spark]'"
     found = _package("pyspark", "the Spark hosts", remedy)
     if found.mark == "ok" and _numbers(found.seen)[:2] < _SPARK:
-        found = Finding("old", "pyspark", f"{found.seen}, kaicep needs 4.3", remedy)
+        found = Checkup("old", "pyspark", f"{found.seen}, kaicep needs 4.3", remedy)
     yield found
     if found.mark == "missing":
         return
@@ -158,10 +158,10 @@ def _spark() -> Iterator[Finding]:
             there = version(package)
         except PackageNotFoundError:
             if package not in ("pandas", "pyarrow"):  # these have a line of their own
-                yield Finding("missing", package, f"the Spark hosts need {package}{bounds}", remedy)
+                yield Checkup("missing", package, f"the Spark hosts need {package}{bounds}", remedy)
             continue
         if mark := _outside(there, bounds):
-            yield Finding(mark, package, f"{there}, the Spark hosts need {package}{bounds}", remedy)
+            yield Checkup(mark, package, f"{there}, the Spark hosts need {package}{bounds}", remedy)
 
 
 def _needed_by_spark() -> dict[str, str]:
@@ -194,37 +194,37 @@ def _outside(found: str, bounds: str) -> str | None:
     return None
 
 
-def _cluster() -> Iterator[Finding]:
+def _cluster() -> Iterator[Checkup]:
     """The cluster that a command for Spark would run on, where Spark is there at all."""
     if find_spec("pyspark") is None:
         return
     from kaicep.hosts.spark.session import configured
 
     url, said_by = configured()
-    yield Finding("ok", "cluster", f"{url} ({said_by})")
+    yield Checkup("ok", "cluster", f"{url} ({said_by})")
 
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(each) for each in re.findall(r"\d+", text)[:3])
 
 
-def _java() -> Finding:
+def _java() -> Checkup:
     home = os.environ.get("JAVA_HOME")
     at_home = Path(home, "bin", "java") if home else None
     java = str(at_home) if at_home and at_home.is_file() else shutil.which("java")
     wanted = f"the Spark hosts need {_JAVA} or later"
     if java is None:
-        return Finding("missing", "java", wanted, _java_command())
+        return Checkup("missing", "java", wanted, _java_command())
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.SubprocessError) as error:
-        return Finding("missing", "java", f"{java} does not run ({error}); {wanted}", _java_command())
+        return Checkup("missing", "java", f"{java} does not run ({error}); {wanted}", _java_command())
     found = _java_version(said.stderr + said.stdout)
     if found is None:
-        return Finding("missing", "java", f"{java} does not tell its version; {wanted}", _java_command())
+        return Checkup("missing", "java", f"{java} does not tell its version; {wanted}", _java_command())
     if found < _JAVA:
-        return Finding("old", "java", f"{found} ({java}); {wanted}", _java_command())
-    return Finding("ok", "java", f"{found} ({java})")
+        return Checkup("old", "java", f"{found} ({java}); {wanted}", _java_command())
+    return Checkup("ok", "java", f"{found} ({java})")
 
 
 def _java_version(said: str) -> int | None:
@@ -250,14 +250,14 @@ def _java_command() -> str:
     return _install(names, "java-21-openjdk-headless", otherwise)
 
 
-def _program(program: str, purpose: str, package: str, winget: str) -> Finding:
+def _program(program: str, purpose: str, package: str, winget: str) -> Checkup:
     """A program of the system, wherever servers are kept too."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
     found = shutil.which(program, path=path)
     if found:
-        return Finding("ok", program, f"{found} ({purpose})")
+        return Checkup("ok", program, f"{found} ({purpose})")
     remedy = _install({"winget": winget}, package, f"install {package}")
-    return Finding("missing", program, f"for {purpose}", remedy)
+    return Checkup("missing", program, f"for {purpose}", remedy)
 
 
 def _install(names: Mapping[str, str], usual: str, otherwise: str) -> str:
@@ -292,14 +292,14 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _real_time() -> Finding:
+def _real_time() -> Checkup:
     """Whether the threads of the live service may have priorities of the system's."""
     from kaicep.live.sources import allowed
 
     if allowed():
-        return Finding("ok", "real-time", "SCHED_FIFO is allowed (the live service)")
+        return Checkup("ok", "real-time", "SCHED_FIFO is allowed (the live service)")
     remedy = "run as root, or with CAP_SYS_NICE, or raise the limit: ulimit -r 80"
-    return Finding("missing", "real-time", "the live service keeps its order by queues alone", remedy)
+    return Checkup("missing", "real-time", "the live service keeps its order by queues alone", remedy)
 
 
 def _memory() -> str:
@@ -313,7 +313,7 @@ def _memory() -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-def _cache() -> Finding:
+def _cache() -> Checkup:
     """Whether the folder for the compiled kernel can be written, or made, and whether it is in there."""
     from kaicep.kernel.warm import is_warm
     from kaicep.plan.cache import cache_folder
@@ -322,6 +322,6 @@ def _cache() -> Finding:
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         state = "the kernel is compiled" if is_warm() else "the kernel is compiled on first use"
-        return Finding("ok", "cache", f"{folder} ({state})")
+        return Checkup("ok", "cache", f"{folder} ({state})")
     seen = f"{folder} cannot be written; every process compiles the kernel again"
-    return Finding("missing", "cache", seen, "set KAICEP_CACHE_DIR to a folder that you may write to")
+    return Checkup("missing", "cache", seen, "set KAICEP_CACHE_DIR to a folder that you may write to")

@@ -17,7 +17,7 @@ from kaicep.plan.text import predicate_text
 if TYPE_CHECKING:
     from kaicep.knowledge.annotation import Annotation
     from kaicep.knowledge.store import Knowledge
-    from kaicep.knowledge.vocabulary import ClassUse, Concepts, Names, PropertyUse, Summary
+    from kaicep.knowledge.vocabulary import ClassUse, Concepts, KnowledgeNames, PropertyUse, Summary
     from kaicep.knowledge.ways import Way
     from kaicep.plan.catalog import Entity
     from kaicep.plan.terms import Iri
@@ -109,7 +109,7 @@ def _open(
     annotations: Sequence[Path] | None,
     reasoning: str | None,
     annotated: bool = False,
-) -> tuple[Knowledge, tuple[Annotation, ...], Names]:
+) -> tuple[Knowledge, tuple[Annotation, ...], KnowledgeNames]:
     """The knowledge, the annotations, and the names of both."""
     level = reasoning_level(reasoning)
     known, given = files("--knowledge", paths, folders=True), files("--annotation", annotations)
@@ -120,11 +120,11 @@ def _open(
 
     from kaicep.api import load_knowledge
     from kaicep.knowledge.annotation import load_annotations
-    from kaicep.knowledge.vocabulary import Names
+    from kaicep.knowledge.vocabulary import KnowledgeNames
 
     read = tuple(each for one in given for each in load_annotations(one))
     base = load_knowledge(known, level)
-    return base, read, Names(base, read)
+    return base, read, KnowledgeNames(base, read)
 
 
 def _print(what: str | Mapping[str, Any] | Sequence[Any]) -> None:
@@ -134,7 +134,7 @@ def _print(what: str | Mapping[str, Any] | Sequence[Any]) -> None:
 # --- summary ---------------------------------------------------------------------------------------
 
 
-def _summary_text(found: Summary, names: Names) -> str:
+def _summary_text(found: Summary, names: KnowledgeNames) -> str:
     closed = f"{found.closed:,} with what follows from them ({found.reasoning})"
     rows = [f"{found.statements:,} statements, {closed}, in {found.seconds:.2f} s"]
     if found.passing:
@@ -146,7 +146,7 @@ def _summary_text(found: Summary, names: Names) -> str:
     return "\n".join(rows)
 
 
-def _class_rows(classes: Sequence[ClassUse], names: Names) -> list[tuple[str, ...]]:
+def _class_rows(classes: Sequence[ClassUse], names: KnowledgeNames) -> list[tuple[str, ...]]:
     """The tree of classes, each below the first class above it; of very many, those in use."""
     by_name = {each.name: each for each in classes}
     parents = {each.name: next((up for up in each.above if up in by_name), None) for each in classes}
@@ -184,7 +184,7 @@ def _upwards(name: Iri, parents: Mapping[Iri, Iri | None]) -> list[Iri]:
     return found
 
 
-def _property_rows(properties: Sequence[PropertyUse], names: Names) -> list[tuple[str, ...]]:
+def _property_rows(properties: Sequence[PropertyUse], names: KnowledgeNames) -> list[tuple[str, ...]]:
     ranked = sorted(properties, key=lambda each: (-each.uses, names.text(each.name)))
     shown = sorted(ranked[:_MOST_ROWS], key=lambda each: names.text(each.name))
     rows: list[tuple[str, ...]] = []
@@ -196,7 +196,7 @@ def _property_rows(properties: Sequence[PropertyUse], names: Names) -> list[tupl
     return rows
 
 
-def _summary_json(found: Summary, names: Names) -> dict[str, Any]:
+def _summary_json(found: Summary, names: KnowledgeNames) -> dict[str, Any]:
     return {
         "statements": found.statements,
         "closed": found.closed,
@@ -229,7 +229,7 @@ def _summary_json(found: Summary, names: Names) -> dict[str, Any]:
 # --- concepts --------------------------------------------------------------------------------------
 
 
-def _concepts_text(found: Concepts, names: Names) -> str:
+def _concepts_text(found: Concepts, names: KnowledgeNames) -> str:
     rows: list[str] = []
     for each in found.annotations:
         kind = f" ({names.text(each.event_class)})" if each.event_class else ""
@@ -248,7 +248,7 @@ def _concepts_text(found: Concepts, names: Names) -> str:
     return "\n".join(rows)
 
 
-def _attributes(annotation: Annotation, found: Concepts, names: Names) -> Iterator[tuple[str, ...]]:
+def _attributes(annotation: Annotation, found: Concepts, names: KnowledgeNames) -> Iterator[tuple[str, ...]]:
     for attribute, concept in annotation.concepts:
         yield attribute, names.text(concept)
     for attribute, entity in annotation.entities:
@@ -258,12 +258,12 @@ def _attributes(annotation: Annotation, found: Concepts, names: Names) -> Iterat
         yield attribute, f"{names.text(entity.property)} -> {how}, {number:,} known"
 
 
-def _lookup_json(entity: Entity, names: Names) -> dict[str, Any]:
+def _lookup_json(entity: Entity, names: KnowledgeNames) -> dict[str, Any]:
     by = [predicate_text(each, names.prefixes) for each in entity.lookup]
     return {"lookup": by[0] if len(by) == 1 else by} if by else {}
 
 
-def _concepts_json(found: Concepts, names: Names) -> dict[str, Any]:
+def _concepts_json(found: Concepts, names: KnowledgeNames) -> dict[str, Any]:
     return {
         "streams": {
             each.stream: {
@@ -290,7 +290,7 @@ def _concepts_json(found: Concepts, names: Names) -> dict[str, Any]:
 # --- ways ------------------------------------------------------------------------------------------
 
 
-def _ways_text(found: Sequence[Way], names: Names) -> str:
+def _ways_text(found: Sequence[Way], names: KnowledgeNames) -> str:
     """PATHs to copy, with comments that may be copied along."""
     from kaicep.knowledge.ways import path_text, undeclared_prefixes
 
@@ -306,7 +306,7 @@ def _holds(way: Way) -> str:
     return "# holds" if way.start else "# holds for every event"
 
 
-def _ways_json(found: Sequence[Way], names: Names) -> list[dict[str, Any]]:
+def _ways_json(found: Sequence[Way], names: KnowledgeNames) -> list[dict[str, Any]]:
     from kaicep.knowledge.ways import path_text, undeclared_prefixes
 
     return [

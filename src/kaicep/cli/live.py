@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kaicep.live.gateway import Receiver
     from kaicep.live.graph import Graph, Operator, Supplier
     from kaicep.live.service import Service
-    from kaicep.live.sharing import Query
+    from kaicep.live.sharing import LiveQuery
     from kaicep.live.sources import Pulse
 
 __all__ = ["live", "open_graph"]
@@ -314,12 +314,12 @@ def _settled(operator: Operator, folder: Path) -> Operator:
     return operator
 
 
-def _compiled(operator: Operator, folder: Path) -> Query:
+def _compiled(operator: Operator, folder: Path) -> LiveQuery:
     """The query of an operator, compiled."""
     from kaicep.api import build_run, load_knowledge, read_query
     from kaicep.connectors.files import StreamData
     from kaicep.knowledge.annotation import load_annotations
-    from kaicep.live.sharing import CLOCK, Query
+    from kaicep.live.sharing import CLOCK, LiveQuery
 
     has = operator.settings
     annotations = [one for each in has.get("annotation", ()) for one in load_annotations(folder / each)]
@@ -334,7 +334,7 @@ def _compiled(operator: Operator, folder: Path) -> Query:
     compiled = build_run([parsed], data, annotations, knowledge, lateness)
     warn(compiled.diagnostics)
     batch = int(has.get("batch", 64))
-    return Query.of(compiled, lateness=lateness, batch=batch)
+    return LiveQuery.of(compiled, lateness=lateness, batch=batch)
 
 
 def _with_outputs(graph: Graph, stack: ExitStack) -> Graph:

@@ -37,7 +37,7 @@ from kaicep.cli.arguments import (
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 
 if TYPE_CHECKING:
-    from kaicep.api import Run
+    from kaicep.api import FiniteRun
     from kaicep.plan.events import Event
 
 __all__ = ["match"]
@@ -191,7 +191,7 @@ def _check_host(host: str) -> None:
 
 def _open(
     given: Inputs, lateness: int | None, now: int | None, end: str, ahead: int | None, derived: int | None
-) -> Run:
+) -> FiniteRun:
     """Reads everything, with a bar that follows the bytes of the streams."""
     from kaicep.api import open_run
     from kaicep.connectors.files import files_of
@@ -212,7 +212,7 @@ def _open(
             return open_run(given.queries, given.streams, *known, lateness, now, end, ahead, derived)
 
 
-def _dead_rows(run: Run) -> Iterator[bytes]:
+def _dead_rows(run: FiniteRun) -> Iterator[bytes]:
     """The dead letters as JSON Lines."""
     from kaicep.cli.output import json_line
 
@@ -220,7 +220,7 @@ def _dead_rows(run: Run) -> Iterator[bytes]:
         yield json_line(each.to_dict())
 
 
-def _late_rows(run: Run) -> Iterator[bytes]:
+def _late_rows(run: FiniteRun) -> Iterator[bytes]:
     """The late events as JSON Lines."""
     from kaicep.cli.output import json_line
 
@@ -247,7 +247,7 @@ def _late_row(event: Event, types: dict[str, Any]) -> dict[str, Any]:
     return {**event.identity, "ts": format_time(event.ts), "values": values}
 
 
-def _notes(run: Run, dead_kept: bool, late_kept: bool) -> Iterator[str]:
+def _notes(run: FiniteRun, dead_kept: bool, late_kept: bool) -> Iterator[str]:
     """What was left out of the matches, and why; nothing where nothing was."""
     if dead := run.dead:
         way = "" if dead_kept else "; --dead-letters FILE keeps them"

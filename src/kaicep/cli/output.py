@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
-    "Column",
-    "Columns",
+    "WrittenColumn",
+    "WrittenColumns",
     "as_csv",
     "as_jsonl",
     "as_nt",
@@ -57,7 +57,7 @@ _RESERVED = (*_FIXED, "events", "triples")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class WrittenColumn:
     """A selected column: its key in the match, its type where all queries agree on one, whether a list."""
 
     key: str
@@ -71,10 +71,10 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class WrittenColumns:
     """What the matches of a program can have: selected columns, events, triples."""
 
-    selected: tuple[Column, ...] = ()
+    selected: tuple[WrittenColumn, ...] = ()
     events: bool = False
     triples: bool = False
 
@@ -85,25 +85,25 @@ class Columns:
         return [*_FIXED, *(each.name for each in self.selected), *last]
 
 
-def columns_of(program: Program) -> Columns:
+def columns_of(program: Program) -> WrittenColumns:
     """The columns of all queries, each once, in the order of their first appearance."""
-    found: dict[str, Column] = {}
+    found: dict[str, WrittenColumn] = {}
     for query in program.queries:
         for each in _selected(query):
             known = found.setdefault(each.key, each)
             if known != each:
-                found[each.key] = Column(each.key)
-    return Columns(
+                found[each.key] = WrittenColumn(each.key)
+    return WrittenColumns(
         tuple(found.values()),
         events=bool(program.chi_plans),
         triples=any(isinstance(each.root, Triples) for each in program.ep_plans),
     )
 
 
-def _selected(plan: QueryPlan) -> list[Column]:
+def _selected(plan: QueryPlan) -> list[WrittenColumn]:
     if isinstance(plan, ChiPlan):
-        return [Column(each.name, each.type, each.many) for each in plan.columns]
-    return [Column(name) for name in plan.root.names] if isinstance(plan.root, Solutions) else []
+        return [WrittenColumn(each.name, each.type, each.many) for each in plan.columns]
+    return [WrittenColumn(name) for name in plan.root.names] if isinstance(plan.root, Solutions) else []
 
 
 # --- forms ------------------------------------------------------------------------------------------
@@ -118,13 +118,13 @@ def _json_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def as_jsonl(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+def as_jsonl(matches: Sequence[Match], columns: WrittenColumns) -> Iterator[bytes]:
     """One JSON object for each match."""
     for match in matches:
         yield (match.to_json() + "\n").encode()
 
 
-def as_csv(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+def as_csv(matches: Sequence[Match], columns: WrittenColumns) -> Iterator[bytes]:
     """Comma-separated values with a header; null is empty, what is no plain value is JSON."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -138,7 +138,7 @@ def as_csv(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
     yield text.getvalue().encode()
 
 
-def _cells(match: Match, columns: Columns) -> list[str]:
+def _cells(match: Match, columns: WrittenColumns) -> list[str]:
     """A match as a row of texts."""
     cells = [match.query, match.id, format_time(match.start_us), format_time(match.end_us)]
     cells += [_plain(match.select.get(each.key)) or "" for each in columns.selected]
@@ -162,7 +162,7 @@ def _plain(value: object) -> str | None:
     return _json_text(value)
 
 
-def as_table(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+def as_table(matches: Sequence[Match], columns: WrittenColumns) -> Iterator[bytes]:
     """Plain text in aligned columns, numbers to the right; nothing is cut off."""
     rows = [columns.names]
     for match in matches:
@@ -222,7 +222,7 @@ def _width(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(each) > 0 for each in text)
 
 
-def as_parquet(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+def as_parquet(matches: Sequence[Match], columns: WrittenColumns) -> Iterator[bytes]:
     """A Parquet file with typed columns; where queries disagree on a type, text."""
     try:
         import pyarrow
@@ -250,7 +250,7 @@ def as_parquet(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
     yield sink.getvalue().to_pybytes()
 
 
-def _arrow_row(match: Match, columns: Columns) -> dict[str, Any]:
+def _arrow_row(match: Match, columns: WrittenColumns) -> dict[str, Any]:
     """A match as a row of JSON whose values are of the columns' types."""
     row: dict[str, Any] = {
         "query": match.query,
@@ -266,7 +266,7 @@ def _arrow_row(match: Match, columns: Columns) -> dict[str, Any]:
     return row
 
 
-def _arrow_type(column: Column) -> pyarrow.DataType:
+def _arrow_type(column: WrittenColumn) -> pyarrow.DataType:
     import pyarrow
 
     kinds = {
@@ -279,16 +279,16 @@ def _arrow_type(column: Column) -> pyarrow.DataType:
     return pyarrow.list_(kind) if column.many else kind
 
 
-def _arrow_value(value: Any, column: Column) -> Any:
+def _arrow_value(value: Any, column: WrittenColumn) -> Any:
     if column.many and value is not None:
-        return [_arrow_value(each, Column(column.key, column.type)) for each in value]
+        return [_arrow_value(each, WrittenColumn(column.key, column.type)) for each in value]
     return _plain(value) if column.type in (None, Type.STRING) else value
 
 
 # --- the forms of SPARQL and RDF --------------------------------------------------------------------
 
 
-def as_srj(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+def as_srj(matches: Sequence[Match], columns: WrittenColumns) -> Iterator[bytes]:
     """SPARQL 1.1 Query Results JSON: the solutions, without their times."""
     names = [each.key for each in columns.selected]
     yield f'{{"head": {{"vars": {_json_text(names)}}}, "results": {{"bindings": ['.encode()
@@ -297,7 +297,7 @@ def as_srj(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
     yield b"\n]}}\n"
 
 
-def as_sparql_xml(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+def as_sparql_xml(matches: Sequence[Match], columns: WrittenColumns) -> Iterator[bytes]:
     """The SPARQL Query Results XML Format: the solutions, without their times."""
     from xml.sax.saxutils import escape, quoteattr
 
@@ -315,7 +315,7 @@ def as_sparql_xml(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]
     yield b"</results>\n</sparql>\n"
 
 
-def as_sparql_csv(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+def as_sparql_csv(matches: Sequence[Match], columns: WrittenColumns) -> Iterator[bytes]:
     """SPARQL 1.1 Query Results CSV: the text of each term, and nothing of its type."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\r\n")
@@ -325,13 +325,13 @@ def as_sparql_csv(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]
     yield text.getvalue().encode()
 
 
-def as_nt(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+def as_nt(matches: Sequence[Match], columns: WrittenColumns) -> Iterator[bytes]:
     """N-Triples: each triple that was constructed, once, without its times."""
     for line in dict.fromkeys(each for match in matches for each in match.triples or ()):
         yield (line + "\n").encode()
 
 
-def as_trig(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
+def as_trig(matches: Sequence[Match], columns: WrittenColumns) -> Iterator[bytes]:
     """TriG: a graph for each match, named after it; the default graph says when it started and ended."""
     yield b"@prefix prov: <http://www.w3.org/ns/prov#> .\n"
     yield b"@prefix xsd: <http://www.w3.org/2001/XMLSchema#> .\n"
@@ -343,7 +343,7 @@ def as_trig(matches: Sequence[Match], columns: Columns) -> Iterator[bytes]:
         yield f"\n{said}\n{name} {{\n{inside}}}\n".encode()
 
 
-FORMATS: Mapping[str, Callable[[Sequence[Match], Columns], Iterator[bytes]]] = {
+FORMATS: Mapping[str, Callable[[Sequence[Match], WrittenColumns], Iterator[bytes]]] = {
     "jsonl": as_jsonl,
     "table": as_table,
     "csv": as_csv,

@@ -130,10 +130,10 @@ def stopped_by_signals(running: Deployment | SparkDeployment) -> Iterator[None]:
 
 
 def _log_to_stderr(form: str) -> None:
-    from kaicep.server.service import JsonLines, Plain
+    from kaicep.server.service import JsonLines, PlainLines
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if form == "json" else Plain())
+    handler.setFormatter(JsonLines() if form == "json" else PlainLines())
     logger = logging.getLogger("kaicep")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

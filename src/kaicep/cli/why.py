@@ -27,7 +27,7 @@ from kaicep.errors import Diagnostic, Mistake
 
 if TYPE_CHECKING:
     from kaicep.why.match import Why
-    from kaicep.why.sources import Source
+    from kaicep.why.sources import EventSource
 
 __all__ = ["why"]
 
@@ -155,7 +155,7 @@ def _when(near: str | None) -> int:
 # --- where events are --------------------------------------------------------------------------------------
 
 
-def _streams(given: Inputs, lateness: int | None, now: int | None) -> Source:
+def _streams(given: Inputs, lateness: int | None, now: int | None) -> EventSource:
     from kaicep.api import open_run
     from kaicep.why import sources
 
@@ -166,7 +166,7 @@ def _streams(given: Inputs, lateness: int | None, now: int | None) -> Source:
     return sources.Streams(run)
 
 
-def _archived(given: Inputs, archive: Path, now: int | None) -> Source:
+def _archived(given: Inputs, archive: Path, now: int | None) -> EventSource:
     from kaicep.archive.archive import Archive
     from kaicep.history.strategies import open_history
     from kaicep.why.sources import Archived
@@ -195,7 +195,7 @@ def _of_deployment(path: Path, words: Sequence[str], near: int | None, key: str 
 # --- what is told ------------------------------------------------------------------------------------------
 
 
-def _why(source: Source, id: str, results: Sequence[Path]) -> Why:
+def _why(source: EventSource, id: str, results: Sequence[Path]) -> Why:
     from kaicep.why.again import explained, searched
     from kaicep.why.sources import only_one, seen_in
 
@@ -210,7 +210,7 @@ def _why(source: Source, id: str, results: Sequence[Path]) -> Why:
     return explained(source, match)
 
 
-def _told(source: Source, reason: Why, as_json: bool) -> str:
+def _told(source: EventSource, reason: Why, as_json: bool) -> str:
     from kaicep.why.text import why_json, why_text
 
     if as_json:
@@ -218,7 +218,7 @@ def _told(source: Source, reason: Why, as_json: bool) -> str:
     return why_text(reason, dict(source.catalog.known_prefixes(reason.plan.prefixes)))
 
 
-def _not(source: Source, name: str, near: int, key: str | None, as_json: bool) -> str:
+def _not(source: EventSource, name: str, near: int, key: str | None, as_json: bool) -> str:
     from kaicep.why.again import why_not_near
     from kaicep.why.text import why_not_json, why_not_text
 

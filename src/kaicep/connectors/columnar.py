@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ColumnEvents",
-    "Columns",
+    "EventColumns",
     "arrow_types",
     "csv_columns",
     "event_columns",
@@ -62,29 +62,29 @@ Exact = Callable[[int], Record | None]
 
 
 @dataclass(frozen=True)
-class Columns:
+class EventColumns:
     """Events by columns: their positions, their attributes by name; and what could not be read."""
 
     seq: pyarrow.Array
     values: Mapping[str, pyarrow.Array]
     dead: Sequence[DeadLetter] = field(default_factory=list)
 
-    def split(self, count: int) -> tuple[Columns, Columns | None]:
+    def split(self, count: int) -> tuple[EventColumns, EventColumns | None]:
         """The first events, so many, with all dead letters; and the rest, where there is one."""
         if len(self.seq) <= count:
             return self, None
         return replace(self.slice(0, count), dead=self.dead), self.slice(count, len(self.seq) - count)
 
-    def slice(self, first: int, count: int) -> Columns:
+    def slice(self, first: int, count: int) -> EventColumns:
         """Some of the events."""
         values = {name: each.slice(first, count) for name, each in self.values.items()}
-        return Columns(self.seq.slice(first, count), values)
+        return EventColumns(self.seq.slice(first, count), values)
 
 
 class ColumnEvents(Sequence[Event]):
     """Events as columns, part by part; they stand one by one for whoever looks at one."""
 
-    def __init__(self, form: Form, pieces: Sequence[tuple[int, Columns]]) -> None:
+    def __init__(self, form: Form, pieces: Sequence[tuple[int, EventColumns]]) -> None:
         self.form = form
         self.pieces = pieces
 
@@ -112,7 +112,7 @@ class ColumnEvents(Sequence[Event]):
         return [event for part, columns in self.pieces for event in _events_of(self.form, part, columns)]
 
 
-def _events_of(form: Form, part: int, columns: Columns) -> Iterator[Event]:
+def _events_of(form: Form, part: int, columns: EventColumns) -> Iterator[Event]:
     import pyarrow
 
     values = {
@@ -150,7 +150,7 @@ _FEW = 100
 
 def json_columns(
     shaper: Shaper, lines: pyarrow.BinaryArray, seq: numpy.ndarray[Any, Any], exact: Exact
-) -> Columns:
+) -> EventColumns:
     """The events of lines of JSON, each with its end of line; a null is a line that is not plain."""
     import pyarrow
     import pyarrow.compute as pc
@@ -283,7 +283,7 @@ def value_events(
 
 def value_columns(
     shaper: Shaper, seq: Sequence[int], values: Sequence[bytes | None], exact: Callable[[int], Record]
-) -> Columns:
+) -> EventColumns:
     """The events of JSON values by columns, with their positions."""
     import numpy
     import pyarrow
@@ -297,7 +297,7 @@ def value_columns(
 
 def csv_columns(
     shaper: Shaper, header: Sequence[str], block: bytes, seq: numpy.ndarray[Any, Any], exact: Exact
-) -> Columns:
+) -> EventColumns:
     """The events of rows of CSV, one a line: quotes, where there are any, open and close within it."""
     import numpy
     import pyarrow
@@ -413,7 +413,7 @@ def _together(
     read: Mapping[str, pyarrow.Array],
     seq: numpy.ndarray[Any, Any],
     exact: Exact,
-) -> Columns:
+) -> EventColumns:
     """What was read by columns, without what has no time, and what is looked at one by one."""
     import numpy
     import pyarrow
@@ -430,11 +430,11 @@ def _together(
         mask[numpy.flatnonzero(mask)] = timed.to_numpy(zero_copy_only=False)
     records = [found for at in numpy.flatnonzero(~mask) if (found := exact(int(at))) is not None]
     events, dead = shaper.shape(records)
-    sure = Columns(pyarrow.array(seq[mask], pyarrow.int64()), read, dead)
+    sure = EventColumns(pyarrow.array(seq[mask], pyarrow.int64()), read, dead)
     return _joined(shaper, sure, event_columns(shaper, events)) if events else _complete(shaper, sure)
 
 
-def event_columns(shaper: Shaper, events: Sequence[Event]) -> Columns:
+def event_columns(shaper: Shaper, events: Sequence[Event]) -> EventColumns:
     """Events by columns."""
     import pyarrow
 
@@ -444,10 +444,10 @@ def event_columns(shaper: Shaper, events: Sequence[Event]) -> Columns:
         name: pyarrow.array([each.values.get(name) for each in events], kinds[type])
         for name, type in shaper.schema.attributes
     }
-    return Columns(pyarrow.array([each.seq for each in events], pyarrow.int64()), values)
+    return EventColumns(pyarrow.array([each.seq for each in events], pyarrow.int64()), values)
 
 
-def _complete(shaper: Shaper, columns: Columns) -> Columns:
+def _complete(shaper: Shaper, columns: EventColumns) -> EventColumns:
     """With a column of nulls for every attribute that the text does not have."""
     import pyarrow
 
@@ -457,10 +457,10 @@ def _complete(shaper: Shaper, columns: Columns) -> Columns:
         name: columns.values[name] if name in columns.values else pyarrow.nulls(count, kinds[type])
         for name, type in shaper.schema.attributes
     }
-    return Columns(columns.seq, values, columns.dead)
+    return EventColumns(columns.seq, values, columns.dead)
 
 
-def _joined(shaper: Shaper, sure: Columns, others: Columns) -> Columns:
+def _joined(shaper: Shaper, sure: EventColumns, others: EventColumns) -> EventColumns:
     """Both, in the order of their positions."""
     import pyarrow
     import pyarrow.compute as pc
@@ -472,7 +472,7 @@ def _joined(shaper: Shaper, sure: Columns, others: Columns) -> Columns:
         name: pyarrow.concat_arrays([each, others.values[name]]).take(order)
         for name, each in first.values.items()
     }
-    return Columns(seq.take(order), values, sure.dead)
+    return EventColumns(seq.take(order), values, sure.dead)
 
 
 def arrow_types() -> Mapping[Type, pyarrow.DataType]:

@@ -22,7 +22,7 @@ from kaicep.errors import Diagnostic, Mistake
 from kaicep.plan.events import Event, Match
 from kaicep.plan.types import json_text
 
-__all__ = ["Batch", "Guarantee", "Lost", "Mark", "Position", "Sink", "Source", "read_position"]
+__all__ = ["SourceBatch", "Guarantee", "Lost", "Mark", "Position", "Sink", "Source", "read_position"]
 
 Position = Mapping[int, int]
 """Part -> seq of its next record. As JSON its keys are texts; `read_position` makes numbers of them."""
@@ -71,7 +71,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SourceBatch:
     """Records of one stream, and the position after them.
 
     `dead` holds a letter for every record that is not an event: those count in the position too. `lost` says
@@ -128,7 +128,7 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def next_batch(self, timeout: float) -> Batch:
+    def next_batch(self, timeout: float) -> SourceBatch:
         """The next records, in order of arrival; an empty batch where none came within `timeout` seconds.
 
         Raises `Failure` where records are missing that should be there, rather than leave them out.

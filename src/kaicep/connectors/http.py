@@ -36,7 +36,7 @@ __all__ = [
     "Reply",
     "is_loopback",
     "Intake",
-    "Limits",
+    "RequestLimits",
     "HttpOptions",
     "HttpSource",
 ]
@@ -313,7 +313,7 @@ _RETRY = {"Retry-After": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """How large a request may be, how many events it may hold, how many may wait to be read."""
 
     request: int = 10 << 20
@@ -328,7 +328,9 @@ class _Bad(ValueError):
 class Intake:
     """Takes events in: checks a request, writes its events to the log, and only then says 200."""
 
-    def __init__(self, log: Log, limits: Limits, backlog: Callable[[], int], token: str | None) -> None:
+    def __init__(
+        self, log: Log, limits: RequestLimits, backlog: Callable[[], int], token: str | None
+    ) -> None:
         self._log = log
         self._limits = limits
         self._backlog = backlog
@@ -445,7 +447,7 @@ class HttpSource(PushSource):
         return self._server.url + _PATH
 
     def _start(self, log: Log) -> None:
-        limits = Limits(self._options.request, self._options.events, self._options.backlog)
+        limits = RequestLimits(self._options.request, self._options.events, self._options.backlog)
         intake = Intake(log, limits, lambda: self.backlog, self._token)
         app = Guard(
             _application(intake),

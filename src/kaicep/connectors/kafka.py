@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from kaicep.connectors.contract import Batch, Guarantee, Lost, Position, Source, read_position
+from kaicep.connectors.contract import Guarantee, Lost, Position, Source, SourceBatch, read_position
 from kaicep.connectors.registry import Count
 from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper, refuse_wide
 from kaicep.errors import Failure, did_you_mean
@@ -215,13 +215,13 @@ class KafkaSource(Source):
             self._consumer.close()
             self._consumer = None
 
-    def next_batch(self, timeout: float) -> Batch:
+    def next_batch(self, timeout: float) -> SourceBatch:
         """The next records of all partitions, each partition in the order of its offsets."""
         records = self.records(timeout)
         self._learn_as_it_comes(records)
         events, dead = self._shaper.shape(records)
         lost, self._lost = self._lost, []
-        return Batch(self.position, events, dead, lost, self.ended)
+        return SourceBatch(self.position, events, dead, lost, self.ended)
 
     def records(self, timeout: float) -> list[Record]:
         """The same before they are events."""

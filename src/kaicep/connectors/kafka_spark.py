@@ -368,7 +368,7 @@ class KafkaRecords(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:
         """For a table."""
-        return _Reader(self.options)
+        return _TopicReader(self.options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         """For a stream."""
@@ -410,7 +410,7 @@ class _Topic:
             yield pyarrow.RecordBatch.from_pydict(columns)
 
 
-class _Reader(_Topic, DataSourceReader):
+class _TopicReader(_Topic, DataSourceReader):
     """A table: up to `ending`, else up to what is the end when it is read."""
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kaicep.connectors.columnar import value_events
-from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
+from kaicep.connectors.contract import Guarantee, Position, Source, SourceBatch, read_position
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper, refuse_wide
 from kaicep.errors import Failure, Mistake
@@ -332,7 +332,7 @@ class PushSource(Source):
             self.close()
             raise
 
-    def next_batch(self, timeout: float) -> Batch:
+    def next_batch(self, timeout: float) -> SourceBatch:
         """What is in the log and was not given yet."""
         assert self._log is not None
         self._log.wait(self._next, timeout)
@@ -347,7 +347,7 @@ class PushSource(Source):
             self._shaper, {0: taken}, lambda part, at: self._record(first + at, raw[at])
         )
         self._next += len(raw)
-        return Batch(self.position, events, dead)
+        return SourceBatch(self.position, events, dead)
 
     def forget(self, position: Position) -> None:
         """Removes from the log what lies before the position, in large pieces."""

@@ -31,9 +31,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kaicep.connectors.columnar import Columns, arrow_types, csv_columns, event_columns, json_columns
+from kaicep.connectors.columnar import EventColumns, arrow_types, csv_columns, event_columns, json_columns
 from kaicep.connectors.records import (
-    Cursor,
+    TextPosition,
     begin_csv,
     csv_record,
     json_columns_of,
@@ -62,7 +62,7 @@ __all__ = [
     "remember",
     "BYTES",
     "ROWS",
-    "Stretch",
+    "FileRange",
     "next_stretch",
     "read_events",
     "read_stretch",
@@ -281,7 +281,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class FileRange:
     """Positions `first` to `after` (not included) of a part, and where in its file they are.
 
     `way` is how they are read: lines of `json`; `csv` with a row in each line, or `rows` of CSV that go over
@@ -300,7 +300,7 @@ class Stretch:
     blank: int = 0  # so many blank rows stand at the offset, before the first position
     width: int = 1  # so many positions has a row
 
-    def scaled(self, width: int) -> Stretch:
+    def scaled(self, width: int) -> FileRange:
         """Of rows, with the positions that they use up."""
         return replace(self, first=self.first * width, after=self.after * width, width=width)
 
@@ -312,7 +312,7 @@ class Stretch:
 
 def stretches(
     form: Form, schema: Schema, part: int, path: Path, first: int = 0, growing: bool = False
-) -> Iterator[Stretch]:
+) -> Iterator[FileRange]:
     """The stretches of a file from a position on, in order.
 
     Of a `growing` file, a last line without its end is left for later: it may be half of one.
@@ -330,7 +330,7 @@ def stretches(
         raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
 
 
-def read_stretch(stretch: Stretch, form: Form, schema: Schema) -> Columns:
+def read_stretch(stretch: FileRange, form: Form, schema: Schema) -> EventColumns:
     """The events of a stretch by columns, and the dead letters of what is none."""
     shaper = Shaper(form, schema)
     path = Path(stretch.file)
@@ -354,10 +354,10 @@ def next_stretch(
     part: int,
     path: Path,
     kind: str,
-    cursor: Cursor,
+    cursor: TextPosition,
     growing: bool,
     rows: int,
-) -> Stretch | None:
+) -> FileRange | None:
     """What comes next in a file, where it can be read by columns; None: it cannot be.
 
     `kind` is how the file's name ended at first. Of text, up to so many rows; of Parquet it may be more,
@@ -374,7 +374,7 @@ def next_stretch(
     return found if found is not None and found.way == "columns" else None
 
 
-def _next_lines(part: int, path: Path, cursor: Cursor, growing: bool, rows: int) -> Stretch | None:
+def _next_lines(part: int, path: Path, cursor: TextPosition, growing: bool, rows: int) -> FileRange | None:
     import numpy
 
     with path.open("rb") as file:
@@ -386,7 +386,7 @@ def _next_lines(part: int, path: Path, cursor: Cursor, growing: bool, rows: int)
     if not len(ends):
         return None
     size = min(int(ends[-1]), path.stat().st_size - cursor.offset)
-    return Stretch("json", part, str(path), cursor.seq, cursor.seq + len(ends), cursor.offset, size)
+    return FileRange("json", part, str(path), cursor.seq, cursor.seq + len(ends), cursor.offset, size)
 
 
 # --- text ---------------------------------------------------------------------------------------------
@@ -415,20 +415,20 @@ def _blocks(path: Path, offset: int, growing: bool) -> Iterator[tuple[int, bytes
                 return
 
 
-def _of_json(form: Form, part: int, path: Path, first: int, growing: bool) -> Iterator[Stretch]:
-    begin = _ended_at(path, first) if growing else Cursor()
+def _of_json(form: Form, part: int, path: Path, first: int, growing: bool) -> Iterator[FileRange]:
+    begin = _ended_at(path, first) if growing else TextPosition()
     seq = begin.seq
     for offset, block, ends in _blocks(path, begin.offset, growing):
-        found = Stretch("json", part, str(path), seq, seq + len(ends), offset, len(block))
+        found = FileRange("json", part, str(path), seq, seq + len(ends), offset, len(block))
         seq = found.after
         if growing:
-            _remember(path, Cursor(offset + len(block), seq))
+            _remember(path, TextPosition(offset + len(block), seq))
         if seq > first:
             yield _from(found, first, ends)
     _reaches(form, path, first, seq)
 
 
-def _of_csv(form: Form, part: int, path: Path, first: int, growing: bool) -> Iterator[Stretch]:
+def _of_csv(form: Form, part: int, path: Path, first: int, growing: bool) -> Iterator[FileRange]:
     begun = begin_csv(path, form.time, growing, form.notation.csv)
     if begun.header is None:
         return
@@ -439,14 +439,14 @@ def _of_csv(form: Form, part: int, path: Path, first: int, growing: bool) -> Ite
     seq, line = begin.seq, begin.line
     for offset, block, ends in _blocks(path, begin.offset, growing):
         if not _a_row_a_line(block, ends, form.notation.csv.delimiter):
-            rows = Stretch("rows", part, str(path), seq, seq, offset, 0, line, header)
+            rows = FileRange("rows", part, str(path), seq, seq, offset, 0, line, header)
             for each in _of_rows(form, rows, first, growing):
                 yield each.scaled(width)
             return
-        found = Stretch("csv", part, str(path), seq, seq + len(ends), offset, len(block), line, header)
+        found = FileRange("csv", part, str(path), seq, seq + len(ends), offset, len(block), line, header)
         seq, line = found.after, line + len(ends)
         if growing:
-            _remember(path, Cursor(offset + len(block), seq, line))
+            _remember(path, TextPosition(offset + len(block), seq, line))
         if seq > first:
             yield _from(found, first, ends).scaled(width)
     _reaches(form, path, first, seq)
@@ -454,29 +454,29 @@ def _of_csv(form: Form, part: int, path: Path, first: int, growing: bool) -> Ite
 
 # Where the whole lines of files that grow ended when they were last looked at, so that a file of gigabytes
 # is not read from its beginning for every line that comes to it.
-_ENDS: dict[Path, tuple[int, Cursor]] = {}
+_ENDS: dict[Path, tuple[int, TextPosition]] = {}
 _MOST_ENDS = 10_000
 
 
-def _ended_at(path: Path, first: int, begin: Cursor | None = None) -> Cursor:
+def _ended_at(path: Path, first: int, begin: TextPosition | None = None) -> TextPosition:
     """Where to look for what comes from a position on: where the file ended, else where it begins."""
-    begin = begin or Cursor()
+    begin = begin or TextPosition()
     inode, end = _ENDS.get(path, (0, begin))
     found = path.stat()
     known = end.seq == first and found.st_ino == inode and found.st_size >= end.offset
     return end if known else begin
 
 
-def _remember(path: Path, end: Cursor) -> None:
+def _remember(path: Path, end: TextPosition) -> None:
     _ENDS.pop(path, None)
     if len(_ENDS) >= _MOST_ENDS:
         del _ENDS[next(iter(_ENDS))]
     _ENDS[path] = path.stat().st_ino, end
 
 
-def _of_rows(form: Form, begin: Stretch, first: int, growing: bool) -> Iterator[Stretch]:
+def _of_rows(form: Form, begin: FileRange, first: int, growing: bool) -> Iterator[FileRange]:
     """The rest of a CSV file whose rows may go over several lines: only reading it tells where they end."""
-    cursor = Cursor(begin.offset, begin.first, begin.line, list(begin.header))
+    cursor = TextPosition(begin.offset, begin.first, begin.line, list(begin.header))
     path, start = Path(begin.file), begin
     for _ in read_csv(begin.part, path, form.time, cursor=cursor, growing=growing, notation=form.notation):
         if cursor.seq <= first:
@@ -489,13 +489,13 @@ def _of_rows(form: Form, begin: Stretch, first: int, growing: bool) -> Iterator[
         yield _ended(start, first, cursor)
 
 
-def _ended(start: Stretch, first: int, cursor: Cursor) -> Stretch:
+def _ended(start: FileRange, first: int, cursor: TextPosition) -> FileRange:
     blank = max(0, first - start.first)
     size = cursor.offset - start.offset
     return replace(start, first=start.first + blank, after=cursor.seq, size=size, blank=blank)
 
 
-def _from(stretch: Stretch, first: int, ends: numpy.ndarray[Any, Any]) -> Stretch:
+def _from(stretch: FileRange, first: int, ends: numpy.ndarray[Any, Any]) -> FileRange:
     """A stretch of lines without those before a position."""
     lines = first - stretch.first
     if lines <= 0:
@@ -546,7 +546,7 @@ def _a_row_a_line(block: bytes, ends: numpy.ndarray[Any, Any], delimiter: str) -
     )
 
 
-def _read_lines(stretch: Stretch, shaper: Shaper, block: bytes) -> Columns:
+def _read_lines(stretch: FileRange, shaper: Shaper, block: bytes) -> EventColumns:
     import numpy
     import pyarrow
 
@@ -592,11 +592,11 @@ def _read_lines(stretch: Stretch, shaper: Shaper, block: bytes) -> Columns:
     )
 
 
-def read_events(stretch: Stretch, form: Form, schema: Schema) -> tuple[list[Event], list[DeadLetter]]:
+def read_events(stretch: FileRange, form: Form, schema: Schema) -> tuple[list[Event], list[DeadLetter]]:
     """The events of a stretch one by one, and the dead letters: slow, and for every kind of stream."""
     path, notation = Path(stretch.file), form.notation
     first, _ = stretch.rows
-    cursor = Cursor(stretch.offset, first - stretch.blank, stretch.line, list(stretch.header) or None)
+    cursor = TextPosition(stretch.offset, first - stretch.blank, stretch.line, list(stretch.header) or None)
     if path.suffix.lower() == ".parquet":
         records = read_parquet(form.stream, stretch.part, path, first, notation)
     elif path.suffix.lower() == ".csv":
@@ -609,7 +609,7 @@ def read_events(stretch: Stretch, form: Form, schema: Schema) -> tuple[list[Even
 # --- Parquet ------------------------------------------------------------------------------------------
 
 
-def _of_parquet(form: Form, schema: Schema, part: int, path: Path, first: int) -> Iterator[Stretch]:
+def _of_parquet(form: Form, schema: Schema, part: int, path: Path, first: int) -> Iterator[FileRange]:
     from kaicep.connectors.columnar import is_direct
 
     with open_parquet(form.stream, path) as file:
@@ -623,15 +623,15 @@ def _of_parquet(form: Form, schema: Schema, part: int, path: Path, first: int) -
     for count in counts:
         seq += count
         if (seq - max(start, first)) * width >= ROWS:
-            yield Stretch(way, part, str(path), max(start, first), seq).scaled(width)
+            yield FileRange(way, part, str(path), max(start, first), seq).scaled(width)
             start = seq
         tell(path, size * seq // max(1, sum(counts)))
     _reaches(form, path, first, seq)
     if seq > max(start, first):
-        yield Stretch(way, part, str(path), max(start, first), seq).scaled(width)
+        yield FileRange(way, part, str(path), max(start, first), seq).scaled(width)
 
 
-def _read_columns(stretch: Stretch, form: Form, schema: Schema) -> Columns:
+def _read_columns(stretch: FileRange, form: Form, schema: Schema) -> EventColumns:
     import numpy
     import pyarrow
     import pyarrow.compute as pc
@@ -661,4 +661,4 @@ def _read_columns(stretch: Stretch, form: Form, schema: Schema) -> Columns:
     if latest is not None and (pc.max(values[form.time].cast(pyarrow.int64())).as_py() or 0) > latest:
         events, dead = read_events(stretch, form, schema)
         return replace(event_columns(Shaper(form, schema), events), dead=dead)
-    return Columns(pyarrow.array(numpy.arange(stretch.first, stretch.after)), values)
+    return EventColumns(pyarrow.array(numpy.arange(stretch.first, stretch.after)), values)

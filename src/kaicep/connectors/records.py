@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 __all__ = [
-    "Cursor",
+    "TextPosition",
     "Record",
     "Watcher",
     "begin_csv",
@@ -64,7 +64,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class Cursor:
+class TextPosition:
     """How far a text file was read: the byte, the number of the row and the line of the *next* record.
 
     A reader that gets one starts there and moves it along with every record it gives.
@@ -118,13 +118,17 @@ def json_columns_of(notation: Notation) -> tuple[str, ...]:
 
 
 def read_json_lines(
-    part: int, path: Path, cursor: Cursor | None = None, growing: bool = False, notation: Notation = USUAL
+    part: int,
+    path: Path,
+    cursor: TextPosition | None = None,
+    growing: bool = False,
+    notation: Notation = USUAL,
 ) -> Iterator[Record]:
     """The lines of a file that are not blank; a blank one uses up its number all the same.
 
     Of a `growing` file, a last line without its end is left for later: it may be half of one.
     """
-    cursor = cursor or Cursor()
+    cursor = cursor or TextPosition()
     width = row_width(notation, json_columns_of(notation))
     with path.open("rb") as file:
         file.seek(cursor.offset)
@@ -141,12 +145,12 @@ def read_json_lines(
                 yield record if width == 1 else replace(record, seq=seq * width)
 
 
-def skip_json_lines(path: Path, seq: int) -> Cursor:
+def skip_json_lines(path: Path, seq: int) -> TextPosition:
     """The cursor at a line, found without reading what is in those before it.
 
     If the file is shorter than that, the cursor is at its end.
     """
-    cursor = Cursor()
+    cursor = TextPosition()
     with path.open("rb") as file:
         for raw in islice(file, seq):
             cursor.offset += len(raw)
@@ -222,7 +226,7 @@ def read_csv(
     path: Path,
     time: str,
     columns: Callable[[list[str]], None] = lambda header: None,
-    cursor: Cursor | None = None,
+    cursor: TextPosition | None = None,
     growing: bool = False,
     notation: Notation = USUAL,
 ) -> Iterator[Record]:
@@ -230,7 +234,7 @@ def read_csv(
 
     Of a `growing` file, a last row without its end is left for later: it may be half of one.
     """
-    cursor = cursor or Cursor()
+    cursor = cursor or TextPosition()
     if cursor.header is None:
         begun = begin_csv(path, time, growing, notation.csv)
         if begun.header is None:
@@ -267,7 +271,7 @@ def read_csv(
                 yield Record(part, seq * width, line, str(path), fields, text, reason)
 
 
-def begin_csv(path: Path, time: str, growing: bool = False, dialect: Dialect = _COMMAS) -> Cursor:
+def begin_csv(path: Path, time: str, growing: bool = False, dialect: Dialect = _COMMAS) -> TextPosition:
     """The cursor below the header; of a `growing` file whose header has no end yet, one without a header."""
     with path.open("rb") as file:
         bom = len(_BOM) if file.read(len(_BOM)) == _BOM else 0
@@ -279,8 +283,10 @@ def begin_csv(path: Path, time: str, growing: bool = False, dialect: Dialect = _
         except csv.Error as error:
             raise Mistake(f"{path}: the first row is not CSV: {error}") from None
         if growing and not lines.whole:
-            return Cursor()
-        return Cursor(bom + len(lines.take()), 0, rows.line_num + 1, _csv_header(path, names, time, dialect))
+            return TextPosition()
+        return TextPosition(
+            bom + len(lines.take()), 0, rows.line_num + 1, _csv_header(path, names, time, dialect)
+        )
 
 
 def csv_record(

@@ -30,7 +30,7 @@ __all__ = [
     "secret",
     "SINKS",
     "SOURCES",
-    "Kind",
+    "ConnectorKind",
     "make_sink",
     "make_source",
 ]
@@ -199,7 +199,7 @@ _SCALARS: Mapping[Any, Callable[[object], Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ConnectorKind:
     """The place of a connector, and the package and extra that it needs in addition to kaicep."""
 
     module: str
@@ -211,22 +211,22 @@ class Kind:
 
 _HERE = "kaicep.connectors"
 
-SOURCES: Mapping[str, Kind] = {
-    "files": Kind(f"{_HERE}.sources.files", "FileSource", "FileOptions"),
-    "kafka": Kind(f"{_HERE}.kafka", "KafkaSource", "KafkaSourceOptions", "confluent_kafka", "kafka"),
-    "mqtt": Kind(f"{_HERE}.mqtt", "MqttSource", "MqttSourceOptions", "paho.mqtt", "mqtt"),
-    "http": Kind(f"{_HERE}.http", "HttpSource", "HttpOptions", "uvicorn", "server"),
-    "generator": Kind(f"{_HERE}.sources.generator", "GeneratorSource", "GeneratorOptions"),
+SOURCES: Mapping[str, ConnectorKind] = {
+    "files": ConnectorKind(f"{_HERE}.sources.files", "FileSource", "FileSourceOptions"),
+    "kafka": ConnectorKind(f"{_HERE}.kafka", "KafkaSource", "KafkaSourceOptions", "confluent_kafka", "kafka"),
+    "mqtt": ConnectorKind(f"{_HERE}.mqtt", "MqttSource", "MqttSourceOptions", "paho.mqtt", "mqtt"),
+    "http": ConnectorKind(f"{_HERE}.http", "HttpSource", "HttpOptions", "uvicorn", "server"),
+    "generator": ConnectorKind(f"{_HERE}.sources.generator", "GeneratorSource", "GeneratorOptions"),
 }
 """The kinds of sources."""
 
-SINKS: Mapping[str, Kind] = {
-    "files": Kind(f"{_HERE}.sinks.files", "FileSink", "FileOptions"),
-    "delta": Kind(f"{_HERE}.sinks.delta", "DeltaSink", "DeltaOptions", "deltalake", "delta"),
-    "kafka": Kind(f"{_HERE}.kafka", "KafkaSink", "KafkaSinkOptions", "confluent_kafka", "kafka"),
-    "mqtt": Kind(f"{_HERE}.mqtt", "MqttSink", "MqttSinkOptions", "paho.mqtt", "mqtt"),
-    "webhook": Kind(f"{_HERE}.sinks.webhook", "WebhookSink", "WebhookOptions"),
-    "console": Kind(f"{_HERE}.sinks.files", "ConsoleSink", "ConsoleOptions"),
+SINKS: Mapping[str, ConnectorKind] = {
+    "files": ConnectorKind(f"{_HERE}.sinks.files", "FileSink", "FileSinkOptions"),
+    "delta": ConnectorKind(f"{_HERE}.sinks.delta", "DeltaSink", "DeltaOptions", "deltalake", "delta"),
+    "kafka": ConnectorKind(f"{_HERE}.kafka", "KafkaSink", "KafkaSinkOptions", "confluent_kafka", "kafka"),
+    "mqtt": ConnectorKind(f"{_HERE}.mqtt", "MqttSink", "MqttSinkOptions", "paho.mqtt", "mqtt"),
+    "webhook": ConnectorKind(f"{_HERE}.sinks.webhook", "WebhookSink", "WebhookOptions"),
+    "console": ConnectorKind(f"{_HERE}.sinks.files", "ConsoleSink", "ConsoleOptions"),
 }
 """The kinds of sinks."""
 
@@ -263,8 +263,8 @@ def make_sink(name: str, options: Mapping[str, object]) -> Sink:
 
 
 def _find(
-    kinds: Mapping[str, Kind], what: str, where: str, options: Mapping[str, object]
-) -> tuple[Kind, Any, Any]:
+    kinds: Mapping[str, ConnectorKind], what: str, where: str, options: Mapping[str, object]
+) -> tuple[ConnectorKind, Any, Any]:
     """The kind that the options name, its class, and the options it gets."""
     name = options.get("kind")
     if name is None:
@@ -280,7 +280,7 @@ def _find(
     return kind, getattr(module, kind.connector), settings
 
 
-def _insist(kind: Kind, where: str) -> None:
+def _insist(kind: ConnectorKind, where: str) -> None:
     """A mistake where the package that the kind needs is not installed."""
     if kind.package is None:
         return

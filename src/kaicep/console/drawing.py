@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Chart", "Curve", "Graph", "Timeline", "chart", "plan_graph", "timeline"]
+__all__ = ["Chart", "Curve", "PlanDrawing", "Timeline", "chart", "plan_graph", "timeline"]
 
 _MOST_LINES = 7
 _LONGEST = 46
@@ -176,7 +176,7 @@ def _first_number(reading: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Graph:
+class PlanDrawing:
     """Boxes with their lines of text, and the edges between them, each with what flows there."""
 
     width: int
@@ -201,7 +201,7 @@ class _Box:
         return max(self.width, sum(each.span for each in self.below) + 24.0 * max(0, len(self.below) - 1))
 
 
-def plan_graph(card: Mapping[str, Any]) -> tuple[Graph, Graph]:
+def plan_graph(card: Mapping[str, Any]) -> tuple[PlanDrawing, PlanDrawing]:
     """A plan as it flows: events at the bottom, matches at the top; and the same as one column, for phones.
 
     The `flow` of a card is what is written on the edge above it.
@@ -220,11 +220,11 @@ def plan_graph(card: Mapping[str, Any]) -> tuple[Graph, Graph]:
     return _graph(root, _edge), _graph(column, _bracket)
 
 
-def _graph(root: _Box, edge: Callable[[_Box, _Box], Mapping[str, Any]]) -> Graph:
+def _graph(root: _Box, edge: Callable[[_Box, _Box], Mapping[str, Any]]) -> PlanDrawing:
     boxes = [each for _, each in _walk(root, 0)]
     nodes = tuple(_node(each, each is root) for each in boxes)
     edges = tuple(edge(upper, lower) for upper in boxes for lower in upper.below)
-    return Graph(
+    return PlanDrawing(
         int(
             max(
                 *(each.x + each.width for each in boxes),

@@ -19,10 +19,10 @@ from typing import Any
 from kaicep.api import explanations, parse_query
 from kaicep.archive.snapshot import Snapshot
 from kaicep.assist import service
-from kaicep.assist.service import Situation, Vocabulary
+from kaicep.assist.service import OntologyWords, Situation
 from kaicep.connectors.sinks.delta import match_of_row
 from kaicep.deployment.registered import upstream
-from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
+from kaicep.errors import Diagnostic, Mistake, SourceText, did_you_mean
 from kaicep.history.strategies import History, engine_of, history_of, replayed
 from kaicep.knowledge.event_graph import event_triples
 from kaicep.knowledge.sparql_update import changes_of, operations
@@ -63,7 +63,7 @@ Answer = dict[str, Any]
 # --- words -------------------------------------------------------------------------------------------------
 
 
-def _term(term: Term, words: Vocabulary) -> Answer:
+def _term(term: Term, words: OntologyWords) -> Answer:
     """A term as a page shows it: what it is called, how a query writes it, and where it leads."""
     if isinstance(term, Iri) and term.value.startswith(_EVENT):
         return {"label": "the event", "name": term.value, "iri": None}
@@ -80,7 +80,7 @@ def _term(term: Term, words: Vocabulary) -> Answer:
     }
 
 
-def _kinds(term: Term, knowledge: Knowledge, words: Vocabulary) -> list[Answer]:
+def _kinds(term: Term, knowledge: Knowledge, words: OntologyWords) -> list[Answer]:
     """The narrowest classes of something."""
     classes = {each for _, _, each in knowledge.match(term, TYPE, None) if isinstance(each, Iri)}
     classes = {each for each in classes if not each.value.startswith((OWL, RDFS))}
@@ -117,7 +117,7 @@ def _searched(deployed: Deployed, id: str) -> Match | None:
     return None
 
 
-def _story(reason: Why, catalog: Catalog, knowledge: Knowledge, words: Vocabulary) -> Answer:
+def _story(reason: Why, catalog: Catalog, knowledge: Knowledge, words: OntologyWords) -> Answer:
     prefixes = dict(catalog.known_prefixes(reason.plan.prefixes))
     entities = _entities(reason, catalog, knowledge)
     return {
@@ -175,7 +175,7 @@ def _story(reason: Why, catalog: Catalog, knowledge: Knowledge, words: Vocabular
     }
 
 
-def _selected(value: object, words: Vocabulary) -> Answer:
+def _selected(value: object, words: OntologyWords) -> Answer:
     """A selected value; an IRI with its label."""
     text = value["value"] if isinstance(value, Mapping) and "value" in value else value
     if isinstance(text, str) and Iri(text) in words.by_iri:
@@ -191,7 +191,7 @@ def _values(event: Event) -> list[list[str | bool]]:
     ]
 
 
-def _statement(statement: Statement, words: Vocabulary) -> Answer:
+def _statement(statement: Statement, words: OntologyWords) -> Answer:
     return {
         "terms": [_term(each, words) for each in statement.triple],
         "rule": statement.rule,
@@ -220,7 +220,7 @@ def _entities(reason: Why, catalog: Catalog, knowledge: Knowledge) -> list[Iri]:
     return [each for each in found if each not in (knowledge.classes() or ())]
 
 
-def _things(start: Sequence[Iri], knowledge: Knowledge, words: Vocabulary) -> list[Answer]:
+def _things(start: Sequence[Iri], knowledge: Knowledge, words: OntologyWords) -> list[Answer]:
     """Things, and those that they lead to in two steps: a sensor, its room, the room's department."""
     found: dict[Iri, Answer] = {}
     level: list[tuple[Iri, str]] = [(each, "") for each in start]
@@ -488,7 +488,7 @@ def _scanned(card: Mapping[str, Any]) -> list[str]:
 def trial(situation: Situation, text: str, language: str, low: str, high: str) -> Answer:
     """An unsaved query over a range of the archive: its first matches, how far events came, what it took."""
     name = "draft"
-    query = parse_query(Source(f"{name}{service.suffix_of(language)}", text), situation.prefixes)
+    query = parse_query(SourceText(f"{name}{service.suffix_of(language)}", text), situation.prefixes)
     begin, end = _time(low, "from"), _time(high, "to")
     bounds = Within(Bound(begin, 0, True), Bound(end, 0, True))
     others = situation.others(name)
@@ -619,7 +619,7 @@ def _about(situation: Situation, term: Iri) -> tuple[list[Answer], list[Answer]]
 
 
 def _statement_row(
-    situation: Situation, triple: Triple, span: Sequence[str], words: Vocabulary, end: int
+    situation: Situation, triple: Triple, span: Sequence[str], words: OntologyWords, end: int
 ) -> Answer:
     low, high = span
     then = situation.knowledge
@@ -702,7 +702,7 @@ def _touched(situation: Situation, triple: Triple) -> Iterator[str]:
             yield from _queries_touching(situation, term)
 
 
-def _shown(triples: Iterable[Triple], stated: Sequence[Triple], words: Vocabulary) -> list[Answer]:
+def _shown(triples: Iterable[Triple], stated: Sequence[Triple], words: OntologyWords) -> list[Answer]:
     rows = sorted(triples, key=lambda each: (each not in stated, n_triples(each)))
     return [
         {"terms": [_term(one, words) for one in each], "follows": each not in stated}

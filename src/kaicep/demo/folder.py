@@ -11,7 +11,7 @@ from typing import Any
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import Form, Schema, Shaper
 from kaicep.demo.campus import VENDORS, Campus
-from kaicep.demo.morning import Report
+from kaicep.demo.morning import SensorReport
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.annotation import Annotation, parse_annotations
 from kaicep.plan.events import Event
@@ -275,7 +275,7 @@ class Folder:
         """The file of a stream."""
         return self.path / "data" / f"{stream}.jsonl"
 
-    def write(self, reports: Iterable[Report]) -> None:
+    def write(self, reports: Iterable[SensorReport]) -> None:
         """Appends reports to the files of their streams."""
         lines: dict[str, list[str]] = {}
         for each in reports:
@@ -285,7 +285,7 @@ class Folder:
             with self.data(stream).open("a", encoding="utf-8") as file:
                 file.write("\n".join(some) + "\n")
 
-    def events(self, reports: Sequence[Report]) -> list[Event]:
+    def events(self, reports: Sequence[SensorReport]) -> list[Event]:
         """The reports as the events that they will be once they are written."""
         after = dict(self.next)
         found: list[Event] = []

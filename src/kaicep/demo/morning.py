@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from kaicep.demo.campus import VENDORS, Building, Campus, Room, Sensor
 from kaicep.plan.time import format_time
 
-__all__ = ["OPENING", "Morning", "Report"]
+__all__ = ["OPENING", "Morning", "SensorReport"]
 
 OPENING = 1_336_377_600_000_000
 """2012-05-07T08:00:00Z, a Monday, in microseconds: minute 0."""
@@ -30,7 +30,7 @@ _HIGH = 740.0
 T = TypeVar("T")
 
 
-class Report(NamedTuple):
+class SensorReport(NamedTuple):
     """A record on a stream, and its time in microseconds."""
 
     ts: int
@@ -86,15 +86,15 @@ class Morning:
         ]
         self._block = lru_cache(4)(self._make_block)
 
-    def minutes(self, start: int, end: int) -> Iterator[list[Report]]:
+    def minutes(self, start: int, end: int) -> Iterator[list[SensorReport]]:
         """The events from one minute to before another, a list for each, in the order of their time."""
         return (self.minute(each) for each in range(start, end))
 
-    def minute(self, minute: int) -> list[Report]:
+    def minute(self, minute: int) -> list[SensorReport]:
         """The events of one minute, in the order of their time."""
         dice = random.Random(f"{self.seed} minute {minute}")
         incidents = self._block(minute // _BLOCK)
-        found: list[Report] = []
+        found: list[SensorReport] = []
         for stream, records in (
             ("airflowReport", self._airflow(minute, incidents, dice)),
             ("roomOccupancy", self._occupancy(minute, incidents, dice)),
@@ -105,7 +105,7 @@ class Morning:
         ):
             for record in records:
                 ts = OPENING + minute * _MINUTE + dice.randrange(60) * 1_000_000
-                found.append(Report(ts, stream, {**record, "timestamp": format_time(ts)[:19] + "Z"}))
+                found.append(SensorReport(ts, stream, {**record, "timestamp": format_time(ts)[:19] + "Z"}))
         return sorted(found, key=lambda each: each.ts)
 
     # --- the streams ---

@@ -17,7 +17,7 @@ from kaicep.archive.archive import Archive
 from kaicep.archive.snapshot import Snapshot
 from kaicep.demo.folder import Folder
 from kaicep.errors import Diagnostic, Mistake
-from kaicep.history.events import Stretch, archived
+from kaicep.history.events import PositionRange, archived
 from kaicep.history.strategies import History, history_of
 from kaicep.ingest.files import ingest
 from kaicep.join.handoff import HandOff
@@ -38,15 +38,15 @@ from tempfile import TemporaryDirectory
 
 from kaicep.demo.campus import SCALES, Campus
 from kaicep.demo.folder import check_empty
-from kaicep.demo.morning import OPENING, Morning, Report
-from kaicep.demo.views import Place, View, place_of, places, reasons, told
+from kaicep.demo.morning import OPENING, Morning, SensorReport
+from kaicep.demo.views import View, Whereabouts, place_of, places, reasons, told
 from kaicep.deployment.config import load_config
 from kaicep.deployment.running import Deployment
 from kaicep.plan.time import format_time
 from kaicep.server.service import Service
 
 __all__ = [
-    "Query",
+    "DemoQuery",
     "Recent",
     "opened",
     "Starting",
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 
-class Query:
+class DemoQuery:
     """One query: what the archive has of its matches, and then, event by event, what comes."""
 
     def __init__(self, history: History, snapshot: Snapshot) -> None:
@@ -85,18 +85,18 @@ class Query:
             if each.stream in self.streams:
                 own.setdefault(each.stream, []).append(each)
         return self._made.live_all(
-            Stretch(stream, 0, some[0].seq, some[-1].seq + 1, some) for stream, some in own.items()
+            PositionRange(stream, 0, some[0].seq, some[-1].seq + 1, some) for stream, some in own.items()
         )
 
 
 def opened(
     paths: Sequence[Path], archive: Archive, knowledge: Knowledge, annotations: Sequence[Annotation]
-) -> list[Query]:
+) -> list[DemoQuery]:
     """The queries of some files, over what the archive holds now."""
     snapshot = archive.snapshot()
     parsed = read_queries(paths, prefixes_of(annotations))
     now = time.time_ns() // 1_000
-    return [Query(history_of([each], archive, knowledge, annotations, now), snapshot) for each in parsed]
+    return [DemoQuery(history_of([each], archive, knowledge, annotations, now), snapshot) for each in parsed]
 
 
 class Recent:
@@ -243,13 +243,13 @@ def _report(morning: Morning, folder: Folder, pace: int, over: threading.Event) 
     """Writes every report into the file of its stream when it is due."""
     started = time.monotonic()
     minute = _FIRST_HOURS
-    waiting: deque[Report] = deque()
+    waiting: deque[SensorReport] = deque()
     while not over.wait(_EVERY):
         now = OPENING + int((_FIRST_HOURS * 60 + (time.monotonic() - started) * pace) * 1_000_000)
         while not waiting or waiting[-1].ts <= now:
             waiting += morning.minute(minute)
             minute += 1
-        due: list[Report] = []
+        due: list[SensorReport] = []
         while waiting and waiting[0].ts <= now:
             due.append(waiting.popleft())
         if due:
@@ -325,7 +325,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         yield Path(made)
 
 
-class _Source:
+class _CampusSource:
     """The campus from the end of the morning on: events when they are due, and in the files by then."""
 
     def __init__(self, morning: Morning, folder: Folder) -> None:
@@ -361,7 +361,7 @@ class _Demo:
         self.figures = Figures()
         self.campus = Campus.make(SCALES[options.scale], options.seed)
         self.morning = Morning(self.campus, options.seed)
-        self.places: dict[str, Place] = places(self.campus)
+        self.places: dict[str, Whereabouts] = places(self.campus)
         self.folder = Folder(path, self.campus)
         self.archive = Archive(self.folder.archive)
         self.recent = Recent(self.archive)
@@ -404,7 +404,7 @@ class _Demo:
             self.view.status("the morning happens", minute / (end - start))
             self.folder.write(reports)
 
-    def _queries(self, knowledge: Knowledge) -> list[Query]:
+    def _queries(self, knowledge: Knowledge) -> list[DemoQuery]:
         known = list(self.folder.annotations.values())
         return opened(self.folder.queries, self.archive, knowledge, known)
 
@@ -426,7 +426,7 @@ class _Demo:
 
     # --- matches ---
 
-    def _past(self, queries: Sequence[Query], phase: str) -> None:
+    def _past(self, queries: Sequence[DemoQuery], phase: str) -> None:
         for number, query in enumerate(queries):
             self.view.status(f"{query.name} goes through the archive", number / len(queries))
             for found in query.past():
@@ -434,9 +434,9 @@ class _Demo:
                     self._take(query, match, phase)
         self.view.rest()
 
-    def _live(self, queries: Sequence[Query]) -> None:
+    def _live(self, queries: Sequence[DemoQuery]) -> None:
         started = shown = time.perf_counter()
-        source = _Source(self.morning, self.folder)
+        source = _CampusSource(self.morning, self.folder)
         count = 0
         while (now := time.perf_counter() - started) < self.seconds:
             events = source.due(now * self.campus.scale.pace)
@@ -445,7 +445,7 @@ class _Demo:
                 continue
             self.recent.take(events)
             pushed = time.perf_counter()
-            found: list[tuple[Query, Match]] = []
+            found: list[tuple[DemoQuery, Match]] = []
             for query in queries:
                 some = query.live(events)
                 self.figures.latencies += [time.perf_counter() - pushed] * len(some)
@@ -461,7 +461,7 @@ class _Demo:
                 self.view.status(f"{clock}, {rate}", now / self.seconds)
         self.view.rest()
 
-    def _take(self, query: Query, match: Match, phase: str) -> None:
+    def _take(self, query: DemoQuery, match: Match, phase: str) -> None:
         """Counts a match, once, and shows it where not enough of its kind were shown."""
         seen = self._seen.setdefault(query.name, set())
         if match.id in seen:

@@ -19,7 +19,18 @@ from kaicep.why.match import Statement, Why, why
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["TITLES", "Place", "Told", "place_of", "places", "reasons", "told", "Plain", "Terminal", "View"]
+__all__ = [
+    "TITLES",
+    "Whereabouts",
+    "ShownMatch",
+    "place_of",
+    "places",
+    "reasons",
+    "told",
+    "PlainView",
+    "Terminal",
+    "View",
+]
 
 TITLES: Mapping[str, str] = {
     "query1": "above 500 cfm, as vendor A says it",
@@ -44,7 +55,7 @@ EventOf = Callable[[str, int], Event]
 
 
 @dataclass(frozen=True)
-class Place:
+class Whereabouts:
     """Where something is, and whose that is."""
 
     where: str
@@ -54,26 +65,26 @@ class Place:
         return f"{self.where} of {self.department}"
 
 
-def places(campus: Campus) -> dict[str, Place]:
+def places(campus: Campus) -> dict[str, Whereabouts]:
     """Where things are, by what events and knowledge call them."""
-    found: dict[str, Place] = {}
+    found: dict[str, Whereabouts] = {}
     floors: dict[str, str] = {}
     for room in campus.rooms:
         kind = re.sub(r"(?<!^)(?=[A-Z])", " ", room.kind).lower()
-        place = Place(f"{room.sign}, {kind}", room.department.label)
+        place = Whereabouts(f"{room.sign}, {kind}", room.department.label)
         found[room.name] = found[room.sign] = place
         floors[f"{room.building.code}-FAN{room.number[0]}"] = room.department.label
         for sensor in campus.by_room[room.name]:
             found[sensor.name] = place
     for fan, building in campus.fans.items():
-        found[fan] = Place(f"{building.code}, floor {fan[-1]}", floors[fan])
+        found[fan] = Whereabouts(f"{building.code}, floor {fan[-1]}", floors[fan])
     for each in campus.departments:
-        found[each.meter] = Place("all rooms", each.label)
+        found[each.meter] = Whereabouts("all rooms", each.label)
     return found
 
 
 @dataclass(frozen=True)
-class Told:
+class ShownMatch:
     """A match as the demo shows it: when, where, and why it holds."""
 
     when: str
@@ -81,14 +92,14 @@ class Told:
     why: str
 
 
-def told(match: Match, place: Place | None, why: Sequence[str]) -> Told:
+def told(match: Match, place: Whereabouts | None, why: Sequence[str]) -> ShownMatch:
     """What there is to show of a match."""
     start, end = (format_time(each)[11:19] for each in (match.start_us, match.end_us))
     where = str(place) if place is not None else "nowhere that is known"
-    return Told(end if start == end else f"{start}-{end}", where, "; ".join(why) or "no more is asked")
+    return ShownMatch(end if start == end else f"{start}-{end}", where, "; ".join(why) or "no more is asked")
 
 
-def place_of(match: Match, event_of: EventOf, known: Mapping[str, Place]) -> Place | None:
+def place_of(match: Match, event_of: EventOf, known: Mapping[str, Whereabouts]) -> Whereabouts | None:
     """Where a match is: where the first of its events is that is somewhere."""
     for identity in _identities(match):
         event = event_of(identity["stream"], identity["seq"])
@@ -205,7 +216,7 @@ class View(Protocol):
         """Says how things go on."""
         ...
 
-    def found(self, query: str, total: int, told: Told | None) -> None:
+    def found(self, query: str, total: int, told: ShownMatch | None) -> None:
         """A query has so many matches; one of them may be shown."""
         ...
 
@@ -227,20 +238,25 @@ class _Found:
 
     def __init__(self) -> None:
         self.totals = dict.fromkeys(TITLES, 0)
-        self.shown: dict[str, Told] = {}
+        self.shown: dict[str, ShownMatch] = {}
 
-    def take(self, query: str, total: int, told: Told | None) -> None:
+    def take(self, query: str, total: int, told: ShownMatch | None) -> None:
         self.totals[query] = total
         if told is not None:
             self.shown[query] = told
 
-    def rows(self) -> Iterator[tuple[str, str, str, Told]]:
+    def rows(self) -> Iterator[tuple[str, str, str, ShownMatch]]:
         """Of each query its name, how many matches it has, what it asks for, and one of them."""
         for name, total in self.totals.items():
-            yield name, f"{total:,}" if total else "", TITLES[name], self.shown.get(name, Told("", "", ""))
+            yield (
+                name,
+                f"{total:,}" if total else "",
+                TITLES[name],
+                self.shown.get(name, ShownMatch("", "", "")),
+            )
 
 
-class Plain:
+class PlainView:
     """Lines: what is said, and a table of what was found at the end of each part."""
 
     def __init__(self) -> None:
@@ -250,7 +266,7 @@ class Plain:
         """Prints it."""
         print(text, flush=True)
 
-    def found(self, query: str, total: int, told: Told | None) -> None:
+    def found(self, query: str, total: int, told: ShownMatch | None) -> None:
         """Keeps it for the table."""
         self._found.take(query, total, told)
 
@@ -288,7 +304,7 @@ class Terminal:
         """Prints it above the table."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=not self._live.is_started)
 
-    def found(self, query: str, total: int, told: Told | None) -> None:
+    def found(self, query: str, total: int, told: ShownMatch | None) -> None:
         """Shows it in the table."""
         self._found.take(query, total, told)
 

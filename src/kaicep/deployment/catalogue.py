@@ -31,7 +31,15 @@ from kaicep.deployment.registered import (
     readers_of,
     upstream,
 )
-from kaicep.deployment.sessions import Asked, Run, Session, begins_later, figures_of, recovery, runs_of
+from kaicep.deployment.sessions import (
+    Session,
+    SessionRun,
+    SessionSubject,
+    begins_later,
+    figures_of,
+    recovery,
+    runs_of,
+)
 from kaicep.deployment.sinks import Entry
 from kaicep.deployment.streams import Feed
 from kaicep.deployment.versions import Versions
@@ -77,7 +85,7 @@ class Catalogue:
         self.suspects = Suspects(config.state)
         self.aside: set[str] = set()
         """The sessions that would be, of queries that are set aside: where they stood is kept."""
-        self.runs: list[Run] = []
+        self.runs: list[SessionRun] = []
         self.problems: dict[str, str] = {}
         self.trouble: str | None = None
         self.over: list[tuple[str, str]] = []
@@ -493,14 +501,14 @@ class Catalogue:
         others = dict.fromkeys(self._archive.streams(), 0)
         return {**others, **self._config.lateness}
 
-    def _asked(self, id: str, names: tuple[str, ...], together: History | None) -> Asked:
+    def _asked(self, id: str, names: tuple[str, ...], together: History | None) -> SessionSubject:
         queries = [self.registry.queries[each] for each in self._needed(names)]
         if together is not None and {each.name for each in queries} <= set(together.names):
             history = together.only({each.name for each in queries})
         else:
             history = self._history(queries)
         own = self._config.of_query(names[0]) if len(names) == 1 else QueryConfig()
-        return Asked(id, names, history, own)
+        return SessionSubject(id, names, history, own)
 
     def _history(self, queries: Sequence[Registered]) -> History:
         """Queries, resolved; a failure while a stream is missing that nobody has seen a record of."""

@@ -21,7 +21,7 @@ from kaicep.connectors.registry import (
     SINKS,
     SOURCES,
     Anywhere,
-    Kind,
+    ConnectorKind,
     Variable,
     make_sink,
     make_source,
@@ -30,7 +30,7 @@ from kaicep.connectors.registry import (
 )
 from kaicep.connectors.shape import Form
 from kaicep.deployment.updates import UpdateOptions, UpdateTopic
-from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
+from kaicep.errors import Diagnostic, Mistake, SourceText, did_you_mean
 from kaicep.hosts.spark.session import Cluster
 from kaicep.knowledge.annotation import Annotation, load_annotations
 from kaicep.knowledge.endpoint import Copy, Endpoint, copy_in
@@ -286,17 +286,17 @@ class Config:
 def load_config(path: Path) -> Config:
     """Reads a deployment; a `Mistake` with all that is wrong with it. Nothing is opened or made."""
     source = read_source(path, "deployment")
-    reader = _Reader(source, path.parent)
+    reader = _ConfigReader(source, path.parent)
     found = reader.config(path, read_toml(source))
     if reader.wrong:
         raise Mistake(reader.wrong)
     return found
 
 
-class _Reader:
+class _ConfigReader:
     """Makes a configuration of what a TOML text says, and collects what is wrong with it."""
 
-    def __init__(self, source: Source, folder: Path) -> None:
+    def __init__(self, source: SourceText, folder: Path) -> None:
         self.source = source
         self.folder = folder
         self.spans = key_spans(source.text)
@@ -467,7 +467,7 @@ class _Reader:
         found = SinkConfig(name, self.options(rest, SINKS), chosen, guests)
         return found if self.tried(way, found.open_sink) else None
 
-    def options(self, read: Mapping[str, Any], kinds: Mapping[str, Kind]) -> dict[str, Any]:
+    def options(self, read: Mapping[str, Any], kinds: Mapping[str, ConnectorKind]) -> dict[str, Any]:
         """The options of a connector, those that are paths made relative to the file's folder."""
         kind = kinds.get(str(read.get("kind")))
         made = dict(read)

@@ -28,7 +28,15 @@ from kaicep.archive.snapshot import Cut, Snapshot
 from kaicep.archive.stream import StreamTable
 from kaicep.deployment.config import Config
 from kaicep.deployment.registered import Registered, absolute
-from kaicep.deployment.sessions import Asked, Run, Session, Told, figures_of, recovery, runs_of
+from kaicep.deployment.sessions import (
+    FoundMatch,
+    Session,
+    SessionRun,
+    SessionSubject,
+    figures_of,
+    recovery,
+    runs_of,
+)
 from kaicep.deployment.sinks import Entry
 from kaicep.errors import KaicepError, reason_of
 from kaicep.history.events import Seam
@@ -152,7 +160,7 @@ class _Guest:
         while session.active:
             self._hear(wait=run.live and not self._notes)
             self._begin("step")
-            found: list[tuple[Session, Told]] = []
+            found: list[tuple[Session, FoundMatch]] = []
             if self._notes:
                 self._take(run, self._notes.popleft(), found)
             if not run.live:
@@ -167,12 +175,14 @@ class _Guest:
         prefixes = prefixes_of(config.annotations)
         parsed = [absolute(each.parse(prefixes), each.now, errand.finite) for each in errand.queries]
         history = history_of(parsed, self._archive, self._files.knowledge, config.annotations, 0)
-        asked = Asked(errand.id, (errand.name,), history, config.of_query(errand.name), errand.limits)
+        asked = SessionSubject(
+            errand.id, (errand.name,), history, config.of_query(errand.name), errand.limits
+        )
         self._snapshot = self._look()
         self._at = {name: dict(parts) for name, parts in self._snapshot.cut.positions.items()}
         return Session(asked, self._snapshot, config.state / "states", recovery(errand.entries))
 
-    def _runs(self, session: Session) -> Iterator[Run]:
+    def _runs(self, session: Session) -> Iterator[SessionRun]:
         errand = self._errand
         lateness = {**dict.fromkeys(self._archive.streams(), 0), **errand.config.lateness}
         return runs_of([session], None, self._snapshot, lateness, errand.parts, {errand.id: errand.since})
@@ -192,7 +202,9 @@ class _Guest:
             self._notes += json.loads(self._connection.recv_bytes())
             wait = False
 
-    def _take(self, run: Run, note: Mapping[str, Any], found: list[tuple[Session, Told]]) -> None:
+    def _take(
+        self, run: SessionRun, note: Mapping[str, Any], found: list[tuple[Session, FoundMatch]]
+    ) -> None:
         """Reads what has come by the moment of a note, and learns who is silent then."""
         knowledge = self._files.knowledge
         if note["version"] != knowledge.version:
@@ -210,7 +222,7 @@ class _Guest:
             found += run.idle(stream, part)
         self._idle, self._ended = idle, note["ended"]
 
-    def _join(self, run: Run, found: list[tuple[Session, Told]]) -> None:
+    def _join(self, run: SessionRun, found: list[tuple[Session, FoundMatch]]) -> None:
         """A run that comes to the present: parts that are silent by now hold it back no more."""
         if run.joined or not run.answers:
             return
@@ -221,7 +233,7 @@ class _Guest:
             for part in parts if stream in followed else self._archive.stream(stream).positions:
                 found += run.idle(stream, part)
 
-    def _report(self, session: Session, found: Sequence[tuple[Session, Told]]) -> None:
+    def _report(self, session: Session, found: Sequence[tuple[Session, FoundMatch]]) -> None:
         """Says what was found, and then how far the query is with it."""
         for at in range(0, len(found), _AT_ONCE):
             rows = [

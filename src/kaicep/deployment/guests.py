@@ -28,7 +28,7 @@ from typing import Any
 
 from kaicep.archive.snapshot import Cut
 from kaicep.deployment.guest_process import Errand, work
-from kaicep.deployment.sessions import Recovery, Told, recovery
+from kaicep.deployment.sessions import FoundMatch, Recovery, recovery
 from kaicep.deployment.sinks import Entry
 from kaicep.errors import reason_of
 from kaicep.plan.events import Match
@@ -139,7 +139,7 @@ class _Ready:
     """What a guest has found, and how far it is with that; or what became of it."""
 
     guest: Guest
-    found: list[Told] = field(default_factory=list)
+    found: list[FoundMatch] = field(default_factory=list)
     report: Mapping[str, Any] | None = None
     wrong: str | None = None
     failed: str | None = None
@@ -151,7 +151,7 @@ class _Seat:
     def __init__(self, guest: Guest, allowed: Allowance) -> None:
         self.guest = guest
         self.allowed = allowed
-        self.found: list[Told] = []
+        self.found: list[FoundMatch] = []
         self.doing: tuple[str, float, float] | None = ("starting", math.inf, time.monotonic())
         self.asks = True
         self.notes: deque[dict[str, Any]] = deque()
@@ -200,7 +200,7 @@ class _Seat:
         if self.output.overflows(sum(len(each[3]) for each in rows)):
             return f"its matches are more than {self.allowed.output / (1 << 20):g} MiB a second"
         self.found += [
-            Told(Match.from_json(line), leg, to_sinks, to_followers)
+            FoundMatch(Match.from_json(line), leg, to_sinks, to_followers)
             for leg, to_sinks, to_followers, line in rows
         ]
         return None
@@ -267,7 +267,7 @@ class Guests:
                 self._news.append(note)
             self._wake()
 
-    def take(self) -> Iterator[tuple[Guest, Told]]:
+    def take(self) -> Iterator[tuple[Guest, FoundMatch]]:
         """What has been found; what became of each guest is to be read from it when this is over."""
         count = 0
         while count < _AT_ONCE:

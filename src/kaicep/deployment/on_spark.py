@@ -55,11 +55,11 @@ from typing import TYPE_CHECKING
 from kaicep.archive.archive import Archive
 from kaicep.archive.parquet import DataFile, measured
 from kaicep.archive.snapshot import Cut
-from kaicep.archive.table import State, Table
+from kaicep.archive.table import ArchiveTable, TableState
 from kaicep.connectors.kafka import KafkaSourceOptions
 from kaicep.connectors.registry import read_options
 from kaicep.connectors.sinks.delta import match_of_row, match_schema
-from kaicep.connectors.sources.files import FileOptions
+from kaicep.connectors.sources.files import FileSourceOptions
 from kaicep.deployment.config import Config, SinkConfig, StreamConfig
 from kaicep.deployment.registered import SUFFIXES, absolute, check_name, readers_of, upstream
 from kaicep.deployment.running import STEPS, Ending, Listener, engine_status, locked
@@ -78,7 +78,7 @@ from kaicep.storage.disk import make_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SMALL", "Done", "Group", "Step", "Unit", "grouped", "match_step", "SparkDeployment"]
+__all__ = ["SMALL", "Done", "UnitGroup", "MatchStep", "QueryUnit", "grouped", "match_step", "SparkDeployment"]
 
 SMALL = 20_000
 """So many rows are matched in the driver: a round of workers costs more than they do."""
@@ -88,7 +88,7 @@ _EVENT, _CLOCK = 0, 1
 
 
 @dataclass(frozen=True)
-class Unit:
+class QueryUnit:
     """Queries that are resolved together: those reported, and all whose output they read, as registered."""
 
     query: Query
@@ -98,14 +98,14 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Group:
+class UnitGroup:
     """Units with the same key, which one engine a bucket runs, and whose matches are reported.
 
     `states` has by bucket the file of what its engine keeps; one that has seen nothing has none.
     """
 
     id: str
-    units: tuple[Unit, ...]
+    units: tuple[QueryUnit, ...]
     query: Query
     buckets: int
     reported: tuple[str, ...]
@@ -127,13 +127,13 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Step:
+class MatchStep:
     """What is matched at a time: the new rows of a snapshot, and how far time has come for each group.
 
     `ended` are the groups for which nothing comes any more. With `past`, late events count too.
     """
 
-    groups: Sequence[Group]
+    groups: Sequence[UnitGroup]
     rows: Snapshot
     watermarks: Mapping[str, int | None]
     ended: frozenset[str] = frozenset()
@@ -153,22 +153,22 @@ class Done:
     last: Mapping[str, int] = field(default_factory=dict)
 
 
-def grouped(units: Sequence[Unit], buckets: int) -> list[Group]:
+def grouped(units: Sequence[QueryUnit], buckets: int) -> list[UnitGroup]:
     """Units put together by their key; those of several queries have an engine of their own."""
-    found: dict[Any, list[Unit]] = {}
+    found: dict[Any, list[QueryUnit]] = {}
     for number, unit in enumerate(units):
         alone = len(unit.part.queries) > 1 or bool(unit.query.program.ep_plans)
         found.setdefault(number if alone else _key_of(unit.part), []).append(unit)
     return [_group_of(tuple(some), buckets) for some in found.values()]
 
 
-def _group_of(units: tuple[Unit, ...], buckets: int) -> Group:
+def _group_of(units: tuple[QueryUnit, ...], buckets: int) -> UnitGroup:
     plans = tuple(plan for each in units for plan in each.query.program.queries)
     streams = {name: stream for each in units for name, stream in each.query.catalog.streams.items()}
     first = units[0].query
     whole = Query(Program(plans), replace(first.catalog, streams=streams), first.knowledge)
     count = buckets if units[0].part.way in ("rows", "buckets") else 1
-    return Group(uuid4().hex, units, whole, count, tuple(name for each in units for name in each.names))
+    return UnitGroup(uuid4().hex, units, whole, count, tuple(name for each in units for name in each.names))
 
 
 def _key_of(part: Part) -> tuple[Any, ...]:
@@ -194,7 +194,7 @@ class _Target:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _TaskWork:
     """What every task of a step needs to know, besides the rows."""
 
     targets: Sequence[Sent[_Target]]
@@ -207,7 +207,7 @@ class _Work:
 
 
 def match_step(
-    spark: SparkSession, step: Step, number: int, matches: Path, folder: Path, sending: dict[str, Any]
+    spark: SparkSession, step: MatchStep, number: int, matches: Path, folder: Path, sending: dict[str, Any]
 ) -> list[Done]:
     """Matches new rows, on workers or, where they are few, here; what became of every bucket.
 
@@ -223,7 +223,7 @@ def match_step(
     )
     layouts, whole = layouts_of(parts, catalog)
     own = iter(layouts)
-    targets: list[tuple[Group, Layout]] = []
+    targets: list[tuple[UnitGroup, Layout]] = []
     for group in step.groups:
         some = [next(own) for _ in group.parts]
         attributes = tuple(
@@ -232,7 +232,7 @@ def match_step(
         )
         targets.append((group, Layout(whole.streams, whole.columns, attributes, whole.rdf)))
     places = [(place, bucket) for place, (group, _) in enumerate(targets) for bucket in range(group.buckets)]
-    work = _Work(
+    work = _TaskWork(
         [_packed(group, layout, sending) for group, layout in targets],
         places,
         [_state_of(targets[place][0], bucket, folder) for place, bucket in places],
@@ -256,12 +256,12 @@ def match_step(
     return [Done(**json.loads(line)) for line in reports]
 
 
-def _state_of(group: Group, bucket: int, folder: Path) -> Path | None:
+def _state_of(group: UnitGroup, bucket: int, folder: Path) -> Path | None:
     name = group.states.get(bucket)
     return None if name is None else folder / name
 
 
-def _packed(group: Group, layout: Layout, sending: dict[str, Any]) -> Sent[_Target]:
+def _packed(group: UnitGroup, layout: Layout, sending: dict[str, Any]) -> Sent[_Target]:
     """A group for the way: packed anew only where its knowledge or the columns of the step are others."""
     from kaicep.hosts.spark.sent import sent
 
@@ -275,8 +275,8 @@ def _packed(group: Group, layout: Layout, sending: dict[str, Any]) -> Sent[_Targ
 
 def _addressed(
     spark: SparkSession,
-    step: Step,
-    targets: Sequence[tuple[Group, Layout]],
+    step: MatchStep,
+    targets: Sequence[tuple[UnitGroup, Layout]],
     whole: Layout,
     catalog: Catalog,
 ) -> DataFrame | None:
@@ -316,7 +316,9 @@ def _addressed(
     return reduce(DataFrame.unionByName, found) if found else None
 
 
-def _archived(spark: SparkSession, step: Step, stream: Stream, layout: Layout, within: Interval) -> DataFrame:
+def _archived(
+    spark: SparkSession, step: MatchStep, stream: Stream, layout: Layout, within: Interval
+) -> DataFrame:
     """The new rows of a stream as the rows of a layout; what the archive has is typed and clean already."""
     from pyspark.sql import functions as sf
 
@@ -368,7 +370,7 @@ def _clock_columns(frame: DataFrame) -> Iterator[Any]:
 # --- a task -------------------------------------------------------------------------------------------
 
 
-def _task(work: _Work) -> Any:
+def _task(work: _TaskWork) -> Any:
     def run(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
@@ -379,7 +381,7 @@ def _task(work: _Work) -> Any:
 
 
 def _worked(
-    work: _Work, batches: Sequence[pyarrow.RecordBatch], numbers: Sequence[int] | None = None
+    work: _TaskWork, batches: Sequence[pyarrow.RecordBatch], numbers: Sequence[int] | None = None
 ) -> Iterator[list[str]]:
     """What became of the buckets whose rows these are, or of these buckets, whatever rows there are."""
     import pyarrow
@@ -404,7 +406,7 @@ _LIVE: dict[Path, Engine] = {}
 """Engines of this process that are as they were saved, by the file of their state."""
 
 
-def _bucket(work: _Work, number: int, rows: pyarrow.Table | None) -> dict[str, Any]:
+def _bucket(work: _TaskWork, number: int, rows: pyarrow.Table | None) -> dict[str, Any]:
     """Lets the engine of a bucket go on, and writes what it found and what it keeps."""
     place, bucket = work.places[number]
     target = work.targets[place].opened()
@@ -506,7 +508,7 @@ _DRAIN = 30.0
 
 
 @dataclass
-class _Source:
+class _StreamIngest:
     """A stream on its way into the archive, by Spark or, where it comes to this process, by this process."""
 
     config: StreamConfig
@@ -564,8 +566,8 @@ class SparkDeployment:
             for name, each in wanted.items()
         }
         matches = kept / _MATCHES
-        Table.create(matches, _MATCHES, match_schema())
-        self.matches = Table(matches, _MATCHES)
+        ArchiveTable.create(matches, _MATCHES, match_schema())
+        self.matches = ArchiveTable(matches, _MATCHES)
         progress = self.matches.state.progress or {}
         self.number: int = progress.get("number", 0)
         self.queries = {each["name"]: Registered(**each) for each in progress.get("queries", ())}
@@ -575,7 +577,7 @@ class SparkDeployment:
         self._saved: list[Mapping[str, Any]] = progress.get("groups", [])
         self.told.update(progress.get("told", {}))
         self.last.update(progress.get("last", {}))
-        self.groups: list[Group] = []
+        self.groups: list[UnitGroup] = []
         self._sending: dict[str, Any] = {}
         self._ingest_failed: BaseException | None = None
         self._ended: frozenset[str] = frozenset()
@@ -584,17 +586,17 @@ class SparkDeployment:
         self._moment = 0
         self.spark: SparkSession | None = None
 
-    def _source(self, config: StreamConfig) -> _Source:
+    def _source(self, config: StreamConfig) -> _StreamIngest:
         options = {name: value for name, value in config.source.items() if name != "kind"}
         where = f"stream {config.name}"
         if config.source["kind"] == "files":
-            files = read_options(FileOptions, options, where)
-            return _Source(config, files.path.absolute(), files.follow)
+            files = read_options(FileSourceOptions, options, where)
+            return _StreamIngest(config, files.path.absolute(), files.follow)
         if config.source["kind"] == "kafka":
             topic = read_options(KafkaSourceOptions, options, where)
-            return _Source(config, topic, topic.follow)
+            return _StreamIngest(config, topic, topic.follow)
         feed = Feed(config, self.archive)
-        return _Source(config, None, not feed.finite, feed)
+        return _StreamIngest(config, None, not feed.finite, feed)
 
     @property
     def catalogue(self) -> SparkDeployment:
@@ -721,7 +723,7 @@ class SparkDeployment:
         except BaseException as error:  # raised again, in the deployment's own thread
             self._ingest_failed = error
 
-    def _take(self, source: _Source) -> None:
+    def _take(self, source: _StreamIngest) -> None:
         from kaicep.ingest.on_spark import ingest
 
         if source.feed is not None:
@@ -778,12 +780,12 @@ class SparkDeployment:
         live = [each for each in self.groups if each.id not in self._closed]
         if live:
             rows = Snapshot(now.tables, None, self._held)
-            self.groups = self._stepped(Step(live, rows, watermarks, ended), now)
+            self.groups = self._stepped(MatchStep(live, rows, watermarks, ended), now)
         self._held = Snapshot(now.tables)
         self._closed |= ended
         return True
 
-    def _stepped(self, step: Step, now: Snapshot) -> list[Group]:
+    def _stepped(self, step: MatchStep, now: Snapshot) -> list[UnitGroup]:
         """Does a step and commits it: matches, states and cut in one; the groups as they are after it."""
         assert self.spark is not None
         done = match_step(self.spark, step, self.number + 1, self.matches.folder, self._states, self._sending)
@@ -802,12 +804,12 @@ class SparkDeployment:
             (self._states / name).unlink(missing_ok=True)
         return groups
 
-    def _after(self, step: Step, done: Mapping[str, Sequence[Done]]) -> Iterator[Group]:
+    def _after(self, step: MatchStep, done: Mapping[str, Sequence[Done]]) -> Iterator[UnitGroup]:
         for group in step.groups:
             states = {each.bucket: each.state for each in done.get(group.id, ())}
             yield replace(group, states=states, watermark=step.watermarks.get(group.id))
 
-    def _commit(self, groups: Sequence[Group], cut: Cut, files: Sequence[DataFile] = ()) -> None:
+    def _commit(self, groups: Sequence[UnitGroup], cut: Cut, files: Sequence[DataFile] = ()) -> None:
         """Makes a version of the table of matches: what is new in it, and from where to go on."""
         self.number += 1
         progress = {
@@ -819,9 +821,9 @@ class SparkDeployment:
             "told": dict(self.told),
             "last": self.last,
         }
-        self.matches.commit(State(progress=progress), files)
+        self.matches.commit(TableState(progress=progress), files)
 
-    def _written(self, group: Group) -> dict[str, Any]:
+    def _written(self, group: UnitGroup) -> dict[str, Any]:
         queries = {each.name: each for unit in group.units for each in unit.registered}
         return {
             "id": group.id,
@@ -833,7 +835,7 @@ class SparkDeployment:
             "watermark": group.watermark,
         }
 
-    def _watermark(self, group: Group, now: Snapshot) -> int | None:
+    def _watermark(self, group: UnitGroup, now: Snapshot) -> int | None:
         """How far time has come for a group: the least of its parts, those left out that are silent."""
         active: list[float] = []
         silent: list[float] = []
@@ -991,7 +993,7 @@ class SparkDeployment:
             cut = self._held.cut
             self._held = self.archive.snapshot(cut=cut) if cut.positions else self.archive.snapshot()
         triples = tuple(name for name in waiting if self.queries[name].suffix == ".epsparql")
-        units: dict[bool, list[Unit]] = {}
+        units: dict[bool, list[QueryUnit]] = {}
         for names in (*([triples] if triples else []), *((each,) for each in waiting if each not in triples)):
             try:
                 unit = self._resolved(names, self.queries)
@@ -1004,7 +1006,7 @@ class SparkDeployment:
             since = Snapshot({}, self._since[triples[0]]) if of_triples else None
             rows = Snapshot(self._held.tables, None, since)
             watermarks = {each.id: self._watermark(each, self._held) for each in began}
-            self.groups = self._stepped(Step(began, rows, watermarks, past=True), self._held)
+            self.groups = self._stepped(MatchStep(began, rows, watermarks, past=True), self._held)
             for name in (name for each in began for name in each.reported):
                 self.problems.pop(name, None)
                 _log.info("%s: up to date, %d matches", name, self.told[name])
@@ -1017,7 +1019,7 @@ class SparkDeployment:
                 _log.log(logging.INFO if waits else logging.WARNING, "%s: %s", name, error)
                 self.problems[name] = str(error)
 
-    def _resolved(self, names: tuple[str, ...], every: Mapping[str, Registered]) -> Unit:
+    def _resolved(self, names: tuple[str, ...], every: Mapping[str, Registered]) -> QueryUnit:
         """Queries with all whose output they need, resolved, and how they are spread."""
         from kaicep.hosts.spark.layout import physical
 
@@ -1039,7 +1041,7 @@ class SparkDeployment:
         parts = physical(history, STEADY if steady else RULES)
         if len(parts) > 1:
             raise Failure(f"{', '.join(names)}: its queries do not go together")
-        return Unit(history, parts[0], names, used)
+        return QueryUnit(history, parts[0], names, used)
 
     def _restore(self) -> None:
         """The groups of the last commit, with their states."""
@@ -1087,7 +1089,7 @@ class SparkDeployment:
             },
         }
 
-    def _of_source(self, name: str, source: _Source) -> dict[str, Any]:
+    def _of_source(self, name: str, source: _StreamIngest) -> dict[str, Any]:
         table = self._held.tables.get(name)
         newest = max(table.newest.values(), default=None) if table is not None else None
         return {
@@ -1138,7 +1140,7 @@ def _mentions(query: Any, streams: Sequence[str]) -> bool:
     return not query.froms or any(not isinstance(each, str) or each in streams for each in sources)
 
 
-def _without(group: Group, names: frozenset[str]) -> Group | None:
+def _without(group: UnitGroup, names: frozenset[str]) -> UnitGroup | None:
     """A group that reports these queries no more; None where it has no others."""
     kept = tuple(name for name in group.reported if name not in names)
     return replace(group, reported=kept) if kept else None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from kaicep.api import parse_query
-from kaicep.errors import Diagnostic, Failure, Mistake, Source
+from kaicep.errors import Diagnostic, Failure, Mistake, SourceText
 from kaicep.plan.chi import Bound, ChiQuery, Within
 from kaicep.plan.sparql import Construct, EpQuery
 from kaicep.storage.disk import read_sealed, replace_sealed
@@ -54,7 +54,7 @@ class Registered:
 
 @lru_cache(maxsize=10_000)
 def _parsed(name: str, suffix: str, text: str, prefixes: tuple[tuple[str, str], ...]) -> ChiQuery | EpQuery:
-    return parse_query(Source(f"{name}{suffix}", text), dict(prefixes))
+    return parse_query(SourceText(f"{name}{suffix}", text), dict(prefixes))
 
 
 class Registry:
@@ -107,7 +107,7 @@ def absolute(query: ChiQuery | EpQuery, now: int | None, finite: bool) -> ChiQue
     event has come yet, so that everything is still to come.
 
     >>> from kaicep.api import parse_query
-    >>> query = parse_query(Source("q.chi", "SELECT ?e.x FROM (?e, s) WITHIN [now - 1h, )"), {})
+    >>> query = parse_query(SourceText("q.chi", "SELECT ?e.x FROM (?e, s) WITHIN [now - 1h, )"), {})
     >>> absolute(query, 3_600_000_000, False).within.low.at, absolute(query, None, False).within.low
     (0, None)
     """

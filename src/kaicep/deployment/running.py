@@ -27,12 +27,12 @@ from kaicep.deployment.catalogue import Catalogue
 from kaicep.deployment.check import check_progress
 from kaicep.deployment.config import Config, SinkConfig
 from kaicep.deployment.guests import Guest
-from kaicep.deployment.sessions import Run, Session, Told
+from kaicep.deployment.sessions import FoundMatch, Session, SessionRun
 from kaicep.deployment.sinks import BACKLOG, Entry, NoSink, Outlet
 from kaicep.deployment.streams import Feed
 from kaicep.deployment.versions import Versions
 from kaicep.errors import Failure, Mistake, reason_of
-from kaicep.history.events import Stretch
+from kaicep.history.events import PositionRange
 from kaicep.join.handoff import Gate, Mark, in_force
 from kaicep.knowledge.annotation import prefixes_of
 from kaicep.plan.events import Event, Match
@@ -320,7 +320,7 @@ class Deployment:
             took = time.monotonic() - begun
             self._shown = begun + max(_SHOW_EVERY, _SHOW_SELDOM * took)
 
-    def _taken(self) -> list[Stretch]:
+    def _taken(self) -> list[PositionRange]:
         """What the sources have; nothing while a sink has more than enough to do.
 
         Nor while somebody finds out how far it was: until then nobody can say which events are late.
@@ -330,7 +330,7 @@ class Deployment:
         if self._is_older or any(each.recovering for each in self.catalogue.runs):
             return []
         patience = self.config.tick / 1_000_000 / 5 / len(self.feeds)
-        found: list[Stretch] = []
+        found: list[PositionRange] = []
         for feed in self.feeds.values():
             known = feed.table is not None
             found += feed.take(patience, self._is_late)
@@ -341,7 +341,7 @@ class Deployment:
     def _is_late(self, event: Event) -> bool:
         return any(each.has_passed(event) for each in self.catalogue.runs)
 
-    def _answers(self, stretches: Sequence[Stretch]) -> Iterator[tuple[Session | Guest, Told]]:
+    def _answers(self, stretches: Sequence[PositionRange]) -> Iterator[tuple[Session | Guest, FoundMatch]]:
         """What the sessions find: by what came, by what fell silent, in their past, or at their end."""
         silent = [(feed.name, part) for feed in self.feeds.values() for part in feed.fall_silent()]
         ended = [feed.name for feed in self.feeds.values() if feed.ended]
@@ -375,13 +375,13 @@ class Deployment:
             for told in self.endings:
                 told(name, reason)
 
-    def _go_through(self, run: Run, until: float) -> Iterator[tuple[Session, Told]]:
+    def _go_through(self, run: SessionRun, until: float) -> Iterator[tuple[Session, FoundMatch]]:
         """Lets a run go on with its past."""
         yield from run.work(until, self._version, self._versions.last)
         for session in run.sessions if run.live else ():
             _tell_count(session, "up to date")
 
-    def _joins(self, run: Run) -> Iterator[tuple[Session, Told]]:
+    def _joins(self, run: SessionRun) -> Iterator[tuple[Session, FoundMatch]]:
         """A run comes to the present: parts that are silent by now hold it back no more."""
         run.joined = True
         for stream in run.streams:
@@ -395,7 +395,7 @@ class Deployment:
             for part in silent:
                 yield from run.idle(stream, part)
 
-    def _hand_on(self, found: Iterator[tuple[Session | Guest, Told]], news: bool) -> None:
+    def _hand_on(self, found: Iterator[tuple[Session | Guest, FoundMatch]], news: bool) -> None:
         """Gives matches to the sinks and to those who follow, with how far everybody stands."""
         told = sorted(found, key=lambda each: (each[1].match.end_us, each[1].match.id))
         if not told and (self._is_older or not (news or self.catalogue.changed)):

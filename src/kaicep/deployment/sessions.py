@@ -18,12 +18,12 @@ from kaicep.deployment.config import URGENCY, QueryConfig
 from kaicep.deployment.registered import Suspects
 from kaicep.deployment.sinks import Entry
 from kaicep.errors import Failure, KaicepError, reason_of
-from kaicep.history.events import Stretch
+from kaicep.history.events import PositionRange
 from kaicep.history.strategies import History
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.queries import Settings
 from kaicep.join.concurrent import Concurrent
-from kaicep.join.handoff import Gate, HandOff, Joined, Mark, in_force, reach_of, why_not_concurrent
+from kaicep.join.handoff import Gate, HandOff, JoinedRun, Mark, in_force, reach_of, why_not_concurrent
 from kaicep.kernel.operator import Limits
 from kaicep.kernel.sort import Lateness
 from kaicep.plan.events import Event, Match
@@ -32,16 +32,16 @@ from kaicep.plan.time import format_duration, format_time
 from kaicep.storage.disk import read_sealed, replace_sealed
 
 __all__ = [
-    "Choice",
+    "PlanChoice",
     "choose_plan",
     "events_within",
     "explained",
     "joined",
-    "Asked",
+    "SessionSubject",
     "Recovery",
-    "Run",
+    "SessionRun",
     "Session",
-    "Told",
+    "FoundMatch",
     "begins_later",
     "figures_of",
     "recovery",
@@ -56,7 +56,7 @@ _WINDOWS = 4
 
 
 @dataclass(frozen=True)
-class Choice:
+class PlanChoice:
     """A plan, `hand-off` or `concurrent`, and the reason for it in words."""
 
     plan: str
@@ -68,7 +68,7 @@ class Choice:
 
 def choose_plan(
     history: History, snapshot: Snapshot, lateness: Lateness, urgency: int = URGENCY, plan: str = "auto"
-) -> Choice:
+) -> PlanChoice:
     """The plan that suits queries over a snapshot and what comes after it.
 
     A hand-off costs least. It lets the live source wait until the past is done: where that takes longer
@@ -78,19 +78,19 @@ def choose_plan(
     if plan == "concurrent" and impossible is not None:
         raise Failure(f"a concurrent plan is not possible: {impossible}")
     if plan != "auto":
-        return Choice(plan, "as it was asked for")
+        return PlanChoice(plan, "as it was asked for")
     events, length = events_within(history, snapshot)
     reach = reach_of(history.program)
     wait = events * 1_000_000 // EVENTS_A_SECOND
     if wait <= urgency:
-        return Choice("hand-off", f"{events:,} events of the past are soon gone through")
+        return PlanChoice("hand-off", f"{events:,} events of the past are soon gone through")
     if impossible is not None:
-        return Choice("hand-off", f"although there are {events:,} events of the past, since {impossible}")
+        return PlanChoice("hand-off", f"although there are {events:,} events of the past, since {impossible}")
     if reach * _WINDOWS > length:
         window = format_duration(int(reach))
-        return Choice("hand-off", f"the window of {window} is much of the range that it looks back on")
+        return PlanChoice("hand-off", f"the window of {window} is much of the range that it looks back on")
     patience = format_duration(urgency)
-    return Choice(
+    return PlanChoice(
         "concurrent", f"{events:,} events of the past would hold live matches up for longer than {patience}"
     )
 
@@ -132,7 +132,7 @@ def joined(
     lateness: Lateness,
     plan: str = "auto",
     settings: Settings | None = None,
-) -> Joined:
+) -> JoinedRun:
     """A query over a snapshot and what comes after it, by a plan or by the one that suits it.
 
     `settings.parts` are the parts of the live source, where the archive may not know of all of them.
@@ -165,7 +165,7 @@ Silence = Callable[[str, int], float | None]
 
 
 @dataclass(frozen=True)
-class Told:
+class FoundMatch:
     """A match, and which of those who were told already are to be told of it: see `recovery`.
 
     Those who follow get what is found in the present at once; sinks get matches in the order of their end,
@@ -179,7 +179,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SessionSubject:
     """What a session is about: its id, whose matches it tells, and the queries resolved."""
 
     id: str
@@ -200,7 +200,7 @@ class Recovery:
     last: Mapping[str, str] = field(default_factory=dict)
     complete: bool = False
 
-    def is_news(self, sink: str, told: Told) -> bool:
+    def is_news(self, sink: str, told: FoundMatch) -> bool:
         """Whether a match that is found on a leg was not told to a sink before."""
         return told.leg >= self.legs.get(sink, 0)
 
@@ -232,7 +232,12 @@ class Session:
     """A query that is being answered, by a run."""
 
     def __init__(
-        self, asked: Asked, snapshot: Snapshot, states: Path, start: Recovery, gates: Sequence[Gate] = ()
+        self,
+        asked: SessionSubject,
+        snapshot: Snapshot,
+        states: Path,
+        start: Recovery,
+        gates: Sequence[Gate] = (),
     ) -> None:
         self.id = asked.id
         self.start = start
@@ -245,8 +250,8 @@ class Session:
         self.plan = "hand-off"
         self.complete = start.complete
         self.failed: str | None = None
-        self.run: Run | None = None
-        self.found: list[Told] = []
+        self.run: SessionRun | None = None
+        self.found: list[FoundMatch] = []
         """What was found in the past, before all of that was gone through."""
         self._mark: Mapping[str, Any] = _NOWHERE
         self._file = states / f"{quote(asked.id, safe='')}.state"
@@ -255,7 +260,7 @@ class Session:
         if not self.complete:
             self._warn_of_holes(snapshot)
 
-    def _learn(self, asked: Asked) -> None:
+    def _learn(self, asked: SessionSubject) -> None:
         self.asked = asked
         self.reach = reach_of(asked.history.program)
         spans = asked.history.spans()
@@ -308,7 +313,7 @@ class Session:
 
     # --- what becomes of it ---
 
-    def counted(self, found: Sequence[Told]) -> list[tuple[Session, Told]]:
+    def counted(self, found: Sequence[FoundMatch]) -> list[tuple[Session, FoundMatch]]:
         """Counts what is news to whoever was told most."""
         for each in found:
             if each.leg >= len(self.start.later) and each.to_sinks:
@@ -404,13 +409,13 @@ class Session:
         return self._reached if self.live and math.isfinite(self._reached) else None
 
 
-class Run:
+class SessionRun:
     """Sessions that are answered together. Whoever drives it calls `work` until there is no past left.
 
     One that may be `shared` becomes one with others like it.
     """
 
-    def __init__(self, made: Joined, sessions: Sequence[Session], shared: bool = False) -> None:
+    def __init__(self, made: JoinedRun, sessions: Sequence[Session], shared: bool = False) -> None:
         self.suspects: Suspects | None = None
         """Who takes note of what is being worked on, should the process die of it."""
         self.made = made
@@ -469,7 +474,7 @@ class Run:
     def _active(self) -> list[Session]:
         return [each for each in self.sessions if each.active]
 
-    def work(self, until: float, version: int, newest: int) -> list[tuple[Session, Told]]:
+    def work(self, until: float, version: int, newest: int) -> list[tuple[Session, FoundMatch]]:
         """Goes on with the past until some moment of the clock; all that it found, when it is done.
 
         It waits where it is to be judged by another version of the knowledge than the one that there is.
@@ -484,17 +489,17 @@ class Run:
             for match in some or ():
                 session = self._owners.get(match.query)
                 if session is not None:
-                    session.found.append(Told(match, self.made.leg))
+                    session.found.append(FoundMatch(match, self.made.leg))
         return []
 
     def _next(self) -> list[Match] | None:
         return next(self._past, None) if self._past is not None else None
 
-    def _all_found(self, session: Session) -> list[tuple[Session, Told]]:
+    def _all_found(self, session: Session) -> list[tuple[Session, FoundMatch]]:
         found, session.found = session.found, []
         return session.counted(found)
 
-    def take(self, stretches: Iterable[Stretch]) -> list[tuple[Session, Told]]:
+    def take(self, stretches: Iterable[PositionRange]) -> list[tuple[Session, FoundMatch]]:
         """Takes what has come of its streams."""
         own = [each for each in stretches if each.stream in self.streams]
         if not own:
@@ -504,7 +509,7 @@ class Run:
         )
         return self._tell(lambda: self.made.live_all(own), f" (it was given {taken})")
 
-    def idle(self, stream: str, part: int) -> list[tuple[Session, Told]]:
+    def idle(self, stream: str, part: int) -> list[tuple[Session, FoundMatch]]:
         """A part has fallen silent."""
         if stream not in self.streams or not self.answers:
             return []
@@ -516,11 +521,11 @@ class Run:
             return False
         return bool(self._step(lambda: self.made.has_passed(event)))
 
-    def end_if(self, ended: Collection[str]) -> list[tuple[Session, Told]]:
+    def end_if(self, ended: Collection[str]) -> list[tuple[Session, FoundMatch]]:
         """Ends the sessions of which nothing more can come: their streams have ended, or WITHIN is over."""
         if not self.live:
             return []
-        found: list[tuple[Session, Told]] = []
+        found: list[tuple[Session, FoundMatch]] = []
         news = (self.streams & set(ended)) - self._ended
         if news:
             self._ended |= news
@@ -539,7 +544,7 @@ class Run:
         """Another text of one of its queries; None where that goes on, else why it does not."""
         return self._step(lambda: self.made.edited(history), only=history.names)
 
-    def absorb(self, other: Run) -> bool:
+    def absorb(self, other: SessionRun) -> bool:
         """Goes on with the sessions of another run, if that stands where this one does; says whether."""
         if not (self.shared and other.shared and self.joined and other.joined and other.made.alone):
             return False
@@ -563,7 +568,7 @@ class Run:
         if self.shared and self.live and self._active:
             self.made.engine.keep({name for each in self._active for name in each.needed})
 
-    def _tell(self, what: Callable[[], list[Match]], given: str = "") -> list[tuple[Session, Told]]:
+    def _tell(self, what: Callable[[], list[Match]], given: str = "") -> list[tuple[Session, FoundMatch]]:
         if not self._active:
             return []
         self._given = given
@@ -576,12 +581,12 @@ class Run:
                 found.setdefault(session, []).append(match)
         return [pair for session, own in found.items() for pair in self._told(session, own)]
 
-    def _told(self, session: Session, matches: Sequence[Match]) -> list[tuple[Session, Told]]:
+    def _told(self, session: Session, matches: Sequence[Match]) -> list[tuple[Session, FoundMatch]]:
         if self.live:
-            return session.counted([Told(each, len(session.start.later)) for each in matches])
+            return session.counted([FoundMatch(each, len(session.start.later)) for each in matches])
         leg = self.made.leg  # the last one, in the moment in which the past is done
-        session.found += [Told(each, leg, to_followers=False) for each in matches]
-        return session.counted([Told(each, leg, to_sinks=False) for each in matches])
+        session.found += [FoundMatch(each, leg, to_followers=False) for each in matches]
+        return session.counted([FoundMatch(each, leg, to_sinks=False) for each in matches])
 
     def _step(self, what: Callable[[], T], only: Collection[str] | None = None) -> T | None:
         """What a step gives; where it fails, the sessions are over, and others go on."""
@@ -615,7 +620,7 @@ def runs_of(
     lateness: Lateness,
     parts: Mapping[str, Sequence[int]],
     since: Mapping[str, Cut | None],
-) -> Iterator[Run]:
+) -> Iterator[SessionRun]:
     """The runs that answer some sessions: one for those of `together` that begin at one point.
 
     Each goes by the plan that suits it; one that goes on from where it stood has little past, and hands over.
@@ -634,7 +639,7 @@ def runs_of(
             each.plan = choice.plan
         if each.plan == "concurrent":
             made = Concurrent(asked.history, _of(snapshot, each.streams), lateness, settings)
-            yield Run(made, [each], shared)
+            yield SessionRun(made, [each], shared)
         elif shared and not start.later and (start.mark is None or each.reach < math.inf):
             groups.setdefault(_beginning(each), []).append(each)
         else:
@@ -644,7 +649,7 @@ def runs_of(
                 since=since[asked.id],
                 gates=each.gates,
             )
-            yield Run(handed, [each], shared)
+            yield SessionRun(handed, [each], shared)
     for group in groups.values():
         assert together is not None
         history = together.only({name for each in group for name in each.needed})
@@ -652,14 +657,14 @@ def runs_of(
         mark = min(marks, key=lambda each: each.watermark) if marks else None
         own = _of(snapshot, history.spans())
         settings, gates = Settings(parts=parts), in_force(group[0].gates, mark, None, group[0].reach)
-        yield Run(HandOff(history, own, lateness, settings, mark, gates=gates), group, shared=True)
+        yield SessionRun(HandOff(history, own, lateness, settings, mark, gates=gates), group, shared=True)
 
 
 def _of(snapshot: Snapshot, streams: Iterable[str]) -> Snapshot:
     return Snapshot({name: snapshot.tables[name] for name in streams})
 
 
-def _chosen(session: Session, snapshot: Snapshot, lateness: Lateness) -> Choice:
+def _chosen(session: Session, snapshot: Snapshot, lateness: Lateness) -> PlanChoice:
     own, asked = _of(snapshot, session.streams), session.asked
     return choose_plan(asked.history, own, lateness, asked.config.urgency, asked.config.plan)
 

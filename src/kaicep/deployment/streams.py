@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.parquet import TS, Shape, arrow_schema, extended, rows_of
+from kaicep.archive.parquet import TS, TableShape, arrow_schema, extended, rows_of
 from kaicep.archive.snapshot import Cut, Snapshot
 from kaicep.archive.stream import StreamTable, conforming
 from kaicep.connectors.columnar import ColumnEvents
-from kaicep.connectors.contract import Batch, Lost
+from kaicep.connectors.contract import Lost, SourceBatch
 from kaicep.connectors.http import HttpSource
 from kaicep.connectors.parts import is_history
 from kaicep.connectors.shape import DeadLetter, Form, Schema
 from kaicep.deployment.config import StreamConfig
 from kaicep.errors import Failure, KaicepError, Mistake, reason_of
-from kaicep.history.events import Seam, Stretch, stretches
+from kaicep.history.events import PositionRange, Seam, stretches
 from kaicep.ingest.files import rows_of_columns
 from kaicep.plan.events import Event
 from kaicep.plan.time import format_time
@@ -153,11 +153,11 @@ class Feed:
         now = time.monotonic()
         self._parts = {part: _Silence(now) for part in self.parts or (0,)}
 
-    def _schema(self, shape: Shape) -> Schema:
+    def _schema(self, shape: TableShape) -> Schema:
         if shape.rdf:
             return Schema(rdf=True)
         form = self.config.form
-        declared = Shape(tuple(form.types.items()), form.time)
+        declared = TableShape(tuple(form.types.items()), form.time)
         return Schema(extended(self.name, shape, declared).attributes)
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class Feed:
 
     # --- events come ---
 
-    def take(self, timeout: float, is_late: IsLate) -> list[Stretch]:
+    def take(self, timeout: float, is_late: IsLate) -> list[PositionRange]:
         """Takes what the source has, archives it, and returns it; nothing where nothing came.
 
         Where something fails, the source is opened again after a while; the others go on meanwhile.
@@ -201,7 +201,7 @@ class Feed:
         self._again = time.monotonic() + self._patience
         self._patience = min(2 * self._patience, _RETRY_MOST)
 
-    def _reopen(self) -> list[Stretch]:
+    def _reopen(self) -> list[PositionRange]:
         """Opens the source again; what was archived and nobody was given comes first."""
         given = self._position
         self._source = self.config.open_source()
@@ -214,7 +214,7 @@ class Feed:
         seam = Seam(Cut({self.name: {**past, **given}}))
         return list(seam.beyond(held))
 
-    def _take(self, timeout: float, is_late: IsLate) -> list[Stretch]:
+    def _take(self, timeout: float, is_late: IsLate) -> list[PositionRange]:
         batch = self._source.next_batch(timeout)
         self._tell_trouble()
         self._tell_lost(batch)
@@ -241,7 +241,7 @@ class Feed:
         schema = self._source.schema
         if schema is None:
             return False
-        shape = Shape(schema.attributes, TS if schema.rdf else self.config.form.time, schema.rdf)
+        shape = TableShape(schema.attributes, TS if schema.rdf else self.config.form.time, schema.rdf)
         self._table = self._archive.made(self.name, shape)
         self._position = _of_source(self._table.positions)
         return True
@@ -278,7 +278,7 @@ class Feed:
         self.counts.late += added.late
         self._source.forget(_of_source(self._table.positions))
 
-    def _tell_lost(self, batch: Batch) -> None:
+    def _tell_lost(self, batch: SourceBatch) -> None:
         for each in batch.lost:
             _log.warning(
                 "%s: part %d: the positions %d to %d are lost: the source does not have them any more",
@@ -352,7 +352,7 @@ def _of_source(parts: Mapping[int, int]) -> dict[int, int]:
     return {part: said for part, said in parts.items() if not is_history(part)}
 
 
-def _rows_of(events: Sequence[Event], shape: Shape, form: Form) -> pyarrow.Table:
+def _rows_of(events: Sequence[Event], shape: TableShape, form: Form) -> pyarrow.Table:
     """Events as rows of the archive: as they came, where they came by columns."""
     import pyarrow
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kaicep.archive.parquet import LATE, PART, SEQ, Shape
+from kaicep.archive.parquet import LATE, PART, SEQ, TableShape
 from kaicep.archive.snapshot import Cut
 from kaicep.plan.events import Event
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from kaicep.hosts.inprocess import Engine
     from kaicep.kernel.batches import Batch
 
-__all__ = ["Seam", "Stretch", "archived", "batch_of_rows", "stretches"]
+__all__ = ["Seam", "PositionRange", "archived", "batch_of_rows", "stretches"]
 
 Part = tuple[str, int]
 
 
-class Stretch(NamedTuple):
+class PositionRange(NamedTuple):
     """What somebody has of a part: the positions from `low` to before `high`, and the events there.
 
     The events are rows, as the archive has them, with their late marks; or they stand one by one.
@@ -39,7 +39,7 @@ class Stretch(NamedTuple):
     high: int
     events: Sequence[Event] | pyarrow.Table
 
-    def after(self, position: int) -> Stretch:
+    def after(self, position: int) -> PositionRange:
         """What of it begins at a position."""
         if position <= self.low:
             return self
@@ -62,10 +62,10 @@ class Seam:
     """Takes stretches as they come, gives events in the order of each part.
 
     >>> seam = Seam(Cut({"s": {0: 2}}))
-    >>> seam.offer(Stretch("s", 0, 3, 4, [Event("s", 0, 3, 9)]))
+    >>> seam.offer(PositionRange("s", 0, 3, 4, [Event("s", 0, 3, 9)]))
     >>> seam.take(), list(seam.missing())
     ([], [('s', 0, 2, 3)])
-    >>> seam.offer(Stretch("s", 0, 0, 3, [Event("s", 0, 1, 7), Event("s", 0, 2, 8)]))
+    >>> seam.offer(PositionRange("s", 0, 0, 3, [Event("s", 0, 1, 7), Event("s", 0, 2, 8)]))
     >>> [event.seq for each in seam.take() for event in each.events], seam.cut.next("s", 0)
     ([2, 3], 4)
     """
@@ -74,7 +74,7 @@ class Seam:
         self._next: dict[Part, int] = {
             (stream, part): at for stream, parts in start.positions.items() for part, at in parts.items()
         }
-        self._waiting: dict[Part, list[Stretch]] = {}
+        self._waiting: dict[Part, list[PositionRange]] = {}
 
     @property
     def cut(self) -> Cut:
@@ -84,7 +84,7 @@ class Seam:
             made.setdefault(stream, {})[part] = at
         return Cut(made)
 
-    def offer(self, stretch: Stretch) -> None:
+    def offer(self, stretch: PositionRange) -> None:
         """Takes what somebody has; what lies before the seam is there already."""
         key = stretch.stream, stretch.part
         if stretch.high > self._next.get(key, 0):
@@ -92,9 +92,9 @@ class Seam:
             waiting.append(stretch)
             waiting.sort(key=lambda each: (each.low, each.high))
 
-    def take(self) -> list[Stretch]:
+    def take(self) -> list[PositionRange]:
         """What comes next, part by part, as far as nothing is missing."""
-        found: list[Stretch] = []
+        found: list[PositionRange] = []
         for key in sorted(self._waiting):
             waiting = self._waiting[key]
             while waiting and waiting[0].low <= self._next.get(key, 0):
@@ -125,13 +125,13 @@ class Seam:
         for each in self.beyond(snapshot):
             self.offer(each)
 
-    def beyond(self, snapshot: Snapshot) -> Iterator[Stretch]:
+    def beyond(self, snapshot: Snapshot) -> Iterator[PositionRange]:
         """What the archive holds after the seam."""
         for stream in snapshot.tables:
             for part, high in snapshot.cut.positions.get(stream, {}).items():
                 low = self._next.get((stream, part), 0)
                 if high > low:
-                    yield Stretch(stream, part, low, high, archived(snapshot, stream, part, low, high))
+                    yield PositionRange(stream, part, low, high, archived(snapshot, stream, part, low, high))
 
     def fill(self, snapshot: Snapshot) -> None:
         """Takes from the archive what is missing, as far as it holds that."""
@@ -139,7 +139,9 @@ class Seam:
             if stream in snapshot.tables:
                 high = min(high, snapshot.cut.next(stream, part))
                 if high > low:
-                    self.offer(Stretch(stream, part, low, high, archived(snapshot, stream, part, low, high)))
+                    self.offer(
+                        PositionRange(stream, part, low, high, archived(snapshot, stream, part, low, high))
+                    )
 
 
 def archived(snapshot: Snapshot, stream: str, part: int, low: int, high: int) -> list[Event]:
@@ -153,11 +155,11 @@ def archived(snapshot: Snapshot, stream: str, part: int, low: int, high: int) ->
 
 def stretches(
     stream: str, before: Mapping[int, int], after: Mapping[int, int], events: Sequence[Event] | pyarrow.Table
-) -> Iterator[Stretch]:
+) -> Iterator[PositionRange]:
     """A batch of a source as stretches: where it stood before it, and after."""
     moved = {part: high for part, high in after.items() if high > before.get(part, 0)}
     for part, high in moved.items():
-        yield Stretch(stream, part, before.get(part, 0), high, _of_part(events, part, len(moved) == 1))
+        yield PositionRange(stream, part, before.get(part, 0), high, _of_part(events, part, len(moved) == 1))
 
 
 def _of_part(
@@ -182,7 +184,7 @@ def batch_of_rows(rows: pyarrow.Table | pyarrow.RecordBatch, stream: str, engine
     types = dict(engine.catalog.streams[stream].attributes)
     names = rows.schema.names
     if "part" in names or "seq" in names:  # attributes, which are not to be taken for the event's own
-        return engine.batch(stream, list(events_of(stream, rows, Shape(tuple(types.items())))))
+        return engine.batch(stream, list(events_of(stream, rows, TableShape(tuple(types.items())))))
     if isinstance(rows, pyarrow.Table):
         (rows,) = rows.combine_chunks().to_batches() or [_nothing(rows.schema)]
     named = rows.rename_columns([{PART: "part", SEQ: "seq"}.get(each, each) for each in names])

@@ -297,7 +297,7 @@ def sql_matches(
             solutions = tuple(_paths(spark, rewritten, catalog, knowledge, unknown))
             version = knowledge.version if asks_paths(plan) else None
             answer = spark.sql(rewritten.text)
-            writer = _Writer(rewritten.plan, rewritten, solutions, version, tuple(answer.columns))
+            writer = _MatchWriter(rewritten.plan, rewritten, solutions, version, tuple(answer.columns))
             # Attributes may be called anything, also what Spark does not take for one column.
             plain = answer.toDF(*(f"c{number}" for number in range(len(writer.columns))))
             rows = plain.mapInArrow(_written(sent(writer)), MATCHES)
@@ -404,7 +404,7 @@ def _values(
 
 
 def _written(
-    packed: Sent[_Writer],
+    packed: Sent[_MatchWriter],
 ) -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
     """The function that writes matches down, for the workers."""
 
@@ -419,7 +419,7 @@ def _written(
 
 
 @dataclass(frozen=True)
-class _Writer:
+class _MatchWriter:
     """Writes down the rows of an answer as matches."""
 
     plan: ChiPlan

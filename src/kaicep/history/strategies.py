@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from kaicep.api import load_knowledge, read_annotations, read_queries
 from kaicep.archive.archive import Archive
-from kaicep.archive.parquet import Shape, events_of
+from kaicep.archive.parquet import TableShape, events_of
 from kaicep.archive.snapshot import EVERYTHING, Snapshot
 from kaicep.connectors.parts import is_history
 from kaicep.errors import Diagnostic, Mistake
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SMALL",
     "SPARK_FROM",
-    "Way",
+    "StrategyChoice",
     "chosen",
     "explained",
     "rows_to_read",
@@ -77,7 +77,7 @@ SPARK_FROM = 20_000_000
 
 
 @dataclass(frozen=True)
-class Way:
+class StrategyChoice:
     """A strategy, where it runs (`process`, `store` or `spark`), and why."""
 
     strategy: str
@@ -99,7 +99,7 @@ def rows_to_read(plans: Iterable[QueryPlan], catalog: Catalog, snapshot: Snapsho
     return sum(each.rows for stream, within in bounds.items() for each in snapshot.files(stream, within))
 
 
-def chosen(strategy: str, rows: int, on_spark: bool) -> Way:
+def chosen(strategy: str, rows: int, on_spark: bool) -> StrategyChoice:
     """The way for a strategy, `auto` included; `on_spark` says that Spark can take the queries.
 
     >>> print(chosen("auto", 4_000, True))
@@ -108,16 +108,18 @@ def chosen(strategy: str, rows: int, on_spark: bool) -> Way:
     'spark'
     """
     if strategy == "replay":
-        return Way("replay", "process", "as always")
+        return StrategyChoice("replay", "process", "as always")
     if strategy == "rewrite":
         if rows <= SMALL:
-            return Way("rewrite", "store", f"since {rows:,} events are at most {SMALL:,}")
-        return Way("rewrite", "spark", f"since {rows:,} events are more than {SMALL:,}")
+            return StrategyChoice("rewrite", "store", f"since {rows:,} events are at most {SMALL:,}")
+        return StrategyChoice("rewrite", "spark", f"since {rows:,} events are more than {SMALL:,}")
     if rows < SPARK_FROM:
-        return Way("hybrid", "process", f"since {rows:,} events are fewer than {SPARK_FROM:,}")
+        return StrategyChoice("hybrid", "process", f"since {rows:,} events are fewer than {SPARK_FROM:,}")
     if not on_spark:
-        return Way("hybrid", "process", "since Spark does not take these queries, or is not installed")
-    return Way("hybrid", "spark", f"since there are {rows:,} events, {SPARK_FROM:,} or more")
+        return StrategyChoice(
+            "hybrid", "process", "since Spark does not take these queries, or is not installed"
+        )
+    return StrategyChoice("hybrid", "spark", f"since there are {rows:,} events, {SPARK_FROM:,} or more")
 
 
 def explained(plan: QueryPlan, catalog: Catalog, knowledge: Knowledge) -> str:
@@ -230,7 +232,7 @@ def history_of(
     return History(query.program, query.catalog, knowledge, archive)
 
 
-def _check_time(annotation: Annotation, shape: Shape) -> None:
+def _check_time(annotation: Annotation, shape: TableShape) -> None:
     if not shape.rdf and annotation.time != shape.time:
         raise Mistake(
             Diagnostic(
@@ -267,7 +269,7 @@ def past_matches(
     return sorted(found, key=by_end)
 
 
-def way_of(history: History, strategy: str, snapshot: Snapshot) -> Way:
+def way_of(history: History, strategy: str, snapshot: Snapshot) -> StrategyChoice:
     """How a strategy is carried out over a snapshot; `auto` is the cheapest."""
     if strategy != "auto" and strategy not in STRATEGIES:
         raise Unsupported(f"there is no strategy {strategy}; there are auto, {', '.join(STRATEGIES)}")
@@ -300,7 +302,7 @@ def follow(
         )
     snapshot = history.archive.snapshot()
     engine = engine_of(history, strategy, snapshot, lateness)
-    silence = _Silence(idle)
+    silence = _SilentParts(idle)
     while True:
         silent = silence.parts(history, snapshot)
         settled = _settled(history, snapshot, lateness, silent)
@@ -317,7 +319,7 @@ def follow(
         snapshot = replace(snapshot, since=before)
 
 
-class _Silence:
+class _SilentParts:
     """Which parts have been silent for so long that they hold nobody back."""
 
     def __init__(self, idle: float) -> None:

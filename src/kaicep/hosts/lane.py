@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kaicep.kernel.columns import DTYPES, NULLS, Column, Table, cell
-from kaicep.kernel.operator import Operator
+from kaicep.kernel.operator import KernelOperator
 from kaicep.kernel.words import identity_of
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.time import parse_time, time_from_number
@@ -37,7 +37,7 @@ class Lane:
     def __init__(
         self,
         sorter: ColumnSorter,
-        operators: Sequence[Operator],
+        operators: Sequence[KernelOperator],
         types: Mapping[str, Type],
         time: str,
         number: int,
@@ -113,7 +113,7 @@ def _instant(raw: Any, unit: str) -> int | None:
     return plain(raw) if kind is datetime else None  # type: ignore[return-value]
 
 
-def _single(operator: Operator) -> Callable[[Table, int], Sequence[Match]]:
+def _single(operator: KernelOperator) -> Callable[[Table, int], Sequence[Match]]:
     """How an operator looks at one event."""
 
     def single(table: Table, watermark: int) -> Sequence[Match]:

@@ -10,13 +10,13 @@ from kaicep.kernel.absent import AbsentMachine
 from kaicep.kernel.batches import ColumnSorter
 from kaicep.kernel.columns import Matches, Strings, Table
 from kaicep.kernel.epsparql import EpOperator, Sent
-from kaicep.kernel.operator import Limits, Operator, Semantics
+from kaicep.kernel.operator import KernelOperator, Limits, Semantics
 from kaicep.kernel.patterns import PatternMachine
 from kaicep.kernel.sort import Parts, Sorter
 from kaicep.kernel.together import TogetherMachine
 from kaicep.kernel.windowing import WindowMachine
 from kaicep.knowledge.graph import plain
-from kaicep.knowledge.runtime import Settings as PathSettings
+from kaicep.knowledge.runtime import RuntimeSettings as PathSettings
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, Rule
 from kaicep.plan import sparql
@@ -221,7 +221,7 @@ class ChiSearch:
         self,
         plans: Sequence[ChiPlan],
         optimized: Sequence[ChiPlan],
-        operator: Operator,
+        operator: KernelOperator,
         sorter: ColumnSorter,
         version: int,
     ) -> None:
@@ -250,7 +250,7 @@ class ChiSearch:
             self._asks = _asks(self.plans, self.optimized, catalog)
         return self._asks
 
-    def become(self, optimized: Sequence[ChiPlan], operator: Operator) -> None:
+    def become(self, optimized: Sequence[ChiPlan], operator: KernelOperator) -> None:
         """Goes on by plans for what is known now, with the operator of these."""
         self.optimized, self.operator, self._asks = tuple(optimized), operator, None
 
@@ -325,7 +325,7 @@ def operator_of(
     strings: Strings,
     limits: Limits,
     versioned: bool,
-) -> Operator:
+) -> KernelOperator:
     """The operator of an optimised plan, or of several that are found in one search (`kernel.together`).
 
     `versioned` is whether the knowledge decides anything of them, be it that the optimiser asked it already.
@@ -343,7 +343,9 @@ def asks_the_knowledge(plan: QueryPlan) -> bool:
     return isinstance(plan, ChiPlan) and bool(plan.body.all_semantics or plan.body.ties)
 
 
-def attribute_types(operator: Operator, plans: Sequence[ChiPlan], catalog: Catalog) -> dict[str, Type | None]:
+def attribute_types(
+    operator: KernelOperator, plans: Sequence[ChiPlan], catalog: Catalog
+) -> dict[str, Type | None]:
     """The types of the columns that an operator reads.
 
     None is that of any value: of an attribute that no stream declares, or that streams have as different

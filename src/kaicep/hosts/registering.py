@@ -19,7 +19,7 @@ from kaicep.hosts.queries import (
 )
 from kaicep.kernel.batches import Batch, ColumnSorter, batch_of_events
 from kaicep.kernel.columns import Strings
-from kaicep.kernel.operator import Operator, Passed
+from kaicep.kernel.operator import KernelOperator, Passed
 from kaicep.kernel.sort import Lateness, Parts, Sorter
 from kaicep.kernel.together import groups
 from kaicep.knowledge.relations import Relations
@@ -236,7 +236,7 @@ class Registering:
     def _optimized(self, plan: ChiPlan, catalog: Catalog) -> ChiPlan:
         return optimize(plan, catalog, self.knowledge, self.settings.rules)[0]
 
-    def _operator(self, plans: Sequence[ChiPlan], optimized: Sequence[ChiPlan]) -> Operator:
+    def _operator(self, plans: Sequence[ChiPlan], optimized: Sequence[ChiPlan]) -> KernelOperator:
         versioned = any(map(asks_the_knowledge, plans))
         limits = self.settings.limits
         made = operator_of(optimized, self.catalog, self._relations, self.strings, limits, versioned)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.parquet import PART, SEQ, TS, Shape, rows_of
+from kaicep.archive.parquet import PART, SEQ, TS, TableShape, rows_of
 from kaicep.archive.stream import StreamTable
-from kaicep.connectors.columnar import Columns, value_columns
+from kaicep.connectors.columnar import EventColumns, value_columns
 from kaicep.connectors.files import growing_names, is_whole, parts_of
 from kaicep.connectors.kafka import KafkaSource, KafkaSourceOptions, kafka_record
 from kaicep.connectors.kafka_spark import Offsets, Records, offsets_of, read_offsets, topic_ends
 from kaicep.connectors.parts import (
-    Stretch,
+    FileRange,
     history_part,
     is_history,
     note_of,
@@ -27,7 +27,7 @@ from kaicep.connectors.parts import (
 )
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper, refuse_wide
-from kaicep.connectors.sources.files import FileOptions, FileSource
+from kaicep.connectors.sources.files import FileSource, FileSourceOptions
 from kaicep.errors import Diagnostic, Failure, Mistake
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ __all__ = [
 Origin = Path | KafkaSourceOptions
 """Where a stream comes from: a file or a folder, or a topic."""
 
-Piece = Stretch | Offsets
+Piece = FileRange | Offsets
 """A stretch of one part."""
 
 Waiting = Callable[[str], None]
@@ -96,7 +96,7 @@ class Plan:
         return sum(max(0, end - positions.get(part, 0)) for part, end in self.ends.items())
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> TableShape:
         """The rows as the archive has them."""
         return shape_with(self.form, self.schema, self.knowing)
 
@@ -234,17 +234,17 @@ def _schema(
 
 def _inferred(form: Form, path: Path, growing: bool) -> Schema | None:
     """The attributes as the first records have them; None while there is no whole record."""
-    with FileSource(form, FileOptions(path, follow=growing)) as source:
+    with FileSource(form, FileSourceOptions(path, follow=growing)) as source:
         source.open()
         if source.schema is None:
             source.next_batch(0)
         return source.schema
 
 
-def shape_with(form: Form, schema: Schema, knowing: Knowing | None = None) -> Shape:
+def shape_with(form: Form, schema: Schema, knowing: Knowing | None = None) -> TableShape:
     """What a table holds of a stream, and of what is known of its events."""
     known = knowing.names if knowing is not None else ()
-    return Shape(schema.attributes, TS if schema.rdf else form.time, schema.rdf, known)
+    return TableShape(schema.attributes, TS if schema.rdf else form.time, schema.rdf, known)
 
 
 # --- pieces -------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def rows_of_piece(
     """The events of a piece as rows of the archive, and what could not be read."""
     import pyarrow
 
-    if isinstance(piece, Stretch):
+    if isinstance(piece, FileRange):
         if schema.rdf:
             events, dead = read_events(piece, form, schema)
             return rows_of(events, shape_with(form, schema)), dead
@@ -320,7 +320,7 @@ def rows_of_records(
     return rows_of_columns(columns, records.part, form), columns.dead
 
 
-def rows_of_columns(columns: Columns, part: int, form: Form) -> pyarrow.Table:
+def rows_of_columns(columns: EventColumns, part: int, form: Form) -> pyarrow.Table:
     """Events by columns as rows of the archive."""
     import numpy
     import pyarrow

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kaicep.archive.parquet import LATE, PART, SEQ, TS, Shape, events_of, known_column
+from kaicep.archive.parquet import LATE, PART, SEQ, TS, TableShape, events_of, known_column
 from kaicep.connectors.shape import Schema
-from kaicep.errors import Diagnostic, Mistake, Source
+from kaicep.errors import Diagnostic, Mistake, SourceText
 from kaicep.hosts.spark.sent import Sent, sent
 from kaicep.knowledge.annotation import Annotation, build_catalog
 from kaicep.knowledge.relations import Relations
@@ -88,7 +88,7 @@ class Materialise:
 
     def _column(self, name: str, stream: Stream, catalog: Catalog) -> _Column:
         text = f"SELECT ?{name}\nFROM (?{_EVENT}, {stream.name})\nWHERE PATH {{{self.patterns[name]}}}\n"
-        parsed = parse_chi(Source(f"--materialise {name}", text), name, catalog.prefixes)
+        parsed = parse_chi(SourceText(f"--materialise {name}", text), name, catalog.prefixes)
         query = resolve_queries([parsed], catalog, self.knowledge, 0)
         plan, _ = optimize(query.program.chi_plans[0], query.catalog, self.knowledge, (relate_paths,))
         conditions = plan.body.all_semantics
@@ -172,7 +172,7 @@ class Knowing:
         first, same = self._alike(rows, names, column.timely)
         few = rows.select(list(dict.fromkeys((PART, SEQ, TS, *names)))).take(pyarrow.array(first))
         few = few.append_column(LATE, pyarrow.array([False] * len(first), pyarrow.bool_()))
-        shape = Shape(tuple(each for each in self.stream.attributes if each[0] in names))
+        shape = TableShape(tuple(each for each in self.stream.attributes if each[0] in names))
         values = [self._values(column, each) for each in events_of(self.stream.name, few, shape)]
         return pyarrow.array(values, known_column()).take(pyarrow.array(same))
 

@@ -420,7 +420,7 @@ def follow(
 ) -> StreamingQuery:
     """Starts a job that appends the records of a streaming DataFrame (`part`, `seq`, `value`)."""
     notes = _Notes(checkpoint / "kaicep", form.stream, options.topic)
-    job = _Topic(archive, form, notes, lateness, tell, materialise, options)
+    job = _FollowedTopic(archive, form, notes, lateness, tell, materialise, options)
     return _started(rows.select("part", "seq", "value"), job.take, checkpoint, trigger)
 
 
@@ -437,7 +437,7 @@ def _started(
 
 
 @dataclass
-class _Topic:
+class _FollowedTopic:
     """What is followed, between two micro-batches: where it goes, and how far it has come."""
 
     archive: Archive

@@ -13,7 +13,7 @@ from kaicep.archive.snapshot import Snapshot
 from kaicep.history.events import Seam
 from kaicep.history.strategies import History, replayed
 from kaicep.hosts.inprocess import Engine, Settings
-from kaicep.join.handoff import Joined, engine_for, reach_of, settled, stood
+from kaicep.join.handoff import JoinedRun, engine_for, reach_of, settled, stood
 from kaicep.kernel.sort import Lateness
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.nodes import Interval, WindowAggregate
@@ -23,7 +23,7 @@ __all__ = ["Concurrent"]
 _NOTHING = Interval(low=0, low_inclusive=False, high=0)
 
 
-class Concurrent(Joined):
+class Concurrent(JoinedRun):
     """Events before some time are the past's, events from it on the present's, also if they are archived.
 
     That time is one before which nothing can come any more but what is late. Each match is told by one of

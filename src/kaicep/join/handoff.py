@@ -11,7 +11,7 @@ from typing import Any
 
 from kaicep.archive.snapshot import Cut, Snapshot
 from kaicep.connectors.parts import is_history
-from kaicep.history.events import Seam, Stretch
+from kaicep.history.events import PositionRange, Seam
 from kaicep.history.strategies import History, replayed
 from kaicep.hosts.inprocess import Engine, Settings
 from kaicep.kernel.sort import Lateness, allowed_lateness
@@ -24,7 +24,7 @@ __all__ = [
     "why_not_concurrent",
     "Gate",
     "HandOff",
-    "Joined",
+    "JoinedRun",
     "Mark",
     "engine_for",
     "in_force",
@@ -137,7 +137,7 @@ class Gate:
     mark: Mark
 
 
-class Joined(ABC):
+class JoinedRun(ABC):
     """A query over archive and live source, or several, by whichever plan, as somebody drives it.
 
     With `at_once` it answers the live source also while it works through the past.
@@ -174,11 +174,11 @@ class Joined(ABC):
     def edited(self, history: History) -> str | None:
         """Another text of the query; None where it goes on with what it holds, else why it does not."""
 
-    def live(self, stretch: Stretch) -> list[Match]:
+    def live(self, stretch: PositionRange) -> list[Match]:
         """Takes what the live source has; matches that are certain by now."""
         return self.live_all([stretch])
 
-    def live_all(self, stretches: Iterable[Stretch]) -> list[Match]:
+    def live_all(self, stretches: Iterable[PositionRange]) -> list[Match]:
         """Takes what several parts have, as having come at once."""
         for each in stretches:
             self._seam.offer(each)
@@ -209,7 +209,7 @@ class Joined(ABC):
         """Whether it went on as if this event would not come."""
         return self.engine.has_passed(event)
 
-    def absorb(self, other: Joined) -> str | None:
+    def absorb(self, other: JoinedRun) -> str | None:
         """Goes on with the queries of another one in its engine; why not, where that is not possible, yet."""
         if not self._seam.adopt(other._seam):
             return "one of them has taken more than the other"
@@ -237,7 +237,7 @@ class Joined(ABC):
         return self.engine.watermark
 
 
-class HandOff(Joined):
+class HandOff(JoinedRun):
     """One engine: first the archive up to the cut, then the live source from there.
 
     With a `mark`, it goes on where another one stood when it was lost: what was certain then is not told

@@ -33,7 +33,7 @@ from kaicep.plan.expressions import (
 from kaicep.plan.operators import function_of
 from kaicep.plan.types import Type, Value
 
-__all__ = ["Assembler", "Question", "Scope", "Constants", "alone", "of_one_event"]
+__all__ = ["Assembler", "Question", "ProgramScope", "Constants", "alone", "of_one_event"]
 
 _COMPARED = {"<": ("LT", False), "<=": ("LE", False), ">": ("LT", True), ">=": ("LE", True)}
 _MOST_OPERANDS = 4
@@ -108,7 +108,7 @@ def value_of(word: int, type: Type | None, text: Callable[[int], str]) -> Value:
     return bool(word) if type is Type.BOOL else word
 
 
-class Scope(Protocol):
+class ProgramScope(Protocol):
     """Where a program finds values: which column holds what."""
 
     @property
@@ -166,7 +166,7 @@ def alone(expr: Expr) -> Expr:
 class Assembler:
     """Writes the program of some conditions: `scalars` for the event, `vectors` for the rows."""
 
-    def __init__(self, scope: Scope, constants: Constants, scalar_at: int = 0) -> None:
+    def __init__(self, scope: ProgramScope, constants: Constants, scalar_at: int = 0) -> None:
         self.scope = scope
         self.constants = constants
         self.scalars: list[int] = []

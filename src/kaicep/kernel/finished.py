@@ -21,8 +21,8 @@ from kaicep.kernel.automaton import variables_in
 from kaicep.kernel.columns import Array, Column
 from kaicep.kernel.keys import Keys, NumberLists, value_words
 from kaicep.kernel.output import Finished, Made, Output
-from kaicep.kernel.shape import Requirement, Roots, Shape, requirement_of
-from kaicep.kernel.solutions import Given, Scene, Seen, Solutions, Terms, fields_of, mentions, value_in
+from kaicep.kernel.shape import PatternShape, Requirement, Roots, requirement_of
+from kaicep.kernel.solutions import Given, PathSolutions, Scene, Seen, Terms, fields_of, mentions, value_in
 from kaicep.plan.chi import Place
 from kaicep.plan.events import Event, text_word
 from kaicep.plan.expressions import (
@@ -148,9 +148,9 @@ class Selection:
 
     def __init__(
         self,
-        shape: Shape,
+        shape: PatternShape,
         columns: Sequence[OutputColumn],
-        paths: Solutions,
+        paths: PathSolutions,
         operator: Teller,
     ) -> None:
         self._shape, self._paths, self._operator = shape, paths, operator
@@ -388,7 +388,7 @@ class _Candidates:
     `given` are those of its own PATHs that speak of the match's partition: they are asked of each match.
     """
 
-    def __init__(self, latest: Latest, shape: Shape, given: Sequence[Semantic]) -> None:
+    def __init__(self, latest: Latest, shape: PatternShape, given: Sequence[Semantic]) -> None:
         self.latest = latest
         self.chain = latest.chain
         self.semantics = [each for each in self.chain.semantics if each not in given]
@@ -554,7 +554,7 @@ def _span(pattern: Pattern) -> int | None:
 class LatestStage:
     """The matches that wait for their LATEST events, and the candidates."""
 
-    def __init__(self, shape: Shape, given: Sequence[str]) -> None:
+    def __init__(self, shape: PatternShape, given: Sequence[str]) -> None:
         self._shape = shape
         self.candidates = [
             _Candidates(each, shape, [one for one in _own_paths(each) if _is_given(one, given)])

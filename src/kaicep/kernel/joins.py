@@ -32,7 +32,7 @@ __all__ = ["JoinKeys", "with_join_keys", "Ties", "partition_variables", "with_at
 
 
 @runtime_checkable
-class Components(Semantics, Protocol):
+class ComponentSemantics(Semantics, Protocol):
     """What decides PATHs, and knows what hangs together in their relations."""
 
     def components(self, condition: Semantic, variable: str, events: Sequence[Event]) -> Sequence[int | None]:
@@ -163,7 +163,7 @@ class JoinKeys:
         if len(fresh):
             asked = [events[each] for each in fresh.tolist()]
             found: Sequence[int | None] = [0] * len(asked)
-            if isinstance(semantics, Components):
+            if isinstance(semantics, ComponentSemantics):
                 found = semantics.components(self.keys[key], key.variable, asked)
             place = list(self.keys).index(key)  # so that of two variables they are different too
             for id, component in zip(fresh.tolist(), found, strict=True):
@@ -177,7 +177,7 @@ class JoinKeys:
             not condition.conditions
             and condition in self.pairwise
             and names == set(condition.variables)
-            and isinstance(semantics, Components)
+            and isinstance(semantics, ComponentSemantics)
             and semantics.is_complete(condition)
         )
 

@@ -39,7 +39,7 @@ __all__ = [
     "Limits",
     "ManyAtATime",
     "Nobody",
-    "Operator",
+    "KernelOperator",
     "Passed",
     "Row",
     "Semantics",
@@ -142,7 +142,7 @@ class Passed:
         ]
 
 
-class Operator(Protocol):
+class KernelOperator(Protocol):
     """An incremental operator; see the module for the contract."""
 
     attributes: tuple[str, ...]

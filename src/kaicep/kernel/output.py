@@ -17,7 +17,7 @@ from kaicep.kernel import machine
 from kaicep.kernel import tables as t
 from kaicep.kernel.assemble import of_one_event, word_of
 from kaicep.kernel.columns import Array, Column, Lists, Matches, Refs, Strings, Table, concatenated
-from kaicep.kernel.shape import Shape
+from kaicep.kernel.shape import PatternShape
 from kaicep.kernel.vectors import vectors_of
 from kaicep.kernel.words import identity_words
 from kaicep.plan.events import Event, MatchId
@@ -110,7 +110,7 @@ class Output:
     """How the matches of a plan are written."""
 
     def __init__(
-        self, plan: ChiPlan, shape: Shape, strings: Strings, derived: frozenset[str] = frozenset()
+        self, plan: ChiPlan, shape: PatternShape, strings: Strings, derived: frozenset[str] = frozenset()
     ) -> None:
         assert isinstance(plan.body, Pattern)
         self.plan, self.shape, self.strings, self._derived = plan, shape, strings, derived

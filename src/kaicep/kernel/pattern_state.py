@@ -18,7 +18,7 @@ from kaicep.kernel import tables as t
 from kaicep.kernel.assemble import alone
 from kaicep.kernel.columns import Array, Column, Lists, Matches, Refs, Strings
 from kaicep.kernel.output import column_of_words
-from kaicep.kernel.shape import PARTITION, Roots, Shape
+from kaicep.kernel.shape import PARTITION, PatternShape, Roots
 from kaicep.kernel.solutions import fields_of
 from kaicep.kernel.state import read_state, write_state
 from kaicep.plan.expressions import Expr, Field, type_of, walk
@@ -37,7 +37,7 @@ _KIND = "pattern"
 # --- what a shape is ---------------------------------------------------------------------------------------
 
 
-def _described(shape: Shape) -> dict[str, Any]:
+def _described(shape: PatternShape) -> dict[str, Any]:
     """What decides whether a state means the same: states, frontiers, what is carried and kept."""
     arrivals = [
         f"{variable} {'again' if again else ''} {sorted(bound)} {rest}"
@@ -72,7 +72,7 @@ def _latest_text(latest: Latest) -> str:
     return f"{latest.variable} {latest.optional} {keys} {sources} {latest.semantics}"
 
 
-def _key_text(shape: Shape, key: int) -> list[str]:
+def _key_text(shape: PatternShape, key: int) -> list[str]:
     return [] if key < 0 else [_expr_text(each) for each in shape.keys[key][1]]
 
 
@@ -82,14 +82,14 @@ def _expr_text(expr: Expr) -> str:
     return f"{resolved_text(expr)} of {sources}"
 
 
-def _column_text(shape: Shape, number: int) -> str:
+def _column_text(shape: PatternShape, number: int) -> str:
     of, type = list(shape.columns)[number], shape.types[number]
     if isinstance(of, Expr):
         return f"{_expr_text(of)}: {type}"
     return f"{of.variable} in {of.condition}" if isinstance(of, Roots) else str(of)
 
 
-def _carried_text(shape: Shape, name: tuple[Any, ...]) -> str:
+def _carried_text(shape: PatternShape, name: tuple[Any, ...]) -> str:
     kind, *of = name
     if kind == "anchor":
         return f"anchor {sorted(shape.pattern.windows[of[0]].variables)}"
@@ -99,7 +99,7 @@ def _carried_text(shape: Shape, name: tuple[Any, ...]) -> str:
     return " ".join([kind, *shown])
 
 
-def why_other_shape(old: Shape, new: Shape) -> str | None:
+def why_other_shape(old: PatternShape, new: PatternShape) -> str | None:
     """Why a pattern cannot go on with the state of another; None where it can."""
     return _why_other(_described(old), _described(new))
 
@@ -128,7 +128,7 @@ _SUMS = ("LOW ", "HIGH ", "NUMBER ")
 """What rows carry of a sum; where that is not there, it is worked out from the events."""
 
 
-def _strings_in(shape: Shape) -> tuple[list[int], list[int]]:
+def _strings_in(shape: PatternShape) -> tuple[list[int], list[int]]:
     """The carried and the kept columns that hold codes of strings."""
     carried = [
         column
@@ -394,7 +394,7 @@ def _keys_of(
         yield types, arrays[f"key {number} places"], words
 
 
-def _renew_until(shape: Shape, rows: Array, fronts: Array) -> None:
+def _renew_until(shape: PatternShape, rows: Array, fronts: Array) -> None:
     """How long rows may wait: WINDOWs may be narrower than they were."""
     tables = shape.tables
     for number, front in enumerate(shape.fronts):

@@ -24,13 +24,22 @@ from kaicep.kernel.output import Finished, Made, Output, taken, words_of
 from kaicep.kernel.pattern_state import load_pattern, save_pattern
 from kaicep.kernel.predicates import CONTEXT, OPS, WORDS, ask_hash
 from kaicep.kernel.roots import RootIds
-from kaicep.kernel.shape import PARTITION, POSITION, TIME, Absence, Requirement, Roots, Shape, single_parts
+from kaicep.kernel.shape import (
+    PARTITION,
+    POSITION,
+    TIME,
+    Absence,
+    PatternShape,
+    Requirement,
+    Roots,
+    single_parts,
+)
 from kaicep.kernel.skipping import Order, Skipping
 from kaicep.kernel.solutions import (
     Given,
+    PathSolutions,
     Scene,
     Seen,
-    Solutions,
     Terms,
     looks_back_at,
     mentions,
@@ -82,13 +91,13 @@ class PatternMachine:
         self.versioned = versioned
         self.passed = Passed()
         self._semantics = semantics
-        self._untied = Solutions(semantics)
-        self._paths = Solutions(semantics, self._ties.names)
+        self._untied = PathSolutions(semantics)
+        self._paths = PathSolutions(semantics, self._ties.names)
         self._limits = limits or Limits()
         self._columns = plan.columns
         self._bounds = bounds_of(self.pattern)
         components = {each: self.joins.roots_of(each) for each in keys}
-        self.shape = Shape(self.pattern, strings.code, tuple(self._shown()), components)
+        self.shape = PatternShape(self.pattern, strings.code, tuple(self._shown()), components)
         self.output = Output(plan, self.shape, strings, catalog.derived(self.pattern.streams))
         self.selection = Selection(self.shape, self._columns, self._paths, self)
         self.streams = self.pattern.streams
@@ -183,7 +192,7 @@ class PatternMachine:
             for each in shape.constants.questions
             if isinstance(each.of, Absence)
         }
-        self._batch: t.Batch | None = None
+        self._batch: t.MachineBatch | None = None
         self.absent |= {name: Absents(len(shape.kept)) for name in shape.late}
         self.latest = LatestStage(shape, self._ties.names)
         self.skipping = Skipping(self.pattern.skip)
@@ -484,7 +493,7 @@ class PatternMachine:
         """The components of events that have these numbers as the roots of a PATH."""
         return self.joins.of(of, ids, lambda each: self._roots_of(each).events, self._semantics)
 
-    def _made(self, table: Table, fits: Array) -> t.Batch:
+    def _made(self, table: Table, fits: Array) -> t.MachineBatch:
         count = len(table)
         values = np.zeros((len(self.shape.columns), count), np.int64)
         for of, number in self.shape.columns.items():
@@ -503,7 +512,7 @@ class PatternMachine:
         for number, (_, exprs) in enumerate(self.shape.keys):
             keys[number] = self._key_ids(exprs, table)
         self._make_cells()
-        return t.Batch(
+        return t.MachineBatch(
             np.ascontiguousarray(table.ts, np.int64),
             fits,
             keys,
@@ -592,7 +601,7 @@ class PatternMachine:
 
     # --- questions ---
 
-    def _answer(self, batch: t.Batch, table: Table) -> None:
+    def _answer(self, batch: t.MachineBatch, table: Table) -> None:
         """Answers what the machine asked."""
         count = min(int(self.memory.meta[t.ASKED]), len(self.memory.asked))
         asked = {tuple(each) for each in self.memory.asked[:count].tolist()}
@@ -612,7 +621,7 @@ class PatternMachine:
                 rows = (program[:, -1] == number) & np.isin(program[:, 0], (ask, yes))
                 program[rows, 0] = yes if self.joins.decide(of.of, self._semantics) else ask
 
-    def _reply(self, question: Question, words: list[int], batch: t.Batch) -> int:
+    def _reply(self, question: Question, words: list[int], batch: t.MachineBatch) -> int:
         of, first = question.of, int(self.memory.meta[t.POSITION])
         if isinstance(of, Requirement):
             assert isinstance(of.of, Semantic)
@@ -661,7 +670,9 @@ class PatternMachine:
 
     # --- what is asked of a whole match ---
 
-    def _chain(self, node: int, variable: str | None, at: int, batch: t.Batch) -> list[tuple[str, _Seen]]:
+    def _chain(
+        self, node: int, variable: str | None, at: int, batch: t.MachineBatch
+    ) -> list[tuple[str, _Seen]]:
         """The events of a row in order, and the one that is looked at."""
         tables, memory = self.shape.tables, self.memory
         found: list[tuple[str, _Seen]] = []
@@ -675,7 +686,7 @@ class PatternMachine:
         found.reverse()
         return found
 
-    def _whole(self, of: Any, node: int, at: int, batch: t.Batch) -> Value:
+    def _whole(self, of: Any, node: int, at: int, batch: t.MachineBatch) -> Value:
         """A condition that must hold for every round, or an aggregate over all of them."""
         if isinstance(of[0], Aggregate):
             expr, variable = of
@@ -724,14 +735,14 @@ class PatternMachine:
         """An event that says the same to a PATH as this one."""
         return self._roots_of(roots).events[int(seen.word(roots))]
 
-    def _note_absent(self, fits: Array, batch: t.Batch) -> None:
+    def _note_absent(self, fits: Array, batch: t.MachineBatch) -> None:
         for name, absent in self.absent.items():
             rows = np.flatnonzero((fits >> self.shape.places[name]) & 1)
             if absent.is_crowded(len(rows)):
                 self.collect()
             absent.add(batch, rows, self.shape.tables.keep, int(self.memory.meta[t.POSITION]))
 
-    def _occurs(self, of: Absence, node: int, at: int, batch: t.Batch) -> bool:
+    def _occurs(self, of: Absence, node: int, at: int, batch: t.MachineBatch) -> bool:
         """Whether an event that must be absent lies between its neighbours in a finished match."""
         chain = self._chain(node, of.newest, at, batch)
         elements = self.shape.elements
@@ -1006,7 +1017,7 @@ class Absents:
         """Whether there may be many that no partial match has to do with."""
         return len(self.events) + more > 2 * self._settled + _ENOUGH
 
-    def add(self, batch: t.Batch, rows: Array, keep: Array, first: int) -> None:
+    def add(self, batch: t.MachineBatch, rows: Array, keep: Array, first: int) -> None:
         """Takes rows of a batch whose first event has a place in the order."""
         more = np.zeros((len(rows), self.events.shape[1]), np.int64)
         more[:, t.E_TS], more[:, t.E_POSITION] = batch.ts[rows], first + rows
@@ -1028,7 +1039,7 @@ class _Seen:
     """An event of a match, as conditions see it: one that is looked at in its batch, or one that is kept."""
 
     def __init__(
-        self, operator: PatternMachine, batch: t.Batch | None, at: int, events: Array | None = None
+        self, operator: PatternMachine, batch: t.MachineBatch | None, at: int, events: Array | None = None
     ) -> None:
         self.operator, self.batch, self.at = operator, batch, at
         self.events = operator.memory.events if events is None else events

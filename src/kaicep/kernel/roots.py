@@ -32,7 +32,7 @@ from kaicep.plan.terms import Blank, Iri, Literal, Term
 from kaicep.plan.types import INT64_MIN, Type, Value
 from kaicep.plan.typing import with_terms
 
-__all__ = ["RootIds", "Meanings", "Terms"]
+__all__ = ["RootIds", "Meanings", "NumberedTerms"]
 
 _FEW = 8
 _UNKNOWN = -1
@@ -470,7 +470,7 @@ _MOST_EVENTS = 100_000
 Values = Mapping[str, Term | None]
 
 
-class Terms:
+class NumberedTerms:
     """Terms by number."""
 
     def __init__(self) -> None:
@@ -517,7 +517,7 @@ class Meanings:
         self, node: WindowAggregate, chain: Sequence[Semantic], catalog: Catalog, semantics: Semantics
     ) -> None:
         self.node, self.catalog = node, catalog
-        self.terms = Terms()
+        self.terms = NumberedTerms()
         self.names = tuple(dict.fromkeys(name for each in node.semantics for name in each.selected))
         self._partition = _names(node.partition)
         self._group = _names(node.group_by)

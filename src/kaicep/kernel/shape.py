@@ -30,7 +30,7 @@ __all__ = [
     "Due",
     "Requirement",
     "Roots",
-    "Shape",
+    "PatternShape",
     "requirement_of",
     "single_parts",
 ]
@@ -139,7 +139,7 @@ class _Front:
     """The bound event whose values make the key; None where the partition alone does."""
 
 
-class Shape:
+class PatternShape:
     """The tables of a pattern, and what its columns are.
 
     `columns` are what the machine reads of an event: expressions, roots of PATHs, `TIME`, `POSITION`. `keys`
@@ -786,7 +786,7 @@ def _table(rows: list[Any], width: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 class _Bound:
     """Where a program finds values while a variable is looked at, the others being bound before."""
 
-    shape: Shape
+    shape: PatternShape
     variable: str
 
     def event(self, expr: Expr) -> int:

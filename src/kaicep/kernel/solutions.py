@@ -28,7 +28,7 @@ __all__ = [
     "Given",
     "Scene",
     "Seen",
-    "Solutions",
+    "PathSolutions",
     "Terms",
     "fields_of",
     "looks_back_at",
@@ -147,7 +147,7 @@ class _Plain:
     given: tuple[str, ...]
 
 
-class Solutions:
+class PathSolutions:
     """The solutions of PATHs, with the conditions on them; `given` are the variables of the partition."""
 
     def __init__(self, semantics: Semantics, given: Iterable[str] = ()) -> None:

@@ -122,7 +122,7 @@ class Memory(NamedTuple):
     out: Array
 
 
-class Batch(NamedTuple):
+class MachineBatch(NamedTuple):
     """Events in order: what of them the machine reads."""
 
     ts: Array

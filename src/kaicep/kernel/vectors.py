@@ -49,8 +49,8 @@ class Vectors:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._columns: dict[_Step, Column] = {}
-        self._tests: dict[tuple[_Step, bool], Array] = {}
+        self._columns: dict[_ValueStep, Column] = {}
+        self._tests: dict[tuple[_ValueStep, bool], Array] = {}
 
     def value(self, expr: Expr) -> Column:
         """The values of an expression, by row.
@@ -67,13 +67,13 @@ class Vectors:
 
     # A column of one row stands for the same value in all of them: so it is with constants.
 
-    def _column(self, step: _Step) -> Column:
+    def _column(self, step: _ValueStep) -> Column:
         found = self._columns.get(step)
         if found is None:
             found = self._columns[step] = self._worked_out(step)
         return found
 
-    def _test(self, step: _Step, wanted: bool) -> Array:
+    def _test(self, step: _ValueStep, wanted: bool) -> Array:
         """Where a condition is true, or, not wanted, where it is false."""
         key = step, wanted
         found = self._tests.get(key)
@@ -81,7 +81,7 @@ class Vectors:
             found = self._tests[key] = self._tested(step, wanted)
         return found
 
-    def _worked_out(self, step: _Step) -> Column:
+    def _worked_out(self, step: _ValueStep) -> Column:
         expr, table = step.expr, self.table
         if isinstance(expr, Const):
             return column_of(expr.type, [expr.value], table.strings)
@@ -104,7 +104,7 @@ class Vectors:
 
     # --- choices ---
 
-    def choose(self, step: _Step) -> Column | None:
+    def choose(self, step: _ValueStep) -> Column | None:
         """`if`; None where its branches have several types."""
         condition, *branches = step.args
         if not self._is_boolean(condition):
@@ -112,12 +112,12 @@ class Vectors:
         columns = self._of_one_type(branches, step.expr.type)  # type: ignore[attr-defined]
         return None if columns is None else _select(self._test(condition, True), *columns)
 
-    def first_known(self, step: _Step) -> Column | None:
+    def first_known(self, step: _ValueStep) -> Column | None:
         """`coalesce`; None where its arguments have several types."""
         columns = self._of_one_type(step.args, step.expr.type)  # type: ignore[attr-defined]
         return None if columns is None else reduce(_filled, columns)
 
-    def _of_one_type(self, steps: Sequence[_Step], type: Type | None) -> list[Column] | None:
+    def _of_one_type(self, steps: Sequence[_ValueStep], type: Type | None) -> list[Column] | None:
         """The columns, a bare null being of the type of the others; None where they differ."""
         types = {self._column(each).type for each in steps if not each.is_null} or {type}
         if len(types) > 1 or None in types:
@@ -127,7 +127,7 @@ class Vectors:
 
     # --- conditions ---
 
-    def _tested(self, step: _Step, wanted: bool) -> Array:
+    def _tested(self, step: _ValueStep, wanted: bool) -> Array:
         expr = step.expr
         if isinstance(expr, Call) and expr.op in _TESTS and self._is_tested(step):
             if expr.op == "not":
@@ -142,7 +142,7 @@ class Vectors:
         found: Array = column.data == wanted
         return found
 
-    def _is_tested(self, step: _Step) -> bool:
+    def _is_tested(self, step: _ValueStep) -> bool:
         """Whether the arguments of a test are of types that arrays can be tested for."""
         assert isinstance(step.expr, Call)
         if step.expr.op in ("and", "or", "not"):
@@ -152,12 +152,12 @@ class Vectors:
         first, *others = (_family(self._column(each).type) for each in step.args)
         return first is not None and all(each is first for each in (*others, *step.choice_types))
 
-    def _is_boolean(self, step: _Step) -> bool:
+    def _is_boolean(self, step: _ValueStep) -> bool:
         if step.is_null or (isinstance(step.expr, Call) and OPERATORS[step.expr.op].gives is Type.BOOL):
             return True
         return self._column(step).type is Type.BOOL
 
-    def _compared(self, step: _Step, wanted: bool) -> Array:
+    def _compared(self, step: _ValueStep, wanted: bool) -> Array:
         assert isinstance(step.expr, Call)
         if any(each.is_null for each in step.args):
             return np.zeros(1, np.bool_)
@@ -169,7 +169,7 @@ class Vectors:
             return found
         return _compare(step.expr.op if wanted else _OPPOSITES[step.expr.op], left, right)
 
-    def _among(self, step: _Step, wanted: bool) -> Array:
+    def _among(self, step: _ValueStep, wanted: bool) -> Array:
         value, *choices = step.args
         column = self._column(value)
         if not wanted and step.has_null:
@@ -182,7 +182,7 @@ class Vectors:
             tests.append(self._among_constants(step, column, wanted))
         return reduce(join, tests) if tests else np.full(1, not wanted, np.bool_)
 
-    def _among_constants(self, step: _Step, column: Column, wanted: bool) -> Array:
+    def _among_constants(self, step: _ValueStep, column: Column, wanted: bool) -> Array:
         if column.type is Type.STRING:
             strings, chosen = self.table.strings, step.choices
             lookup = _lookup(strings, ("in", chosen), lambda text: text in chosen, Type.BOOL)
@@ -195,7 +195,7 @@ class Vectors:
 
     # --- strings ---
 
-    def _of_texts(self, step: _Step) -> Column | None:
+    def _of_texts(self, step: _ValueStep) -> Column | None:
         """An operation on strings, done once for each different one; None where not all are strings."""
         call = step.expr
         assert isinstance(call, Call)
@@ -210,7 +210,7 @@ class Vectors:
             return self._of_two_texts(call, *columns)
         return None
 
-    def _of_one_text(self, step: _Step, call: Call, type: Type, place: int, codes: Array) -> Column:
+    def _of_one_text(self, step: _ValueStep, call: Call, type: Type, place: int, codes: Array) -> Column:
         """An operation of which all arguments but one are constants."""
         strings = self.table.strings
         fixed = tuple(each.expr.value if isinstance(each.expr, Const) else None for each in step.args)
@@ -239,7 +239,7 @@ class Vectors:
 
     # --- row by row ---
 
-    def _row_by_row(self, step: _Step) -> Column:
+    def _row_by_row(self, step: _ValueStep) -> Column:
         call, strings = step.expr, self.table.strings
         assert isinstance(call, Call)
         args = (*step.args, *(_made(Const(each, None)) for each in step.choices))
@@ -254,7 +254,7 @@ class Vectors:
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
+class _ValueStep:
     """An expression that is to be worked out; there is one for all equal ones.
 
     The constants among the choices of an `in` are no arguments: `choices` has them, and `numbers` as an
@@ -262,7 +262,7 @@ class _Step:
     """
 
     expr: Expr
-    args: tuple[_Step, ...] = ()
+    args: tuple[_ValueStep, ...] = ()
     is_null: bool = False
     choices: frozenset[Value] = frozenset()
     choice_types: frozenset[Type | None] = frozenset()  # as `_family` has them
@@ -270,15 +270,15 @@ class _Step:
     has_null: bool = False
 
 
-_BY_TEXT: dict[str, _Step] = {}
+_BY_TEXT: dict[str, _ValueStep] = {}
 
 
 @by_identity
-def _step_of(expr: Expr) -> _Step:
+def _step_of(expr: Expr) -> _ValueStep:
     return _made(alone(expr))
 
 
-def _made(expr: Expr) -> _Step:
+def _made(expr: Expr) -> _ValueStep:
     key = repr(expr)  # unlike equality, it tells -0.0 from 0.0
     found = _BY_TEXT.get(key)
     if found is None:
@@ -288,18 +288,18 @@ def _made(expr: Expr) -> _Step:
     return found
 
 
-def _made_anew(expr: Expr) -> _Step:
+def _made_anew(expr: Expr) -> _ValueStep:
     if isinstance(expr, Const):
-        return _Step(expr, is_null=expr.value is None)
+        return _ValueStep(expr, is_null=expr.value is None)
     if not isinstance(expr, Call):
-        return _Step(expr)
+        return _ValueStep(expr)
     if expr.op != "in":
-        return _Step(expr, tuple(map(_made, expr.args)))
+        return _ValueStep(expr, tuple(map(_made, expr.args)))
     value, *choices = expr.args
     fixed = [each for each in choices if isinstance(each, Const)]
     known = [each for each in fixed if each.value is not None]
     types = frozenset(_family(each.type) for each in known)
-    return _Step(
+    return _ValueStep(
         expr,
         (_made(value), *(_made(each) for each in choices if not isinstance(each, Const))),
         choices=frozenset(each.value for each in known),
@@ -505,7 +505,7 @@ def _equals_no_null(left: Column, right: Column) -> bool:
 # --- strings -----------------------------------------------------------------------------------------------
 
 
-class _Lookup:
+class _StringLookup:
     """What a function makes of each string of a dictionary, by code: a truth, or another string."""
 
     _UNASKED = -2
@@ -539,11 +539,13 @@ class _Lookup:
         self._array[codes] = self.strings.codes(answers) if self.type is Type.STRING else answers
 
 
-def _lookup(strings: Strings, key: tuple[Any, ...], function: Callable[[str], Any], type: Type) -> _Lookup:
+def _lookup(
+    strings: Strings, key: tuple[Any, ...], function: Callable[[str], Any], type: Type
+) -> _StringLookup:
     """The table of a function over a dictionary; those that were used last are kept."""
-    found: _Lookup | None = strings.answers.get(key)
+    found: _StringLookup | None = strings.answers.get(key)
     if found is None:
-        found = strings.answers[key] = _Lookup(strings, function, type)
+        found = strings.answers[key] = _StringLookup(strings, function, type)
         if len(strings.answers) > _MOST_LOOKUPS:
             strings.answers.popitem(last=False)
     else:
@@ -686,7 +688,7 @@ _COLUMNS: dict[str, Callable[..., Column | None]] = {
 }
 """Operations on numbers and times by arrays; those on strings need none, what has neither is gone through."""
 
-_CHOICES: dict[str, Callable[[Vectors, _Step], Column | None]] = {
+_CHOICES: dict[str, Callable[[Vectors, _ValueStep], Column | None]] = {
     "if": Vectors.choose,
     "coalesce": Vectors.first_known,
 }

@@ -56,7 +56,7 @@ def entries() -> Iterator[tuple[Any, tuple[Any, ...]]]:
         word, table, number, word, table, table, table, table, table, table, small, small, word, word, number,
         table, word, table,
     )  # fmt: skip
-    batch = t.Batch(word, word, np.zeros((1, 1), np.int32), table, word, word, word, word, word)
+    batch = t.MachineBatch(word, word, np.zeros((1, 1), np.int32), table, word, word, word, word, word)
     yield machine.advance, (tables, memory, batch, 0)
     yield machine.fire, (memory, 0)
     yield machine.begun, (tables, memory, 0, word)
@@ -80,10 +80,10 @@ def entries() -> Iterator[tuple[Any, tuple[Any, ...]]]:
 
 
 def _of_windows(word: w.Array, table: w.Array) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    steps = w.Steps(word, table, table)
-    state = w.State(word, table, table, table, table, table, table, word, word)
+    steps = w.WindowSteps(word, table, table)
+    state = w.WindowState(word, table, table, table, table, table, table, word, word)
     entries = w.Entries(word, word, word, word, word, word, table)
-    answers = w.Answers(table, np.zeros((1, 1), np.bool_))
+    answers = w.WindowAnswers(table, np.zeros((1, 1), np.bool_))
     yield w.advance, (steps, state, entries, answers, 0)
     yield w.pass_time, (steps, state, 0, answers)
     yield w.clear_groups, (steps, table)

@@ -22,7 +22,16 @@ from kaicep.kernel import sums
 from kaicep.kernel.jit import entry, inner, prefetch
 from kaicep.kernel.words import mix, pair
 
-__all__ = ["Answers", "Entries", "State", "Steps", "advance", "clear_groups", "pass_time", "rehash"]
+__all__ = [
+    "WindowAnswers",
+    "Entries",
+    "WindowState",
+    "WindowSteps",
+    "advance",
+    "clear_groups",
+    "pass_time",
+    "rehash",
+]
 
 Array = NDArray[Any]
 U = np.uint64
@@ -64,7 +73,7 @@ O_ROW, O_GROUP, O_LOW, O_HIGH, O_START, O_END, O_EVENTS, O_VERSION, O_RESULTS = 
 _AHEAD = 8
 
 
-class Steps(NamedTuple):
+class WindowSteps(NamedTuple):
     """What a window does."""
 
     figures: Array
@@ -72,7 +81,7 @@ class Steps(NamedTuple):
     results: Array
 
 
-class State(NamedTuple):
+class WindowState(NamedTuple):
     """All that is kept."""
 
     meta: Array
@@ -102,7 +111,7 @@ class Entries(NamedTuple):
     """What is kept of them, a row for each column."""
 
 
-class Answers(NamedTuple):
+class WindowAnswers(NamedTuple):
     """Room for answers, a row for each column; `missing` says which results are null."""
 
     words: Array

@@ -31,7 +31,7 @@ from kaicep.plan.types import INT64_MIN, Type
 from kaicep.plan.typing import with_terms
 from kaicep.plan.values import native
 
-__all__ = ["Layout", "Valid", "WindowMachine"]
+__all__ = ["WindowLayout", "Valid", "WindowMachine"]
 
 _KINDS = {Type.FLOAT64: w.FLOAT, Type.INT64: w.INT, Type.STRING: w.TEXT}
 _WORDS = {w.VALUES: 1, w.SUM: 4, w.SQUARE: 2, w.LEAST: 2, w.MOST: 2, w.DISTINCT: 1}
@@ -44,7 +44,7 @@ class Valid:
     of: Expr
 
 
-class Layout:
+class WindowLayout:
     """The columns that are kept, the parts of a group's record, and the results that a group answers with.
 
     `answered` has for each expression that an answer reads the number of its result: all aggregates, and
@@ -71,7 +71,7 @@ class Layout:
         figures = [self.sliding, node.window.width or 0, node.window.count or 0, len(self.kept)]
         for each in self._adds:
             each[w.A_LINK] += w.E_KEPT + len(self.kept)
-        self.steps = w.Steps(
+        self.steps = w.WindowSteps(
             np.array(figures, np.int64),
             np.array(self._adds, np.int64).reshape(-1, w.A_ADD),
             np.array(self._results, np.int64).reshape(-1, w.R_RESULT),
@@ -199,7 +199,7 @@ class WindowMachine:
         self._columns = plan.columns
         self._meanings = Meanings(node, node.chain.semantics, catalog, semantics)
         shown = [each.expr for each in self._columns]
-        self._layout = layout = Layout(node, (*node.having, *shown))
+        self._layout = layout = WindowLayout(node, (*node.having, *shown))
         self._plain_having = tuple(self._read(each) for each in node.having if not has_path_values(each))
         self._path_having = tuple(self._read(each) for each in node.having if has_path_values(each))
         self._shown = tuple(self._read(each) for each in shown)
@@ -232,7 +232,7 @@ class WindowMachine:
         meta[w.NUMBER] = INT64_MIN // 2
         meta[w.LIMIT] = self._limit
         rows = len(layout.steps.adds) + 1
-        self._state = w.State(
+        self._state = w.WindowState(
             meta,
             np.zeros((64, layout.entry_words), np.int64),
             np.zeros((0, layout.group_words), np.int64),
@@ -494,15 +494,15 @@ class WindowMachine:
 
     # --- room ---
 
-    def _room(self, count: int) -> w.Answers:
+    def _room(self, count: int) -> w.WindowAnswers:
         results = len(self._layout.steps.results)
-        return w.Answers(
+        return w.WindowAnswers(
             np.empty((w.O_RESULTS + results, count), np.int64), np.empty((results, count), np.bool_)
         )
 
     def _make_room(
-        self, need: int, answers: w.Answers, table: Table, cases: Array | None, found: list[Matches]
-    ) -> w.Answers:
+        self, need: int, answers: w.WindowAnswers, table: Table, cases: Array | None, found: list[Matches]
+    ) -> w.WindowAnswers:
         """Makes whatever is full larger."""
         state = self._state
         if need == w.N_OUT:
@@ -538,7 +538,7 @@ class WindowMachine:
     # --- matches ---
 
     def _drain(
-        self, answers: w.Answers, table: Table | None, cases: Array | None, found: list[Matches]
+        self, answers: w.WindowAnswers, table: Table | None, cases: Array | None, found: list[Matches]
     ) -> None:
         """Makes matches of what the machine has answered."""
         count = int(self._state.meta[w.OUT])

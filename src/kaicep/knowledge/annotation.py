@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kaicep.errors import Diagnostic, Mistake, Source, did_you_mean
+from kaicep.errors import Diagnostic, Mistake, SourceText, did_you_mean
 from kaicep.knowledge.loading import Places, read_json
 from kaicep.plan import sparql
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Catalog, Entity, Stream, Vocabulary
@@ -83,7 +83,7 @@ def load_annotations(path: str | Path) -> tuple[Annotation, ...]:
         raise Mistake(Diagnostic(f"cannot read the annotation file {path}: {reason}")) from None
     except UnicodeDecodeError:
         raise Mistake(Diagnostic(f"cannot read the annotation file {path}: it is not UTF-8")) from None
-    source = Source(str(path), text)
+    source = SourceText(str(path), text)
     value, places = read_json(source)
     return _annotations(value, source, places)
 
@@ -165,17 +165,19 @@ def prefixes_of(annotations: Iterable[Annotation]) -> dict[str, str]:
     return prefixes
 
 
-def _annotations(value: object, source: Source | None, places: Places) -> tuple[Annotation, ...]:
+def _annotations(value: object, source: SourceText | None, places: Places) -> tuple[Annotation, ...]:
     if isinstance(value, list):
-        return tuple(_Reader(source, places, (at,)).annotation(each) for at, each in enumerate(value))
-    return (_Reader(source, places, ()).annotation(value),)
+        return tuple(
+            _AnnotationReader(source, places, (at,)).annotation(each) for at, each in enumerate(value)
+        )
+    return (_AnnotationReader(source, places, ()).annotation(value),)
 
 
 @dataclass
-class _Reader:
+class _AnnotationReader:
     """Reads one annotation; `root` is where it stands in its file."""
 
-    source: Source | None
+    source: SourceText | None
     places: Places
     root: tuple[str | int, ...]
 

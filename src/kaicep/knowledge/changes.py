@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from kaicep.knowledge.graph import Facts, Graph, Ids, Known, Layer
+from kaicep.knowledge.graph import Ids, Known, Layer, RuleFacts, TripleIndex
 from kaicep.knowledge.loading import ALWAYS, NEVER, Validity, holds_at, intersection, minus, union
-from kaicep.knowledge.reasoning import GIVEN, Program, become_transitive, consequences, goals, sayable
+from kaicep.knowledge.reasoning import GIVEN, RuleProgram, become_transitive, consequences, goals, sayable
 from kaicep.plan.terms import Triple
 
 __all__ = ["Base", "Change", "Journal", "Timed", "grow", "shrink"]
@@ -50,7 +50,7 @@ class Holding(Protocol):
     """Facts, and when each of them holds."""
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> RuleFacts:
         """All facts, whenever they hold."""
         ...
 
@@ -74,7 +74,7 @@ class Holding(Protocol):
 class Base:
     """What holds always."""
 
-    def __init__(self, graph: Graph, journal: Journal) -> None:
+    def __init__(self, graph: TripleIndex, journal: Journal) -> None:
         self.facts = graph
         self._journal = journal
 
@@ -104,7 +104,7 @@ class Timed:
     """What holds for a time, over what holds always; `journal` is where changes are noted."""
 
     def __init__(self, base: Known) -> None:
-        self._own = Graph()
+        self._own = TripleIndex()
         self._when: dict[Ids, Validity] = {}
         self.journal: Journal = {}
         self.rebase(base)
@@ -155,7 +155,7 @@ class Timed:
         if not self._base.is_transitive(p):
             self._own.drop_transitive(p)
 
-    def follow(self, journal: Journal, stated: Stated, rules: Program) -> None:
+    def follow(self, journal: Journal, stated: Stated, rules: RuleProgram) -> None:
         """Close it again after the base has changed, as its journal tells."""
         gone = [ids for ids, before in journal.items() if before and not self._base.has(*ids)]
         come = [ids for ids, before in journal.items() if not before and self._base.has(*ids)]
@@ -182,9 +182,9 @@ class Timed:
             more += _following(self, (s, p, o), ALWAYS, rules)
         grow(self, more, rules)
 
-    def at(self, ts: int, rules: Program) -> Graph:
+    def at(self, ts: int, rules: RuleProgram) -> TripleIndex:
         """What holds at that instant, besides what holds always."""
-        graph = Graph()
+        graph = TripleIndex()
         for ids, validity in self._when.items():
             if holds_at(validity, ts):
                 graph.add(*ids)
@@ -199,7 +199,7 @@ class Timed:
         return graph
 
 
-def grow(closure: Holding, more: Iterable[tuple[Ids, str, Validity]], rules: Program) -> None:
+def grow(closure: Holding, more: Iterable[tuple[Ids, str, Validity]], rules: RuleProgram) -> None:
     """Add facts, each with the rule it comes from and when it holds, and everything that follows."""
     pending = list(more)
     while pending:
@@ -217,7 +217,7 @@ def grow(closure: Holding, more: Iterable[tuple[Ids, str, Validity]], rules: Pro
 
 
 def _following(
-    closure: Holding, ids: Ids, validity: Validity, rules: Program
+    closure: Holding, ids: Ids, validity: Validity, rules: RuleProgram
 ) -> Iterable[tuple[Ids, str, Validity]]:
     """What follows at these instants from a fact and the others."""
     for s, p, o, name, premises in consequences(closure.facts, *ids, rules):
@@ -228,7 +228,9 @@ def _following(
             yield (s, p, o), name, common
 
 
-def shrink(closure: Holding, less: Iterable[tuple[Ids, Validity]], stated: Stated, rules: Program) -> None:
+def shrink(
+    closure: Holding, less: Iterable[tuple[Ids, Validity]], stated: Stated, rules: RuleProgram
+) -> None:
     """Take facts away at these instants, unless they are stated, and what no longer follows."""
     lost = _dependent(closure, less, stated, rules)
     dropped = [ids for ids, validity in lost.items() if closure.reduce(ids, validity)]
@@ -240,7 +242,7 @@ def shrink(closure: Holding, less: Iterable[tuple[Ids, Validity]], stated: State
 
 
 def _dependent(
-    closure: Holding, less: Iterable[tuple[Ids, Validity]], stated: Stated, rules: Program
+    closure: Holding, less: Iterable[tuple[Ids, Validity]], stated: Stated, rules: RuleProgram
 ) -> dict[Ids, Validity]:
     """These facts and all that any rule gave from them, with the instants that are in doubt."""
     lost: dict[Ids, Validity] = {}
@@ -259,7 +261,7 @@ def _dependent(
 
 
 def _otherwise(
-    closure: Holding, ids: Ids, validity: Validity, rules: Program
+    closure: Holding, ids: Ids, validity: Validity, rules: RuleProgram
 ) -> list[tuple[Ids, str, Validity]]:
     """The fact at those of these instants at which a rule gives it from what is left."""
     found: list[tuple[Ids, str, Validity]] = []

@@ -9,10 +9,10 @@ from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.knowledge.changes import Base, Journal, Timed, grow, shrink
-from kaicep.knowledge.graph import BLANK, Graph, Ids, Known, Layer, Terms, match
-from kaicep.knowledge.kept import Columns, Kept, KeptGraph
+from kaicep.knowledge.graph import BLANK, Ids, Known, Layer, TermTable, TripleIndex, match
+from kaicep.knowledge.kept import Kept, KeptGraph, KeptTriples
 from kaicep.knowledge.loading import ALWAYS, NEVER, Validity, boundaries, holds_at, minus
-from kaicep.knowledge.reasoning import GIVEN, Program, close, program
+from kaicep.knowledge.reasoning import GIVEN, RuleProgram, close, program
 from kaicep.knowledge.rules import LISTED, RULES, Rule, TermLookup, transitivity, unrolled
 from kaicep.plan.terms import OWL, RDF, Iri
 
@@ -29,13 +29,13 @@ class Closure:
     `changes`; `at` cuts out what holds at an instant.
     """
 
-    def __init__(self, terms: Terms, held: dict[Ids, Validity], reasoning: str) -> None:
+    def __init__(self, terms: TermTable, held: dict[Ids, Validity], reasoning: str) -> None:
         always: dict[Ids, None] = {ids: None for ids, when in held.items() if when == ALWAYS}
         self._begin(terms, always, {ids: when for ids, when in held.items() if when != ALWAYS}, reasoning)
-        self._close(Graph())
+        self._close(TripleIndex())
 
     @classmethod
-    def of_kept(cls, terms: Terms, kept: Kept, reasoning: str) -> Closure:
+    def of_kept(cls, terms: TermTable, kept: Kept, reasoning: str) -> Closure:
         """What was closed in an earlier run."""
         made = cls.__new__(cls)
         made._begin(terms, kept.always, dict(kept.sometimes), reasoning)
@@ -43,7 +43,11 @@ class Closure:
         return made
 
     def _begin(
-        self, terms: Terms, always: dict[Ids, None] | Columns, sometimes: dict[Ids, Validity], reasoning: str
+        self,
+        terms: TermTable,
+        always: dict[Ids, None] | KeptTriples,
+        sometimes: dict[Ids, Validity],
+        reasoning: str,
     ) -> None:
         self.reasoning = reasoning
         self._always = always
@@ -53,12 +57,12 @@ class Closure:
         self._edges = Counter(edge for when in self.sometimes.values() for edge in boundaries(when))
         self._check_lists(self.sometimes)
 
-    def _close(self, graph: Graph | KeptGraph) -> None:
+    def _close(self, graph: TripleIndex | KeptGraph) -> None:
         self.rules: tuple[Rule, ...] = RULES[self.reasoning]
         if self.reasoning == "owl-rl":
             self.rules += tuple(unrolled(lookup(self._lists(), self._terms)))
-        self.graph: Graph | KeptGraph = graph
-        if isinstance(graph, Graph):
+        self.graph: TripleIndex | KeptGraph = graph
+        if isinstance(graph, TripleIndex):
             close(graph, self.always, self.program)
         self._timed: Timed | None = None
         if self.sometimes:
@@ -72,12 +76,12 @@ class Closure:
         return (*self.rules, *transitivity(self.reasoning))
 
     @cached_property
-    def program(self) -> Program:
+    def program(self) -> RuleProgram:
         """The rules made ready."""
         return program(self.rules, self.reasoning, self._terms)
 
     @cached_property
-    def recording(self) -> Program:
+    def recording(self) -> RuleProgram:
         """The rules made ready to tell premises."""
         return program(self.rules, self.reasoning, self._terms, record=True)
 
@@ -111,7 +115,7 @@ class Closure:
     @property
     def always(self) -> dict[Ids, None]:
         """What is stated to hold always."""
-        if isinstance(self._always, Columns):
+        if isinstance(self._always, KeptTriples):
             self._always = dict.fromkeys(self._always)
         return self._always
 
@@ -123,11 +127,11 @@ class Closure:
         """What is stated always and may have to do with a rule that comes from a list."""
         links = {*LISTED, Iri(RDF + "first"), Iri(RDF + "rest"), Iri(OWL + "inverseOf")}
         numbers = {self._terms.number(each) for each in links}
-        if isinstance(self._always, Columns):
+        if isinstance(self._always, KeptTriples):
             return self._always.having(numbers)
         return (ids for ids in self._always if ids[1] in numbers)
 
-    def _thaw(self) -> Graph:
+    def _thaw(self) -> TripleIndex:
         """The graph, to be changed."""
         if isinstance(self.graph, KeptGraph):
             self.graph = self.graph.thawed()
@@ -148,7 +152,7 @@ class Closure:
 
     def at(self, ts: int) -> Layer:
         """What holds at that instant."""
-        own = self._timed.at(ts, self.recording) if self._timed is not None else Graph()
+        own = self._timed.at(ts, self.recording) if self._timed is not None else TripleIndex()
         return Layer(self.graph, own)
 
     def restate(self, wanted: dict[Ids, Validity]) -> Journal:
@@ -233,7 +237,7 @@ class Closure:
             old |= self._timed.everything
         for name in _MADE:
             self.__dict__.pop(name, None)
-        self._close(Graph())
+        self._close(TripleIndex())
         new: Journal = dict.fromkeys(self.graph, ALWAYS)
         if self._timed is not None:
             new |= self._timed.everything
@@ -244,9 +248,9 @@ class Closure:
         return {name: value for name, value in self.__dict__.items() if name not in _MADE}
 
 
-def lookup(triples: Iterable[Ids], terms: Terms) -> TermLookup:
+def lookup(triples: Iterable[Ids], terms: TermTable) -> TermLookup:
     """A way to ask these triples by their terms."""
-    graph = Graph()
+    graph = TripleIndex()
     for each in triples:
         graph.add(*each)
     return lambda *wanted: match(graph, terms, *wanted)

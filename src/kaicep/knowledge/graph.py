@@ -1,6 +1,6 @@
 """Triples of small integers under three plain dictionaries, and a thin layer over them.
 
-Terms are numbered once (`Terms`), because hashing an int is many times cheaper than hashing a term,
+Terms are numbered once (`TermTable`), because hashing an int is many times cheaper than hashing a term,
 and because dictionaries of ints iterate in the order of insertion: everything here is deterministic.
 The two low bits of a number tell what kind of term it is.
 """
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Protocol
 
-from kaicep.plan.sparql import Group, TriplePattern, Triples, Values
+from kaicep.plan.sparql import Group, TripleBlock, TriplePattern, Values
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable
 
 __all__ = [
     "BLANK",
     "IRI",
     "LITERAL",
-    "Facts",
-    "Graph",
+    "RuleFacts",
+    "TripleIndex",
     "Ids",
     "Known",
     "Layer",
-    "Terms",
+    "TermTable",
     "match",
-    "Plain",
+    "PlainPatterns",
     "meeting",
     "plain",
     "solve",
@@ -56,10 +56,10 @@ class TermNumbers(Protocol):
         ...
 
 
-class Terms:
+class TermTable:
     """The numbers of terms. With a `base`, new terms get numbers of their own and the base stays as it is.
 
-    >>> terms = Terms()
+    >>> terms = TermTable()
     >>> terms.term(terms.number(Iri("urn:a")))
     Iri(value='urn:a')
     """
@@ -178,7 +178,7 @@ class Known(Protocol):
         ...
 
 
-class Facts(Known, Protocol):
+class RuleFacts(Known, Protocol):
     """What the rules do with a set of triples."""
 
     def add(self, s: int, p: int, o: int) -> bool:
@@ -194,7 +194,7 @@ class Facts(Known, Protocol):
         ...
 
 
-class Graph:
+class TripleIndex:
     """A set of triples, indexed for every combination of what is known of a triple."""
 
     def __init__(self) -> None:
@@ -338,9 +338,9 @@ class Layer:
     No triple may be in both, which `add` sees to.
     """
 
-    def __init__(self, base: Known, own: Graph | None = None) -> None:
+    def __init__(self, base: Known, own: TripleIndex | None = None) -> None:
         self._base = base
-        self.own = Graph() if own is None else own
+        self.own = TripleIndex() if own is None else own
 
     def __len__(self) -> int:
         return len(self._base) + len(self.own)
@@ -415,7 +415,7 @@ class Layer:
 
 
 def match(
-    graph: Known, terms: Terms, subject: Term | None, predicate: Term | None, object: Term | None
+    graph: Known, terms: TermTable, subject: Term | None, predicate: Term | None, object: Term | None
 ) -> Iterator[Triple]:
     """The triples with these terms at these places, None standing for any."""
     numbers: list[int | None] = []
@@ -477,7 +477,7 @@ _FORWARD, _BACKWARD, _ANYWHERE = 2, 20, 1 << 60
 
 
 @dataclass(frozen=True)
-class Plain:
+class PlainPatterns:
     """Patterns whose properties are given, and tables of values: what can be joined here."""
 
     patterns: tuple[TriplePattern, ...]
@@ -491,18 +491,20 @@ class Plain:
         return frozenset(named.union(*(each.variables for each in self.tables)))
 
 
-def plain(group: Group) -> Plain | None:
+def plain(group: Group) -> PlainPatterns | None:
     """The group as something that can be joined here, or None where it has more in it."""
     patterns: list[TriplePattern] = []
     tables: list[Values] = []
     for element in group.elements:
-        if isinstance(element, Triples) and all(isinstance(each.predicate, Iri) for each in element.patterns):
+        if isinstance(element, TripleBlock) and all(
+            isinstance(each.predicate, Iri) for each in element.patterns
+        ):
             patterns += element.patterns
         elif isinstance(element, Values) and all(None not in row for row in element.rows):
             tables.append(element)
         else:
             return None
-    return Plain(tuple(patterns), tuple(tables))
+    return PlainPatterns(tuple(patterns), tuple(tables))
 
 
 def meeting(pattern: TriplePattern, triple: Triple) -> Values | None:
@@ -522,7 +524,9 @@ def meeting(pattern: TriplePattern, triple: Triple) -> Values | None:
     return Values(tuple(bound), (tuple(bound.values()),))
 
 
-def solve(asked: Plain, facts: Known, known: Terms, names: Sequence[str]) -> list[tuple[Term, ...]]:
+def solve(
+    asked: PlainPatterns, facts: Known, known: TermTable, names: Sequence[str]
+) -> list[tuple[Term, ...]]:
     """The distinct values of these variables, each of which must be one of `asked.variables`."""
     rows, terms = solve_numbers(asked, facts, known, names)
     if not rows or not names:
@@ -531,11 +535,11 @@ def solve(asked: Plain, facts: Known, known: Terms, names: Sequence[str]) -> lis
 
 
 def solve_numbers(
-    asked: Plain, facts: Known, known: Terms, names: Sequence[str]
-) -> tuple[Collection[Row], Terms]:
+    asked: PlainPatterns, facts: Known, known: TermTable, names: Sequence[str]
+) -> tuple[Collection[Row], TermTable]:
     """The same by numbers, and the terms that these stand for."""
     # A table of values may have terms that nobody knows.
-    terms = Terms(known) if asked.tables else known
+    terms = TermTable(known) if asked.tables else known
     if not all(_is_known(each, terms) for each in asked.patterns):
         return [], terms
     steps = [_step(each, terms) for each in asked.patterns]
@@ -556,7 +560,7 @@ def solve_numbers(
 
 
 @dataclass(frozen=True)
-class _Step:
+class _PatternStep:
     """A pattern by numbers; a variable is its name."""
 
     subject: int | str
@@ -568,21 +572,21 @@ class _Step:
         return self.subject, self.object
 
 
-def _is_known(pattern: TriplePattern, terms: Terms) -> bool:
+def _is_known(pattern: TriplePattern, terms: TermTable) -> bool:
     """Whether all that the pattern names occurs anywhere."""
     places = (pattern.subject, pattern.predicate, pattern.object)
     return all(isinstance(each, Variable) or terms.known(each) is not None for each in places)  # type: ignore[arg-type]
 
 
-def _step(pattern: TriplePattern, terms: Terms) -> _Step:
+def _step(pattern: TriplePattern, terms: TermTable) -> _PatternStep:
     def place(of: Term | Variable) -> int | str:
         return of.name if isinstance(of, Variable) else terms.number(of)
 
     assert isinstance(pattern.predicate, Iri)
-    return _Step(place(pattern.subject), terms.number(pattern.predicate), place(pattern.object))
+    return _PatternStep(place(pattern.subject), terms.number(pattern.predicate), place(pattern.object))
 
 
-def _growth(step: _Step, at: dict[int | str, int], facts: Known) -> int:
+def _growth(step: _PatternStep, at: dict[int | str, int], facts: Known) -> int:
     if step.subject in at:
         return 0 if step.object in at else _FORWARD
     if isinstance(step.object, int):
@@ -590,7 +594,7 @@ def _growth(step: _Step, at: dict[int | str, int], facts: Known) -> int:
     return _BACKWARD if step.object in at else _ANYWHERE
 
 
-def _joined(rows: Iterable[Row], at: dict[int | str, int], step: _Step, facts: Known) -> list[Row]:
+def _joined(rows: Iterable[Row], at: dict[int | str, int], step: _PatternStep, facts: Known) -> list[Row]:
     """The rows with what the pattern adds to them; new variables get their places."""
     p, s, o = step.predicate, at.get(step.subject), at.get(step.object)
     if s is not None and o is not None:
@@ -609,7 +613,9 @@ def _joined(rows: Iterable[Row], at: dict[int | str, int], step: _Step, facts: K
     return pairs if rows == [()] else [(*row, *pair) for row in rows for pair in pairs]  # type: ignore[return-value]
 
 
-def _with_table(rows: Iterable[Row], at: dict[int | str, int], table: Values, terms: Terms) -> Iterator[Row]:
+def _with_table(
+    rows: Iterable[Row], at: dict[int | str, int], table: Values, terms: TermTable
+) -> Iterator[Row]:
     """The rows joined with a table of values."""
     old = [(index, at[name]) for index, name in enumerate(table.variables) if name in at]
     new = [index for index, name in enumerate(table.variables) if name not in at]

@@ -19,13 +19,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from kaicep.errors import Diagnostic, Source
-from kaicep.knowledge.graph import BLANK, IRI, LITERAL, Graph, Ids, Terms
+from kaicep.errors import Diagnostic, SourceText
+from kaicep.knowledge.graph import BLANK, IRI, LITERAL, Ids, TermTable, TripleIndex
 from kaicep.knowledge.loading import Validity
 from kaicep.plan.cache import private_folder, write_whole
 from kaicep.plan.terms import Blank, Iri, Literal, Term
 
-__all__ = ["Columns", "Kept", "KeptGraph", "KeptTerms", "find", "keep", "key_of"]
+__all__ = ["KeptTriples", "Kept", "KeptGraph", "KeptTerms", "find", "keep", "key_of"]
 
 _MAGIC = b"kaicep knowledge 1\n"
 _DIGEST = 16
@@ -56,7 +56,7 @@ def key_of(texts: Iterable[tuple[str, bytes]], reasoning: str) -> str:
 
 
 @dataclass(frozen=True)
-class Columns:
+class KeptTriples:
     """Triples as three columns of numbers, in their order."""
 
     s: Any
@@ -74,7 +74,7 @@ class Columns:
         import numpy as np
 
         at = np.flatnonzero(np.isin(self.p, np.array(list(properties), self.p.dtype)))
-        return iter(Columns(self.s[at], self.p[at], self.o[at]))
+        return iter(KeptTriples(self.s[at], self.p[at], self.o[at]))
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Kept:
 
     terms: KeptTerms
     graph: KeptGraph
-    always: Columns
+    always: KeptTriples
     sometimes: dict[Ids, Validity]
     prefixes: dict[str, str]
     blanks: tuple[tuple[int, ...], ...]  # of each text
@@ -168,10 +168,10 @@ def _hash(kind: int, text: bytes) -> int:
 class KeptGraph:
     """A set of triples that stays as it is: columns, and indexes of those properties that are asked for.
 
-    It answers what a `Graph` answers; `thawed` is one, to be changed.
+    It answers what a `TripleIndex` answers; `thawed` is one, to be changed.
     """
 
-    def __init__(self, facts: Columns, steps: Columns, transitive: Sequence[int]) -> None:
+    def __init__(self, facts: KeptTriples, steps: KeptTriples, transitive: Sequence[int]) -> None:
         self._facts = facts
         self._steps = steps
         self._transitive = dict.fromkeys(transitive)
@@ -190,9 +190,9 @@ class KeptGraph:
         self._facts, self._steps, self._transitive = kept
         self._forgotten()
 
-    def thawed(self) -> Graph:
+    def thawed(self) -> TripleIndex:
         """The same as a graph that can be changed."""
-        made = Graph()
+        made = TripleIndex()
         for ids in self._facts:
             made.add(*ids)
         for ids in self._steps:
@@ -348,8 +348,8 @@ def _read(body: memoryview) -> Kept:
         columns[name] = np.frombuffer(body, np.dtype(kind), count, at)
         at += columns[name].nbytes
 
-    def triples(name: str) -> Columns:
-        return Columns(*(columns[f"{name}.{place}"] for place in "spo"))
+    def triples(name: str) -> KeptTriples:
+        return KeptTriples(*(columns[f"{name}.{place}"] for place in "spo"))
 
     return Kept(
         KeptTerms(columns, [(datatype, language) for datatype, language in head["types"]]),
@@ -365,13 +365,13 @@ def _read(body: memoryview) -> Kept:
 
 def _diagnostic(kept: dict[str, Any]) -> Diagnostic:
     name = kept.pop("name")
-    return Diagnostic(**kept, source=None if name is None else Source(name, ""))
+    return Diagnostic(**kept, source=None if name is None else SourceText(name, ""))
 
 
 def keep(
     key: str,
-    graph: Graph,
-    terms: Terms,
+    graph: TripleIndex,
+    terms: TermTable,
     always: Collection[Ids],
     sometimes: Mapping[Ids, Validity],
     prefixes: Mapping[str, str],
@@ -423,7 +423,7 @@ def _columns(name: str, triples: Iterable[Ids]) -> Iterator[tuple[str, Any]]:
         yield f"{name}.{place}", np.ascontiguousarray(made[:, at])
 
 
-def _term_columns(terms: Terms, types: list[tuple[str, str | None]]) -> Iterator[tuple[str, Any]]:
+def _term_columns(terms: TermTable, types: list[tuple[str, str | None]]) -> Iterator[tuple[str, Any]]:
     import numpy as np
 
     spelt = [_spelt(term, types) for term in terms]

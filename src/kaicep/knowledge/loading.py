@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaicep.errors import Diagnostic, Mistake, Source, Span, did_you_mean
-from kaicep.knowledge.graph import Ids, Terms
+from kaicep.errors import Diagnostic, Mistake, SourceText, Span, did_you_mean
+from kaicep.knowledge.graph import Ids, TermTable
 from kaicep.plan.terms import Blank, Iri, Literal
 from kaicep.plan.values import normalise
 from kaicep.storage.places import place_of
@@ -24,7 +24,7 @@ __all__ = [
     "Places",
     "read_json",
     "FORMATS",
-    "Reader",
+    "TextReader",
     "Said",
     "expanded",
     "files_of",
@@ -53,10 +53,10 @@ _DECODER = json.JSONDecoder()
 _SPACE = " \t\r\n"
 
 
-def read_json(source: Source) -> tuple[Any, Places]:
+def read_json(source: SourceText) -> tuple[Any, Places]:
     """The value of a JSON text, and the place of each member (its key) and each item by their path.
 
-    >>> value, places = read_json(Source("a.json", '{"a": [1, {"b": 2}]}'))
+    >>> value, places = read_json(SourceText("a.json", '{"a": [1, {"b": 2}]}'))
     >>> places["a",], places["a", 1, "b"]
     (Span(start=1, end=4), Span(start=11, end=14))
     """
@@ -77,7 +77,7 @@ def _skip(text: str, at: int) -> int:
     return at
 
 
-def _walk(source: Source, at: int, path: tuple[str | int, ...], places: Places) -> int:
+def _walk(source: SourceText, at: int, path: tuple[str | int, ...], places: Places) -> int:
     """Goes over the value that begins at `at`, and says where it ends. The text is known to be right."""
     text = source.text
     if text[at] not in "{[":
@@ -235,7 +235,7 @@ def _too_much_xml(data: bytes) -> str | None:
     return None
 
 
-class Reader:
+class TextReader:
     """Reads texts into triples of one numbering of terms.
 
     Blank nodes are called b0, b1, ... in the order in which they first occur over all texts, so that
@@ -244,7 +244,7 @@ class Reader:
     of them says counts.
     """
 
-    def __init__(self, terms: Terms, prefixes: dict[str, str] | None = None, blanks: int = 0) -> None:
+    def __init__(self, terms: TermTable, prefixes: dict[str, str] | None = None, blanks: int = 0) -> None:
         self.terms = terms
         self.prefixes = prefixes or {}
         self.blanks = blanks
@@ -283,7 +283,7 @@ class Reader:
         except SyntaxError as error:
             raise Mistake(_syntax_diagnostic(error, data, name)) from None
         except _Unreadable as error:
-            raise Mistake(Diagnostic(str(error), source=Source(name, ""))) from None
+            raise Mistake(Diagnostic(str(error), source=SourceText(name, ""))) from None
         return said
 
     def new_blank(self) -> int:
@@ -332,7 +332,7 @@ class _Unreadable(Exception):
 
 def _syntax_diagnostic(error: SyntaxError, data: bytes, name: str) -> Diagnostic:
     """The parser's complaint with the place underlined; it counts lines and columns from 1."""
-    source = Source(name, data.decode("utf-8", "replace"))
+    source = SourceText(name, data.decode("utf-8", "replace"))
     message = error.msg or "invalid syntax"
     if message.startswith("Parser error") and ": " in message:
         message = message.split(": ", 1)[1]  # the place is told by the diagnostic
@@ -458,7 +458,7 @@ def starts(validity: Validity) -> int | None:
     return validity[0][0] if validity and validity[0][0] > _BEGIN else None
 
 
-def with_validity(read: Iterable[Said], terms: Terms) -> dict[Ids, Validity]:
+def with_validity(read: Iterable[Said], terms: TermTable) -> dict[Ids, Validity]:
     """Every statement that was read, and when it holds."""
     texts = tuple(read)
     graphs = _graphs(texts, terms)
@@ -472,7 +472,7 @@ def with_validity(read: Iterable[Said], terms: Terms) -> dict[Ids, Validity]:
     return held
 
 
-def odd_validity(read: Iterable[Said], terms: Terms) -> Iterator[Diagnostic]:
+def odd_validity(read: Iterable[Said], terms: TermTable) -> Iterator[Diagnostic]:
     """Validity that is said where it has no effect."""
     texts = tuple(read)
     links = {terms.known(VALID_FROM), terms.known(VALID_TO)} - {None}
@@ -484,10 +484,10 @@ def odd_validity(read: Iterable[Said], terms: Terms) -> Iterator[Diagnostic]:
             reason = "said inside a graph" if at in said.graphs else "no graph has that name"
             hint = "say it in the default graph, of the name of a graph: kai:validFrom and kai:validTo"
             message = f"the validity of {terms.term(s)} has no effect: {reason}"
-            yield Diagnostic(message, None, Source(said.name, ""), hint, "warning")
+            yield Diagnostic(message, None, SourceText(said.name, ""), hint, "warning")
 
 
-def _graphs(texts: tuple[Said, ...], terms: Terms) -> dict[int, Validity]:
+def _graphs(texts: tuple[Said, ...], terms: TermTable) -> dict[int, Validity]:
     """The validity of every graph that has one."""
     sides = {terms.known(VALID_FROM): 0, terms.known(VALID_TO): 1}
     sides.pop(None, None)
@@ -505,14 +505,14 @@ def _graphs(texts: tuple[Said, ...], terms: Terms) -> dict[int, Validity]:
     return {graph: _interval(terms, graph, *edges) for graph, edges in found.items()}
 
 
-def _interval(terms: Terms, graph: int, start: int | None, end: int | None) -> Validity:
+def _interval(terms: TermTable, graph: int, start: int | None, end: int | None) -> Validity:
     if start is not None and end is not None and start >= end:
         times = f"from {format_time(start)} to {format_time(end)}"
         raise Mistake(Diagnostic(f"the graph {terms.term(graph)} is valid {times}: it never holds"))
     return ((_BEGIN if start is None else start, _END if end is None else end),)
 
 
-def _moment(terms: Terms, graph: int, number: int, name: str) -> int:
+def _moment(terms: TermTable, graph: int, number: int, name: str) -> int:
     term = terms.term(number)
     moment = None
     if isinstance(term, Literal) and term.datatype in (XSD + "dateTime", XSD + "dateTimeStamp"):
@@ -524,4 +524,4 @@ def _moment(terms: Terms, graph: int, number: int, name: str) -> int:
 
 def _mistake(message: str, name: str) -> Mistake:
     hint = 'such as "2012-05-08T00:00:00Z"^^xsd:dateTime'
-    return Mistake(Diagnostic(message, None, Source(name, ""), hint))
+    return Mistake(Diagnostic(message, None, SourceText(name, ""), hint))

@@ -17,7 +17,7 @@ from kaicep.knowledge.graph import plain, solve
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.algebra import element_variables, substitute
 from kaicep.plan.expressions import Call, Exists, Expr, walk
-from kaicep.plan.functions import OWN_FUNCTIONS, SPARQL_FUNCTIONS, Scope, evaluate_expression, holds
+from kaicep.plan.functions import OWN_FUNCTIONS, SPARQL_FUNCTIONS, SolutionScope, evaluate_expression, holds
 from kaicep.plan.sparql import Bind, Filter, Group
 from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term, Triple, Variable
 from kaicep.plan.text import group_text
@@ -39,9 +39,9 @@ _STORES: WeakKeyDictionary[Knowledge, ClosedStore] = WeakKeyDictionary()
 def select(knowledge: Knowledge, group: Group, names: Sequence[str]) -> list[Row]:
     """The distinct values of these variables in the solutions of a group over the closed knowledge.
 
-    >>> from kaicep.plan.sparql import TriplePattern, Triples
+    >>> from kaicep.plan.sparql import TriplePattern, TripleBlock
     >>> knowledge = Knowledge.parse("<urn:s1> <urn:in> <urn:r1> .")
-    >>> group = Group((Triples((TriplePattern(Variable("s"), Iri("urn:in"), Iri("urn:r1")),)),))
+    >>> group = Group((TripleBlock((TriplePattern(Variable("s"), Iri("urn:in"), Iri("urn:r1")),)),))
     >>> select(knowledge, group, ["s"])
     [(Iri(value='urn:s1'),)]
     """
@@ -125,8 +125,10 @@ class ClosedStore:
             for each in judged:
                 if isinstance(each, Bind):
                     with suppress(ExpressionError):
-                        solution[each.variable] = evaluate_expression(each.expr, Scope(solution))
-            if all(holds(each.condition, Scope(solution)) for each in judged if isinstance(each, Filter)):
+                        solution[each.variable] = evaluate_expression(each.expr, SolutionScope(solution))
+            if all(
+                holds(each.condition, SolutionScope(solution)) for each in judged if isinstance(each, Filter)
+            ):
                 found[tuple([solution.get(name) for name in names])] = None
         return list(found)
 

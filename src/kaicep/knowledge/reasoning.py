@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from kaicep.knowledge.graph import LITERAL, Facts, Graph, Ids, Known, Layer, Terms
+from kaicep.knowledge.graph import LITERAL, Ids, Known, Layer, RuleFacts, TermTable, TripleIndex
 from kaicep.knowledge.rules import TRANSITIVE, Pattern, Rule
 from kaicep.plan.terms import OWL, RDF, RDFS, Iri, Term, Triple, Variable
 
@@ -28,7 +28,7 @@ __all__ = [
     "GIVEN",
     "SCHEMA",
     "Derivation",
-    "Program",
+    "RuleProgram",
     "become_transitive",
     "close",
     "consequences",
@@ -42,9 +42,9 @@ Derivation = tuple[str, tuple[Ids, ...]]
 """A rule and the triples it was applied to."""
 # A triple that is to be taken, the rule it comes from and, where that is recorded, its premises.
 Pending = list[tuple[int, int, int, str, "tuple[Ids, ...] | None"]]
-Fire = Callable[[Facts, int, int, int, Pending], None]
+Fire = Callable[[RuleFacts, int, int, int, Pending], None]
 # The premises among the facts, one way after the other, that give a triple.
-Goal = Callable[[Facts, int, int, int], Iterator["tuple[Ids, ...]"]]
+Goal = Callable[[RuleFacts, int, int, int], Iterator["tuple[Ids, ...]"]]
 
 GIVEN = "asserted"
 """The name of the rule, where a triple was stated."""
@@ -63,7 +63,7 @@ SCHEMA = frozenset(
 
 
 @dataclass
-class Program:
+class RuleProgram:
     """Rules made ready: which functions to call for a triple, found by its predicate and its class."""
 
     type: int
@@ -78,7 +78,7 @@ class Program:
     goals_by_predicate: dict[int, list[Goal]] = field(default_factory=dict)
     goals_by_class: dict[int, list[Goal]] = field(default_factory=dict)
 
-    def transitivity(self, facts: Facts, p: int) -> str | None:
+    def transitivity(self, facts: RuleFacts, p: int) -> str | None:
         """The name of the rule by which the property is transitive, if it is."""
         rule = self.transitive.get(p)
         return "prp-trp" if rule is None and facts.is_transitive(p) else rule
@@ -88,12 +88,12 @@ class Program:
         return ((p, self.type, self.transitive_class),) if rule == "prp-trp" else ()
 
 
-def program(rules: Iterable[Rule], level: str, terms: Terms, *, record: bool = False) -> Program:
+def program(rules: Iterable[Rule], level: str, terms: TermTable, *, record: bool = False) -> RuleProgram:
     """The rules made ready for these term numbers.
 
     With `record`, premises are kept with what follows, and the way back is made ready too.
     """
-    made = Program(
+    made = RuleProgram(
         terms.number(Iri(RDF + "type")),
         terms.number(Iri(OWL + "sameAs")),
         terms.number(Iri(OWL + "TransitiveProperty")) if level == "owl-rl" else -1,
@@ -135,9 +135,9 @@ def _ground(patterns: tuple[Pattern, ...]) -> tuple[Triple, ...] | None:
 
 
 def close(
-    facts: Facts,
+    facts: RuleFacts,
     triples: Iterable[Ids],
-    rules: Program,
+    rules: RuleProgram,
     record: dict[Ids, Derivation] | None = None,
 ) -> None:
     """Add the triples to the facts, and everything that follows from them together."""
@@ -150,7 +150,7 @@ def close(
         _take(facts, pending, rules, record)
 
 
-def entails(base: Known, triples: Iterable[Ids], rules: Program) -> Graph:
+def entails(base: Known, triples: Iterable[Ids], rules: RuleProgram) -> TripleIndex:
     """What these triples add to a graph that is closed already, they themselves included."""
     layer = Layer(base)
     pending: Pending = [(s, p, o, GIVEN, None) for s, p, o in triples]
@@ -158,7 +158,9 @@ def entails(base: Known, triples: Iterable[Ids], rules: Program) -> Graph:
     return layer.own
 
 
-def _take(facts: Facts, pending: Pending, rules: Program, record: dict[Ids, Derivation] | None) -> None:
+def _take(
+    facts: RuleFacts, pending: Pending, rules: RuleProgram, record: dict[Ids, Derivation] | None
+) -> None:
     by_predicate, by_class, anywhere = rules.by_predicate, rules.by_class, rules.anywhere
     type_, same, transitive = rules.type, rules.same, rules.transitive
     while pending:
@@ -189,13 +191,13 @@ def _take(facts: Facts, pending: Pending, rules: Program, record: dict[Ids, Deri
             _walk(facts, s, p, o, rule, rules, pending)
 
 
-def sayable(s: int, p: int, o: int, name: str, rules: Program) -> bool:
+def sayable(s: int, p: int, o: int, name: str, rules: RuleProgram) -> bool:
     """Whether a triple that comes by this rule is RDF, and more than a mere x = x."""
     trivial = p == rules.same and name is not GIVEN and (s == o or o & 3 == LITERAL)
     return not (s & 3 == LITERAL or p & 3 or trivial)
 
 
-def consequences(facts: Facts, s: int, p: int, o: int, rules: Program) -> Pending:
+def consequences(facts: RuleFacts, s: int, p: int, o: int, rules: RuleProgram) -> Pending:
     """Everything that a rule gives from this triple and others among the facts, known already or not."""
     pending: Pending = []
     for fire in rules.anywhere:
@@ -214,7 +216,7 @@ def consequences(facts: Facts, s: int, p: int, o: int, rules: Program) -> Pendin
 
 
 def goals(
-    facts: Facts, s: int, p: int, o: int, rules: Program
+    facts: RuleFacts, s: int, p: int, o: int, rules: RuleProgram
 ) -> Iterator[tuple[str | None, tuple[Ids, ...]]]:
     """All premises from which rules give this triple, and the rule's name where it is transitivity."""
     if not sayable(s, p, o, "", rules):
@@ -232,14 +234,14 @@ def goals(
                 yield rule, ((s, p, between), (between, p, o), *rules.declared(p, rule))
 
 
-def become_transitive(facts: Facts, p: int) -> None:
+def become_transitive(facts: RuleFacts, p: int) -> None:
     """From now on the property is transitive; what there is of it came by other ways."""
     facts.add_transitive(p)
     for s, o in facts.pairs(p):
         facts.add_step(s, p, o)
 
 
-def _walk_all(facts: Facts, p: int, rules: Program, pending: Pending) -> None:
+def _walk_all(facts: RuleFacts, p: int, rules: RuleProgram, pending: Pending) -> None:
     """What follows from a property being transitive."""
     for s, o in facts.pairs(p):
         if facts.is_step(s, p, o):
@@ -248,7 +250,7 @@ def _walk_all(facts: Facts, p: int, rules: Program, pending: Pending) -> None:
                 pending.append((s, p, beyond, "prp-trp", premises))
 
 
-def _walk(facts: Facts, s: int, p: int, o: int, rule: str, rules: Program, pending: Pending) -> None:
+def _walk(facts: RuleFacts, s: int, p: int, o: int, rule: str, rules: RuleProgram, pending: Pending) -> None:
     """What follows by transitivity from a triple."""
     why = rules.declared(p, rule)
     if facts.is_step(s, p, o):
@@ -258,7 +260,7 @@ def _walk(facts: Facts, s: int, p: int, o: int, rule: str, rules: Program, pendi
         pending.append((before, p, o, rule, ((before, p, s), (s, p, o), *why)))
 
 
-def _function(rule: Rule, at: int, terms: Terms, record: bool) -> Fire:
+def _function(rule: Rule, at: int, terms: TermTable, record: bool) -> Fire:
     """The function to call with a triple that may meet premise number `at` of the rule."""
     constants: dict[Term, str] = {}
     names: dict[Variable, str] = {}
@@ -275,7 +277,7 @@ def _function(rule: Rule, at: int, terms: Terms, record: bool) -> Fire:
     return make(rule.name, *(terms.number(each) for each in constants))
 
 
-def _goal(rule: Rule, at: int, terms: Terms) -> Goal:
+def _goal(rule: Rule, at: int, terms: TermTable) -> Goal:
     """The function that tells the premises by which conclusion number `at` of the rule is a triple."""
     constants: dict[Term, str] = {}
     names: dict[Variable, str] = {}

@@ -21,9 +21,18 @@ from math import prod
 from weakref import WeakKeyDictionary
 
 from kaicep.knowledge.event_graph import HAS_TIME, UnknownEntities, entity_in, literal_in
-from kaicep.knowledge.graph import Graph, Layer, Plain, Terms, meeting, plain, solve, solve_numbers
+from kaicep.knowledge.graph import (
+    Layer,
+    PlainPatterns,
+    TermTable,
+    TripleIndex,
+    meeting,
+    plain,
+    solve,
+    solve_numbers,
+)
 from kaicep.knowledge.queries import Row, select
-from kaicep.knowledge.runtime import RuntimePath, Settings, depends_on, names_events
+from kaicep.knowledge.runtime import RuntimePath, RuntimeSettings, depends_on, names_events
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.algebra import element_variables
 from kaicep.plan.catalog import Catalog, Stream
@@ -36,7 +45,7 @@ from kaicep.plan.terms import Iri, Term, Triple
 from kaicep.plan.types import Type, Value
 from kaicep.plan.typing import with_terms
 
-__all__ = ["KeptTable", "Relations", "Table", "kept_table", "make_table", "refreshed"]
+__all__ = ["KeptTable", "Relations", "RelationTable", "kept_table", "make_table", "refreshed"]
 
 Roots = tuple[Term, ...]
 
@@ -50,7 +59,7 @@ _MOST_VALUES = 1_000_000
 
 
 @dataclass(frozen=True)
-class Table:
+class RelationTable:
     """The answer of a relation: rows of the selected variables by the values of the roots in `places`.
 
     Where the relation asks nothing but that the roots are there, `rows` is None.
@@ -66,10 +75,10 @@ class Table:
         return self.rows.get(tuple([roots[each] for each in self.places]), _NOTHING)
 
 
-def make_table(relation: Relation, selected: tuple[str, ...], knowledge: Knowledge) -> Table:
+def make_table(relation: Relation, selected: tuple[str, ...], knowledge: Knowledge) -> RelationTable:
     """Asks the knowledge for the whole table at once."""
     if not relation.rest.elements and not set(selected):
-        return Table(None)
+        return RelationTable(None)
     # Of a root that the rest does not mention, nothing is asked but that it is there.
     mentioned = element_variables(relation.rest)
     places = tuple(index for index, root in enumerate(relation.roots) if root.name in mentioned)
@@ -77,12 +86,14 @@ def make_table(relation: Relation, selected: tuple[str, ...], knowledge: Knowled
     asked = plain(relation.rest)
     with _without_collection():
         if asked is not None and asked.variables.issuperset(selected):
-            return Table(_joined(asked, names, selected, knowledge), places)
-        return Table(_by_roots(select(knowledge, relation.rest, [*names, *selected]), len(names)), places)
+            return RelationTable(_joined(asked, names, selected, knowledge), places)
+        return RelationTable(
+            _by_roots(select(knowledge, relation.rest, [*names, *selected]), len(names)), places
+        )
 
 
 def _joined(
-    asked: Plain, names: Sequence[str], selected: Sequence[str], knowledge: Knowledge
+    asked: PlainPatterns, names: Sequence[str], selected: Sequence[str], knowledge: Knowledge
 ) -> dict[Roots, frozenset[Row]]:
     """The rows by root values. They are sorted by numbers, since to hash a term takes ten times as long."""
     found, terms = solve_numbers(asked, *knowledge.by_number(), [*names, *selected])
@@ -97,7 +108,7 @@ def _joined(
     return dict(zip(_spelt(by_number, terms), map(shared.__getitem__, answers), strict=True))
 
 
-def _spelt(rows: Collection[tuple[int, ...]], terms: Terms) -> Iterable[tuple[Term, ...]]:
+def _spelt(rows: Collection[tuple[int, ...]], terms: TermTable) -> Iterable[tuple[Term, ...]]:
     """The rows with the terms that their numbers stand for."""
     columns = [terms.terms(column) for column in zip(*rows, strict=True)]
     return zip(*columns, strict=True) if columns else [()] * len(rows)
@@ -125,12 +136,12 @@ def _without_collection() -> Iterator[None]:
 
 
 def refreshed(
-    table: Table,
+    table: RelationTable,
     relation: Relation,
     selected: tuple[str, ...],
     touched: Collection[Triple],
     knowledge: Knowledge,
-) -> Table:
+) -> RelationTable:
     """The table as it is after these triples have come or gone; what they do not lead to is kept."""
     if table.rows is None:
         return table
@@ -141,7 +152,7 @@ def refreshed(
     affected = _affected(asked, names, touched, knowledge)
     if not affected:
         return table
-    again = Plain(asked.patterns, (*asked.tables, Values(tuple(names), tuple(affected))))
+    again = PlainPatterns(asked.patterns, (*asked.tables, Values(tuple(names), tuple(affected))))
     rows = dict(table.rows)
     for roots in affected:
         rows.pop(roots, None)
@@ -150,7 +161,7 @@ def refreshed(
 
 
 def _affected(
-    asked: Plain, names: list[str], touched: Collection[Triple], knowledge: Knowledge
+    asked: PlainPatterns, names: list[str], touched: Collection[Triple], knowledge: Knowledge
 ) -> dict[Roots, None]:
     """The root values of all solutions, old or new, in which a pattern is met by one of these triples.
 
@@ -158,7 +169,7 @@ def _affected(
     that are met stay met where there is more.
     """
     facts, terms = knowledge.by_number()
-    gone = Graph()
+    gone = TripleIndex()
     for triple in touched:
         if not knowledge.holds(triple):
             gone.add(*terms.ids(triple))
@@ -168,7 +179,7 @@ def _affected(
         for pattern in asked.patterns:
             values = meeting(pattern, triple)
             if values is not None:
-                narrowed = Plain(asked.patterns, (*asked.tables, values))
+                narrowed = PlainPatterns(asked.patterns, (*asked.tables, values))
                 found.update(dict.fromkeys(solve(narrowed, both, terms, names)))
     return found
 
@@ -184,7 +195,7 @@ class Components:
     complete: bool
 
 
-def _components(tables: Sequence[Table], knowledge: Knowledge) -> Components | None:
+def _components(tables: Sequence[RelationTable], knowledge: Knowledge) -> Components | None:
     """Root values in one row, or in rows that share one, are of one component; so are names of one thing."""
     if any(each.rows is None for each in tables):
         return None
@@ -230,10 +241,10 @@ class KeptTable:
         self.selected = selected
         self._version = knowledge.version
         self._always = make_table(relation, selected, knowledge)
-        self._passing: dict[int, Table] = {}
-        self._components: tuple[tuple[int, int], list[Table], Components | None] | None = None
+        self._passing: dict[int, RelationTable] = {}
+        self._components: tuple[tuple[int, int], list[RelationTable], Components | None] | None = None
 
-    def always(self, knowledge: Knowledge) -> Table:
+    def always(self, knowledge: Knowledge) -> RelationTable:
         """The table of what holds always, as new as the knowledge."""
         if self._version != knowledge.version:
             touched = knowledge.touched_since(self._version)
@@ -258,7 +269,7 @@ class KeptTable:
             self._components = key, tables, numbered
         return self._components[2]
 
-    def table(self, knowledge: Knowledge, epoch: int) -> Table:
+    def table(self, knowledge: Knowledge, epoch: int) -> RelationTable:
         """The table as of an epoch."""
         always = self.always(knowledge)
         if not knowledge.epochs:
@@ -309,7 +320,7 @@ class _Lookup:
         self.selects_roots = any(each in self.own for each in condition.selected)
         self.behind = [each for each in condition.selected if each not in self.own]
 
-    def rows(self, table: Table, roots: Roots) -> frozenset[Row]:
+    def rows(self, table: RelationTable, roots: Roots) -> frozenset[Row]:
         """The rows with the selected variables in their order; a root may be selected itself."""
         found = table.lookup(roots)
         if not self.selects_roots:
@@ -354,12 +365,12 @@ class Relations:
         catalog: Catalog,
         knowledge: Knowledge,
         unknown: UnknownEntities | None = None,
-        settings: Settings | None = None,
+        settings: RuntimeSettings | None = None,
     ) -> None:
         self.catalog = catalog
         self.knowledge = knowledge
         self.unknown = unknown
-        self.runtime = RuntimePath(catalog, knowledge, unknown, settings or Settings())
+        self.runtime = RuntimePath(catalog, knowledge, unknown, settings or RuntimeSettings())
         self._lookups: dict[int, _Lookup] = {}
         self._kept: dict[tuple[Relation, tuple[str, ...]], KeptTable] = {}
         self._entities: dict[tuple[str, str, tuple[Value, ...], int], Term | None] = {}
@@ -429,7 +440,7 @@ class Relations:
         if not lookup.templates or lookup.selects_roots or self.knowledge.reasoning == "owl-rl":
             return {}
         found: dict[int, frozenset[Row]] = {}
-        epochs: dict[int, tuple[Table, Knowledge]] = {}
+        epochs: dict[int, tuple[RelationTable, Knowledge]] = {}
         for at, event in enumerate(events):
             named = lookup.templates.get(event.stream)
             value = event.values.get(named[0]) if named is not None else None
@@ -497,7 +508,7 @@ class Relations:
             return ("ts", "seq")
         return ("ts",) if depends_on(condition, variable, HAS_TIME, self.knowledge) else ()
 
-    def table(self, relation: Relation, selected: tuple[str, ...], epoch: int) -> Table:
+    def table(self, relation: Relation, selected: tuple[str, ...], epoch: int) -> RelationTable:
         """The table of a relation as of an epoch of the knowledge."""
         return self._kept_table(relation, selected).table(self.knowledge, epoch)
 

@@ -34,23 +34,23 @@ from kaicep.plan.sparql import (
     Element,
     Filter,
     Group,
-    Minus,
-    Operation,
+    GroupOperation,
+    MinusGroup,
     Optional,
     SubSelect,
-    Triples,
+    TripleBlock,
     Values,
     may_be_empty,
 )
 from kaicep.plan.terms import OWL, RDF, Blank, Iri, Term, Triple, Variable
 
-__all__ = ["Counters", "RuntimePath", "Settings", "depends_on", "names_events"]
+__all__ = ["RuntimeCounters", "RuntimePath", "RuntimeSettings", "depends_on", "names_events"]
 
 _NOTHING: frozenset[Row] = frozenset()
 
 
 @dataclass(frozen=True)
-class Settings:
+class RuntimeSettings:
     """How the run-time path works: `cache` entries for each condition (0: none), and whether to buffer."""
 
     cache: int = 100_000
@@ -58,7 +58,7 @@ class Settings:
 
 
 @dataclass
-class Counters:
+class RuntimeCounters:
     """What the run-time path did, and how long each of its modules took, in seconds."""
 
     evaluations: int = 0
@@ -77,7 +77,7 @@ class Counters:
             self.seconds[module] += time.perf_counter() - started
 
 
-class _Asked:
+class _Remembered:
     """What is remembered of one condition.
 
     `together` is whether many events may be asked for in one query, `evaluated` are the answers that a
@@ -86,7 +86,7 @@ class _Asked:
     least recently used goes first.
     """
 
-    def __init__(self, condition: Semantic, size: int, counters: Counters) -> None:
+    def __init__(self, condition: Semantic, size: int, counters: RuntimeCounters) -> None:
         self.condition = condition
         self.together = len(condition.variables) == 1 and all(
             _may_be_asked_together(group, condition.variables[0]) for group in condition.alternatives
@@ -130,14 +130,18 @@ class RuntimePath:
     """Evaluates PATH conditions over the knowledge and the graphs of the events they are about."""
 
     def __init__(
-        self, catalog: Catalog, knowledge: Knowledge, unknown: UnknownEntities | None, settings: Settings
+        self,
+        catalog: Catalog,
+        knowledge: Knowledge,
+        unknown: UnknownEntities | None,
+        settings: RuntimeSettings,
     ) -> None:
         self.catalog = catalog
         self.knowledge = knowledge
         self.unknown = unknown
         self.settings = settings
-        self.counters = Counters()
-        self._asked: dict[int, _Asked] = {}
+        self.counters = RuntimeCounters()
+        self._asked: dict[int, _Remembered] = {}
         self._version = knowledge.version
 
     def solutions(self, condition: Semantic, binding: Mapping[str, Event]) -> frozenset[Row]:
@@ -203,7 +207,9 @@ class RuntimePath:
                 row for group in groups for row in store.select(substitute(group, nodes), condition.selected)
             )
 
-    def _remembered(self, asked: _Asked, events: Sequence[Event]) -> tuple[object, frozenset[Row] | None]:
+    def _remembered(
+        self, asked: _Remembered, events: Sequence[Event]
+    ) -> tuple[object, frozenset[Row] | None]:
         """What the answer depends on, and the answer, if it is known.
 
         That is the time, and the query root properties: the attributes from which they are made tell them
@@ -224,7 +230,7 @@ class RuntimePath:
         self.counters.seconds["cache"] += time.perf_counter() - started
         return made, found
 
-    def _attributes(self, asked: _Asked, name: str, stream: str) -> tuple[str, ...]:
+    def _attributes(self, asked: _Remembered, name: str, stream: str) -> tuple[str, ...]:
         """The attributes from which the query root properties of such an event are made."""
         known = asked.attributes.get((name, stream))
         if known is None:
@@ -240,7 +246,7 @@ class RuntimePath:
             )
         return known
 
-    def _is_named(self, asked: _Asked, name: str, stream: str) -> bool:
+    def _is_named(self, asked: _Remembered, name: str, stream: str) -> bool:
         """Whether the answer depends on which event it is."""
         known = asked.named.get((name, stream))
         if known is None:
@@ -251,7 +257,7 @@ class RuntimePath:
     # --- many events at a time ---
 
     def _evaluate_together(
-        self, asked: _Asked, waiting: Mapping[object, list[Event]], graphs: Sequence[EventGraph]
+        self, asked: _Remembered, waiting: Mapping[object, list[Event]], graphs: Sequence[EventGraph]
     ) -> None:
         """One query for one event of each kind; what an event says of other things keeps it out."""
         condition = asked.condition
@@ -285,14 +291,14 @@ class RuntimePath:
             found = waiting[key] if shared else waiting[key][:1]
             asked.remember(key if shared else None, found, frozenset(answers[node]))
 
-    def _about(self, condition: Semantic) -> _Asked:
+    def _about(self, condition: Semantic) -> _Remembered:
         """What is remembered of the condition. It is found by identity: to hash a PATH takes long."""
         if self._version != self.knowledge.version:
             self._version = self.knowledge.version
             self._asked.clear()
         found = self._asked.get(id(condition))
         if found is None:
-            found = self._asked[id(condition)] = _Asked(condition, self.settings.cache, self.counters)
+            found = self._asked[id(condition)] = _Remembered(condition, self.settings.cache, self.counters)
         return found
 
 
@@ -338,8 +344,10 @@ def names_events(condition: Semantic, name: str, stream: Stream, knowledge: Know
 
 def _may_stand_for(group: Group, name: str, properties: Sequence[Iri], knowledge: Knowledge) -> bool:
     """Whether a variable may stand for an event of these properties: it has all that is asked of it."""
-    top = [each for element in group.elements if isinstance(element, Triples) for each in element.patterns]
-    asked = [Group((Triples((each,)),)) for each in top if each.subject == Variable(name)]
+    top = [
+        each for element in group.elements if isinstance(element, TripleBlock) for each in element.patterns
+    ]
+    asked = [Group((TripleBlock((each,)),)) for each in top if each.subject == Variable(name)]
     return all(any(evaluates(each, name, own, knowledge) for own in properties) for each in asked)
 
 
@@ -364,7 +372,7 @@ def _may_be_asked_together(group: Group, event: str) -> bool:
     other variable may stand for an event. Nested groups are not looked into.
     """
     for element in group.elements:
-        if isinstance(element, Triples):
+        if isinstance(element, TripleBlock):
             if any(goes_back(each.predicate) or each.object == Variable(event) for each in element.patterns):
                 return False
         elif (
@@ -381,7 +389,9 @@ def _other_names(group: Group) -> frozenset[str]:
     inside a subquery leads to is nothing to the patterns outside, nor the other way round.
     """
     everywhere = tuple(triple_patterns(group))
-    top = [each for element in group.elements if isinstance(element, Triples) for each in element.patterns]
+    top = [
+        each for element in group.elements if isinstance(element, TripleBlock) for each in element.patterns
+    ]
     led_to = {
         each.object
         for each in (() if _has_subquery(group) else top)
@@ -398,9 +408,9 @@ def _has_subquery(element: Element) -> bool:
     match element:
         case Group(elements):
             return any(map(_has_subquery, elements))
-        case Optional(group) | Minus(group):
+        case Optional(group) | MinusGroup(group):
             return _has_subquery(group)
-        case Operation(_, left, right):
+        case GroupOperation(_, left, right):
             return _has_subquery(left) or _has_subquery(right)
         case Filter(condition):
             return any(

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kaicep.errors import Diagnostic, Mistake, Source, Span
+from kaicep.errors import Diagnostic, Mistake, SourceText, Span
 from kaicep.knowledge.queries import from_oxigraph, to_oxigraph
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.terms import Triple
 from kaicep.plan.time import parse_time
 
-__all__ = ["UPDATES", "Operation", "changes_of", "operations"]
+__all__ = ["UPDATES", "UpdateOperation", "changes_of", "operations"]
 
 UPDATES = ("ru", "rdfp")
 """The suffixes of files that change what is known."""
@@ -54,7 +54,7 @@ _WAY_OUT = "possible are INSERT DATA, DELETE DATA, DELETE WHERE and DELETE .. IN
 
 
 @dataclass(frozen=True)
-class Operation:
+class UpdateOperation:
     """One operation: bodies of the templates to remove and to add, and of the WHERE, without braces.
 
     `valid_from` is the instant from which on it counts; None: always.
@@ -75,15 +75,15 @@ class _Token:
     end: int
 
 
-def operations(text: str, name: str) -> tuple[Operation, ...]:
+def operations(text: str, name: str) -> tuple[UpdateOperation, ...]:
     """The operations of a text, all of them checked; where its name ends in `.rdfp`, it is an RDF Patch.
 
     >>> operations("PREFIX : <urn:> DELETE DATA { :s1 :in :r1 } ; INSERT DATA { :s1 :in :r2 }", "<update>")[1]
-    Operation(prologue='PREFIX : <urn:>', remove='', add=' :s1 :in :r2 ', where='', valid_from=None)
+    UpdateOperation(prologue='PREFIX : <urn:>', remove='', add=' :s1 :in :r2 ', where='', valid_from=None)
     """
     import pyoxigraph
 
-    source = Source(name, text)
+    source = SourceText(name, text)
     if name.endswith(".rdfp"):
         return _patch(source, _valid_from(source))
     escaped = _CODE_POINT.search(text)
@@ -99,7 +99,7 @@ def operations(text: str, name: str) -> tuple[Operation, ...]:
     return found
 
 
-def _valid_from(source: Source) -> int | None:
+def _valid_from(source: SourceText) -> int | None:
     said = _VALID_FROM.match(source.text)
     if said is None:
         return None
@@ -112,7 +112,7 @@ def _valid_from(source: Source) -> int | None:
     return when
 
 
-def changes_of(operation: Operation, knowledge: Knowledge) -> tuple[list[Triple], list[Triple]]:
+def changes_of(operation: UpdateOperation, knowledge: Knowledge) -> tuple[list[Triple], list[Triple]]:
     """What the operation adds and removes; blank nodes that the knowledge does not have are new."""
     import pyoxigraph
 
@@ -137,11 +137,11 @@ _PATCH_LINE = re.compile(r"\s*(?P<code>[A-Z]{1,2})\b\s*(?P<rest>.*?)\s*\.?\s*(?:
 _PATCH_HINT = "a line such as A <urn:s1> <urn:in> <urn:r1> . or D, PA, PD, H, TX, TC, TA"
 
 
-def _patch(source: Source, when: int | None) -> tuple[Operation, ...]:
+def _patch(source: SourceText, when: int | None) -> tuple[UpdateOperation, ...]:
     """The operations of an RDF Patch: lines that remove or add, those of one kind together."""
     prefixes: dict[str, str] = {}
-    done: list[Operation] = []
-    waiting: list[Operation] | None = None
+    done: list[UpdateOperation] = []
+    waiting: list[UpdateOperation] | None = None
     start = 0
     for line in source.text.splitlines(keepends=True):
         place, start = start, start + len(line)
@@ -168,17 +168,17 @@ def _patch(source: Source, when: int | None) -> tuple[Operation, ...]:
     return tuple(done)
 
 
-def _put(into: list[Operation], code: str, prologue: str, triple: str, when: int | None) -> None:
+def _put(into: list[UpdateOperation], code: str, prologue: str, triple: str, when: int | None) -> None:
     """A triple beside those before it: an operation first removes and then adds."""
     last = into[-1] if into else None
     if last is None or last.prologue != prologue or (code == "D" and last.add):
-        into.append(Operation(prologue, valid_from=when))
+        into.append(UpdateOperation(prologue, valid_from=when))
         last = into[-1]
     add, remove = (last.add + triple, last.remove) if code == "A" else (last.add, last.remove + triple)
     into[-1] = replace(last, add=add, remove=remove)
 
 
-def _check_patched(prologue: str, code: str, rest: str, source: Source, span: Span) -> None:
+def _check_patched(prologue: str, code: str, rest: str, source: SourceText, span: Span) -> None:
     import pyoxigraph
 
     verb = "INSERT" if code == "A" else "DELETE"
@@ -198,7 +198,7 @@ def _tokens(text: str) -> Iterator[_Token]:
             yield _Token(kind, found.group(), found.start(), found.end())
 
 
-def _operations(source: Source) -> Iterator[Operation]:
+def _operations(source: SourceText) -> Iterator[UpdateOperation]:
     prologue: list[str] = []
     words: list[_Token] = []
     bodies: list[str] = []
@@ -234,21 +234,21 @@ def _without_prologue(words: list[_Token], prologue: list[str]) -> list[_Token]:
     return words[at:]
 
 
-def _operation(words: list[_Token], bodies: list[str], prologue: str, source: Source) -> Operation:
+def _operation(words: list[_Token], bodies: list[str], prologue: str, source: SourceText) -> UpdateOperation:
     form = _FORMS.get(tuple(each.text.upper() for each in words))
     if form is None:
         known = {word for each in _FORMS for word in each}
         raise _refused(next((each for each in words if each.text.upper() not in known), words[0]), source)
     remove, add, where = ("" if place is None else bodies[place] for place in form)
-    return Operation(prologue, remove, add, where)
+    return UpdateOperation(prologue, remove, add, where)
 
 
-def _refused(token: _Token, source: Source) -> Mistake:
+def _refused(token: _Token, source: SourceText) -> Mistake:
     message = f"{token.text} is not possible in an update of the knowledge"
     return Mistake(Diagnostic(message, Span(token.start, token.end), source, _WAY_OUT))
 
 
-def _diagnostic(message: str, source: Source) -> Diagnostic:
+def _diagnostic(message: str, source: SourceText) -> Diagnostic:
     found = re.match(r"error at (\d+):(\d+): (.*)", message, re.DOTALL)
     if found is None:
         return Diagnostic(message, source=source)

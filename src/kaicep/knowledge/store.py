@@ -18,12 +18,12 @@ from typing import Any
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.knowledge.changes import Change, Journal
 from kaicep.knowledge.closure import Closure, lookup
-from kaicep.knowledge.graph import Graph, Ids, Known, Layer, Terms, match
+from kaicep.knowledge.graph import Ids, Known, Layer, TermTable, TripleIndex, match
 from kaicep.knowledge.kept import Kept, find, keep, key_of
 from kaicep.knowledge.loading import (
     ALWAYS,
-    Reader,
     Said,
+    TextReader,
     Validity,
     files_of,
     intersection,
@@ -92,12 +92,14 @@ class Knowledge:
     whoever reads it in another thread for longer than a moment holds it too.
     """
 
-    def __init__(self, reader: Reader, texts: Sequence[Said], reasoning: str, started: float) -> None:
+    def __init__(self, reader: TextReader, texts: Sequence[Said], reasoning: str, started: float) -> None:
         terms = reader.terms
         closure = Closure(terms, with_validity(texts, terms), reasoning)
         self._begin(reader, closure, tuple(odd_validity(texts, terms)), started)
 
-    def _begin(self, reader: Reader, closure: Closure, odd: tuple[Diagnostic, ...], started: float) -> None:
+    def _begin(
+        self, reader: TextReader, closure: Closure, odd: tuple[Diagnostic, ...], started: float
+    ) -> None:
         self.reasoning = closure.reasoning
         self.version = 0
         self.lock = RLock()
@@ -131,7 +133,7 @@ class Knowledge:
         kept = find(key) if sum(map(len, texts.values())) >= _LARGE else None
         if kept is not None:
             return cls._of_kept(kept, reasoning, started), kept
-        reader = Reader(Terms())
+        reader = TextReader(TermTable())
         said = tuple(reader.content(path, data) for path, data in texts.items())
         made = cls(reader, said, reasoning, started)
         made._keep(key, said)
@@ -141,7 +143,7 @@ class Knowledge:
     def _of_kept(cls, kept: Kept, reasoning: str, started: float) -> Knowledge:
         """What was loaded from the same texts in an earlier run."""
         made = cls.__new__(cls)
-        reader = Reader(Terms(kept.terms), kept.prefixes, sum(map(len, kept.blanks)))
+        reader = TextReader(TermTable(kept.terms), kept.prefixes, sum(map(len, kept.blanks)))
         made.__dict__["contradictions"] = kept.contradictions
         made._begin(reader, Closure.of_kept(reader.terms, kept, reasoning), kept.odd, started)
         return made
@@ -149,7 +151,7 @@ class Knowledge:
     def _keep(self, key: str, said: Sequence[Said]) -> None:
         """Keep what was loaded for later runs."""
         closure, reader = self._closure, self._reader
-        if isinstance(closure.graph, Graph) and closure.count_always() >= _MANY:
+        if isinstance(closure.graph, TripleIndex) and closure.count_always() >= _MANY:
             keep(
                 key,
                 closure.graph,
@@ -167,7 +169,7 @@ class Knowledge:
         """The knowledge of a text; the format is named like a file's suffix."""
         check_level(reasoning)
         started = time.perf_counter()
-        reader = Reader(Terms())
+        reader = TextReader(TermTable())
         said = reader.text(text.encode(), format, "<knowledge>", "knowledge")
         return cls(reader, (said,), reasoning, started)
 
@@ -178,7 +180,7 @@ class Knowledge:
         >>> len(Knowledge.empty())
         0
         """
-        return cls(Reader(Terms()), (), "none", time.perf_counter())
+        return cls(TextReader(TermTable()), (), "none", time.perf_counter())
 
     def update(
         self,
@@ -316,16 +318,16 @@ class Knowledge:
     def _stated(self) -> Collection[Ids]:
         return self._closure.always
 
-    def by_number(self) -> tuple[Known, Terms]:
+    def by_number(self) -> tuple[Known, TermTable]:
         """All triples by numbers, and the numbers of their terms; for looking only."""
         return self._facts, self._terms
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> TextReader:
         """What has read its files: it numbers terms, and knows the names of blank nodes."""
         return self._reader
 
-    def at_any_time(self) -> tuple[Known, Terms]:
+    def at_any_time(self) -> tuple[Known, TermTable]:
         """All triples that hold at any time, and the numbers of their terms; for looking only."""
         return self._closure.at_any_time, self._terms
 
@@ -462,7 +464,7 @@ class Knowledge:
         from kaicep.knowledge.queries import select
 
         pattern = sparql.TriplePattern(Variable("entity"), property, Variable("value"))
-        group = sparql.Group((sparql.Triples((pattern,)),))
+        group = sparql.Group((sparql.TripleBlock((pattern,)),))
         return ((row[0], row[1]) for row in select(self, group, ("entity", "value")) if row[0] and row[1])
 
     def entails_with(self, triples: Iterable[Triple]) -> frozenset[Triple]:
@@ -478,7 +480,7 @@ class Knowledge:
         given = tuple(triples)
         if not self._closure.rules:
             return frozenset(given)
-        terms = Terms(self._terms)
+        terms = TermTable(self._terms)
         more = entails(self._facts, map(terms.ids, given), self._closure.program)
         return frozenset((*given, *map(terms.triple, more)))
 
@@ -487,7 +489,7 @@ class Knowledge:
 
         Following the premises of premises always ends at what was asserted.
         """
-        terms = Terms(self._terms)
+        terms = TermTable(self._terms)
         found = self._reasons
         extra = tuple(map(terms.ids, given))
         if extra:
@@ -502,7 +504,7 @@ class Knowledge:
     def _reasons(self) -> dict[Ids, Derivation]:
         """How each triple came about: the closure once more, with a record."""
         record: dict[Ids, Derivation] = {}
-        close(Graph(), self._stated(), self._closure.recording, record)
+        close(TripleIndex(), self._stated(), self._closure.recording, record)
         # What was said is said, even where a rule came to it before its turn.
         record.update(dict.fromkeys(self._stated(), (GIVEN, ())))
         return record

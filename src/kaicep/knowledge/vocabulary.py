@@ -14,7 +14,7 @@ from functools import cached_property
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.knowledge.annotation import Annotation
 from kaicep.knowledge.event_graph import HAS_TIME
-from kaicep.knowledge.graph import LITERAL, Ids, Terms
+from kaicep.knowledge.graph import LITERAL, Ids, TermTable
 from kaicep.knowledge.loading import KAI
 from kaicep.knowledge.store import Knowledge
 from kaicep.knowledge.words import TYPE
@@ -25,7 +25,7 @@ from kaicep.plan.text import iri_text
 __all__ = [
     "ClassUse",
     "Concepts",
-    "Names",
+    "KnowledgeNames",
     "PropertyUse",
     "Summary",
     "concepts",
@@ -55,7 +55,7 @@ def is_standard(name: Iri) -> bool:
 # --- names -----------------------------------------------------------------------------------------
 
 
-class Names:
+class KnowledgeNames:
     """The names of a knowledge base and its annotations as somebody writes and reads them.
 
     An annotation's prefix wins over a knowledge file's. `declared` are those that a query may use
@@ -82,7 +82,7 @@ class Names:
     def iri(self, text: str) -> Iri:
         """The name that a text stands for: `prefix:name`, `<iri>` or a whole IRI.
 
-        >>> names = Names(Knowledge.parse("@prefix x: <urn:x:> . x:a x:in x:b ."))
+        >>> names = KnowledgeNames(Knowledge.parse("@prefix x: <urn:x:> . x:a x:in x:b ."))
         >>> names.iri("x:a") == names.iri("<urn:x:a>") == names.iri("urn:x:a")
         True
         """
@@ -165,11 +165,11 @@ class Summary:
     warnings: tuple[Diagnostic, ...]
 
 
-def summary(knowledge: Knowledge, names: Names) -> Summary:
+def summary(knowledge: Knowledge, names: KnowledgeNames) -> Summary:
     """The classes and properties of everything that holds at any time, by name.
 
     >>> knowledge = Knowledge.parse("@prefix : <urn:x:> . :s1 a :Sensor ; :in :r1 . :r1 a :Room .")
-    >>> [str(each.name.local) for each in summary(knowledge, Names(knowledge)).classes]
+    >>> [str(each.name.local) for each in summary(knowledge, KnowledgeNames(knowledge)).classes]
     ['Room', 'Sensor']
     """
     data = _Data(knowledge.ever(), knowledge.by_number()[1])
@@ -194,7 +194,7 @@ def summary(knowledge: Knowledge, names: Names) -> Summary:
 class _Data:
     """The triples, and the classes of every node."""
 
-    def __init__(self, triples: Iterable[Ids], terms: Terms) -> None:
+    def __init__(self, triples: Iterable[Ids], terms: TermTable) -> None:
         self.triples = list(triples)
         self.terms = terms
         self.classes: dict[int, list[int]] = {}
@@ -244,7 +244,7 @@ class _Data:
         ]
         return sorted((name for name in map(self.terms.term, direct) if isinstance(name, Iri)), key=str)
 
-    def property_uses(self, known: Iterable[Iri], names: Names) -> Iterator[PropertyUse]:
+    def property_uses(self, known: Iterable[Iri], names: KnowledgeNames) -> Iterator[PropertyUse]:
         ends: dict[int, list[tuple[int, int]]] = {}
         for s, p, o in self.triples:
             ends.setdefault(p, []).append((s, o))
@@ -255,7 +255,7 @@ class _Data:
             subjects, objects = ({pair[side] for pair in pairs} for side in (0, 1))
             yield PropertyUse(name, len(pairs), self._cover(subjects, names), self._cover(objects, names))
 
-    def _cover(self, nodes: set[int], names: Names) -> tuple[str, ...]:
+    def _cover(self, nodes: set[int], names: KnowledgeNames) -> tuple[str, ...]:
         """The fewest kinds that cover the nodes: each time the one with most of them, then the narrowest."""
         kinds: dict[str, set[int]] = {}
         sizes: dict[str, int] = {}
@@ -271,7 +271,7 @@ class _Data:
             left -= kinds[best]
         return (*found, "...") if left else tuple(found)
 
-    def _kinds(self, node: int, names: Names) -> list[tuple[str, int]]:
+    def _kinds(self, node: int, names: KnowledgeNames) -> list[tuple[str, int]]:
         if node & 3 == LITERAL:
             term = self.terms.term(node)
             assert isinstance(term, Literal)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from kaicep.errors import Diagnostic, Mistake, Source
+from kaicep.errors import Diagnostic, Mistake, SourceText
 from kaicep.knowledge.changes import Change
 from kaicep.knowledge.graph import Ids
 from kaicep.knowledge.kept import Kept
@@ -31,7 +31,7 @@ from kaicep.knowledge.loading import (
     suffix_of,
     with_validity,
 )
-from kaicep.knowledge.sparql_update import UPDATES, Operation, changes_of, operations
+from kaicep.knowledge.sparql_update import UPDATES, UpdateOperation, changes_of, operations
 from kaicep.knowledge.store import Edit, Knowledge, check_level
 from kaicep.plan.terms import Blank, Term, Triple, n_triples
 from kaicep.storage.places import place_of
@@ -80,7 +80,7 @@ def _parse(shapes: Any, path: Path) -> None:
     try:
         shapes.parse(data=read_bytes(path), format=kind)
     except Exception as error:  # rdflib's parsers raise what they like
-        raise Mistake(Diagnostic(f"no shapes: {error}", source=Source(str(path), ""))) from None
+        raise Mistake(Diagnostic(f"no shapes: {error}", source=SourceText(str(path), ""))) from None
 
 
 def _told(report: Any, result: Any, sh: Any) -> str:
@@ -108,7 +108,7 @@ _TICK = 2.0
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _SeenFile:
     """A file as it was when somebody looked: its stamp in the file system, and its content until taken."""
 
     stamp: tuple[int, int, int]
@@ -171,7 +171,7 @@ class KnowledgeFiles:
         self.violations: tuple[Diagnostic, ...] = ()
         named = (*(each.file for each in followed), *paths)
         self._paths = tuple(dict.fromkeys(place_of(each, "the knowledge") for each in named))
-        self._seen: dict[Path, _Seen] = {}
+        self._seen: dict[Path, _SeenFile] = {}
         self._taken: dict[Path, bytes] = {}
         self._told: set[object] = set()
         self._unseen: str | None = None
@@ -257,7 +257,7 @@ class KnowledgeFiles:
             self._held = dict.fromkeys(self._first.always, ALWAYS) | self._first.sometimes
         self._unread, self._first = {}, None
 
-    def _follow(self, changed: dict[Path, _Seen], gone: list[Path]) -> Change | Mistake | None:
+    def _follow(self, changed: dict[Path, _SeenFile], gone: list[Path]) -> Change | Mistake | None:
         said, updates, wrong = self._read(changed)
         new = [each for key, each in wrong.items() if key not in self._told]
         if new:
@@ -280,17 +280,17 @@ class KnowledgeFiles:
         self.news = tuple(f"{path.name} is {verb}" for path, verb in named)
         return change
 
-    def _mark_taken(self, files: dict[Path, _Seen]) -> None:
+    def _mark_taken(self, files: dict[Path, _SeenFile]) -> None:
         for path, seen in files.items():
             self._taken[path] = seen.digest
             self._seen[path] = replace(seen, data=b"")
 
     def _read(
-        self, changed: dict[Path, _Seen]
-    ) -> tuple[dict[Path, Said], dict[Path, tuple[Operation, ...]], dict[object, Mistake]]:
+        self, changed: dict[Path, _SeenFile]
+    ) -> tuple[dict[Path, Said], dict[Path, tuple[UpdateOperation, ...]], dict[object, Mistake]]:
         """What the changed files say now, the updates among them, and what is wrong with others."""
         said: dict[Path, Said] = {}
-        updates: dict[Path, tuple[Operation, ...]] = {}
+        updates: dict[Path, tuple[UpdateOperation, ...]] = {}
         wrong: dict[object, Mistake] = {}
         for path, seen in changed.items():
             try:
@@ -305,7 +305,7 @@ class KnowledgeFiles:
     def _take(
         self,
         said: dict[Path, Said],
-        updates: dict[Path, tuple[Operation, ...]],
+        updates: dict[Path, tuple[UpdateOperation, ...]],
         gone: list[Path],
     ) -> Change | None:
         texts = {path: each for path, each in {**self._said, **said}.items() if path not in gone}
@@ -338,7 +338,7 @@ class KnowledgeFiles:
                 _LOG.warning("the knowledge does not have its shape: %s", each.message)
         self.violations = found
 
-    def _apply(self, edit: Edit, updates: dict[Path, tuple[Operation, ...]]) -> None:
+    def _apply(self, edit: Edit, updates: dict[Path, tuple[UpdateOperation, ...]]) -> None:
         for path in sorted(updates):
             for operation in updates[path]:
                 add, remove = changes_of(operation, self.knowledge)
@@ -360,15 +360,15 @@ class KnowledgeFiles:
 
         return number(triple[0]), number(triple[1]), number(triple[2])
 
-    def _operations(self, path: Path, seen: _Seen) -> tuple[Operation, ...]:
+    def _operations(self, path: Path, seen: _SeenFile) -> tuple[UpdateOperation, ...]:
         try:
             return operations(seen.data.decode("utf-8-sig"), str(path))
         except UnicodeDecodeError:
             raise Mistake(Diagnostic(f"cannot read the knowledge file {path}: it is not UTF-8")) from None
 
-    def _look(self) -> dict[Path, _Seen]:
+    def _look(self) -> dict[Path, _SeenFile]:
         """All files as they are now; what has the same stamp is not read again."""
-        now: dict[Path, _Seen] = {}
+        now: dict[Path, _SeenFile] = {}
         for path in self._files():
             try:
                 found = path.stat()
@@ -383,7 +383,7 @@ class KnowledgeFiles:
             settled = time.time() - found.st_mtime > _TICK
             data = read_bytes(path)
             digest = hashlib.sha256(data).digest()
-            now[path] = _Seen(stamp, settled, digest, b"" if digest == self._taken.get(path) else data)
+            now[path] = _SeenFile(stamp, settled, digest, b"" if digest == self._taken.get(path) else data)
         self._seen = now
         return now
 
@@ -399,10 +399,10 @@ class KnowledgeFiles:
                 yield each
 
 
-def _seen_as(contents: Mapping[Path, bytes]) -> dict[Path, _Seen]:
+def _seen_as(contents: Mapping[Path, bytes]) -> dict[Path, _SeenFile]:
     """Files of which only the content is known; they are read when somebody looks."""
     return {
-        path: _Seen((-1, -1, -1), False, hashlib.sha256(data).digest(), data)
+        path: _SeenFile((-1, -1, -1), False, hashlib.sha256(data).digest(), data)
         for path, data in contents.items()
     }
 

@@ -18,7 +18,7 @@ from kaicep.knowledge.annotation import Annotation
 from kaicep.knowledge.event_graph import HAS_TIME
 from kaicep.knowledge.graph import LITERAL
 from kaicep.knowledge.store import Knowledge
-from kaicep.knowledge.vocabulary import Names, entities_of, is_standard
+from kaicep.knowledge.vocabulary import KnowledgeNames, entities_of, is_standard
 from kaicep.knowledge.words import TYPE
 from kaicep.plan.sparql import Node, TriplePattern
 from kaicep.plan.terms import Iri, Variable
@@ -47,13 +47,13 @@ class Way:
     of: int = 0
 
 
-def path_text(way: Way, names: Names) -> str:
+def path_text(way: Way, names: KnowledgeNames) -> str:
     """A way as it is written in a query."""
     rows = (triple_text(each, names.prefixes).removesuffix(" .") for each in way.patterns)
     return f"PATH {{{' . '.join(rows)}}}"
 
 
-def undeclared_prefixes(found: Iterable[Way], names: Names) -> dict[str, str]:
+def undeclared_prefixes(found: Iterable[Way], names: KnowledgeNames) -> dict[str, str]:
     """The prefixes of ways that a query has to declare, since only the knowledge files do."""
     iris = {
         term
@@ -67,7 +67,7 @@ def undeclared_prefixes(found: Iterable[Way], names: Names) -> dict[str, str]:
 
 
 def ways(
-    start: str, end: str, knowledge: Knowledge, annotations: Sequence[Annotation], names: Names
+    start: str, end: str, knowledge: Knowledge, annotations: Sequence[Annotation], names: KnowledgeNames
 ) -> list[Way]:
     """The shortest ways from a thing, a class or a stream to a thing, a class or a property.
 
@@ -75,7 +75,7 @@ def ways(
 
     >>> knowledge = Knowledge.parse('''
     ...     @prefix : <urn:x:> . :s1 a :Sensor ; :in :r1 . :r1 a :Room ; :of :EE .''')
-    >>> names = Names(knowledge)
+    >>> names = KnowledgeNames(knowledge)
     >>> [path_text(each, names) for each in ways(":Sensor", ":EE", knowledge, (), names)]
     ['PATH {?sensor rdf:type :Sensor . ?sensor :in ?room . ?room :of :EE}']
     """
@@ -91,7 +91,7 @@ def ways(
     if stream is not None and (own := _own_triple(stream, target, knowledge)):
         return [Way((own,))]
     for epoch in range(len(knowledge.epochs), -1, -1):
-        search = _Search(knowledge.in_epoch(epoch))
+        search = _WaySearch(knowledge.in_epoch(epoch))
         origins = search.stream(stream) if stream else search.named(source) if source else []
         if found := search.ways(origins, search.goal(target), names):
             return found
@@ -131,7 +131,7 @@ class _Goal:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _WayStep:
     property: int
     forward: bool
 
@@ -141,7 +141,7 @@ class _Chain:
     """Steps from an origin, and the things that they reach and nothing much shorter does."""
 
     origin: _Origin
-    steps: tuple[_Step, ...]
+    steps: tuple[_WayStep, ...]
     reached: frozenset[int]
     hub: bool = False  # whether it leads through something that connects all with all
 
@@ -151,7 +151,7 @@ class _Chain:
         return sum(not each.forward for each in self.steps)
 
 
-class _Search:
+class _WaySearch:
     """The ways through what holds at one instant."""
 
     def __init__(self, knowledge: Knowledge) -> None:
@@ -207,7 +207,7 @@ class _Search:
 
     # Chains.
 
-    def ways(self, origins: Sequence[_Origin], goal: _Goal, names: Names) -> list[Way]:
+    def ways(self, origins: Sequence[_Origin], goal: _Goal, names: KnowledgeNames) -> list[Way]:
         """The ways from the origins to the goal, the best first."""
         found = [
             (chain, self._way(chain, goal))
@@ -245,12 +245,12 @@ class _Search:
 
     def _longer(self, chain: _Chain, depths: dict[int, int], goal: frozenset[int]) -> Iterator[_Chain]:
         """The chain with one more step, each way once where two properties say the same."""
-        pairs: dict[_Step, set[tuple[int, int]]] = {}
+        pairs: dict[_WayStep, set[tuple[int, int]]] = {}
         for thing in chain.reached:
             for step, other in self._steps(thing):
                 if other not in self.words or other in goal:
                     pairs.setdefault(step, set()).add((thing, other))
-        same: dict[frozenset[tuple[int, int]], _Step] = {}
+        same: dict[frozenset[tuple[int, int]], _WayStep] = {}
         for step in sorted(pairs, key=self._preference):
             same.setdefault(frozenset(pairs[step]), step)
         depth = len(chain.steps) + 1
@@ -261,7 +261,7 @@ class _Search:
                 hub = chain.hub or _is_hub(chain, links)
                 yield _Chain(chain.origin, (*chain.steps, step), reached, hub)
 
-    def _preference(self, step: _Step) -> tuple[bool, int, str]:
+    def _preference(self, step: _WayStep) -> tuple[bool, int, str]:
         """Forward, then the narrower property, then by name."""
         return (
             not step.forward,
@@ -269,13 +269,13 @@ class _Search:
             str(self.terms.term(step.property)),
         )
 
-    def _steps(self, thing: int) -> Iterator[tuple[_Step, int]]:
+    def _steps(self, thing: int) -> Iterator[tuple[_WayStep, int]]:
         for p, o in self.facts.about(thing):
             if o & 3 != LITERAL and not self._is_standard(p):
-                yield _Step(p, True), o
+                yield _WayStep(p, True), o
         for s, p in self.facts.towards(thing):
             if not self._is_standard(p):
-                yield _Step(p, False), s
+                yield _WayStep(p, False), s
 
     def _is_standard(self, p: int) -> bool:
         if p not in self._standard:
@@ -324,12 +324,12 @@ class _Search:
             stages[at] = {one for one, other in links[at] if other in stages[at + 1]}
         return stages
 
-    def _beyond(self, thing: int, step: _Step) -> Iterable[int]:
+    def _beyond(self, thing: int, step: _WayStep) -> Iterable[int]:
         if step.forward:
             return self.facts.objects(thing, step.property)
         return self.facts.subjects(step.property, thing)
 
-    def _called(self, step: _Step, things: set[int]) -> str:
+    def _called(self, step: _WayStep, things: set[int]) -> str:
         """A name for a variable: what the property speaks of (hasLocation), or the class of the things."""
         property = self.terms.term(step.property)
         assert isinstance(property, Iri)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kaicep.knowledge.graph import Ids, Terms
+from kaicep.knowledge.graph import Ids, TermTable
 from kaicep.plan.terms import OWL, RDF, RDFS, Iri
 
 __all__ = ["TYPE", "Words", "words"]
@@ -32,10 +32,10 @@ class Words:
     classes: frozenset[Iri]
 
 
-def words(triples: Iterable[Ids], terms: Terms) -> Words:
+def words(triples: Iterable[Ids], terms: TermTable) -> Words:
     """The words of some triples.
 
-    >>> terms = Terms()
+    >>> terms = TermTable()
     >>> found = words([terms.ids((Iri("urn:r1"), TYPE, Iri("urn:Room")))], terms)
     >>> [each.local for each in found.properties], [each.local for each in found.classes]
     (['type'], ['Room'])
@@ -64,9 +64,9 @@ def words(triples: Iterable[Ids], terms: Terms) -> Words:
     return Words(_names(properties, terms), _names(classes, terms))
 
 
-def _numbers(names: Iterable[str], terms: Terms) -> frozenset[int | None]:
+def _numbers(names: Iterable[str], terms: TermTable) -> frozenset[int | None]:
     return frozenset(terms.known(Iri(each)) for each in names) - {None}
 
 
-def _names(numbers: Iterable[int], terms: Terms) -> frozenset[Iri]:
+def _names(numbers: Iterable[int], terms: TermTable) -> frozenset[Iri]:
     return frozenset(term for term in map(terms.term, numbers) if isinstance(term, Iri))

@@ -10,9 +10,19 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NoReturn
 
-from kaicep.errors import Source, Span
+from kaicep.errors import SourceText, Span
 from kaicep.language.expressions import ChiExpressions, duration, quoted_name, whole_number
-from kaicep.language.lexer import Cursor, Kind, Report, Stuck, Token, chi_tokens, describe, near, refuse_deep
+from kaicep.language.lexer import (
+    Cursor,
+    Report,
+    Stuck,
+    Token,
+    TokenKind,
+    chi_tokens,
+    describe,
+    near,
+    refuse_deep,
+)
 from kaicep.language.names import Names
 from kaicep.language.sparql import Groups
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES
@@ -22,13 +32,13 @@ from kaicep.plan.chi import (
     Bound,
     ChiQuery,
     Choice,
-    Column,
     Condition,
     Element,
     From,
     Loop,
     PathBlock,
     Place,
+    SelectColumn,
     Skip,
     SpanWindow,
     Together,
@@ -46,12 +56,12 @@ _MOST_EVENTS = 1_000_000_000
 
 
 def parse_chi(
-    source: Source, name: str = "query", prefixes: Mapping[str, str] = MappingProxyType({})
+    source: SourceText, name: str = "query", prefixes: Mapping[str, str] = MappingProxyType({})
 ) -> ChiQuery:
     """The chi-CEP query that a text holds; `prefixes` are known besides those that it declares.
 
-    >>> parse_chi(Source("q.chi", "SELECT ?e.sensorID FILTER (?e.flowrate > 500)")).select
-    (Column(expr=Attribute(variable='e', name='sensorID'), alias=None),)
+    >>> parse_chi(SourceText("q.chi", "SELECT ?e.sensorID FILTER (?e.flowrate > 500)")).select
+    (SelectColumn(expr=Attribute(variable='e', name='sensorID'), alias=None),)
     """
     report = Report(source)
     cursor = Cursor(chi_tokens(source, report), report)
@@ -88,7 +98,7 @@ class _ChiParser:
             "HAVING": self.having,
         }
         self.seen: set[str] = set()
-        self._columns: tuple[Column, ...] | None = None
+        self._columns: tuple[SelectColumn, ...] | None = None
         self._froms: list[From] = []
         self._within: Within | None = None
         self._conditions: list[Condition] = []
@@ -153,13 +163,15 @@ class _ChiParser:
             raise self.cursor.stuck("PREFIX must come before SELECT", token.span)
         if not self.seen:
             self.seen.add("SELECT")  # once told is enough
-            raise self.cursor.expected("SELECT", near(token.text, known) if token.kind is Kind.WORD else None)
+            raise self.cursor.expected(
+                "SELECT", near(token.text, known) if token.kind is TokenKind.WORD else None
+            )
         if token.word in ("ORDER", "LIMIT", "OFFSET"):
             message = f"{token.word} has no place in a stream: matches come in the order of their end"
             raise self.cursor.stuck(message, token.span, "leave it out")
-        if token.kind is Kind.WORD:
+        if token.kind is TokenKind.WORD:
             raise self.cursor.stuck(f"{describe(token)} is not a clause", token.span, near(token.text, known))
-        hint = "write a condition in FILTER (...) or JOIN (...)" if token.kind is Kind.VARIABLE else None
+        hint = "write a condition in FILTER (...) or JOIN (...)" if token.kind is TokenKind.VARIABLE else None
         raise self.cursor.expected("a clause such as FILTER, JOIN, SEQ, WINDOW or PATH", hint)
 
     def _skip_to_clause(self, begun: int) -> None:
@@ -190,23 +202,25 @@ class _ChiParser:
                 break
             columns.append(self._column())
         self._columns = tuple(columns)
-        if self.cursor.token.kind is Kind.VARIABLE:
+        if self.cursor.token.kind is TokenKind.VARIABLE:
             raise self.cursor.expected("a comma between two columns")
 
-    def _column(self) -> Column:
+    def _column(self) -> SelectColumn:
         start = self.cursor.token
         expr = self.expressions.expression()
         alias = self._name("a name after AS") if self.cursor.accept_word("AS") else None
-        return Column(expr, alias, span=self.cursor.since(start))
+        return SelectColumn(expr, alias, span=self.cursor.since(start))
 
     def _name(self, what: str) -> str:
         token = self.cursor.token
-        if token.kind is Kind.VARIABLE:
+        if token.kind is TokenKind.VARIABLE:
             hint = f"without the question mark: {token.text[1:]}"
             raise self.cursor.expected(what, hint)
-        if token.kind is Kind.QUOTED:
+        if token.kind is TokenKind.QUOTED:
             return quoted_name(self.cursor.advance())
-        return self.cursor.expect_kind(Kind.WORD, what, "write an odd name in backquotes: `flow rate`").text
+        return self.cursor.expect_kind(
+            TokenKind.WORD, what, "write an odd name in backquotes: `flow rate`"
+        ).text
 
     def from_(self, keyword: Token) -> None:
         """`FROM (?e, stream, prefix:Class), LATEST (?s, stream), ...`, or `FROM ABSENT (?e, stream)`"""
@@ -248,14 +262,14 @@ class _ChiParser:
 
     def _stream(self) -> str | Iri:
         token = self.cursor.token
-        if token.kind is Kind.NAME:
+        if token.kind is TokenKind.NAME:
             return self.names.prefixed(self.cursor.advance())
-        if token.kind is Kind.IRI:
+        if token.kind is TokenKind.IRI:
             return self.names.iri(self.cursor.advance())
         return self._name("the name of a stream, or a class of events")
 
     def _event_variable(self, hint: str | None = None) -> str:
-        return self.cursor.expect_kind(Kind.VARIABLE, "an event variable such as ?e", hint).text[1:]
+        return self.cursor.expect_kind(TokenKind.VARIABLE, "an event variable such as ?e", hint).text[1:]
 
     def where(self, keyword: Token) -> None:
         """`WHERE` says nothing by itself."""
@@ -288,7 +302,7 @@ class _ChiParser:
     def _bound(self, inclusive: bool) -> Bound | None:
         if self.cursor.at(",", "]", ")"):
             return None
-        if token := self.cursor.accept_kind(Kind.TIME):
+        if token := self.cursor.accept_kind(TokenKind.TIME):
             at = parse_time(token.text.upper())
             if at is None:
                 self.cursor.report.error(f"{token.text} is not a time of the calendar", token.span)
@@ -299,7 +313,9 @@ class _ChiParser:
         sign = self.cursor.accept("-", "+")
         if sign is None:
             return Bound(None, 0, inclusive)
-        offset = duration(self.cursor, self.cursor.expect_kind(Kind.DURATION, "a duration such as 1h", hint))
+        offset = duration(
+            self.cursor, self.cursor.expect_kind(TokenKind.DURATION, "a duration such as 1h", hint)
+        )
         return Bound(None, -offset if sign.text == "-" else offset, inclusive)
 
     # Conditions and patterns.
@@ -388,17 +404,19 @@ class _ChiParser:
         self.cursor.expect("(", "after WINDOW", hint)
         variables = [self._event_variable(hint)]
         self.cursor.expect(",", "after the variable", hint)
-        while self.cursor.token.kind is Kind.VARIABLE:
+        while self.cursor.token.kind is TokenKind.VARIABLE:
             variables.append(self._event_variable())
             self.cursor.expect(",", "after the variable", hint)
-        if self.cursor.token.kind is Kind.WORD:
+        if self.cursor.token.kind is TokenKind.WORD:
             self._windows.append(self._aggregate_window(keyword, variables))
             return
-        if self.cursor.token.kind is Kind.INTEGER:
+        if self.cursor.token.kind is TokenKind.INTEGER:
             size = describe(self.cursor.token)
             units = f"write {size}min, or {size} and one of us, ms, s, h, d, without a space between them"
             raise self.cursor.expected("a duration", units)
-        width = duration(self.cursor, self.cursor.expect_kind(Kind.DURATION, "a duration such as 5min", hint))
+        width = duration(
+            self.cursor, self.cursor.expect_kind(TokenKind.DURATION, "a duration such as 5min", hint)
+        )
         self.cursor.expect(")", "to close WINDOW")
         self._windows.append(SpanWindow(tuple(variables), width, span=self.cursor.since(keyword)))
 
@@ -407,7 +425,7 @@ class _ChiParser:
         self.cursor.expect(",", f"and a size after {kind}", f"for example {kind}, 5min")
         width = count = None
         size = self.cursor.token
-        if size.kind is Kind.DURATION:
+        if size.kind is TokenKind.DURATION:
             width = duration(self.cursor, self.cursor.advance())
         else:
             count = whole_number(self.cursor, "a duration such as 5min, or a number of events", _MOST_EVENTS)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kaicep.errors import Diagnostic, Mistake, Source
-from kaicep.language.lexer import Cursor, Kind, Report, Stuck, Token, near, refuse_deep, sparql_tokens
+from kaicep.errors import Diagnostic, Mistake, SourceText
+from kaicep.language.lexer import Cursor, Report, Stuck, Token, TokenKind, near, refuse_deep, sparql_tokens
 from kaicep.language.names import Names
 from kaicep.language.sparql import Groups, TripleBlocks, is_all_windows
 from kaicep.plan.expressions import Aggregate, Call, TermConst
@@ -22,8 +22,8 @@ from kaicep.plan.sparql import (
     Path,
     Projection,
     Select,
+    TripleBlock,
     TriplePattern,
-    Triples,
 )
 from kaicep.plan.terms import XSD, Blank, Literal, Variable
 from kaicep.plan.text import EP_PREFIXES
@@ -36,11 +36,11 @@ _ASKED = "ASK has no place in a stream: the answer could change with the next tr
 
 
 def parse_ep(
-    source: Source, name: str = "query", prefixes: Mapping[str, str] = MappingProxyType({})
+    source: SourceText, name: str = "query", prefixes: Mapping[str, str] = MappingProxyType({})
 ) -> EpQuery:
     """The EP-SPARQL query that a text holds; `prefixes` are known besides those that it declares.
 
-    >>> query = parse_ep(Source("q.epsparql", "SELECT ?x WHERE { ?x p 1 } SEQ { ?x q 2 }"))
+    >>> query = parse_ep(SourceText("q.epsparql", "SELECT ?x WHERE { ?x p 1 } SEQ { ?x q 2 }"))
     >>> query.form.columns
     (Projection(name='x', expr=None),)
     """
@@ -55,12 +55,12 @@ def parse_ep(
 
 
 def parse_rules(
-    source: Source, name: str, prefixes: Mapping[str, str] = MappingProxyType({})
+    source: SourceText, name: str, prefixes: Mapping[str, str] = MappingProxyType({})
 ) -> list[EpQuery]:
     """The CONSTRUCT rules that a text holds, one after the other; prefixes are declared for all of them.
 
     >>> rules = "CONSTRUCT { ?x q ?y } WHERE { ?x p ?y } CONSTRUCT { ?y r ?x } WHERE { ?x q ?y }"
-    >>> [each.name for each in parse_rules(Source("rules.epsparql", rules), "rules")]
+    >>> [each.name for each in parse_rules(SourceText("rules.epsparql", rules), "rules")]
     ['rules_1', 'rules_2']
     """
     report = Report(source)
@@ -78,7 +78,9 @@ def parse_rules(
             if (start, end) != own:  # what is left stands where it stood, so that errors show it there
                 blank = "".join(each if each == "\n" else " " for each in text[start:end])
                 text = text[:start] + blank + text[end:]
-        query = parse_ep(Source(source.name, text), f"{name}_{i + 1}" if len(rules) > 1 else name, prefixes)
+        query = parse_ep(
+            SourceText(source.name, text), f"{name}_{i + 1}" if len(rules) > 1 else name, prefixes
+        )
         if not isinstance(query.form, Construct):
             hint = "give a SELECT as a query of its own"
             span = query.form.where.span
@@ -140,7 +142,7 @@ class _EpParser:
         if token.word in _REFUSED:
             raise self.cursor.stuck(_REFUSED[token.word], token.span, "use SELECT or CONSTRUCT")
         known = ["SELECT", "CONSTRUCT", "PREFIX", "BASE", "CONSUMPTION"]
-        hint = near(token.text, known) if token.kind is Kind.WORD else None
+        hint = near(token.text, known) if token.kind is TokenKind.WORD else None
         raise self.cursor.expected("SELECT or CONSTRUCT", hint)
 
     def _ask(self, start: Token) -> Select:
@@ -181,7 +183,9 @@ class _EpParser:
     def _template_of(self, where: Group, start: Token) -> tuple[TriplePattern, ...]:
         """The triples of the group as a template, for `CONSTRUCT WHERE { ... }`."""
         only = where.elements[0] if len(where.elements) == 1 else None
-        if not isinstance(only, Triples) or any(isinstance(each.predicate, Path) for each in only.patterns):
+        if not isinstance(only, TripleBlock) or any(
+            isinstance(each.predicate, Path) for each in only.patterns
+        ):
             hint = "for anything else write CONSTRUCT { ... } WHERE { ... }"
             raise self.cursor.stuck(
                 "CONSTRUCT WHERE takes plain triples only", self.cursor.since(start), hint

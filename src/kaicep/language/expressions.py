@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from kaicep.errors import Span
-from kaicep.language.lexer import Cursor, Kind, Token, describe, near, string_value
+from kaicep.language.lexer import Cursor, Token, TokenKind, describe, near, string_value
 from kaicep.language.names import Names
 from kaicep.plan.expressions import (
     Aggregate,
@@ -34,7 +34,7 @@ _SIGNS = {
     **{sign: sign for sign in ("=", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/")},
 }
 _SLIPS = {"==": "equality is written =", "<>": "inequality is written !="}
-_NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DURATION)
+_NUMBERS = (TokenKind.INTEGER, TokenKind.DECIMAL, TokenKind.FLOAT, TokenKind.DURATION)
 
 
 class Expressions(ABC):
@@ -98,11 +98,11 @@ class Expressions(ABC):
 
     def _operator(self) -> str | None:
         token = self.cursor.token
-        if token.kind is Kind.SIGN:
+        if token.kind is TokenKind.SIGN:
             if token.text in _SLIPS:
                 raise self.cursor.stuck(f"{token.text} is not an operator", token.span, _SLIPS[token.text])
             return self.signs.get(token.text)
-        if token.kind is Kind.WORD:
+        if token.kind is TokenKind.WORD:
             return "notin" if self._at_not_in() else self.words.get(token.word)
         return None
 
@@ -114,7 +114,7 @@ class Expressions(ABC):
         word = self.cursor.token.word
         if word in ("AND", "OR") and word not in self.words:
             return f"{word} is written {'&&' if word == 'AND' else '||'} here"
-        if self.cursor.at(".") and self.cursor.next.kind is Kind.WORD:
+        if self.cursor.at(".") and self.cursor.next.kind is TokenKind.WORD:
             return "attributes of events belong outside the braces; is a } missing before this?"
         return None
 
@@ -222,12 +222,12 @@ class ChiExpressions(Expressions):
 
     def number(self, token: Token, sign: str, span: Span) -> Expr:
         """A whole number or a duration (both int64), or a float64."""
-        if token.kind is Kind.FLOAT:
+        if token.kind is TokenKind.FLOAT:
             value = float(sign + token.text)
             if math.isinf(value):
                 self.cursor.report.error("this number is too large for a float64", span)
             return Const(value, Type.FLOAT64, span=span)
-        whole = duration(self.cursor, token) if token.kind is Kind.DURATION else _digits(token.text)
+        whole = duration(self.cursor, token) if token.kind is TokenKind.DURATION else _digits(token.text)
         if sign == "-":
             whole = -whole
         if not INT64_MIN <= whole <= INT64_MAX:
@@ -238,14 +238,14 @@ class ChiExpressions(Expressions):
     def primary(self) -> Expr:
         """An attribute, a literal, a function, an aggregate, or an expression in parentheses."""
         token = self.cursor.token
-        if token.kind is Kind.VARIABLE:
+        if token.kind is TokenKind.VARIABLE:
             return self._variable()
-        if token.kind is Kind.STRING:
+        if token.kind is TokenKind.STRING:
             value = string_value(self.cursor.advance(), self.cursor.report)
             return Const(value, Type.STRING, span=token.span)
-        if token.kind is Kind.WORD:
+        if token.kind is TokenKind.WORD:
             return self._word()
-        if token.kind is Kind.TIME:
+        if token.kind is TokenKind.TIME:
             raise self.cursor.stuck(
                 f"write a time in an expression in quotes: {describe(token)}",
                 token.span,
@@ -260,30 +260,30 @@ class ChiExpressions(Expressions):
     def _variable(self) -> Expr:
         """`?e.attribute`, `?e.prefix:concept`, `?e.<iri>`, or a bare variable."""
         token = self.cursor.token
-        if self.cursor.next.text == "." and self.cursor.next.kind is Kind.SIGN:
+        if self.cursor.next.text == "." and self.cursor.next.kind is TokenKind.SIGN:
             return self.reference()
         self.cursor.advance()
         return VariableRef(token.text[1:], span=token.span)
 
     def key(self) -> Expr:
         """What events are parted by: an attribute of theirs, or a variable of the PATH."""
-        return self._variable() if self.cursor.token.kind is Kind.VARIABLE else self.reference()
+        return self._variable() if self.cursor.token.kind is TokenKind.VARIABLE else self.reference()
 
     def reference(self) -> Attribute | Concept:
         """An attribute of an event variable, by its own name or by a concept."""
         hint = "an attribute is written ?e.flowrate, or ?e.hvc:airflow by its concept"
-        start = self.cursor.expect_kind(Kind.VARIABLE, "an attribute such as ?e.flowrate", hint)
+        start = self.cursor.expect_kind(TokenKind.VARIABLE, "an attribute such as ?e.flowrate", hint)
         variable = start.text[1:]
         self.cursor.expect(".", f"and an attribute after ?{variable}", hint)
         token = self.cursor.advance()
         span = self.cursor.since(start)
-        if token.kind is Kind.WORD:
+        if token.kind is TokenKind.WORD:
             return Attribute(variable, token.text, span=span)
-        if token.kind is Kind.QUOTED:
+        if token.kind is TokenKind.QUOTED:
             return Attribute(variable, quoted_name(token), span=span)
-        if token.kind is Kind.NAME:
+        if token.kind is TokenKind.NAME:
             return Concept(variable, self.names.prefixed(token), token.text, span=span)
-        if token.kind is Kind.IRI:
+        if token.kind is TokenKind.IRI:
             iri = self.names.iri(token)
             return Concept(variable, iri, str(iri), span=span)
         hint = "write a name with other characters than letters, digits and _ in backquotes: ?e.`flow rate`"
@@ -300,7 +300,7 @@ class ChiExpressions(Expressions):
 
     def _word(self) -> Expr:
         token = self.cursor.token
-        called = self.cursor.next.text == "(" and self.cursor.next.kind is Kind.SIGN
+        called = self.cursor.next.text == "(" and self.cursor.next.kind is TokenKind.SIGN
         if not called and token.word in _CONSTANTS:
             constant = _CONSTANTS[token.word]
             return Const(constant.value, constant.type, span=self.cursor.advance().span)
@@ -363,7 +363,7 @@ def duration(cursor: Cursor, token: Token) -> int:
 
 def whole_number(cursor: Cursor, what: str, most: int) -> int:
     """A whole number of at most `most`; `what` says in words what it is for."""
-    token = cursor.expect_kind(Kind.INTEGER, what)
+    token = cursor.expect_kind(TokenKind.INTEGER, what)
     value = _digits(token.text)
     if value > most:
         cursor.report.error(f"{describe(token)} is more than the {most} that are allowed here", token.span)

@@ -9,12 +9,12 @@ from enum import Enum
 from types import TracebackType
 from typing import NamedTuple, NoReturn
 
-from kaicep.errors import Diagnostic, Mistake, Source, Span, did_you_mean
+from kaicep.errors import Diagnostic, Mistake, SourceText, Span, did_you_mean
 
 __all__ = [
     "Report",
     "Stuck",
-    "Kind",
+    "TokenKind",
     "Token",
     "chi_tokens",
     "describe",
@@ -40,7 +40,7 @@ class Stuck(Exception):
 class Report:
     """The errors found so far in a text. It ends the parsing when there are too many."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceText) -> None:
         self.source = source
         self._diagnostics: list[Diagnostic] = []
 
@@ -80,7 +80,7 @@ class Report:
 #
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is."""
 
     WORD = "a word"
@@ -103,7 +103,7 @@ class Kind(Enum):
 class Token(NamedTuple):
     """A token: its kind, its text, where it begins, and how many brackets are open around it."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     depth: int
@@ -121,7 +121,7 @@ class Token(NamedTuple):
     @property
     def word(self) -> str:
         """The keyword that it may be, in capitals; empty where it is no word."""
-        return self.text.upper() if self.kind is Kind.WORD else ""
+        return self.text.upper() if self.kind is TokenKind.WORD else ""
 
 
 _LONG = 40
@@ -129,7 +129,7 @@ _LONG = 40
 
 def describe(token: Token) -> str:
     """A token as an error message names it."""
-    if token.kind is Kind.END:
+    if token.kind is TokenKind.END:
         return str(token.kind.value)
     return _short(token.text)
 
@@ -200,17 +200,17 @@ _CODES = re.compile(_CODE)
 _REST_OF_LINE = re.compile(r"[^\n\r]*")
 
 
-def chi_tokens(source: Source, report: Report) -> list[Token]:
+def chi_tokens(source: SourceText, report: Report) -> list[Token]:
     """The tokens of a chi-CEP text, the last of them the end."""
     return list(_tokens(source, report, _CHI_TOKEN))
 
 
-def sparql_tokens(source: Source, report: Report) -> list[Token]:
+def sparql_tokens(source: SourceText, report: Report) -> list[Token]:
     """The tokens of a SPARQL text, the last of them the end."""
     return list(_tokens(source, report, _SPARQL_TOKEN))
 
 
-def _tokens(source: Source, report: Report, table: re.Pattern[str]) -> Iterator[Token]:
+def _tokens(source: SourceText, report: Report, table: re.Pattern[str]) -> Iterator[Token]:
     text, at, depth = source.text, 0, 0
     before: list[Token] = []  # the last two tokens, latest first
     path_depth: int | None = None  # how deep the braces of the PATH are that is being read
@@ -235,17 +235,25 @@ def _tokens(source: Source, report: Report, table: re.Pattern[str]) -> Iterator[
             depth = max(0, depth - 1)
             if path_depth == depth:
                 path_depth = None
-        token = Token(Kind[name], found_text, match.start(), depth)
+        token = Token(TokenKind[name], found_text, match.start(), depth)
         yield token
         if name == "SIGN" and found_text in "([{":
             if found_text == "{" and path_depth is None and before and before[0].word == "PATH":
                 path_depth = depth if table is _CHI_TOKEN else None
             depth += 1
         before = [token, *before[:1]]
-    yield Token(Kind.END, "", len(text), 0)
+    yield Token(TokenKind.END, "", len(text), 0)
 
 
-_OPERANDS = {Kind.VARIABLE, Kind.INTEGER, Kind.FLOAT, Kind.DURATION, Kind.STRING, Kind.QUOTED, Kind.IRI}
+_OPERANDS = {
+    TokenKind.VARIABLE,
+    TokenKind.INTEGER,
+    TokenKind.FLOAT,
+    TokenKind.DURATION,
+    TokenKind.STRING,
+    TokenKind.QUOTED,
+    TokenKind.IRI,
+}
 
 
 def _is_operand(before: list[Token]) -> bool:
@@ -253,9 +261,9 @@ def _is_operand(before: list[Token]) -> bool:
     if not before:
         return False
     last = before[0]
-    if last.kind is Kind.NAME:
+    if last.kind is TokenKind.NAME:
         return not last.text.endswith(":")
-    if last.kind is Kind.WORD:
+    if last.kind is TokenKind.WORD:
         return len(before) > 1 and before[1].text == "."
     return last.kind in _OPERANDS or last.text == ")"
 
@@ -268,7 +276,7 @@ def _unreadable(
     if match is not None:
         hint = "a duration is written 5min, with one of us, ms, s, min, h, d; a time 2012-05-07T09:00"
         report.error(f"{_short(match.group())} is neither a number nor a duration", Span(*match.span()), hint)
-        yield Token(Kind.INTEGER, "1", at, depth)
+        yield Token(TokenKind.INTEGER, "1", at, depth)
         return match.end()
     if first in "\"'`":
         long = text.startswith(first * 3, at)
@@ -276,7 +284,7 @@ def _unreadable(
         end = len(text) if long or found is None else found.end()
         what = "name in backquotes" if first == "`" else "string"
         report.error(f"this {what} is never closed", Span(at, at + 1), f"it needs a closing {first}")
-        yield Token(Kind.QUOTED if first == "`" else Kind.STRING, text[at:end], at, depth)
+        yield Token(TokenKind.QUOTED if first == "`" else TokenKind.STRING, text[at:end], at, depth)
         return end
     hint_for = {"“": 'strings stand in straight quotes: "text"', "$": "a variable is written ?name"}
     report.error(f"the character {first!r} means nothing here", Span(at, at + 1), hint_for.get(first))
@@ -376,7 +384,7 @@ class Cursor:
     @property
     def at_end(self) -> bool:
         """Whether nothing is left."""
-        return self.token.kind is Kind.END
+        return self.token.kind is TokenKind.END
 
     def advance(self) -> Token:
         """Takes the token, whatever it is. The end is never passed."""
@@ -386,11 +394,11 @@ class Cursor:
 
     def at(self, *signs: str) -> bool:
         """Whether one of these signs is next."""
-        return self.token.kind is Kind.SIGN and self.token.text in signs
+        return self.token.kind is TokenKind.SIGN and self.token.text in signs
 
     def at_word(self, *words: str) -> bool:
         """Whether one of these keywords is next, in whichever case."""
-        return self.token.kind is Kind.WORD and self.token.word in words
+        return self.token.kind is TokenKind.WORD and self.token.word in words
 
     def accept(self, *signs: str) -> Token | None:
         """Takes one of these signs if it is next."""
@@ -400,7 +408,7 @@ class Cursor:
         """Takes one of these keywords if it is next."""
         return self.advance() if self.at_word(*words) else None
 
-    def accept_kind(self, *kinds: Kind) -> Token | None:
+    def accept_kind(self, *kinds: TokenKind) -> Token | None:
         """Takes a token of one of these kinds if it is next."""
         return self.advance() if self.token.kind in kinds else None
 
@@ -416,7 +424,7 @@ class Cursor:
             return self.advance()
         raise self.expected(f"{word} {where}")
 
-    def expect_kind(self, kind: Kind, what: str, hint: str | None = None) -> Token:
+    def expect_kind(self, kind: TokenKind, what: str, hint: str | None = None) -> Token:
         """Takes a token of that kind, which must be next; `what` says in words what it is for."""
         if self.token.kind is kind:
             return self.advance()

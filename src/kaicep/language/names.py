@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from kaicep.errors import Span
-from kaicep.language.lexer import Cursor, Kind, Report, Token, near, unescape
+from kaicep.language.lexer import Cursor, Report, Token, TokenKind, near, unescape
 from kaicep.plan.terms import Iri
 
 __all__ = ["Names", "absolute"]
@@ -78,15 +78,17 @@ class Names:
     def prologue(self, cursor: Cursor) -> bool:
         """Reads `PREFIX p: <iri>` or `BASE <iri>`, if that is next."""
         if cursor.accept_word("BASE"):
-            self.base = self.iri(cursor.expect_kind(Kind.IRI, "an IRI after BASE, as in <http://...>")).value
+            self.base = self.iri(
+                cursor.expect_kind(TokenKind.IRI, "an IRI after BASE, as in <http://...>")
+            ).value
             return True
         if not cursor.accept_word("PREFIX"):
             return False
         name = cursor.token
-        if name.kind is not Kind.NAME or not name.text.endswith(":"):
+        if name.kind is not TokenKind.NAME or not name.text.endswith(":"):
             raise cursor.expected("a prefix and a colon after PREFIX, as in PREFIX ex: <http://example.org/>")
         cursor.advance()
-        token = cursor.expect_kind(Kind.IRI, f"an IRI after {name.text}, as in <http://example.org/>")
+        token = cursor.expect_kind(TokenKind.IRI, f"an IRI after {name.text}, as in <http://example.org/>")
         self._declared[name.text[:-1]] = self.iri(token).value
         return True
 

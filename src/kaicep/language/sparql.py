@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from kaicep.errors import Span
 from kaicep.language.expressions import Expressions, check_arity
-from kaicep.language.lexer import Cursor, Kind, Stuck, Token, describe, near, string_value
+from kaicep.language.lexer import Cursor, Stuck, Token, TokenKind, describe, near, string_value
 from kaicep.language.names import Names
 from kaicep.plan.algebra import pattern_variables
 from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, TermConst, VariableRef
@@ -21,12 +21,12 @@ from kaicep.plan.sparql import (
     Element,
     Filter,
     Group,
+    GroupOperation,
     Inverse,
     InWindow,
-    Minus,
+    MinusGroup,
     Negated,
     Node,
-    Operation,
     Optional,
     Ordering,
     Path,
@@ -36,15 +36,15 @@ from kaicep.plan.sparql import (
     Select,
     Steps,
     SubSelect,
+    TripleBlock,
     TriplePattern,
-    Triples,
     Values,
     WindowClause,
 )
 from kaicep.plan.terms import RDF, XSD, Blank, Iri, Literal, Term, Variable
 from kaicep.plan.values import normalise, parse_xsd_duration
 
-__all__ = ["RESERVED", "Terms", "TripleBlocks", "SparqlExpressions", "Groups", "is_all_windows"]
+__all__ = ["RESERVED", "TermParser", "TripleBlocks", "SparqlExpressions", "Groups", "is_all_windows"]
 
 # Words that are never read as the bare name of something.
 # fmt: off
@@ -56,11 +56,15 @@ RESERVED = frozenset((
 ))
 """Words that are no names."""
 # fmt: on
-_DATATYPES = {Kind.INTEGER: XSD + "integer", Kind.DECIMAL: XSD + "decimal", Kind.FLOAT: XSD + "double"}
+_DATATYPES = {
+    TokenKind.INTEGER: XSD + "integer",
+    TokenKind.DECIMAL: XSD + "decimal",
+    TokenKind.FLOAT: XSD + "double",
+}
 _LONGEST_NUMBER = 400
 
 
-class Terms:
+class TermParser:
     """A parser of terms.
 
     With `bare`, as in EP-SPARQL, a word stands for the name that it is under the empty prefix, and a literal
@@ -71,7 +75,7 @@ class Terms:
         self.cursor = cursor
         self.names = names
         self.bare = bare
-        self._taken = {token.text for token in cursor.tokens if token.kind is Kind.BLANK}
+        self._taken = {token.text for token in cursor.tokens if token.kind is TokenKind.BLANK}
         self._numbers = count()
 
     def fresh(self) -> str:
@@ -81,24 +85,24 @@ class Terms:
     def at_iri(self) -> bool:
         """Whether an IRI is next, in any of its forms."""
         token = self.cursor.token
-        if token.kind is Kind.WORD:
+        if token.kind is TokenKind.WORD:
             return self.bare and token.word not in RESERVED and token.text not in ("true", "false")
-        return token.kind in (Kind.IRI, Kind.NAME)
+        return token.kind in (TokenKind.IRI, TokenKind.NAME)
 
     def iri(self, what: str) -> Iri:
         """An IRI, which must be next; `what` says in words what it is for."""
         if not self.at_iri():
             raise self.cursor.expected(what, self._hint())
         token = self.cursor.advance()
-        if token.kind is Kind.IRI:
+        if token.kind is TokenKind.IRI:
             return self.names.iri(token)
-        if token.kind is Kind.NAME:
+        if token.kind is TokenKind.NAME:
             return self.names.prefixed(token)
         return self.names.expand("", token.text, token.span)
 
     def _hint(self) -> str | None:
         token = self.cursor.token
-        if token.kind is not Kind.WORD:
+        if token.kind is not TokenKind.WORD:
             return None
         if self.bare and token.word in RESERVED:
             return f"{describe(token)} is a keyword; for the name write :{describe(token)}"
@@ -107,19 +111,19 @@ class Terms:
     def at_literal(self) -> bool:
         """Whether a literal is next, perhaps with a sign before it."""
         kind = self.cursor.token.kind
-        if kind is Kind.SIGN:
+        if kind is TokenKind.SIGN:
             sign, number = self.cursor.token, self.cursor.next
             return sign.text in "+-" and number.kind in _DATATYPES and number.start == sign.end
-        return kind is Kind.STRING or kind in _DATATYPES or self.cursor.at_word("TRUE", "FALSE")
+        return kind is TokenKind.STRING or kind in _DATATYPES or self.cursor.at_word("TRUE", "FALSE")
 
     def literal(self) -> Literal:
         """A literal, which is next."""
         token = self.cursor.advance()
-        if token.kind is Kind.STRING:
+        if token.kind is TokenKind.STRING:
             return self._string(token)
-        if token.kind is Kind.WORD:
+        if token.kind is TokenKind.WORD:
             return Literal(token.text.lower(), XSD + "boolean")
-        if token.kind is Kind.SIGN:
+        if token.kind is TokenKind.SIGN:
             return self.number(self.cursor.advance(), token.text)
         return self.number(token, "")
 
@@ -132,7 +136,7 @@ class Terms:
 
     def _string(self, token: Token) -> Literal:
         text = string_value(token, self.cursor.report)
-        if language := self.cursor.accept_kind(Kind.LANGUAGE):
+        if language := self.cursor.accept_kind(TokenKind.LANGUAGE):
             return Literal(text, language=language.text[1:].lower())
         if self.cursor.accept("^^"):
             return self._spelt(Literal(text, self.iri("a datatype after ^^, as in xsd:integer").value))
@@ -155,7 +159,7 @@ _REPEATS = {"*": (0, True), "+": (1, True), "?": (0, False)}
 class TripleBlocks:
     """A parser of triples. In a `template` a blank node is a new node, in a pattern it is a variable."""
 
-    def __init__(self, cursor: Cursor, terms: Terms, template: bool = False) -> None:
+    def __init__(self, cursor: Cursor, terms: TermParser, template: bool = False) -> None:
         self.cursor = cursor
         self.terms = terms
         self.template = template
@@ -165,20 +169,20 @@ class TripleBlocks:
         """Whether a triple can begin here."""
         kind = self.cursor.token.kind
         return (
-            kind in (Kind.VARIABLE, Kind.BLANK)
+            kind in (TokenKind.VARIABLE, TokenKind.BLANK)
             or self.cursor.at("[", "(")
             or self.terms.at_literal()
             or self.terms.at_iri()
         )
 
-    def block(self) -> Triples:
+    def block(self) -> TripleBlock:
         """Triples with a dot between them."""
         start = self.cursor.token
         self._found = []
         self._same_subject()
         while self.cursor.accept(".") and self.at_subject():
             self._same_subject()
-        return Triples(tuple(self._found), span=self.cursor.since(start))
+        return TripleBlock(tuple(self._found), span=self.cursor.since(start))
 
     def _same_subject(self) -> None:
         start = self.cursor.token
@@ -191,7 +195,7 @@ class TripleBlocks:
 
     def _at_verb(self) -> bool:
         return (
-            self.cursor.token.kind is Kind.VARIABLE
+            self.cursor.token.kind is TokenKind.VARIABLE
             or self.cursor.at("^", "!", "(")
             or self.cursor.token.text == "a"
             or self.terms.at_iri()
@@ -217,9 +221,9 @@ class TripleBlocks:
     def _node(self, what: str) -> Node:
         """A subject or an object, with the triples that its brackets stand for."""
         token = self.cursor.token
-        if token.kind is Kind.VARIABLE:
+        if token.kind is TokenKind.VARIABLE:
             return Variable(self.cursor.advance().text[1:])
-        if token.kind is Kind.BLANK:
+        if token.kind is TokenKind.BLANK:
             return self._blank(self.cursor.advance().text)
         if self.cursor.at("["):
             return self._property_list()
@@ -257,7 +261,7 @@ class TripleBlocks:
 
     def _verb(self) -> Predicate:
         token = self.cursor.token
-        if token.kind is Kind.VARIABLE:
+        if token.kind is TokenKind.VARIABLE:
             return Variable(self.cursor.advance().text[1:])
         path = self._alternative()
         if self.template and isinstance(path, Path):
@@ -303,7 +307,7 @@ class TripleBlocks:
         return self._property()
 
     def _property(self) -> Iri:
-        if self.cursor.token.kind is Kind.WORD and self.cursor.token.text == "a":
+        if self.cursor.token.kind is TokenKind.WORD and self.cursor.token.text == "a":
             self.cursor.advance()
             return _TYPE
         return self.terms.iri("a property: a name such as rdf:type, a path or a variable")
@@ -344,7 +348,7 @@ class SparqlExpressions(Expressions):
     """
 
     def __init__(
-        self, cursor: Cursor, names: Names, terms: Terms, group: Callable[[str], Group], temporal: bool
+        self, cursor: Cursor, names: Names, terms: TermParser, group: Callable[[str], Group], temporal: bool
     ) -> None:
         super().__init__(cursor, names)
         self.terms = terms
@@ -356,7 +360,7 @@ class SparqlExpressions(Expressions):
         """What stands after FILTER or HAVING: `(expr)`, a call, or EXISTS."""
         if self.cursor.at("("):
             return self.in_parentheses(where)
-        if self.cursor.token.kind in (Kind.WORD, Kind.NAME, Kind.IRI):
+        if self.cursor.token.kind in (TokenKind.WORD, TokenKind.NAME, TokenKind.IRI):
             found = self.primary()
             if isinstance(found, Call | Exists | Aggregate):
                 return found
@@ -373,9 +377,9 @@ class SparqlExpressions(Expressions):
             inner = self.expression()
             self.cursor.expect(")", "to close the parenthesis", self._operator_hint())
             return inner
-        if token.kind is Kind.VARIABLE:
+        if token.kind is TokenKind.VARIABLE:
             return VariableRef(self.cursor.advance().text[1:], span=token.span)
-        if token.kind is Kind.WORD and (found := self._keyword(token)):
+        if token.kind is TokenKind.WORD and (found := self._keyword(token)):
             return found
         if self.terms.at_literal():
             literal = self.terms.literal()
@@ -388,7 +392,7 @@ class SparqlExpressions(Expressions):
         """EXISTS, an aggregate or a function; None where the word is none of them."""
         if token.word == "EXISTS" or (token.word == "NOT" and self.cursor.next.word == "EXISTS"):
             return self._exists(token)
-        if self.cursor.next.text != "(" or self.cursor.next.kind is not Kind.SIGN:
+        if self.cursor.next.text != "(" or self.cursor.next.kind is not TokenKind.SIGN:
             return None
         if token.word in _AGGREGATES:
             return self._aggregate()
@@ -476,7 +480,7 @@ class SparqlExpressions(Expressions):
     def _separator(self) -> str:
         self.cursor.expect_word("SEPARATOR", "after ;")
         self.cursor.expect("=", "after SEPARATOR")
-        token = self.cursor.expect_kind(Kind.STRING, "a string after SEPARATOR =")
+        token = self.cursor.expect_kind(TokenKind.STRING, "a string after SEPARATOR =")
         return string_value(token, self.cursor.report)
 
 
@@ -516,7 +520,7 @@ class Groups:
     def __init__(self, cursor: Cursor, names: Names, temporal: bool) -> None:
         self.cursor = cursor
         self.temporal = temporal
-        self.terms = Terms(cursor, names, bare=temporal)
+        self.terms = TermParser(cursor, names, bare=temporal)
         self.triples = TripleBlocks(cursor, self.terms)
         self.expressions = SparqlExpressions(cursor, names, self.terms, self.group, temporal)
         self._blanks: dict[str, object] = {}
@@ -562,10 +566,10 @@ class Groups:
         while not (self.cursor.at_end or self.cursor.at("}") or self.cursor.at_word(*_AFTER_WHERE)):
             begun = self.cursor.index
             try:
-                if elements and isinstance(elements[-1], Triples):
+                if elements and isinstance(elements[-1], TripleBlock):
                     self._need_dot()
                 elements.append(self._element())
-                if isinstance(elements[-1], Triples):
+                if isinstance(elements[-1], TripleBlock):
                     self._keep_blanks_in(pattern, elements[-1])
                     continue
                 if not isinstance(elements[-1], Filter):
@@ -574,7 +578,7 @@ class Groups:
             except Stuck as stuck:
                 self.cursor.report.add(stuck.diagnostic)
                 self._skip_to_element(begun, depth)
-        if sum(not isinstance(each, Triples) for each in elements) > _MOST_ELEMENTS:
+        if sum(not isinstance(each, TripleBlock) for each in elements) > _MOST_ELEMENTS:
             span = elements[_MOST_ELEMENTS].span or self.cursor.token.span
             self.cursor.report.error(f"a group has more than {_MOST_ELEMENTS} parts", span)
         return tuple(elements)
@@ -584,7 +588,7 @@ class Groups:
         if self.cursor.last.text != "." and self.triples.at_subject() and not self._at_unknown_keyword():
             raise self.cursor.expected(". between two triples")
 
-    def _keep_blanks_in(self, pattern: object, triples: Triples) -> None:
+    def _keep_blanks_in(self, pattern: object, triples: TripleBlock) -> None:
         """A blank node of the text is one node inside of one basic graph pattern, and of no other."""
         for each in triples.patterns:
             for name in pattern_variables(each):
@@ -604,7 +608,7 @@ class Groups:
                 return
             if here.depth <= depth and (here.word in self._elements or here.word in _AFTER_WHERE):
                 return
-            if here.depth <= depth and here.text == "." and here.kind is Kind.SIGN:
+            if here.depth <= depth and here.text == "." and here.kind is TokenKind.SIGN:
                 cursor.advance()
                 return
             cursor.advance()
@@ -619,7 +623,7 @@ class Groups:
             return self._chain()
         if token.word in _REFUSED:
             self._refuse()
-        if token.word == "WITHIN" and self.cursor.next.kind in (Kind.INTEGER, Kind.DURATION):
+        if token.word == "WITHIN" and self.cursor.next.kind in (TokenKind.INTEGER, TokenKind.DURATION):
             bound = 'write FILTER (getDURATION() <= "PT10S"^^xsd:duration) inside of the pattern'
             raise self.cursor.stuck("WITHIN is of chi-CEP, and EP-SPARQL has none", token.span, bound)
         if self.triples.at_subject() and not self._at_unknown_keyword():
@@ -631,14 +635,18 @@ class Groups:
                 f"put both sides in braces: {{ ... }} {token.word} {{ ... }}",
             )
         known = [*self._elements, "UNION", *TEMPORAL_OPERATORS]
-        hint = near(token.text, known) if token.kind is Kind.WORD else None
-        if token.kind is Kind.WORD and self.cursor.next.kind in (Kind.NAME, Kind.IRI, Kind.VARIABLE):
+        hint = near(token.text, known) if token.kind is TokenKind.WORD else None
+        if token.kind is TokenKind.WORD and self.cursor.next.kind in (
+            TokenKind.NAME,
+            TokenKind.IRI,
+            TokenKind.VARIABLE,
+        ):
             hint = f"a variable begins with ?: ?{token.text}"
         raise self.cursor.expected("a triple, a group, or a keyword such as FILTER or OPTIONAL", hint)
 
     def _at_unknown_keyword(self) -> bool:
         """Whether a word is next that is no keyword but stands like one; it could be a bare name too."""
-        return self.cursor.token.kind is Kind.WORD and self.cursor.next.text in ("(", "{")
+        return self.cursor.token.kind is TokenKind.WORD and self.cursor.next.text in ("(", "{")
 
     def _refuse(self) -> NoReturn:
         message, hint = _REFUSED[self.cursor.token.word]
@@ -658,7 +666,7 @@ class Groups:
                 raise self.cursor.stuck(message, operator.span, hint)
             self.cursor.advance()
             right = self.group(f"and a group after {operator.word}")
-            left = Operation(operator.word, left, right, span=self.cursor.since(start))
+            left = GroupOperation(operator.word, left, right, span=self.cursor.since(start))
         return left
 
     def _filter(self, keyword: Token) -> Element:
@@ -668,7 +676,7 @@ class Groups:
         return Optional(self.group("after OPTIONAL"), span=self.cursor.since(keyword))
 
     def _minus(self, keyword: Token) -> Element:
-        return Minus(self.group("after MINUS"), span=self.cursor.since(keyword))
+        return MinusGroup(self.group("after MINUS"), span=self.cursor.since(keyword))
 
     def _bind(self, keyword: Token) -> Element:
         hint = "for example BIND (?a + 1 AS ?b)"
@@ -680,7 +688,7 @@ class Groups:
         return Bind(expr, name, span=self.cursor.since(keyword))
 
     def _variable(self, what: str, hint: str | None = None) -> str:
-        return self.cursor.expect_kind(Kind.VARIABLE, what, hint).text[1:]
+        return self.cursor.expect_kind(TokenKind.VARIABLE, what, hint).text[1:]
 
     def _in_window(self, keyword: Token) -> Element:
         """`WINDOW :name { ... }`"""
@@ -719,7 +727,7 @@ class Groups:
         return tuple(found)
 
     def _count(self) -> int:
-        token = self.cursor.expect_kind(Kind.INTEGER, "a number of triples")
+        token = self.cursor.expect_kind(TokenKind.INTEGER, "a number of triples")
         if int(token.text) < 1:
             raise self.cursor.stuck("a window has at least one triple", token.span)
         return int(token.text)
@@ -806,7 +814,7 @@ class Groups:
         keys: list[tuple[Expr, bool]] = []
         if self.cursor.accept_word("ORDER"):
             self.cursor.expect_word("BY", "after ORDER")
-            while not keys or self.cursor.token.kind is Kind.VARIABLE or self._at_key():
+            while not keys or self.cursor.token.kind is TokenKind.VARIABLE or self._at_key():
                 downwards = self.cursor.accept_word("DESC") is not None
                 if not downwards:
                     self.cursor.accept_word("ASC")
@@ -814,7 +822,7 @@ class Groups:
         numbers: dict[str, int] = {}
         while (word := self.cursor.token.word) in ("LIMIT", "OFFSET") and word not in numbers:
             self.cursor.advance()
-            token = self.cursor.expect_kind(Kind.INTEGER, f"a whole number after {word}")
+            token = self.cursor.expect_kind(TokenKind.INTEGER, f"a whole number after {word}")
             numbers[word] = int(token.text)
         if not keys and not numbers:
             return None
@@ -822,7 +830,7 @@ class Groups:
 
     def _at_key(self) -> bool:
         """Whether another key of an ORDER BY begins here."""
-        is_call = self.cursor.token.kind is not Kind.SIGN and self.cursor.next.text == "("
+        is_call = self.cursor.token.kind is not TokenKind.SIGN and self.cursor.next.text == "("
         return self.cursor.at("(") or is_call
 
     def _report(self) -> str:
@@ -851,7 +859,7 @@ class Groups:
         if not self.cursor.accept_word("AS"):
             if isinstance(left, VariableRef):
                 return Projection(left.name, span=start.span)
-            if start.kind is Kind.WORD and self.cursor.last is start:
+            if start.kind is TokenKind.WORD and self.cursor.last is start:
                 hint = f"a variable begins with ?: ?{start.text}"
                 raise self.cursor.stuck(f"expected a variable, found {start.text}", start.span, hint)
             raise self.cursor.expected("AS and a name for the expression", "write (expression AS ?name)")
@@ -881,8 +889,8 @@ class Groups:
         keys = [self._key()]
         while (
             self.cursor.at("(")
-            or self.cursor.token.kind in (Kind.VARIABLE, Kind.NAME, Kind.IRI)
-            or (self.cursor.token.kind is Kind.WORD and not self.cursor.at_word(*_AFTER_WHERE, "VALUES"))
+            or self.cursor.token.kind in (TokenKind.VARIABLE, TokenKind.NAME, TokenKind.IRI)
+            or (self.cursor.token.kind is TokenKind.WORD and not self.cursor.at_word(*_AFTER_WHERE, "VALUES"))
         ):
             keys.append(self._key())
         return tuple(keys)
@@ -890,7 +898,7 @@ class Groups:
     def _key(self) -> Projection:
         """A variable, a call, or an expression in parentheses, perhaps with a name."""
         start = self.cursor.token
-        if self.cursor.accept_kind(Kind.VARIABLE):
+        if self.cursor.accept_kind(TokenKind.VARIABLE):
             return Projection(start.text[1:], span=start.span)
         if not self.cursor.at("("):
             expr: Expr = self.expressions.primary()

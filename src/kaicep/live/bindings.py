@@ -24,7 +24,7 @@ from kaicep.plan.events import Match
 
 __all__ = [
     "Delivery",
-    "Reader",
+    "RunningReader",
     "RunningConsumer",
     "RunningOperator",
     "RunningSupplier",
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Checkpoint = Callable[[], None]
-Shed = Callable[["Reader", str, int], None]
+Shed = Callable[["RunningReader", str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class RunningSupplier:
         self.priority = 0
         self.validity: int | None = None
         self.ring: Ring
-        self.followers: Sequence[tuple[Reader, int]] = ()
+        self.followers: Sequence[tuple[RunningReader, int]] = ()
         self.admitted = True
         self.traced = False
         self.seq = 0
@@ -80,7 +80,7 @@ class RunningSupplier:
         return Event(seq, created, end, pushed, wall, payload, {self.name: seq} if self.traced else {}, sent)
 
 
-class Reader:
+class RunningReader:
     """An operator or a consumer at run time: what waits on each of its inputs, at most `limit`.
 
     `due` is when the first of the events that it would take gets outdated: t_e of section III.C.
@@ -197,7 +197,7 @@ class Reader:
         self.due = FOR_EVER
 
 
-class RunningOperator(Reader):
+class RunningOperator(RunningReader):
     """An operator at run time. Different operators run side by side.
 
     It runs one event after the other, unless it is `parallel`; its events come out in order all the same.
@@ -221,7 +221,7 @@ class RunningOperator(Reader):
         self._next = 0
         self.places = 1
         self.ring: Ring
-        self.followers: Sequence[tuple[Reader, int]] = ()
+        self.followers: Sequence[tuple[RunningReader, int]] = ()
         self.seq = 0
         self._arrived: deque[int] = deque()
 
@@ -269,7 +269,7 @@ class RunningOperator(Reader):
         return [] if made is None else [made]
 
 
-class RunningConsumer(Reader):
+class RunningConsumer(RunningReader):
     """A consumer at run time: a bounded queue and a callback, called with one delivery after the other.
 
     Where `own` is set, a thread of its own delivers (its `seat`), and no worker waits for the callback: it is
@@ -301,10 +301,10 @@ class RunningConsumer(Reader):
         return made
 
 
-def connect(graph: Graph, nodes: Iterable[RunningSupplier | Reader], store: EventStore) -> None:
+def connect(graph: Graph, nodes: Iterable[RunningSupplier | RunningReader], store: EventStore) -> None:
     """Gives every node its ring, its readers, and what must be joined with what."""
     known = list(nodes)
-    readers = {each.name: each for each in known if isinstance(each, Reader)}
+    readers = {each.name: each for each in known if isinstance(each, RunningReader)}
     commons = {name: _common(graph, name) for name in graph.operators}
     traced = {supplier for each in commons.values() for supplier, _ in each}
     for node in known:

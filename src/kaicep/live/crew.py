@@ -19,7 +19,7 @@ from kaicep.live import sources
 from kaicep.live.bindings import RunningConsumer, RunningOperator
 from kaicep.live.processor import Dispatcher, EventProcessor, Seat
 
-__all__ = ["Admission", "Hopeless", "Passed", "BLOCKED", "LOCKED", "Crew", "Hanging"]
+__all__ = ["Admission", "Hopeless", "NodeCounts", "BLOCKED", "LOCKED", "Crew", "Hanging"]
 
 ENOUGH, INTERVALS = 8, 2
 """So many events must have died at a node, in so many intervals, and none come through, before that says
@@ -31,7 +31,7 @@ _FIRST, _LONGEST = 10, 160
 
 
 @dataclass(frozen=True)
-class Passed:
+class NodeCounts:
     """What happened at a node so far: how many events came through it, and how many died of lack of time."""
 
     through: int
@@ -52,21 +52,21 @@ class Admission:
 
     >>> some = Admission()
     >>> upstream = {"airbag": ["spectrum", "airbag"], "screen": ["screen"]}
-    >>> counted = {name: Passed(0, 0) for name in ("spectrum", "airbag", "screen")}
+    >>> counted = {name: NodeCounts(0, 0) for name in ("spectrum", "airbag", "screen")}
     >>> some.observe(upstream, counted.__getitem__)
     False
-    >>> counted |= {"spectrum": Passed(9, 0), "airbag": Passed(0, 4), "screen": Passed(1, 50)}
+    >>> counted |= {"spectrum": NodeCounts(9, 0), "airbag": NodeCounts(0, 4), "screen": NodeCounts(1, 50)}
     >>> some.observe(upstream, counted.__getitem__)
     False
-    >>> counted |= {"spectrum": Passed(19, 0), "airbag": Passed(0, 9)}
+    >>> counted |= {"spectrum": NodeCounts(19, 0), "airbag": NodeCounts(0, 9)}
     >>> some.observe(upstream, counted.__getitem__), list(some.hopeless.values())
     (True, [Hopeless(consumer='airbag', node='airbag', missed=9)])
     """
 
     def __init__(self) -> None:
         self.hopeless: dict[str, Hopeless] = {}
-        self._since: dict[str, Passed] = {}
-        self._before: dict[str, Passed] = {}
+        self._since: dict[str, NodeCounts] = {}
+        self._before: dict[str, NodeCounts] = {}
         self._intervals: Counter[str] = Counter()
         self._left: dict[str, int] = {}
         self._next: dict[str, int] = {}
@@ -76,7 +76,7 @@ class Admission:
     def observe(
         self,
         upstream: Mapping[str, Iterable[str]],
-        counted: Callable[[str], Passed],
+        counted: Callable[[str], NodeCounts],
         pressed: bool = True,
     ) -> bool:
         """Takes the figures of all nodes; returns whether anybody is left out now, or let in, who was not.
@@ -122,7 +122,7 @@ class Admission:
         self._left[found.consumer] = self._next.get(found.consumer, _FIRST)
         self._next[found.consumer] = min(2 * self._left[found.consumer], _LONGEST)
 
-    def _missed(self, node: str, now: Passed) -> int:
+    def _missed(self, node: str, now: NodeCounts) -> int:
         """How many events died at a node since the last one came through; 0 while that says nothing."""
         since, before = self._since.setdefault(node, now), self._before.get(node, now)
         self._before[node] = now
@@ -137,7 +137,7 @@ class Admission:
         self._forget(node, now)
         return missed
 
-    def _forget(self, node: str, now: Passed) -> None:
+    def _forget(self, node: str, now: NodeCounts) -> None:
         self._since[node] = now
         self._intervals[node] = 0
 

@@ -154,7 +154,7 @@ class Gateway:
             self._connections.discard(connection)
 
     def _greet(self, connection: socket.socket) -> None:
-        reader = _Reader(connection)
+        reader = _FrameReader(connection)
         try:
             wants = json.loads(reader.line())
             if self._token is not None and not _same(wants.get("token"), self._token):
@@ -174,7 +174,7 @@ class Gateway:
         else:
             _Output(self.service, connection, reader, wants["consumer"], offset).run()
 
-    def _offset(self, connection: socket.socket, reader: _Reader) -> Offset:
+    def _offset(self, connection: socket.socket, reader: _FrameReader) -> Offset:
         """Asks for the other side's clock a few times."""
         found = Offset()
         for _ in range(_ASKED):
@@ -199,7 +199,7 @@ class _Intake:
         self,
         service: Service,
         connection: socket.socket,
-        reader: _Reader,
+        reader: _FrameReader,
         names: Sequence[str],
         offset: Offset,
     ) -> None:
@@ -261,7 +261,7 @@ class _Output:
     """Brings a consumer's events to a connection: a few are on their way, the others wait in its queue."""
 
     def __init__(
-        self, service: Service, connection: socket.socket, reader: _Reader, name: str, offset: Offset
+        self, service: Service, connection: socket.socket, reader: _FrameReader, name: str, offset: Offset
     ) -> None:
         self.service = service
         self._connection = connection
@@ -332,7 +332,7 @@ def _record(name: str, payload: memoryview) -> Any:
         raise Failure(f"{name}: this is not JSON: {error}") from None
 
 
-class _Reader:
+class _FrameReader:
     """Lines and frames of a connection; a payload is a view of what was received."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -429,7 +429,7 @@ class Sender:
         with self._writing:
             self._socket.sendall(content)
 
-    def _answer(self, reader: _Reader) -> None:
+    def _answer(self, reader: _FrameReader) -> None:
         """Says what time it is whenever the gateway asks."""
         with contextlib.suppress(OSError):
             while (frame := reader.frame(_GIVEN)) is not None:
@@ -492,14 +492,14 @@ def _connect(
     wants: Mapping[str, Any],
     token: str | None,
     clock: Callable[[], int],
-) -> tuple[socket.socket, _Reader]:
+) -> tuple[socket.socket, _FrameReader]:
     """A connection to a gateway that has agreed to what is wanted, and has asked for the time."""
     made = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET, socket.SOCK_STREAM)
     made.connect(address)
     if made.family == socket.AF_INET:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     made.sendall(json.dumps({**wants, **({"token": token} if token else {})}).encode() + b"\n")
-    reader = _Reader(made)
+    reader = _FrameReader(made)
     while "ok" not in (answer := json.loads(reader.line())):
         if "error" in answer:
             made.close()

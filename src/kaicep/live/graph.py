@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kaicep.errors import Diagnostic, Mistake, Source, Span, did_you_mean
+from kaicep.errors import Diagnostic, Mistake, SourceText, Span, did_you_mean
 from kaicep.plan.time import parse_duration
 
 __all__ = [
@@ -19,10 +19,10 @@ __all__ = [
     "PRIORITIES",
     "TYPES",
     "Consumer",
-    "Kind",
+    "OperatorKind",
     "Node",
     "Operator",
-    "Place",
+    "NodePlace",
     "Setting",
     "Supplier",
     "consumer",
@@ -36,10 +36,10 @@ PRIORITIES: Mapping[str, int] = {"high": 3, "middle": 2, "low": 1}
 
 
 @dataclass(frozen=True)
-class Place:
+class NodePlace:
     """The place of a node in a file: the node itself, and its keys."""
 
-    source: Source
+    source: SourceText
     span: Span
     keys: Mapping[str, Span] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class Supplier:
     ring: int | None = None
     type: str = "samples"
     source: Mapping[str, Any] = field(default_factory=dict)
-    place: Place | None = field(default=None, compare=False, repr=False)
+    place: NodePlace | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Operator:
     queue: int = 4096
     parallel: bool = False
     isolate: bool = False
-    place: Place | None = field(default=None, compare=False, repr=False)
+    place: NodePlace | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Consumer:
     callback: Callable[..., Any] | None = None
     queue: int = 64
     output: str | None = None
-    place: Place | None = field(default=None, compare=False, repr=False)
+    place: NodePlace | None = field(default=None, compare=False, repr=False)
 
 
 Node = Supplier | Operator | Consumer
@@ -218,7 +218,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Kind:
+class OperatorKind:
     """A kind of operator.
 
     `each` is for operators that take the events of their inputs one by one as they come; the others take
@@ -242,8 +242,8 @@ def _share(value: Any) -> bool:
     return bool(0 < value < 1)
 
 
-KINDS: Mapping[str, Kind] = {
-    "ekf": Kind(
+KINDS: Mapping[str, OperatorKind] = {
+    "ekf": OperatorKind(
         ("samples",),
         "samples",
         {
@@ -253,10 +253,12 @@ KINDS: Mapping[str, Kind] = {
         },
         stateful=True,
     ),
-    "fft": Kind(("samples",), "spectrum", most=1),
-    "cat": Kind(_ARRAYS, None),
-    "aes": Kind((*_ARRAYS, "records"), "bytes", {"key_env": Setting(str), "key_file": Setting(str)}, most=1),
-    "filter": Kind(
+    "fft": OperatorKind(("samples",), "spectrum", most=1),
+    "cat": OperatorKind(_ARRAYS, None),
+    "aes": OperatorKind(
+        (*_ARRAYS, "records"), "bytes", {"key_env": Setting(str), "key_file": Setting(str)}, most=1
+    ),
+    "filter": OperatorKind(
         ("samples",),
         "samples",
         {
@@ -267,7 +269,7 @@ KINDS: Mapping[str, Kind] = {
         most=1,
         stateful=True,
     ),
-    "window": Kind(
+    "window": OperatorKind(
         ("samples", "spectrum", "records"),
         None,
         {
@@ -277,7 +279,7 @@ KINDS: Mapping[str, Kind] = {
         most=1,
         stateful=True,
     ),
-    "resample": Kind(
+    "resample": OperatorKind(
         ("samples",),
         "samples",
         {
@@ -286,7 +288,7 @@ KINDS: Mapping[str, Kind] = {
         },
         most=1,
     ),
-    "query": Kind(
+    "query": OperatorKind(
         ("records", "any"),
         "records",
         {
@@ -300,8 +302,8 @@ KINDS: Mapping[str, Kind] = {
         each=True,
         stateful=True,
     ),
-    "pick": Kind(("records", "any"), "records", {"query": Setting(str, needed=True)}, most=1),
-    "python": Kind(TYPES, "any", {"function": Setting(str)}, stateful=True),
+    "pick": OperatorKind(("records", "any"), "records", {"query": Setting(str, needed=True)}, most=1),
+    "python": OperatorKind(TYPES, "any", {"function": Setting(str)}, stateful=True),
 }
 """All kinds by name."""
 
@@ -543,7 +545,7 @@ def problem(
     hint: str | None = None,
 ) -> Diagnostic:
     """What is wrong with a node, at the first of the keys that its file has."""
-    place: Place | None = node.place
+    place: NodePlace | None = node.place
     hint = hint or (did_you_mean(wrong, known) if wrong is not None else None)
     if place is None:
         return Diagnostic(message, hint=hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kaicep.live.bindings import Reader, RunningOperator
+from kaicep.live.bindings import RunningOperator, RunningReader
 from kaicep.live.counters import REASONS, Counters, Histogram
 from kaicep.live.draw import priority_name
 from kaicep.live.graph import inputs_of
@@ -107,7 +107,7 @@ def recall(service: Service, name: str) -> float:
     if name in service.suppliers:
         counters = service.suppliers[name].counters
         return 1 - counters.lost / counters.offered if counters.offered else 1.0
-    reader: Reader = service.operators[name] if name in service.operators else service.consumers[name]
+    reader: RunningReader = service.operators[name] if name in service.operators else service.consumers[name]
     done, lost = reader.counters.ran + reader.counters.delivered, reader.counters.lost
     found = 1 - lost / (done + lost) if lost else 1.0
     for each in inputs_of(service.graph.node(name)):

@@ -11,7 +11,7 @@ from typing import Any
 
 from kaicep.errors import Failure, Mistake
 from kaicep.live.graph import KINDS, Operator, problem
-from kaicep.live.sharing import Query, RunningQuery
+from kaicep.live.sharing import LiveQuery, RunningQuery
 from kaicep.live.store import Event
 
 __all__ = ["function_of"]
@@ -183,7 +183,7 @@ def _resample(operator: Operator, settings: dict[str, Any]) -> Function:
 
 
 def _query(operator: Operator, settings: dict[str, Any]) -> Function:
-    if not isinstance(operator.function, Query):
+    if not isinstance(operator.function, LiveQuery):
         hint = "`kaicep live` compiles the queries of a file; in Python, Query.of(open_run(...)) does"
         raise Mistake(problem(operator, f"{operator.name}: its query is not compiled", ("query",), hint=hint))
     running = RunningQuery(operator.function, operator.inputs)

@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from kaicep.errors import Diagnostic, Mistake, Source, Span, did_you_mean
-from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator, Place, Supplier, priority_of
+from kaicep.errors import Diagnostic, Mistake, SourceText, Span, did_you_mean
+from kaicep.live.graph import KINDS, Consumer, Graph, Node, NodePlace, Operator, Supplier, priority_of
 from kaicep.plan.time import parse_duration
 from kaicep.plan.toml import key_spans, read_source, read_toml
 
@@ -29,10 +29,10 @@ def load_graph(path: Path) -> Graph:
 # --- TOML --------------------------------------------------------------------------------------------------
 
 
-def parse_toml(source: Source) -> Graph:
+def parse_toml(source: SourceText) -> Graph:
     """The graph of a TOML text, checked.
 
-    >>> graph = parse_toml(Source("g.toml", '''
+    >>> graph = parse_toml(SourceText("g.toml", '''
     ... [[supplier]]
     ... name = "radar"
     ... validity = "10ms"
@@ -49,7 +49,7 @@ def parse_toml(source: Source) -> Graph:
     'fft'
     """
     read = read_toml(source)
-    reader = _Reader(source)
+    reader = _GraphReader(source)
     for key in read:
         if key not in _TOP:
             header = reader.spans.get((key, 0))
@@ -74,14 +74,14 @@ def parse_toml(source: Source) -> Graph:
     return Graph.of(*nodes, name=name, discard=outdated == "discard", cores=cores)
 
 
-class _Reader:
+class _GraphReader:
     """Makes nodes of tables, and collects what is wrong with them, each at its place."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceText) -> None:
         self.source = source
         self.spans = key_spans(source.text)
         self.wrong: list[Diagnostic] = []
-        self.place = Place(source, Span(0, 0))
+        self.place = NodePlace(source, Span(0, 0))
 
     def top(self, key: str) -> Span | None:
         return self.spans.get((key,))
@@ -102,11 +102,11 @@ class _Reader:
                 made.append(make(name, row))
         return made
 
-    def place_of(self, table: str, number: int, row: Mapping[str, Any]) -> Place:
+    def place_of(self, table: str, number: int, row: Mapping[str, Any]) -> NodePlace:
         """The place of the n-th table of a name, with its keys; a table may be written in several ways."""
         here = self.spans.get((table, number), Span(0, 0))
         keys = {key: self.spans.get((table, number, key)) for key in row}
-        return Place(self.source, here, {key: span for key, span in keys.items() if span})
+        return NodePlace(self.source, here, {key: span for key, span in keys.items() if span})
 
     def say(self, message: str, key: str, hint: str | None = None) -> None:
         span = self.place.keys.get(key, self.place.span)
@@ -200,7 +200,7 @@ class _Reader:
 # --- the paper's rows --------------------------------------------------------------------------------------
 
 
-def parse_rows(source: Source, validity: int | None = None, period: int | None = None) -> Graph:
+def parse_rows(source: SourceText, validity: int | None = None, period: int | None = None) -> Graph:
     """The graph of rows as the paper has them, checked.
 
     A row is an operator: its kind, the number of operators that follow, their numbers (from 1), and a
@@ -209,7 +209,7 @@ def parse_rows(source: Source, validity: int | None = None, period: int | None =
     nothing has a supplier of its own, `s1`, `s2` and so on, with the validity and the period given here.
     `#` starts a comment.
 
-    >>> graph = parse_rows(Source("g.rows", "SUPPLIER 2 2 3 10ms 5ms\\nEKF 1 3\\nCAT 0 high\\n"))
+    >>> graph = parse_rows(SourceText("g.rows", "SUPPLIER 2 2 3 10ms 5ms\\nEKF 1 3\\nCAT 0 high\\n"))
     >>> graph.operators["o3"].inputs, graph.consumers["c3"].priority, graph.suppliers["s1"].validity
     (('s1', 'o2'), 3, 10000)
     """
@@ -282,12 +282,12 @@ def _key(words: list[str]) -> dict[str, Any]:
     return {"key_env": "KAICEP_AES_KEY"} if words[0].lower() == "aes" else {}
 
 
-def _rows(source: Source) -> list[tuple[Place, list[str]]]:
+def _rows(source: SourceText) -> list[tuple[NodePlace, list[str]]]:
     found, start = [], 0
     for line in source.text.split("\n"):
         text = line.partition("#")[0].rstrip()
         indent = len(text) - len(text.lstrip())
-        found.append((Place(source, Span(start + indent, start + len(text))), text.split()))
+        found.append((NodePlace(source, Span(start + indent, start + len(text))), text.split()))
         start += len(line) + 1
     return found
 

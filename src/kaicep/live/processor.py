@@ -19,8 +19,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from kaicep.live.bindings import Reader, RunningConsumer, RunningOperator, RunningSupplier
-from kaicep.live.sources import Guard
+from kaicep.live.bindings import RunningConsumer, RunningOperator, RunningReader, RunningSupplier
+from kaicep.live.sources import Lock
 from kaicep.live.store import Event, Slot, is_outdated
 
 __all__ = ["new_state", "step", "Bundle", "Dispatcher", "EventProcessor", "Seat", "Task"]
@@ -76,9 +76,9 @@ def step(state: Any, spread: Any, sensors: Any, process: float, noise: float, ou
 #
 
 
-Task = tuple[Reader, list[tuple[int, Event]]]
+Task = tuple[RunningReader, list[tuple[int, Event]]]
 """A reader, and the events that it gets."""
-Bundle = tuple[Reader, int, Slot]
+Bundle = tuple[RunningReader, int, Slot]
 """A reader, which of its inputs is meant, and the slot of the event."""
 Start = Callable[["Seat"], None]
 
@@ -126,7 +126,7 @@ class EventProcessor:
     def __init__(self, priority: int) -> None:
         self.priority = priority
         self.input: deque[tuple[RunningSupplier, Event]] = deque()
-        self.pending: deque[Reader] = deque()
+        self.pending: deque[RunningReader] = deque()
         self.moving: list[tuple[int, int, Bundle]] = []
         self.resuming: deque[Seat] = deque()
         self.workers: list[Seat] = []
@@ -150,8 +150,8 @@ class Dispatcher:
         cores: int,
         discard: bool,
         clock: Callable[[], int],
-        lock: Guard,
-        count_shed: Callable[[Reader | RunningSupplier, str, int], None],
+        lock: Lock,
+        count_shed: Callable[[RunningReader | RunningSupplier, str, int], None],
     ) -> None:
         self.cores = cores
         self.discard = discard
@@ -201,12 +201,12 @@ class Dispatcher:
                 bundle = (reader, input, slot)
                 heapq.heappush(source.processor.moving, (-reader.priority, next(self._stamps), bundle))
 
-    def bind(self, reader: Reader, input: int, slot: Slot) -> None:
+    def bind(self, reader: RunningReader, input: int, slot: Slot) -> None:
         """Binds a reader to a slot, and lets it wait for a worker if that was all it needs."""
         reader.bind(input, slot, self.shed)
         self.enqueue(reader)
 
-    def enqueue(self, reader: Reader) -> None:
+    def enqueue(self, reader: RunningReader) -> None:
         """Puts a reader into the PendingQ if it is ready and not there yet; consumers go first."""
         if reader.queued:
             return

@@ -15,16 +15,23 @@ from typing import Any, Protocol
 
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake, did_you_mean
 from kaicep.live import sources
-from kaicep.live.bindings import Delivery, Reader, RunningConsumer, RunningOperator, RunningSupplier, connect
+from kaicep.live.bindings import (
+    Delivery,
+    RunningConsumer,
+    RunningOperator,
+    RunningReader,
+    RunningSupplier,
+    connect,
+)
 from kaicep.live.counters import MISSED, Counters
-from kaicep.live.crew import Admission, Crew, Hanging, Passed, leave
+from kaicep.live.crew import Admission, Crew, Hanging, NodeCounts, leave
 from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator
 from kaicep.live.isolated import Isolated, check_isolable
 from kaicep.live.processor import Dispatcher, EventProcessor, Seat
-from kaicep.live.sharing import Query, Shared, in_order, separated, shared
+from kaicep.live.sharing import LiveQuery, Shared, in_order, separated, shared
 from kaicep.live.store import Event, EventStore, derived, is_outdated
 
-__all__ = ["DeadLetter", "Hanging", "Service", "Settings"]
+__all__ = ["DeadEvent", "Hanging", "Service", "Settings"]
 
 _LETTERS = 1000
 _INTERVAL = 0.05
@@ -53,7 +60,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class DeadLetter:
+class DeadEvent:
     """A node that raised, or an event that was refused: what came, and the error."""
 
     node: str
@@ -61,7 +68,7 @@ class DeadLetter:
     error: Exception
 
 
-class Clock(Protocol):
+class PeerClock(Protocol):
     """What is known of another machine's clock: how far it is ahead, at most `bound` nanoseconds wrong."""
 
     ahead: int
@@ -93,7 +100,7 @@ class Service:
         graph: Graph,
         settings: Settings | None = None,
         *,
-        on_dead_letter: Callable[[DeadLetter], None] | None = None,
+        on_dead_letter: Callable[[DeadEvent], None] | None = None,
         on_hanging: Callable[[Hanging], None] | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -102,7 +109,7 @@ class Service:
         self.real_time = sources.allowed() if wanted is None else wanted and sources.allowed()
         self.clock = clock
         self.store = EventStore()
-        self.dead_letters: deque[DeadLetter] = deque(maxlen=_LETTERS)
+        self.dead_letters: deque[DeadEvent] = deque(maxlen=_LETTERS)
         self.hanging: deque[Hanging] = deque(maxlen=_LETTERS)
         self.failed = 0
         self.by_priority: dict[int, Counters] = {}
@@ -127,7 +134,7 @@ class Service:
         self._shared = Shared(graph)
         self._changing = threading.RLock()
         self._guests: set[str] = set()
-        self.connected: dict[int, tuple[str, Clock]] = {}
+        self.connected: dict[int, tuple[str, PeerClock]] = {}
         """Who is connected over the network, and what is known of its clock."""
         self._install(graph, shared(graph) if self.settings.sharing else Shared(separated(graph)))
 
@@ -179,7 +186,10 @@ class Service:
             for level in sorted(set(levels.values()), reverse=True):
                 self.by_priority.setdefault(level, Counters())
                 self.crew.fill(self._processor(level))
-            nodes: list[RunningSupplier | Reader] = [*self.suppliers.values(), *self.operators.values()]
+            nodes: list[RunningSupplier | RunningReader] = [
+                *self.suppliers.values(),
+                *self.operators.values(),
+            ]
             nodes += self.consumers.values()
             for node in nodes:
                 node.priority = levels[node.name]
@@ -217,7 +227,7 @@ class Service:
             operator.queue,
             operator.parallel,
         )
-        if isinstance(operator.function, Query):
+        if isinstance(operator.function, LiveQuery):
             made.places = operator.function.places
         return made
 
@@ -229,7 +239,7 @@ class Service:
 
         return Isolated(operator, ranked if self.real_time else lambda pid: None)
 
-    def _dismiss(self, reader: Reader) -> None:
+    def _dismiss(self, reader: RunningReader) -> None:
         if isinstance(reader, RunningOperator) and isinstance(reader.function, Isolated):
             reader.function.close()
         reader.admitted = False
@@ -462,9 +472,9 @@ class Service:
                 self.dispatcher.spread(operator, event)
 
     def _bury(
-        self, node: Reader | RunningSupplier, payloads: tuple[Any, ...], error: Exception, reason: str
+        self, node: RunningReader | RunningSupplier, payloads: tuple[Any, ...], error: Exception, reason: str
     ) -> None:
-        letter = DeadLetter(node.name, payloads, error)
+        letter = DeadEvent(node.name, payloads, error)
         with self._lock:
             self.dead_letters.append(letter)
             self.failed += 1
@@ -480,7 +490,7 @@ class Service:
 
     # --- counting, shedding, watching ---
 
-    def _shed(self, node: Reader | RunningSupplier, reason: str, count: int) -> None:
+    def _shed(self, node: RunningReader | RunningSupplier, reason: str, count: int) -> None:
         node.counters.shed[reason] += count
         self.by_priority[node.priority].shed[reason] += count
 
@@ -524,10 +534,10 @@ class Service:
         with self._lock:
             running.function = function
 
-    def _passed(self, name: str) -> Passed:
+    def _passed(self, name: str) -> NodeCounts:
         counters = (self.operators.get(name) or self.consumers[name]).counters
         missed = counters.late + sum(counters.shed[reason] for reason in MISSED)
-        return Passed(counters.ran + counters.timely, missed)
+        return NodeCounts(counters.ran + counters.timely, missed)
 
     def _watch(self) -> None:
         with self._lock:
@@ -543,10 +553,10 @@ class Service:
         paths = {each: (each, *graph.upstream(each)) for each in self.consumers}
         wanted = {node for path in paths.values() for node in path}
         needed = {node for each, path in paths.items() if each not in hopeless for node in path}
-        nodes: list[RunningSupplier | Reader] = [*self.suppliers.values(), *self.operators.values()]
+        nodes: list[RunningSupplier | RunningReader] = [*self.suppliers.values(), *self.operators.values()]
         for node in (*nodes, *self.consumers.values()):
             admitted = node.name in needed or node.name not in wanted
-            if node.admitted and not admitted and isinstance(node, Reader):
+            if node.admitted and not admitted and isinstance(node, RunningReader):
                 node.forget(self._shed, "hopeless")
             node.admitted = admitted
 
@@ -555,7 +565,10 @@ class Service:
         with self._lock:
             self.started = self.clock()
             self.by_priority = {priority: Counters() for priority in self.by_priority}
-            nodes: list[RunningSupplier | Reader] = [*self.suppliers.values(), *self.operators.values()]
+            nodes: list[RunningSupplier | RunningReader] = [
+                *self.suppliers.values(),
+                *self.operators.values(),
+            ]
             for node in (*nodes, *self.consumers.values()):
                 node.counters = Counters()
 

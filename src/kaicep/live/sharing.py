@@ -21,14 +21,14 @@ import json
 
 from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator, Supplier
 
-__all__ = ["Query", "RunningQuery", "Shared", "separated", "shared"]
+__all__ = ["LiveQuery", "RunningQuery", "Shared", "separated", "shared"]
 
 CLOCK = "clock"
 """An input of a query with this name gives it the time: its events are not records."""
 
 
 @dataclass(frozen=True)
-class Query:
+class LiveQuery:
     """A compiled query as the function of an operator; each service makes its own engine of it."""
 
     compiled: Compiled
@@ -37,7 +37,7 @@ class Query:
     key: str = field(default="")
 
     @classmethod
-    def of(cls, compiled: Compiled, *, lateness: int = 0, batch: int = 64) -> Query:
+    def of(cls, compiled: Compiled, *, lateness: int = 0, batch: int = 64) -> LiveQuery:
         """The last query of a compiled program; the others feed it."""
         plan = compiled.program.queries[-1]
         texts = "\n".join(each.text for each in compiled.program.queries)
@@ -60,7 +60,7 @@ class Query:
         return plan.body, id(self.compiled.knowledge), self.lateness
 
     @staticmethod
-    def joined(queries: Sequence[Query]) -> Query:
+    def joined(queries: Sequence[LiveQuery]) -> LiveQuery:
         """Several queries in one engine, which finds that their search is the same."""
         plans = tuple(plan for each in queries for plan in each.compiled.program.queries)
         streams = {name: each for query in queries for name, each in query.compiled.catalog.streams.items()}
@@ -85,7 +85,7 @@ class Query:
 class RunningQuery:
     """A query at work: streams in, matches out."""
 
-    def __init__(self, query: Query, inputs: Sequence[str]) -> None:
+    def __init__(self, query: LiveQuery, inputs: Sequence[str]) -> None:
         self.query = query
         self._engine = query.engine()
         self._inputs = tuple(inputs)
@@ -250,7 +250,7 @@ def _free(name: str, graph: Graph) -> str:
 def _key(operator: Operator) -> str:
     """Equal for operators that give the same events."""
     function = operator.function
-    who = function.key if isinstance(function, Query) else None if function is None else id(function)
+    who = function.key if isinstance(function, LiveQuery) else None if function is None else id(function)
     settings = json.dumps(dict(operator.settings), sort_keys=True, default=repr)
     how = (operator.queue, operator.parallel, operator.isolate)
     return repr((operator.kind, operator.inputs, settings, who, how))
@@ -260,14 +260,14 @@ def _join_queries(operators: Mapping[str, Operator]) -> dict[str, Operator]:
     """Queries over the same nodes with the same search run in one engine."""
     groups: dict[tuple[Any, ...], list[Operator]] = {}
     for each in operators.values():
-        if isinstance(each.function, Query) and each.function.search is not None:
+        if isinstance(each.function, LiveQuery) and each.function.search is not None:
             groups.setdefault((each.inputs, each.function.search), []).append(each)
     made = dict(operators)
     for group in groups.values():
         if len(group) > 1:
             both = "+".join(each.name for each in group)
             made[both] = replace(
-                group[0], name=both, function=Query.joined([each.function for each in group])
+                group[0], name=both, function=LiveQuery.joined([each.function for each in group])
             )
             for each in group:
                 settings = {"query": each.function.name}

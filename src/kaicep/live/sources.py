@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from kaicep.errors import Mistake
 from kaicep.live.graph import Supplier, problem
 
-__all__ = ["Guard", "allowed", "guard", "real_time", "GENERATED", "Pulse", "Ticker", "payloads"]
+__all__ = ["Lock", "allowed", "guard", "real_time", "GENERATED", "Pulse", "Ticker", "payloads"]
 
 TOP = 80
 """The priority of what takes events in; the levels follow below. The kernel's own threads stay above."""
@@ -26,7 +26,7 @@ _PRIO_INHERIT = 1
 _MUTEX_BYTES = 64  # more than any C library on Linux uses
 
 
-class Guard(Protocol):
+class Lock(Protocol):
     """A lock."""
 
     def __enter__(self) -> object: ...
@@ -56,7 +56,7 @@ def real_time(thread: int, priority: int) -> bool:
     return True
 
 
-def guard(inherits: bool) -> Guard:
+def guard(inherits: bool) -> Lock:
     """A lock; where wanted and possible, one whose holder inherits the priority of whoever waits for it."""
     if inherits and sys.platform == "linux":
         try:

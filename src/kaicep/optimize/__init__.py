@@ -19,7 +19,7 @@ from kaicep.optimize.partition_from_equality import partition_from_equality
 from kaicep.optimize.prune_constants import prune_constants
 from kaicep.optimize.push_filters import push_filters
 from kaicep.optimize.relate_paths import relate_paths
-from kaicep.optimize.rule import Context, Note, Rule
+from kaicep.optimize.rule import Note, Rule, RuleContext
 from kaicep.optimize.share_subplans import share_subplans, subplan
 from kaicep.optimize.transform_paths import transform_paths
 from kaicep.plan.catalog import Catalog
@@ -49,7 +49,7 @@ def path_warnings(plan: QueryPlan, catalog: Catalog, knowledge: Knowledge) -> tu
     if not isinstance(plan, ChiPlan) or not plan.body.all_semantics or not knowledge.statements:
         return ()
     optimised, _ = optimize(plan, catalog, knowledge)
-    return tuple(empty_paths(plan, optimised, Context(catalog, knowledge)))
+    return tuple(empty_paths(plan, optimised, RuleContext(catalog, knowledge)))
 
 
 def optimize(
@@ -58,7 +58,7 @@ def optimize(
     """The plan after all rules, and what each of them did; the rules are for chi-CEP."""
     if not isinstance(plan, ChiPlan):
         return plan, ()
-    context = Context(catalog, knowledge)
+    context = RuleContext(catalog, knowledge)
     for rule in rules:
         plan = rule(plan, context)
     return plan, tuple(context.notes)

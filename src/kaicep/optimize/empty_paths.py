@@ -15,11 +15,11 @@ from kaicep.errors import Diagnostic
 from kaicep.knowledge.queries import select
 from kaicep.knowledge.relations import kept_table
 from kaicep.knowledge.store import Knowledge
-from kaicep.optimize.rule import Context
+from kaicep.optimize.rule import RuleContext
 from kaicep.plan.algebra import element_variables, triple_patterns
 from kaicep.plan.nodes import ChiPlan, Semantic
 from kaicep.plan.paths import components
-from kaicep.plan.sparql import Group, Inverse, Repeat, Steps, TriplePattern, Triples
+from kaicep.plan.sparql import Group, Inverse, Repeat, Steps, TripleBlock, TriplePattern
 from kaicep.plan.terms import OWL, RDF, Iri, Term, Variable
 from kaicep.plan.text import iri_text, triple_text
 
@@ -40,7 +40,7 @@ def is_empty(condition: Semantic, knowledge: Knowledge) -> bool:
     return all(each.rows is not None and not each.rows for each in tables)
 
 
-def empty_paths(plan: ChiPlan, optimised: ChiPlan, context: Context) -> Iterator[Diagnostic]:
+def empty_paths(plan: ChiPlan, optimised: ChiPlan, context: RuleContext) -> Iterator[Diagnostic]:
     """Warns of each PATH that holds for nothing: `optimised` is what became of the plan."""
     if not any(is_empty(each, context.knowledge) for each in optimised.body.all_semantics):
         return
@@ -84,7 +84,7 @@ class _Search:
     def _patterns(self) -> Iterator[TriplePattern]:
         """The patterns that the knowledge must meet; what an event itself says leaves its value open."""
         for element in self.condition.alternatives[0].elements:
-            for pattern in element.patterns if isinstance(element, Triples) else ():
+            for pattern in element.patterns if isinstance(element, TripleBlock) else ():
                 ends = pattern.subject, pattern.object
                 names = self.condition.variables
                 events = [isinstance(each, Variable) and each.name in names for each in ends]
@@ -99,7 +99,7 @@ class _Search:
 
     def _has_answers(self, patterns: Sequence[TriplePattern]) -> bool:
         """Whether what hangs together with the last of the patterns has an answer at any time."""
-        group = Group((Triples(tuple(patterns)),))
+        group = Group((TripleBlock(tuple(patterns)),))
         part = next(each for each in components(group) if patterns[-1] in triple_patterns(each))
         epochs = range(len(self.knowledge.epochs) + 1)
         return any(select(self.knowledge.in_epoch(each), part, []) for each in epochs)
@@ -119,8 +119,8 @@ class _Search:
         return triple_text(pattern, self.prefixes).removesuffix(" .").replace("?kaicep_middle", "?_")
 
     def _tied(self, pattern: TriplePattern) -> list[TriplePattern]:
-        names = element_variables(Triples((pattern,)))
-        return [each for each in self.before if names & element_variables(Triples((each,)))]
+        names = element_variables(TripleBlock((pattern,)))
+        return [each for each in self.before if names & element_variables(TripleBlock((each,)))]
 
     def _closest(self, pattern: TriplePattern) -> str | None:
         if pattern.predicate == _TYPE and isinstance(pattern.object, Iri):
@@ -195,8 +195,8 @@ class _Search:
 
     def _classes_of(self, name: str) -> str | None:
         """The narrowest classes of what a variable may be before its class is asked for."""
-        tied = [each for each in self.before if name in element_variables(Triples((each,)))]
-        things = [row[0] for row in select(self.knowledge, Group((Triples(tuple(tied)),)), [name])]
+        tied = [each for each in self.before if name in element_variables(TripleBlock((each,)))]
+        things = [row[0] for row in select(self.knowledge, Group((TripleBlock(tuple(tied)),)), [name])]
         counts: Counter[Term] = Counter()
         for thing in things:
             own = {row[2] for row in self.knowledge.match(thing, _TYPE, None)}

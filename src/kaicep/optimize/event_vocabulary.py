@@ -14,7 +14,7 @@ from functools import cached_property
 from weakref import WeakKeyDictionary
 
 from kaicep.knowledge.event_graph import HAS_TIME, own_classes
-from kaicep.knowledge.graph import LITERAL, Ids, Terms
+from kaicep.knowledge.graph import LITERAL, Ids, TermTable
 from kaicep.knowledge.reasoning import SCHEMA
 from kaicep.knowledge.rules import LISTED, Rule
 from kaicep.knowledge.store import Knowledge
@@ -163,7 +163,7 @@ _Pattern = tuple[int, int, int]
 _INDEXED: WeakKeyDictionary[Knowledge, tuple[tuple[Rule, ...], _Rules]] = WeakKeyDictionary()
 
 
-def _indexed(knowledge: Knowledge, terms: Terms) -> _Rules:
+def _indexed(knowledge: Knowledge, terms: TermTable) -> _Rules:
     """The rules of a knowledge base, which change seldom, made ready."""
     rules = knowledge.whole.rules
     found = _INDEXED.get(knowledge.whole)
@@ -172,7 +172,7 @@ def _indexed(knowledge: Knowledge, terms: Terms) -> _Rules:
     return found[1]
 
 
-def _by_predicate(rules: Iterable[Rule], terms: Terms) -> _Rules:
+def _by_predicate(rules: Iterable[Rule], terms: TermTable) -> _Rules:
     made: list[tuple[tuple[_Pattern, ...], tuple[_Pattern, ...]]] = []
     premises: dict[int | None, list[tuple[int, int]]] = {}
     for rule in rules:
@@ -201,7 +201,7 @@ class _Possible:
         self._knowledge = knowledge
         self._facts, base = knowledge.whole.at_any_time()
         self._rules = _indexed(knowledge, base)
-        self._terms = Terms(base)
+        self._terms = TermTable(base)
         number = self._terms.number
         self._event, self._anything = number(_EVENT), number(_ANYTHING)
         self._type, self._same = number(_TYPE), number(_SAME)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kaicep.optimize.rule import Context, map_chains
+from kaicep.optimize.rule import RuleContext, map_chains
 from kaicep.plan.expressions import Call, Const, Expr, rewrite
 from kaicep.plan.nodes import Chain, ChiPlan, Pattern
 from kaicep.plan.text import resolved_text
@@ -15,7 +15,7 @@ __all__ = ["fold_constants"]
 _TRUE, _FALSE = Const(True, Type.BOOL), Const(False, Type.BOOL)
 
 
-def fold_constants(plan: ChiPlan, context: Context) -> ChiPlan:
+def fold_constants(plan: ChiPlan, context: RuleContext) -> ChiPlan:
     """Simplifies conditions by the constants in them."""
 
     def folded(conditions: tuple[Expr, ...]) -> tuple[Expr, ...]:

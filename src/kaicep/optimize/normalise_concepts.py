@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kaicep.optimize.rule import Context, map_chains
+from kaicep.optimize.rule import RuleContext, map_chains
 from kaicep.plan.expressions import Call, Expr, Field, Previous, rewrite, walk
 from kaicep.plan.nodes import Chain, ChiPlan, Pattern
 
 __all__ = ["normalise_concepts"]
 
 
-def normalise_concepts(plan: ChiPlan, context: Context) -> ChiPlan:
+def normalise_concepts(plan: ChiPlan, context: RuleContext) -> ChiPlan:
     """Replaces every concept in a condition by attributes."""
     told: set[str] = set()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kaicep.optimize.rule import Context, certain_variables
+from kaicep.optimize.rule import RuleContext, certain_variables
 from kaicep.plan.expressions import Call, Expr, Field
 from kaicep.plan.nodes import ChiPlan, Pattern
 from kaicep.plan.text import resolved_text
@@ -18,7 +18,7 @@ from kaicep.plan.text import resolved_text
 __all__ = ["partition_from_equality"]
 
 
-def partition_from_equality(plan: ChiPlan, context: Context) -> ChiPlan:
+def partition_from_equality(plan: ChiPlan, context: RuleContext) -> ChiPlan:
     """Finds a key for the pattern, if its JOINs tie all variables by one."""
     body = plan.body
     if not isinstance(body, Pattern) or body.match != "any" or body.skip != "none":

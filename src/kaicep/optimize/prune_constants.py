@@ -13,17 +13,17 @@ from dataclasses import replace
 from kaicep.knowledge.queries import select
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize.event_vocabulary import EventVocabulary
-from kaicep.optimize.rule import Context, map_semantics, vocabulary_of
+from kaicep.optimize.rule import RuleContext, map_semantics, vocabulary_of
 from kaicep.plan.algebra import element_variables, pattern_variables, substitute
 from kaicep.plan.nodes import ChiPlan, Semantic
-from kaicep.plan.sparql import Element, Group, TriplePattern, Triples
+from kaicep.plan.sparql import Element, Group, TripleBlock, TriplePattern
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable
 from kaicep.plan.text import group_text, iri_text
 
 __all__ = ["prune_constants"]
 
 
-def prune_constants(plan: ChiPlan, context: Context) -> ChiPlan:
+def prune_constants(plan: ChiPlan, context: RuleContext) -> ChiPlan:
     """Evaluates in advance what no event can change."""
     words = vocabulary_of(plan, context)
     if not words.plain:
@@ -38,7 +38,7 @@ def prune_constants(plan: ChiPlan, context: Context) -> ChiPlan:
 
 
 def _pruned(
-    group: Group, condition: Semantic, words: EventVocabulary, plan: ChiPlan, context: Context
+    group: Group, condition: Semantic, words: EventVocabulary, plan: ChiPlan, context: RuleContext
 ) -> Group | None:
     """The group without what is constant in it; None where that can never be true."""
     for patterns in _constant_parts(group, condition):
@@ -47,9 +47,9 @@ def _pruned(
         names = sorted({name for each in patterns for name in pattern_variables(each)})
         if set(names) & set(condition.selected):
             continue
-        rows = select(context.knowledge, Group((Triples(tuple(patterns)),)), names)
+        rows = select(context.knowledge, Group((TripleBlock(tuple(patterns)),)), names)
         prefixes = dict(plan.prefixes)
-        asked = " ".join(group_text(Group((Triples(tuple(patterns)),)), prefixes=prefixes).split()[1:-1])
+        asked = " ".join(group_text(Group((TripleBlock(tuple(patterns)),)), prefixes=prefixes).split()[1:-1])
         if not rows:
             context.note("prune_constants", f"{asked} has no answer: the PATH never holds")
             return None
@@ -74,7 +74,7 @@ def _constant_parts(group: Group, condition: Semantic) -> list[list[TriplePatter
     elsewhere = {
         name
         for each in group.elements
-        if not isinstance(each, Triples) and _is_scoped(each)
+        if not isinstance(each, TripleBlock) and _is_scoped(each)
         for name in element_variables(each)
     }
     events = set(condition.variables)
@@ -95,19 +95,19 @@ def _is_scoped(element: Element) -> bool:
 
 def _patterns(group: Group) -> Iterator[TriplePattern]:
     for each in group.elements:
-        if isinstance(each, Triples):
+        if isinstance(each, TripleBlock):
             yield from each.patterns
 
 
 def _without(group: Group, patterns: list[TriplePattern]) -> Group:
     kept: list[Element] = []
     for each in group.elements:
-        if not isinstance(each, Triples):
+        if not isinstance(each, TripleBlock):
             kept.append(each)
             continue
         left = tuple(pattern for pattern in each.patterns if pattern not in patterns)
         if left:
-            kept.append(Triples(left, span=each.span))
+            kept.append(TripleBlock(left, span=each.span))
     return Group(tuple(kept))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kaicep.optimize.rule import Context, certain_variables, with_conditions
+from kaicep.optimize.rule import RuleContext, certain_variables, with_conditions
 from kaicep.plan.chi import Element, Loop, Together
 from kaicep.plan.expressions import Call, Expr, variables_of
 from kaicep.plan.nodes import ChiPlan, Pattern
@@ -19,7 +19,7 @@ from kaicep.plan.text import resolved_text
 __all__ = ["push_filters"]
 
 
-def push_filters(plan: ChiPlan, context: Context) -> ChiPlan:
+def push_filters(plan: ChiPlan, context: RuleContext) -> ChiPlan:
     """Takes conjunctions apart and gives single events what concerns them alone."""
     body = plan.body
     if not isinstance(body, Pattern):

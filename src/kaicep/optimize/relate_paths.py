@@ -19,7 +19,7 @@ from kaicep.knowledge.event_graph import HAS_TIME, own_classes
 from kaicep.knowledge.relations import kept_table
 from kaicep.optimize.event_vocabulary import EventVocabulary, event_vocabulary, may_step, read_as
 from kaicep.optimize.rule import (
-    Context,
+    RuleContext,
     given_variables,
     map_chains,
     map_semantics,
@@ -46,8 +46,8 @@ from kaicep.plan.sparql import (
     Predicate,
     Repeat,
     Steps,
+    TripleBlock,
     TriplePattern,
-    Triples,
     Values,
     may_be_empty,
 )
@@ -60,7 +60,7 @@ __all__ = ["relate_paths"]
 _TYPE = Iri(RDF + "type")
 
 
-def relate_paths(plan: ChiPlan, context: Context) -> ChiPlan:
+def relate_paths(plan: ChiPlan, context: RuleContext) -> ChiPlan:
     """Gives every PATH condition its relation."""
     streams = streams_of(plan, context)
     words = vocabulary_of(plan, context)
@@ -160,7 +160,7 @@ def _apart(rest: Group, roots: list[Root], given: frozenset[str]) -> list[Group]
     own = [each for each in groups if element_variables(each) & led_to]
     for each in groups:
         names = element_variables(each) & given
-        triples = (found for one in each.elements if isinstance(one, Triples) for found in one.patterns)
+        triples = (found for one in each.elements if isinstance(one, TripleBlock) for found in one.patterns)
         bound = {name for found in triples for name in pattern_variables(found)}
         beside = next((at for at, one in enumerate(own) if names <= element_variables(one)), None)
         if given and (not names <= bound or beside is None):
@@ -190,7 +190,7 @@ class _Cut:
     condition: Semantic
     streams: Mapping[str, tuple[Stream, ...]]
     words: EventVocabulary
-    context: Context
+    context: RuleContext
     roots: list[Root] = field(default_factory=list)
     rest: list[Element] = field(default_factory=list)
     obstacle: str = ""
@@ -201,7 +201,7 @@ class _Cut:
             self.obstacle = "an event may say what things are the same, or what words mean"
             return
         for element in self.condition.alternatives[0].elements:
-            if isinstance(element, Triples):
+            if isinstance(element, TripleBlock):
                 for pattern in element.patterns:
                     self._pattern(pattern)
             elif element_variables(element) & set(self.condition.variables):
@@ -223,7 +223,7 @@ class _Cut:
         places: tuple[Place | Predicate, ...] = (pattern.subject, pattern.predicate, pattern.object)
         at = [isinstance(each, Variable) and each.name in events for each in places]
         if not any(at):
-            self.rest.append(Triples((pattern,), span=pattern.span))
+            self.rest.append(TripleBlock((pattern,), span=pattern.span))
             return
         if at != [True, False, False]:
             self.obstacle = "the event is used as a property or a value"
@@ -235,7 +235,7 @@ class _Cut:
             middle = Variable(f"kaicep_cut{len(self.roots)}{len(self.rest)}")
             behind = predicate.parts[1:]
             onward = behind[0] if len(behind) == 1 else Steps(behind)
-            self.rest.append(Triples((TriplePattern(middle, onward, target),)))
+            self.rest.append(TripleBlock((TriplePattern(middle, onward, target),)))
             predicate, target = predicate.parts[0], middle
         if not isinstance(predicate, Iri):
             self.obstacle = "the event's property is a variable or a path"
@@ -304,7 +304,7 @@ class _Cut:
         for element in self.rest:
             if isinstance(element, Values):
                 listed.update(element.variables)
-            for pattern in element.patterns if isinstance(element, Triples) else ():
+            for pattern in element.patterns if isinstance(element, TripleBlock) else ():
                 # A way of no steps leads from anything to itself, also from what nobody knows.
                 if isinstance(pattern.predicate, Variable) or not may_be_empty(pattern.predicate):
                     listed.update(pattern_variables(pattern))
@@ -317,7 +317,7 @@ class _Cut:
         """A variable that nothing leads to may stand for the event itself, if the event has what is asked."""
         led_to = {each.name for each in self.roots}
         for element in self.rest:
-            for pattern in element.patterns if isinstance(element, Triples) else ():
+            for pattern in element.patterns if isinstance(element, TripleBlock) else ():
                 if isinstance(pattern.object, Variable):
                     led_to.add(pattern.object.name)
         carried = {prop for _, prop, _ in self.words.triples}
@@ -341,7 +341,7 @@ class _Cut:
         classes = self.words.classes_of_values.union(*given.values())
         kept: list[Element] = []
         for element in self.rest:
-            pattern = element.patterns[0] if isinstance(element, Triples) else None
+            pattern = element.patterns[0] if isinstance(element, TripleBlock) else None
             if (
                 pattern is not None
                 and pattern.predicate == _TYPE

@@ -23,7 +23,7 @@ from kaicep.plan.nodes import (
 from kaicep.plan.terms import Triple
 
 __all__ = [
-    "Context",
+    "RuleContext",
     "Note",
     "Rule",
     "certain_variables",
@@ -46,7 +46,7 @@ class Note:
 
 
 @dataclass
-class Context:
+class RuleContext:
     """What the rules may look at, and where they note what they did."""
 
     catalog: Catalog
@@ -58,11 +58,11 @@ class Context:
         self.notes.append(Note(rule, text, tuple(depends)))
 
 
-Rule = Callable[[ChiPlan, Context], ChiPlan]
+Rule = Callable[[ChiPlan, RuleContext], ChiPlan]
 """A rewrite."""
 
 
-def streams_of(plan: ChiPlan, context: Context) -> dict[str, tuple[Stream, ...]]:
+def streams_of(plan: ChiPlan, context: RuleContext) -> dict[str, tuple[Stream, ...]]:
     """The streams of each event variable."""
     return {
         each.variable: tuple(context.catalog.streams[name] for name in each.streams)
@@ -70,7 +70,7 @@ def streams_of(plan: ChiPlan, context: Context) -> dict[str, tuple[Stream, ...]]
     }
 
 
-def vocabulary_of(plan: ChiPlan, context: Context) -> EventVocabulary:
+def vocabulary_of(plan: ChiPlan, context: RuleContext) -> EventVocabulary:
     """What the events of a query can say."""
     streams = (each for found in streams_of(plan, context).values() for each in found)
     return event_vocabulary(streams, context.knowledge)

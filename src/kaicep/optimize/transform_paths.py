@@ -16,7 +16,7 @@ from itertools import product
 
 from kaicep.optimize.event_vocabulary import EventVocabulary, read_as
 from kaicep.optimize.rule import (
-    Context,
+    RuleContext,
     map_semantics,
     may_be_taken_apart,
     streams_of,
@@ -27,7 +27,7 @@ from kaicep.plan.algebra import element_variables, pattern_variables
 from kaicep.plan.catalog import Stream
 from kaicep.plan.expressions import Call, Const, Expr, Field, TermConst, VariableRef, variables_of
 from kaicep.plan.nodes import ChiPlan, Pattern, Semantic, WindowAggregate
-from kaicep.plan.sparql import Element, Group, TriplePattern, Triples
+from kaicep.plan.sparql import Element, Group, TripleBlock, TriplePattern
 from kaicep.plan.sparql import Filter as PathFilter
 from kaicep.plan.terms import RDF, XSD, Iri, Literal, Variable
 from kaicep.plan.text import resolved_text
@@ -55,7 +55,7 @@ class _Reading:
     fields: tuple[Field, ...]
 
 
-def transform_paths(plan: ChiPlan, context: Context) -> ChiPlan:
+def transform_paths(plan: ChiPlan, context: RuleContext) -> ChiPlan:
     """Turns one-hop paths that are only compared into conditions on attributes."""
     if isinstance(plan.body, Pattern) and plan.body.match == "strict":
         return plan
@@ -95,7 +95,7 @@ def _split(
     condition: Semantic,
     streams: Mapping[str, tuple[Stream, ...]],
     words: EventVocabulary,
-    context: Context,
+    context: RuleContext,
 ) -> tuple[Group, list[Expr]]:
     """What is left of the group, and the conditions that were taken out of it."""
     readings = {
@@ -121,10 +121,10 @@ def _readings(
     condition: Semantic,
     streams: Mapping[str, tuple[Stream, ...]],
     words: EventVocabulary,
-    context: Context,
+    context: RuleContext,
 ) -> Iterator[_Reading]:
     for element in group.elements:
-        for pattern in element.patterns if isinstance(element, Triples) else ():
+        for pattern in element.patterns if isinstance(element, TripleBlock) else ():
             subject, predicate = pattern.subject, pattern.predicate
             if not (isinstance(subject, Variable) and subject.name in condition.variables):
                 continue
@@ -136,7 +136,7 @@ def _readings(
 
 
 def _fields(
-    variable: str, property: Iri, streams: tuple[Stream, ...], words: EventVocabulary, context: Context
+    variable: str, property: Iri, streams: tuple[Stream, ...], words: EventVocabulary, context: RuleContext
 ) -> tuple[Field, ...]:
     """One field for each attribute name that carries the property; none if it is more than that."""
     narrower = read_as(property, streams, context.knowledge)
@@ -191,7 +191,7 @@ def _only_here(
     for element in group.elements:
         if id(element) in own:
             continue
-        if isinstance(element, Triples):
+        if isinstance(element, TripleBlock):
             rest = [each for each in element.patterns if each not in patterns]
             mentioned = {name for each in rest for name in pattern_variables(each)}
         else:
@@ -301,10 +301,10 @@ def _without(group: Group, filters: list[PathFilter], patterns: list[TriplePatte
     for each in group.elements:
         if id(each) in gone:
             continue
-        if isinstance(each, Triples):
+        if isinstance(each, TripleBlock):
             left = tuple(pattern for pattern in each.patterns if pattern not in patterns)
             if left:
-                kept.append(Triples(left, span=each.span))
+                kept.append(TripleBlock(left, span=each.span))
             continue
         kept.append(each)
     return Group(tuple(kept))

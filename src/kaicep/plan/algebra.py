@@ -25,7 +25,7 @@ from kaicep.plan.nodes import (
     LeftJoin,
     Node,
     Solutions,
-    Table,
+    ValuesTable,
     walk_objects,
 )
 from kaicep.plan.sparql import (
@@ -35,16 +35,16 @@ from kaicep.plan.sparql import (
     EpQuery,
     Filter,
     Group,
+    GroupOperation,
     InWindow,
-    Minus,
-    Operation,
+    MinusGroup,
     Optional,
     Predicate,
     Projection,
     Select,
     SubSelect,
+    TripleBlock,
     TriplePattern,
-    Triples,
     Values,
     WindowClause,
     may_be_empty,
@@ -65,11 +65,11 @@ __all__ = [
     "visible_variables",
 ]
 
-_UNIT = Table()
+_UNIT = ValuesTable()
 
 
 def ep_plan(query: EpQuery) -> Solutions | nodes.Triples:
-    """The plan of an EP-SPARQL query: `Solutions` of a SELECT, `Triples` of a CONSTRUCT."""
+    """The plan of an EP-SPARQL query: `Solutions` of a SELECT, `TripleBlock` of a CONSTRUCT."""
     try:
         if isinstance(query.form, Construct):
             return nodes.Triples(translate(query.form.where, query.consumption), query.form.template)
@@ -83,7 +83,7 @@ def translate(group: Group, consumption: str = "unrestricted", inside: bool = Fa
     """The operators of a group, which may be that of an evaluation of windows (`inside`).
 
     >>> pattern = TriplePattern(Variable("x"), Variable("p"), Variable("y"))
-    >>> translate(Group((Triples((pattern,)),))) == Bgp((pattern,))
+    >>> translate(Group((TripleBlock((pattern,)),))) == Bgp((pattern,))
     True
     """
     node, filters = _parts(group, consumption, inside)
@@ -106,7 +106,7 @@ def _parts(group: Group, consumption: str, inside: bool = False) -> tuple[Node, 
                 filters.append(_expression(condition, consumption))
             case Optional(inner):
                 node = LeftJoin(node, *_conditional(inner, consumption))
-            case Minus(inner):
+            case MinusGroup(inner):
                 node = nodes.Minus(node, translate(inner, consumption))
             case Bind(expr, name):
                 _refuse_bound(element, known)
@@ -149,7 +149,7 @@ def _together(blocks: list[InWindow]) -> tuple[WindowClause, ...]:
 def _refuse_time(group: Group) -> None:
     """Inside of a window nothing has a time."""
     for each in _elements(group):
-        if isinstance(each, InWindow) or (isinstance(each, Operation) and each.op != "UNION"):
+        if isinstance(each, InWindow) or (isinstance(each, GroupOperation) and each.op != "UNION"):
             hint = "put the operator between WINDOW blocks, or leave the window out"
             raise Mistake(Diagnostic("what is in a window has no time of its own", each.span, hint=hint))
 
@@ -186,8 +186,8 @@ def _merged(group: Group) -> list[Element]:
     rest = [each for each in group.elements if not isinstance(each, Filter)]
     for each in rest:
         last = merged[-1] if merged else None
-        if isinstance(each, Triples) and isinstance(last, Triples):
-            merged[-1] = Triples(last.patterns + each.patterns)
+        if isinstance(each, TripleBlock) and isinstance(last, TripleBlock):
+            merged[-1] = TripleBlock(last.patterns + each.patterns)
         else:
             merged.append(each)
     return merged
@@ -198,19 +198,19 @@ def _element(element: Element, consumption: str) -> Node:
     match element:
         case Group():
             return translate(element, consumption)
-        case Triples(patterns):
+        case TripleBlock(patterns):
             return Bgp(patterns)
         case Values(names, rows):
-            return Table(names, rows)
+            return ValuesTable(names, rows)
         case SubSelect(select):
             return translate_select(select, consumption)
-        case Operation():
+        case GroupOperation():
             return _operation(element, consumption)
         case _:
             return translate(Group((element,)), consumption)
 
 
-def _operation(operation: Operation, consumption: str) -> Node:
+def _operation(operation: GroupOperation, consumption: str) -> Node:
     """UNION or a temporal operator; the filters of an optional side judge the joined solution."""
     op, left, right = operation.op, operation.left, operation.right
     if op == "UNION":
@@ -372,14 +372,14 @@ def _refuse_ungrouped(
 def triple_patterns(element: Element) -> Iterator[TriplePattern]:
     """Every triple pattern of an element, at any depth, those of EXISTS included."""
     match element:
-        case Triples(patterns):
+        case TripleBlock(patterns):
             yield from patterns
         case Group(elements):
             for each in elements:
                 yield from triple_patterns(each)
-        case Optional(group) | Minus(group) | InWindow(_, group):
+        case Optional(group) | MinusGroup(group) | InWindow(_, group):
             yield from triple_patterns(group)
-        case Operation(_, left, right):
+        case GroupOperation(_, left, right):
             yield from triple_patterns(left)
             yield from triple_patterns(right)
         case Filter(condition):
@@ -403,7 +403,7 @@ def _in_expression(expr: Expr) -> Iterator[TriplePattern]:
 # --- variables -------------------------------------------------------------------------------------
 
 
-_GROWING = (Bgp, Join, nodes.Union, FilterSolutions, Extend, Table, Solutions)
+_GROWING = (Bgp, Join, nodes.Union, FilterSolutions, Extend, ValuesTable, Solutions)
 
 
 def only_grows(node: Node) -> bool:
@@ -460,7 +460,7 @@ def _visible(element: Element) -> Iterator[str]:
         case Group(elements):
             for each in elements:
                 yield from _visible(each)
-        case Triples(patterns):
+        case TripleBlock(patterns):
             for pattern in patterns:
                 yield from pattern_variables(pattern)
         case Optional(group) | InWindow(_, group):
@@ -469,7 +469,7 @@ def _visible(element: Element) -> Iterator[str]:
             yield name
         case Values(names, _):
             yield from names
-        case Operation(op, left, right):
+        case GroupOperation(op, left, right):
             yield from _visible(left)
             if op != "NOT":
                 yield from _visible(right)
@@ -499,9 +499,9 @@ def _mentioned(element: Element) -> Iterator[str]:
             yield from _mentioned_in(condition)
         case Bind(expr, _):
             yield from _mentioned_in(expr)
-        case Optional(group) | Minus(group) | InWindow(_, group):
+        case Optional(group) | MinusGroup(group) | InWindow(_, group):
             yield from _mentioned(group)
-        case Operation(_, left, right):
+        case GroupOperation(_, left, right):
             yield from _mentioned(left)
             yield from _mentioned(right)
 
@@ -559,13 +559,13 @@ class _Values(NamedTuple):
         match element:
             case Group():
                 return self.group(element)
-            case Triples(patterns):
+            case TripleBlock(patterns):
                 return replace(element, patterns=tuple(self.pattern(each) for each in patterns))
             case Filter(condition):
                 return replace(element, condition=self.expr(condition))
-            case Optional(group) | Minus(group) | InWindow(_, group):
+            case Optional(group) | MinusGroup(group) | InWindow(_, group):
                 return replace(element, group=self.group(group))
-            case Operation(_, left, right):
+            case GroupOperation(_, left, right):
                 return replace(element, left=self.element(left), right=self.element(right))
             case Bind(expr, name):
                 return self.bind(replace(element, expr=self.expr(expr)), name)
@@ -630,7 +630,7 @@ def substitute(group: Group, mapping: Mapping[str, Term]) -> Group:
 
     >>> from kaicep.plan.terms import Iri
     >>> pattern = TriplePattern(Variable("x"), Variable("p"), Variable("y"))
-    >>> substitute(Group((Triples((pattern,)),)), {"x": Iri("urn:a")}).elements[0].patterns[0].subject
+    >>> substitute(Group((TripleBlock((pattern,)),)), {"x": Iri("urn:a")}).elements[0].patterns[0].subject
     Iri(value='urn:a')
     """
     return _Values(mapping).group(group)

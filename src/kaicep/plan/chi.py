@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kaicep.errors import Source, Span
+from kaicep.errors import SourceText, Span
 from kaicep.plan.expressions import Expr
 from kaicep.plan.sparql import Group
 from kaicep.plan.terms import Iri
@@ -16,7 +16,7 @@ __all__ = [
     "Bound",
     "Choice",
     "ChiQuery",
-    "Column",
+    "SelectColumn",
     "Condition",
     "Element",
     "From",
@@ -38,7 +38,7 @@ def _span() -> Span | None:
 
 
 @dataclass(frozen=True)
-class Column:
+class SelectColumn:
     """One column of SELECT."""
 
     expr: Expr
@@ -266,7 +266,7 @@ class ChiQuery:
     `select` is None for `SELECT *`. `paths` is a disjunction of conjunctions of PATH blocks.
     """
 
-    select: tuple[Column, ...] | None
+    select: tuple[SelectColumn, ...] | None
     froms: tuple[From, ...] = ()
     within: Within | None = None
     conditions: tuple[Condition, ...] = ()
@@ -280,5 +280,5 @@ class ChiQuery:
     having: tuple[Expr, ...] = ()
     prefixes: tuple[tuple[str, str], ...] = ()
     name: str = field(default="query", compare=False)
-    source: Source | None = field(default=None, compare=False, repr=False)
+    source: SourceText | None = field(default=None, compare=False, repr=False)
     sequence_span: Span | None = _span()

@@ -293,7 +293,7 @@ def _sparql_card(node: Node, prefixes: Prefixes) -> _Card:
             return _Card("Evaluations", node.report, tuple(windows))
         case nodes.InsideWindow():
             return _Card("InsideWindow", window_text(node.window, prefixes))
-        case nodes.Table():
+        case nodes.ValuesTable():
             names = " ".join(f"?{each}" for each in node.variables)
             return _Card("Table", f"{len(node.rows)} rows of {names}")
     return _Card(name)

@@ -50,7 +50,7 @@ __all__ = [
     "SPARQL_FUNCTIONS",
     "Function",
     "Interval",
-    "Scope",
+    "SolutionScope",
     "evaluate_expression",
     "holds",
     "solution_text",
@@ -64,7 +64,7 @@ Interval = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SolutionScope:
     """What an expression sees: the bindings, the interval, and a way to answer EXISTS."""
 
     bindings: Mapping[str, Term]
@@ -82,7 +82,7 @@ def solution_text(bindings: Mapping[str, Term], interval: Interval | None) -> st
     return " ".join([when, *(f"?{name}={bindings[name]}" for name in sorted(bindings))])
 
 
-def holds(expr: Expr, scope: Scope) -> bool:
+def holds(expr: Expr, scope: SolutionScope) -> bool:
     """Whether a condition is true; an error is not."""
     try:
         return truth(evaluate_expression(expr, scope))
@@ -90,11 +90,11 @@ def holds(expr: Expr, scope: Scope) -> bool:
         return False
 
 
-def evaluate_expression(expr: Expr, scope: Scope) -> Term:
+def evaluate_expression(expr: Expr, scope: SolutionScope) -> Term:
     """The value of an expression; `ExpressionError` where it has none.
 
     >>> two = TermConst(Literal("2", XSD + "integer"))
-    >>> evaluate_expression(Call("+", (two, two)), Scope({})).lexical
+    >>> evaluate_expression(Call("+", (two, two)), SolutionScope({})).lexical
     '4'
     """
     match expr:
@@ -121,17 +121,17 @@ def evaluate_expression(expr: Expr, scope: Scope) -> Term:
 # --- forms that do not evaluate all their arguments, or look at the solution -----------------------
 
 
-def _bound(call: Call, scope: Scope) -> Term:
+def _bound(call: Call, scope: SolutionScope) -> Term:
     of = call.args[0]
     return boolean(not isinstance(of, VariableRef) or of.name in scope.bindings)
 
 
-def _if(call: Call, scope: Scope) -> Term:
+def _if(call: Call, scope: SolutionScope) -> Term:
     condition, then, otherwise = call.args
     return evaluate_expression(then if truth(evaluate_expression(condition, scope)) else otherwise, scope)
 
 
-def _coalesce(call: Call, scope: Scope) -> Term:
+def _coalesce(call: Call, scope: SolutionScope) -> Term:
     for each in call.args:
         try:
             return evaluate_expression(each, scope)
@@ -140,7 +140,7 @@ def _coalesce(call: Call, scope: Scope) -> Term:
     raise ExpressionError("COALESCE of nothing")
 
 
-def _truths(args: Iterable[Expr], scope: Scope) -> list[bool | None]:
+def _truths(args: Iterable[Expr], scope: SolutionScope) -> list[bool | None]:
     """The truth of each argument; None is an error."""
     found: list[bool | None] = []
     for each in args:
@@ -160,7 +160,7 @@ def _decided(found: list[bool | None], decisive: bool) -> Term:
     return boolean(not decisive)
 
 
-def _in(call: Call, scope: Scope) -> Term:
+def _in(call: Call, scope: SolutionScope) -> Term:
     value = evaluate_expression(call.args[0], scope)
     found: list[bool | None] = []
     for each in call.args[1:]:
@@ -171,7 +171,7 @@ def _in(call: Call, scope: Scope) -> Term:
     return _decided(found, True)
 
 
-def _bnode(call: Call, scope: Scope) -> Term:
+def _bnode(call: Call, scope: SolutionScope) -> Term:
     """A node for each solution: a function of the solution, so that every run makes the same one.
 
     The solution is what it was before SELECT or BIND gave it anything more: its text is the last argument
@@ -186,22 +186,22 @@ def _bnode(call: Call, scope: Scope) -> Term:
     return Blank("n" + match_id("bnode", key, [text]))
 
 
-def _interval(scope: Scope) -> Interval:
+def _interval(scope: SolutionScope) -> Interval:
     if scope.interval is None:
         raise ExpressionError("knowledge has no time")
     return scope.interval
 
 
-def _get_duration(call: Call, scope: Scope) -> Term:
+def _get_duration(call: Call, scope: SolutionScope) -> Term:
     start, end = _interval(scope)
     return Literal(format_xsd_duration(end - start), DURATION)
 
 
-def _get_start(call: Call, scope: Scope) -> Term:
+def _get_start(call: Call, scope: SolutionScope) -> Term:
     return Literal(format_time(_interval(scope)[0]), DATE_TIME)
 
 
-def _get_end(call: Call, scope: Scope) -> Term:
+def _get_end(call: Call, scope: SolutionScope) -> Term:
     return Literal(format_time(_interval(scope)[1]), DATE_TIME)
 
 
@@ -496,7 +496,7 @@ def _to_duration(datatype: str) -> Callable[[Term], Literal]:
     return cast
 
 
-_FORMS: dict[str, Callable[[Call, Scope], Term]] = {
+_FORMS: dict[str, Callable[[Call, SolutionScope], Term]] = {
     "and": lambda call, scope: _decided(_truths(call.args, scope), False),
     "or": lambda call, scope: _decided(_truths(call.args, scope), True),
     "in": _in,

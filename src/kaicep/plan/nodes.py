@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import ClassVar
 
-from kaicep.errors import Diagnostic, Source
+from kaicep.errors import Diagnostic, SourceText
 from kaicep.plan.chi import AggregateWindow, Element, SpanWindow
 from kaicep.plan.expressions import Aggregate, Expr
 from kaicep.plan.sparql import MOST_DERIVED, Group, TriplePattern, WindowClause
@@ -43,7 +43,7 @@ __all__ = [
     "Semantic",
     "Ordered",
     "Solutions",
-    "Table",
+    "ValuesTable",
     "Temporal",
     "Triples",
     "Union",
@@ -265,7 +265,7 @@ class ChiPlan:
     variables: tuple[str, ...] = ()
     prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)
-    source: Source | None = field(default=None, compare=False, repr=False)
+    source: SourceText | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_absent(self) -> bool:
@@ -355,7 +355,7 @@ class Extend(Node):
 
 
 @dataclass(frozen=True)
-class Table(Node):
+class ValuesTable(Node):
     """VALUES; None is unbound. The unit table has no variable and one row."""
 
     variables: tuple[str, ...] = ()
@@ -452,7 +452,7 @@ class EpPlan:
     root: Solutions | Triples
     prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)
-    source: Source | None = field(default=None, compare=False, repr=False)
+    source: SourceText | None = field(default=None, compare=False, repr=False)
     most_derived: int = MOST_DERIVED
 
 

@@ -32,7 +32,7 @@ __all__ = [
     "Argument",
     "Nulls",
     "Operator",
-    "Rule",
+    "TypeRule",
     "apply",
     "event_function",
     "express",
@@ -58,7 +58,7 @@ Context = TypeVar("Context")
 # --- what a row of the table has ---------------------------------------------------------------------------
 
 
-class Rule(Enum):
+class TypeRule(Enum):
     """What an operator takes whose types depend on each other; int64 is widened where it meets float64."""
 
     ARITHMETIC = "numbers"
@@ -103,7 +103,7 @@ class Operator:
     name: str
     usage: str
     doc: str
-    takes: tuple[Argument, ...] | Rule
+    takes: tuple[Argument, ...] | TypeRule
     gives: Type | None
     value: Callable[..., Value]
     nulls: Nulls = Nulls.SPREAD
@@ -409,7 +409,7 @@ _DAY, _HOUR = DURATION_UNITS["d"], DURATION_UNITS["h"]
 
 
 def _comparison(sign: str, doc: str, of: Callable[[Any, Any], bool], sql: str | None = None) -> Operator:
-    say, rule = _between(sql or sign), Rule.COMPARISON
+    say, rule = _between(sql or sign), TypeRule.COMPARISON
     return Operator(
         sign, f"a {sign} b", doc, rule, Type.BOOL, of, least=2, most=2, sql=say, sparql=_between(sign)
     )
@@ -423,7 +423,7 @@ def _logic(name: str, sign: str, doc: str, of: Callable[..., Value], nulls: str)
 
 def _arithmetic(sign: str, doc: str, of: Callable[..., Value], sql: Say, sparql: Say | None) -> Operator:
     gives = Type.FLOAT64 if sign == "/" else None
-    row = Operator(sign, f"a {sign} b", doc, Rule.ARITHMETIC, gives, of, least=2, most=2)
+    row = Operator(sign, f"a {sign} b", doc, TypeRule.ARITHMETIC, gives, of, least=2, most=2)
     return replace(row, sql=sql, sparql=sparql)
 
 
@@ -438,7 +438,7 @@ _TABLE = (
         "in",
         "a IN (b, c, ...)",
         "whether a is equal to one of them; also `NOT IN`",
-        Rule.COMPARISON,
+        TypeRule.COMPARISON,
         Type.BOOL,
         _in,
         Nulls.OWN,
@@ -607,7 +607,7 @@ _TABLE = (
         "coalesce",
         "coalesce(a, b, ...)",
         "the first of them that is not null",
-        Rule.CHOICE,
+        TypeRule.CHOICE,
         None,
         _coalesce,
         Nulls.OWN,
@@ -620,7 +620,7 @@ _TABLE = (
         "if",
         "if(c, a, b)",
         "a where the condition c is true, else b",
-        Rule.CHOICE,
+        TypeRule.CHOICE,
         None,
         _if,
         Nulls.OWN,

@@ -24,12 +24,12 @@ from kaicep.plan.sparql import (
     Filter,
     Group,
     Inverse,
-    Minus,
+    MinusGroup,
     Predicate,
     Repeat,
     Steps,
+    TripleBlock,
     TriplePattern,
-    Triples,
 )
 from kaicep.plan.terms import OWL, RDF, RDFS, Iri, Variable
 from kaicep.plan.text import iri_text
@@ -282,7 +282,7 @@ def tie(
     if len(paths) != 1:
         return None
     pieces = [piece for unit in _units(paths, events, ()) for piece in unit]
-    judging = [each for each in pieces if isinstance(each.of, Filter | Minus)]
+    judging = [each for each in pieces if isinstance(each.of, Filter | MinusGroup)]
     binding = [each for each in pieces if each not in judging and each.events <= {variable}]
     parts = _connected([[each] for each in binding])
     own = next((each for each in parts if _mentions(each, (variable,))), [])
@@ -314,7 +314,7 @@ def without_event(group: Group, variable: str) -> tuple[Group, Element | None]:
         if variable not in element_variables(element):
             kept.append(element)
             continue
-        pattern = element.patterns[0] if isinstance(element, Triples) else None
+        pattern = element.patterns[0] if isinstance(element, TripleBlock) else None
         if pattern is None or pattern.subject != event or event in (pattern.predicate, pattern.object):
             return Group(tuple(kept)), element
         if isinstance(pattern.predicate, Steps) and isinstance(pattern.predicate.parts[0], Iri):
@@ -322,7 +322,7 @@ def without_event(group: Group, variable: str) -> tuple[Group, Element | None]:
             behind = pattern.predicate.parts[1:]
             onward = behind[0] if len(behind) == 1 else Steps(behind)
             middle = Variable(f"kaicep_behind{len(kept)}")
-            kept.append(Triples((replace(pattern, subject=middle, predicate=onward),), span=element.span))
+            kept.append(TripleBlock((replace(pattern, subject=middle, predicate=onward),), span=element.span))
         elif not isinstance(pattern.predicate, Iri):
             return Group(tuple(kept)), element
     return Group(_together(kept)), None
@@ -344,8 +344,8 @@ def _singly(elements: tuple[Element, ...]) -> list[Element]:
     """The elements, with every triple pattern by itself."""
     single: list[Element] = []
     for each in elements:
-        if isinstance(each, Triples):
-            single.extend(Triples((pattern,), span=pattern.span) for pattern in each.patterns)
+        if isinstance(each, TripleBlock):
+            single.extend(TripleBlock((pattern,), span=pattern.span) for pattern in each.patterns)
         else:
             single.append(each)
     return single
@@ -356,8 +356,8 @@ def _together(elements: list[Element]) -> tuple[Element, ...]:
     joined: list[Element] = []
     for each in elements:
         last = joined[-1] if joined else None
-        if isinstance(each, Triples) and isinstance(last, Triples):
-            joined[-1] = Triples(last.patterns + each.patterns, span=last.span)
+        if isinstance(each, TripleBlock) and isinstance(last, TripleBlock):
+            joined[-1] = TripleBlock(last.patterns + each.patterns, span=last.span)
         else:
             joined.append(each)
     return tuple(joined)

@@ -26,10 +26,10 @@ from kaicep.plan.nodes import (
     Program,
     QueryPlan,
     Solutions,
-    Table,
     Temporal,
     Triples,
     Union,
+    ValuesTable,
     WindowAggregate,
 )
 from kaicep.plan.resolve import output_stream, resolve_chi
@@ -110,14 +110,14 @@ def longest(node: Node) -> int | None:
             return tighter(longest(below), duration_bound(condition))
         case Extend(below) | Solutions(below) | Triples(below):
             return longest(below)
-        case Table():
+        case ValuesTable():
             return 0
         case Evaluations(_, windows, "RSTREAM"):
             widths = [each.width for each in windows]
             return None if None in widths else max(each for each in widths if each is not None)
         case Union(left, right):
             return _both(max, left, right)
-        case Join(left, right) if isinstance(left, Table) or isinstance(right, Table):
+        case Join(left, right) if isinstance(left, ValuesTable) or isinstance(right, ValuesTable):
             return _both(max, left, right)
         case Temporal("EQUALS", left, right):
             return tighter(longest(left), longest(right))
@@ -374,7 +374,7 @@ def bindable(node: Node) -> frozenset[str]:
             ends = (pattern.subject, pattern.predicate, pattern.object)
             names |= {each.name for each in ends if isinstance(each, Variable)}
         return frozenset(names)
-    if isinstance(node, Table):
+    if isinstance(node, ValuesTable):
         return frozenset(node.variables)
     if isinstance(node, Grouping):
         return frozenset(name for name, _ in (*node.keys, *node.aggregates))

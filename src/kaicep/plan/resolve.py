@@ -18,11 +18,11 @@ from kaicep.plan.chi import (
     Bound,
     ChiQuery,
     Choice,
-    Column,
     Element,
     From,
     Loop,
     Place,
+    SelectColumn,
     SpanWindow,
     Together,
     may_be_left_out,
@@ -433,7 +433,7 @@ class _Resolver:
             )
             return
         known = visible_variables(self.without_event)
-        for column in self.query.select or (Column(VariableRef(given.variable), span=given.span),):
+        for column in self.query.select or (SelectColumn(VariableRef(given.variable), span=given.span),):
             if not (isinstance(column.expr, VariableRef) and column.expr.name in known):
                 self.problems.error(
                     "ABSENT gives variables that the PATH asks of the knowledge alone",
@@ -635,7 +635,7 @@ class _Resolver:
             made.append(self._column(column, name, expr))
         return tuple(made), having
 
-    def _column(self, column: Column, name: str, expr: Expr) -> OutputColumn:
+    def _column(self, column: SelectColumn, name: str, expr: Expr) -> OutputColumn:
         if isinstance(expr, VariableRef) and expr.name in self.paths and expr.name not in self.variables:
             self._check_batch_values(expr)
             return OutputColumn(name, expr, None)
@@ -694,7 +694,7 @@ class _Resolver:
                 self.problems.error(what, given.span, "for example ?e.sensorID")
         return keys
 
-    def _column_names(self, columns: Sequence[Column]) -> list[str]:
+    def _column_names(self, columns: Sequence[SelectColumn]) -> list[str]:
         """Named by AS, else by the attribute, else `var.attr` where two clash (semantics 2)."""
         plain = [column.alias or _plain_name(column.expr) for column in columns]
         names: list[str] = []

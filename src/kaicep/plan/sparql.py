@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kaicep.errors import Source, Span
+from kaicep.errors import SourceText, Span
 from kaicep.plan.expressions import Expr
 from kaicep.plan.terms import Iri, Term, Variable
 
@@ -23,10 +23,10 @@ __all__ = [
     "Group",
     "InWindow",
     "Inverse",
-    "Minus",
+    "MinusGroup",
     "Negated",
     "Node",
-    "Operation",
+    "GroupOperation",
     "Optional",
     "Ordering",
     "Path",
@@ -38,7 +38,7 @@ __all__ = [
     "SubSelect",
     "TEMPORAL_OPERATORS",
     "TriplePattern",
-    "Triples",
+    "TripleBlock",
     "Values",
     "WindowClause",
     "may_be_empty",
@@ -159,7 +159,7 @@ class Group(Element):
 
 
 @dataclass(frozen=True)
-class Triples(Element):
+class TripleBlock(Element):
     """Triple patterns that stand together."""
 
     patterns: tuple[TriplePattern, ...]
@@ -180,7 +180,7 @@ class Optional(Element):
 
 
 @dataclass(frozen=True)
-class Minus(Element):
+class MinusGroup(Element):
     """`MINUS { ... }`"""
 
     group: Group
@@ -203,7 +203,7 @@ class Values(Element):
 
 
 @dataclass(frozen=True)
-class Operation(Element):
+class GroupOperation(Element):
     """Two groups and what ties them: `UNION`, or a temporal operator; chains lean to the left."""
 
     op: str
@@ -296,4 +296,4 @@ class EpQuery:
     prefixes: tuple[tuple[str, str], ...] = ()
     base: str | None = None
     name: str = field(default="query", compare=False)
-    source: Source | None = field(default=None, compare=False, repr=False)
+    source: SourceText | None = field(default=None, compare=False, repr=False)

@@ -17,11 +17,11 @@ from kaicep.plan.chi import (
     Bound,
     ChiQuery,
     Choice,
-    Column,
     From,
     Loop,
     PathBlock,
     Place,
+    SelectColumn,
     Skip,
     SpanWindow,
     Together,
@@ -50,11 +50,11 @@ from kaicep.plan.sparql import (
     EpQuery,
     Filter,
     Group,
+    GroupOperation,
     Inverse,
     InWindow,
-    Minus,
+    MinusGroup,
     Negated,
-    Operation,
     Optional,
     Path,
     Predicate,
@@ -63,8 +63,8 @@ from kaicep.plan.sparql import (
     Select,
     Steps,
     SubSelect,
+    TripleBlock,
     TriplePattern,
-    Triples,
     Values,
     WindowClause,
 )
@@ -175,7 +175,7 @@ def group_text(
 
     `functions` are called by an IRI in the place of their names.
 
-    >>> print(group_text(Group((Triples((TriplePattern(Variable("x"), Iri("urn:p"), Variable("y")),)),))))
+    >>> print(group_text(Group((TripleBlock((TriplePattern(Variable("x"), Iri("urn:p"), Variable("y")),)),))))
     {
       ?x <urn:p> ?y .
     }
@@ -381,14 +381,14 @@ class _Printer:
 
     def _element(self, element: Element, indent: int) -> list[str]:
         match element:
-            case Triples(patterns=patterns):
+            case TripleBlock(patterns=patterns):
                 return [self.triple(each) for each in patterns]
             case Filter(condition=condition):
                 text = self.expression(condition)
                 return [f"FILTER {text}" if isinstance(condition, Exists) else f"FILTER ({text})"]
             case Optional(group=group):
                 return [f"OPTIONAL {self.group(group, indent)}"]
-            case Minus(group=group):
+            case MinusGroup(group=group):
                 return [f"MINUS {self.group(group, indent)}"]
             case Bind(expr=expr, variable=variable):
                 return [f"BIND ({self.expression(expr)} AS ?{variable})"]
@@ -400,7 +400,7 @@ class _Printer:
                 return [f"WINDOW {self.iri(window.name)} {self.group(group, indent)}"]
             case Group():
                 return [self.group(element, indent)]
-            case Operation(op=op, left=left, right=right):
+            case GroupOperation(op=op, left=left, right=right):
                 return [*self._element(left, indent), f"{op} {self._element(right, indent)[0]}"]
         raise TypeError(f"no such element: {element!r}")
 
@@ -488,7 +488,7 @@ class _ChiPrinter(_Printer):
             segments.append(f"GROUP BY {', '.join(self.expression(each) for each in query.group_by)}")
         return segments + [f"HAVING ({self.expression(each)})" for each in query.having]
 
-    def _chi_column(self, column: Column) -> str:
+    def _chi_column(self, column: SelectColumn) -> str:
         text = self.expression(column.expr)
         return text if column.alias is None else f"{text} AS {name_text(column.alias)}"
 

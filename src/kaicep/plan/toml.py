@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kaicep.errors import Diagnostic, Mistake, Source, Span
+from kaicep.errors import Diagnostic, Mistake, SourceText, Span
 
 __all__ = ["Keys", "key_spans", "read_source", "read_toml"]
 
@@ -22,22 +22,22 @@ _INNER = re.compile(rf"[{{,]\s*({_NAME})\s*=")
 _LONG = re.compile(r'"""|\'\'\'')
 
 
-def read_source(path: Path, what: str) -> Source:
+def read_source(path: Path, what: str) -> SourceText:
     """The text of a file; a mistake where it cannot be read. `what` is what it should be, for the message."""
     try:
-        return Source(str(path), path.read_text("utf-8"))
+        return SourceText(str(path), path.read_text("utf-8"))
     except OSError as error:
         raise Mistake(Diagnostic(f"cannot read the {what} {path}: {error.strerror}")) from None
     except UnicodeDecodeError as error:
         raise Mistake(Diagnostic(f"the {what} {path} is not UTF-8 text: {error.reason}")) from None
 
 
-def read_toml(source: Source) -> dict[str, Any]:
+def read_toml(source: SourceText) -> dict[str, Any]:
     """What a TOML text says; a mistake at its place where it is none.
 
-    >>> read_toml(Source("a.toml", 'tick = "1s"'))
+    >>> read_toml(SourceText("a.toml", 'tick = "1s"'))
     {'tick': '1s'}
-    >>> read_toml(Source("a.toml", "tick = ?"))
+    >>> read_toml(SourceText("a.toml", "tick = ?"))
     Traceback (most recent call last):
     kaicep.errors.Mistake: error: this is not TOML: Invalid value
      --> a.toml:1:8
@@ -51,7 +51,7 @@ def read_toml(source: Source) -> dict[str, Any]:
         raise Mistake(_no_toml(error, source)) from None
 
 
-def _no_toml(error: tomllib.TOMLDecodeError, source: Source) -> Diagnostic:
+def _no_toml(error: tomllib.TOMLDecodeError, source: SourceText) -> Diagnostic:
     """The reader tells the place in its message only."""
     text = str(error)
     found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", text)

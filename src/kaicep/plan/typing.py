@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from kaicep.errors import Diagnostic, Mistake, Source, Span, did_you_mean
+from kaicep.errors import Diagnostic, Mistake, SourceText, Span, did_you_mean
 from kaicep.plan.catalog import NoVocabulary, Stream, Vocabulary
 from kaicep.plan.expressions import (
     Aggregate,
@@ -24,7 +24,7 @@ from kaicep.plan.expressions import (
     variables_of,
     walk,
 )
-from kaicep.plan.operators import OPERATORS, Argument, Rule
+from kaicep.plan.operators import OPERATORS, Argument, TypeRule
 from kaicep.plan.terms import RDF, XSD, Iri, Literal, Term
 from kaicep.plan.text import expression_text, iri_text
 from kaicep.plan.time import parse_time
@@ -37,7 +37,7 @@ __all__ = ["Problems", "Scope", "Typer", "resolve_field", "retyped", "term_value
 class Problems:
     """The diagnostics of one query, in the order they were found."""
 
-    def __init__(self, source: Source | None) -> None:
+    def __init__(self, source: SourceText | None) -> None:
         self.source = source
         self.errors: list[Diagnostic] = []
         self.warnings: list[Diagnostic] = []
@@ -298,11 +298,11 @@ class Typer:
     def call(self, expr: Call, args: tuple[Expr, ...]) -> Expr:
         """An operator or a function over arguments that are resolved, typed as its row of the table says."""
         takes = OPERATORS[expr.op].takes
-        if takes is Rule.ARITHMETIC:
+        if takes is TypeRule.ARITHMETIC:
             return self._arithmetic(expr, args)
-        if takes is Rule.COMPARISON:
+        if takes is TypeRule.COMPARISON:
             return self._comparison(expr, args)
-        if takes is Rule.CHOICE:
+        if takes is TypeRule.CHOICE:
             return self._choosing(expr, args)
         return self._taking(expr, args, takes)
 

@@ -25,7 +25,7 @@ from kaicep.plan.expressions import (
     type_of,
     walk,
 )
-from kaicep.plan.sparql import Group, Node, Optional, Steps, TriplePattern, Triples
+from kaicep.plan.sparql import Group, Node, Optional, Steps, TripleBlock, TriplePattern
 from kaicep.plan.terms import Iri, Variable
 from kaicep.plan.types import Type
 from kaicep.plan.typing import Problems, retyped
@@ -169,7 +169,7 @@ class Units:
         """The things that have a variable for a value, by a pattern at the top of a block."""
         for block in self.paths[0] if len(self.paths) == 1 else ():
             for element in block.group.elements:
-                for pattern in element.patterns if isinstance(element, Triples) else ():
+                for pattern in element.patterns if isinstance(element, TripleBlock) else ():
                     if pattern.object == Variable(name) and isinstance(pattern.predicate, Iri):
                         yield block, pattern.subject
 
@@ -197,7 +197,7 @@ def _names(variable: str) -> Sequence[str]:
 
 
 def _optional(thing: Node, way: Iri, name: str) -> Optional:
-    return Optional(Group((Triples((TriplePattern(thing, Steps((_HAS_UNIT, way)), Variable(name)),)),)))
+    return Optional(Group((TripleBlock((TriplePattern(thing, Steps((_HAS_UNIT, way)), Variable(name)),)),)))
 
 
 def _call(op: str, *args: Expr) -> Expr:

@@ -22,7 +22,7 @@ __all__ = [
     "Key",
     "Partition",
     "Row",
-    "Semantics",
+    "PathSemantics",
     "in_order",
     "key_of",
     "key_with_terms",
@@ -44,7 +44,7 @@ EnvironmentOf = Callable[[Expr], Environment]
 """What an expression speaks of, by expression."""
 
 
-class Semantics(Protocol):
+class PathSemantics(Protocol):
     """What decides the PATHs; patterns and windows ask no more of it than this."""
 
     def solutions(
@@ -60,7 +60,7 @@ class Semantics(Protocol):
         """The same of a condition about no event: what the knowledge says at some time."""
         ...
 
-    def inside(self, given: Terms) -> Semantics:
+    def inside(self, given: Terms) -> PathSemantics:
         """The same inside a partition: the variables that it goes by stand for these terms."""
         ...
 
@@ -70,7 +70,7 @@ def sees(chain: Chain, event: Event) -> bool:
     return event.stream in chain.streams and event.ts in chain.within
 
 
-def means(chain: Chain, event: Event, semantics: Semantics) -> bool:
+def means(chain: Chain, event: Event, semantics: PathSemantics) -> bool:
     """Whether the PATH of the variable holds for the event."""
     return all(semantics.solutions(each, {chain.variable: event}) for each in chain.semantics)
 
@@ -81,7 +81,7 @@ def passes(chain: Chain, event: Event) -> bool:
     return all(evaluate(each, env) is True for each in chain.conditions)
 
 
-def may_take(chain: Chain, event: Event, semantics: Semantics) -> bool:
+def may_take(chain: Chain, event: Event, semantics: PathSemantics) -> bool:
     """Whether the variable may take the event."""
     return sees(chain, event) and passes(chain, event) and means(chain, event, semantics)
 
@@ -116,11 +116,14 @@ class Partition:
 
     key: Key
     events: list[Event]
-    semantics: Semantics
+    semantics: PathSemantics
 
 
 def parted(
-    events: Iterable[Event], exprs: tuple[Expr, ...], ties: Sequence[tuple[Chain, Semantic]], given: Semantics
+    events: Iterable[Event],
+    exprs: tuple[Expr, ...],
+    ties: Sequence[tuple[Chain, Semantic]],
+    given: PathSemantics,
 ) -> list[Partition]:
     """The partitions of events that are given in order; a variable of the PATH may be in their key.
 
@@ -154,7 +157,7 @@ def key_with_terms(exprs: tuple[Expr, ...], event: Event, terms: Terms) -> Key:
     return tuple(values)
 
 
-def solution_terms(paths: Iterable[Semantic], env: Environment, semantics: Semantics) -> Iterator[Terms]:
+def solution_terms(paths: Iterable[Semantic], env: Environment, semantics: PathSemantics) -> Iterator[Terms]:
     """Every combination of the selected values; null where an event that they hang on was left out."""
     rows: list[list[Terms]] = []
     bound = {name: event for name, event in env.events.items() if event is not None}

@@ -32,7 +32,7 @@ from kaicep.plan.typing import with_terms
 from kaicep.reference.chains import (
     Key,
     Partition,
-    Semantics,
+    PathSemantics,
     in_order,
     key_with_terms,
     may_take,
@@ -79,7 +79,7 @@ class Windowed:
 
 
 def window_answers(
-    node: WindowAggregate, events: Sequence[Event], semantics: Semantics
+    node: WindowAggregate, events: Sequence[Event], semantics: PathSemantics
 ) -> Iterator[Windowed]:
     """The windows over the events of one partition, given in order, for which HAVING holds."""
     inside = [
@@ -101,7 +101,7 @@ def window_answers(
 
 
 def absences(
-    node: WindowAggregate, events: Sequence[Event], semantics: Semantics
+    node: WindowAggregate, events: Sequence[Event], semantics: PathSemantics
 ) -> Iterator[tuple[int, int, Terms]]:
     """ABSENT: by window, from that of the first event to that of the last, what is expected and has no event.
 
@@ -125,7 +125,7 @@ Groups = dict[Key, Terms]
 Grouped = Sequence[tuple[Event, Groups]]
 
 
-def _groups_of(node: WindowAggregate, event: Event, semantics: Semantics) -> Groups:
+def _groups_of(node: WindowAggregate, event: Event, semantics: PathSemantics) -> Groups:
     names = [each.name for each in node.group_by if isinstance(each, VariableRef)]
     env = Environment({node.window.variable: event})
     found: Groups = {}
@@ -135,7 +135,7 @@ def _groups_of(node: WindowAggregate, event: Event, semantics: Semantics) -> Gro
     return found
 
 
-def _window_solutions(node: WindowAggregate, window: Windowed, semantics: Semantics) -> list[Terms]:
+def _window_solutions(node: WindowAggregate, window: Windowed, semantics: PathSemantics) -> list[Terms]:
     """What the PATH says of the event that triggers, inside the group.
 
     Of a batch, it is what all of its events have in common: what it is grouped or partitioned by.
@@ -211,7 +211,7 @@ def run_chi(
     return answers(plan, events, KnowledgeSemantics(catalog, knowledge, unknown))
 
 
-def answers(plan: ChiPlan, events: Iterable[Event], semantics: Semantics) -> list[Answer]:
+def answers(plan: ChiPlan, events: Iterable[Event], semantics: PathSemantics) -> list[Answer]:
     """All answers to a query, with the PATHs decided by `semantics`."""
     source = plan.body
     given = list(events)
@@ -251,7 +251,7 @@ def _pattern_answers(
             yield answer(plan, plan.columns, made, span, terms, shown, partial(_value, env, terms))
 
 
-def _solutions(pattern: Pattern, env: Environment, semantics: Semantics) -> Iterator[Terms]:
+def _solutions(pattern: Pattern, env: Environment, semantics: PathSemantics) -> Iterator[Terms]:
     """The selected values; where a LATEST event is bound, those of its PATH together with the others."""
     bound = [each for each in pattern.latest if each.variable in env.events]
     paths = [path for each in bound for path in each.semantics]

@@ -21,7 +21,7 @@ from kaicep.plan.sparql import MOST_DERIVED, TriplePattern
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Blank, Iri, Term, Triple, Variable, n_triples, sparql_json
 from kaicep.plan.time import format_time
-from kaicep.reference.paths import Graph, Interval, Occurrence, Streams
+from kaicep.reference.paths import Interval, Occurrence, Streams, TimedGraph
 from kaicep.reference.sparql import Bindings, Solution, evaluate, moments, new_solutions
 
 __all__ = ["Entailment", "construct", "run_epsparql"]
@@ -55,7 +55,7 @@ def run_epsparql(
     limit = limit or max((each.most_derived for each in plans), default=MOST_DERIVED)
     rows = list(occurrences)
     stream = {(triple, (start, end)) for triple, start, end, *_ in rows}
-    reader = _Reader(knowledge)
+    reader = _TripleReader(knowledge)
     streams: dict[str, list[tuple[int, frozenset[Triple]]]] = {}
     for triple, _, end, *name in rows:
         if name:
@@ -70,7 +70,7 @@ def run_epsparql(
 # --- the stream under the hierarchies ----------------------------------------------------------------
 
 
-class _Reader:
+class _TripleReader:
     """Reads single triples under a knowledge base, each of them once."""
 
     def __init__(self, knowledge: Entailment) -> None:
@@ -94,8 +94,8 @@ class _Reader:
 
 
 def _closure(
-    rules: Sequence[EpPlan], stream: _Occurrences, streams: Streams, reader: _Reader, limit: int
-) -> Graph:
+    rules: Sequence[EpPlan], stream: _Occurrences, streams: Streams, reader: _TripleReader, limit: int
+) -> TimedGraph:
     """The least graph that has the stream and all that the rules derive from it."""
     if all(only_grows(_body(rule)) for rule in rules):
         return _grown(rules, stream, streams, reader, limit)
@@ -103,8 +103,8 @@ def _closure(
 
 
 def _settled(
-    rules: Sequence[EpPlan], stream: _Occurrences, streams: Streams, reader: _Reader, limit: int
-) -> Graph:
+    rules: Sequence[EpPlan], stream: _Occurrences, streams: Streams, reader: _TripleReader, limit: int
+) -> TimedGraph:
     """The closure, instant by instant: answers never look into their future.
 
     At each instant every round derives everything that ends there anew, from the past and from what the
@@ -113,14 +113,14 @@ def _settled(
     past: _Occurrences = set()
     instants = {interval[1] for _, interval in stream}
     for node in (each for rule in rules for each in rule.root.walk() if isinstance(each, Evaluations)):
-        instants |= {interval[1] for interval, _ in moments(node.windows, Graph(streams=streams))}
+        instants |= {interval[1] for interval, _ in moments(node.windows, TimedGraph(streams=streams))}
     for end in sorted(instants):
         now = {each for each in stream if each[1][1] == end}
         derived: dict[str, _Occurrences] = {rule.name: set() for rule in rules}
         seen: list[dict[str, _Occurrences]] = []
         while True:
             occurrences = reader.read((past | now).union(*derived.values()))
-            graph = Graph(reader.knowledge, occurrences, streams)
+            graph = TimedGraph(reader.knowledge, occurrences, streams)
             again = {rule.name: _derived(rule, evaluate(_body(rule), graph)) for rule in rules}
             again = {name: {each for each in found if each[1][1] == end} for name, found in again.items()}
             if again == derived:
@@ -136,23 +136,23 @@ def _settled(
             seen.append(again)
             derived = again
         past = (past | now).union(*derived.values())
-    return Graph(reader.knowledge, reader.read(past), streams)
+    return TimedGraph(reader.knowledge, reader.read(past), streams)
 
 
 def _grown(
-    rules: Sequence[EpPlan], stream: _Occurrences, streams: Streams, reader: _Reader, limit: int
-) -> Graph:
+    rules: Sequence[EpPlan], stream: _Occurrences, streams: Streams, reader: _TripleReader, limit: int
+) -> TimedGraph:
     """The same for rules that never take anything back, each round deriving only from what is new.
 
     Thus a runaway rule is noticed within seconds: in rounds of one triple, the other way takes the
     square of their number.
     """
-    graph = Graph(reader.knowledge, streams=streams)
+    graph = TimedGraph(reader.knowledge, streams=streams)
     counts = {rule.name: Counter[int]() for rule in rules}
     known: _Occurrences = set()
     coming = stream
     while coming:
-        new = Graph(None, graph.add(reader.read(coming)))
+        new = TimedGraph(None, graph.add(reader.read(coming)))
         coming = set()
         for rule in rules:
             found = _derived(rule, new_solutions(_body(rule), graph, new)) - known
@@ -231,7 +231,7 @@ def _answers(solutions: Iterable[Solution]) -> dict[Solution, None]:
     )
 
 
-def _matches(plan: EpPlan, graph: Graph) -> list[Match]:
+def _matches(plan: EpPlan, graph: TimedGraph) -> list[Match]:
     found: list[Match] = []
     root = plan.root
     for solution in _answers(evaluate(root if isinstance(root, Solutions) else _body(plan), graph)):

@@ -9,7 +9,16 @@ from kaicep.plan.functions import Interval
 from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Repeat, Steps, WindowClause, may_be_empty
 from kaicep.plan.terms import Iri, Term, Triple
 
-__all__ = ["Graph", "Interval", "Occurrence", "Statements", "Streams", "Way", "span_of", "ways"]
+__all__ = [
+    "TimedGraph",
+    "Interval",
+    "Occurrence",
+    "TriplesByPattern",
+    "Streams",
+    "PathPair",
+    "span_of",
+    "ways",
+]
 
 Occurrence = tuple[Triple, Interval | None]
 """A triple with its interval."""
@@ -21,7 +30,7 @@ _Shape = tuple[bool, bool, bool]
 _Key = tuple[Term | None, Term | None, Term | None]
 
 
-class Statements(Protocol):
+class TriplesByPattern(Protocol):
     """What a graph asks of a knowledge base: its triples by what is known of them."""
 
     def match(self, s: Term | None, p: Term | None, o: Term | None, /) -> Iterator[Triple]:
@@ -29,24 +38,24 @@ class Statements(Protocol):
         ...
 
 
-class Graph:
+class TimedGraph:
     """Knowledge and a set of occurrences; an occurrence without an interval is like knowledge.
 
     >>> from kaicep.plan.terms import Iri
     >>> a, p, b = Iri("urn:a"), Iri("urn:p"), Iri("urn:b")
-    >>> [interval for _, interval in Graph(None, [((a, p, b), (1, 2))]).match(a, None, None)]
+    >>> [interval for _, interval in TimedGraph(None, [((a, p, b), (1, 2))]).match(a, None, None)]
     [(1, 2)]
     """
 
     def __init__(
         self,
-        knowledge: Statements | None = None,
+        knowledge: TriplesByPattern | None = None,
         occurrences: Iterable[Occurrence] = (),
         streams: Streams | None = None,
     ) -> None:
         self.knowledge = knowledge
         self.streams = streams or {}
-        self.windows: Mapping[WindowClause, Graph] = {}
+        self.windows: Mapping[WindowClause, TimedGraph] = {}
         self.timed = False
         self._occurrences: dict[Occurrence, None] = {}
         self._indexes: dict[_Shape, dict[_Key, list[Occurrence]]] = {}
@@ -99,7 +108,7 @@ def _fill(index: dict[_Key, list[Occurrence]], shape: _Shape, occurrences: Itera
 #
 
 
-class Way(NamedTuple):
+class PathPair(NamedTuple):
     """Two nodes that a path joins. Ways that differ in `via` are counted apart, as SPARQL does."""
 
     start: Term
@@ -119,12 +128,12 @@ def span_of(first: Interval | None, second: Interval | None) -> Interval | None:
     return min(first[0], second[0]), max(first[1], second[1])
 
 
-def ways(graph: Graph, start: Term | None, path: Iri | Path, end: Term | None) -> Iterator[Way]:
+def ways(graph: TimedGraph, start: Term | None, path: Iri | Path, end: Term | None) -> Iterator[PathPair]:
     """The ways of a path between two nodes; None stands for any node."""
     match path:
         case Iri():
             for (s, _, o), interval in graph.match(start, path, end):
-                yield Way(s, o, interval)
+                yield PathPair(s, o, interval)
         case Inverse(of):
             for way in ways(graph, end, of, start):
                 yield way._replace(start=way.end, end=way.start)
@@ -141,8 +150,8 @@ def ways(graph: Graph, start: Term | None, path: Iri | Path, end: Term | None) -
 
 
 def _sequence(
-    graph: Graph, start: Term | None, parts: tuple[Iri | Path, ...], end: Term | None
-) -> Iterator[Way]:
+    graph: TimedGraph, start: Term | None, parts: tuple[Iri | Path, ...], end: Term | None
+) -> Iterator[PathPair]:
     if len(parts) == 1:
         yield from ways(graph, start, parts[0], end)
     elif start is None and end is not None:
@@ -161,47 +170,47 @@ def _sequence(
                 yield _after(first, last)
 
 
-def _after(first: Way, last: Way) -> Way:
+def _after(first: PathPair, last: PathPair) -> PathPair:
     via = (*first.via, first.end, *last.via)
-    return Way(first.start, last.end, span_of(first.interval, last.interval), via)
+    return PathPair(first.start, last.end, span_of(first.interval, last.interval), via)
 
 
-def _negated(graph: Graph, start: Term | None, path: Negated, end: Term | None) -> Iterator[Way]:
+def _negated(graph: TimedGraph, start: Term | None, path: Negated, end: Term | None) -> Iterator[PathPair]:
     """`!(p|^q)`: without an inverse part only forwards, with nothing but inverse parts only backwards."""
     if path.forward or not path.inverse:
         for (s, p, o), interval in graph.match(start, None, end):
             if p not in path.forward:
-                yield Way(s, o, interval, (p,))
+                yield PathPair(s, o, interval, (p,))
     if path.inverse:
         for (s, p, o), interval in graph.match(end, None, start):
             if p not in path.inverse:
-                yield Way(o, s, interval, (p, "^"))
+                yield PathPair(o, s, interval, (p, "^"))
 
 
-def _repeat(graph: Graph, start: Term | None, path: Repeat, end: Term | None) -> Iterator[Way]:
+def _repeat(graph: TimedGraph, start: Term | None, path: Repeat, end: Term | None) -> Iterator[PathPair]:
     """`p* p+ p?`: each pair of nodes once for each interval, whatever the way."""
     if start is None and end is not None:
         backwards = Repeat(Inverse(path.of), path.least, path.unbounded)
         for way in _repeat(graph, end, backwards, None):
-            yield Way(way.end, way.start, way.interval)
+            yield PathPair(way.end, way.start, way.interval)
         return
-    found: set[Way] = set()
+    found: set[PathPair] = set()
     if path.least == 0:
         # A node that is given joins itself at any time; any other one when it occurs.
         alone = [(start, None)] if start is not None else list(graph.nodes())
-        found |= {Way(node, node, interval) for node, interval in alone}
-    steps = {Way(way.start, way.end, way.interval) for way in ways(graph, start, path.of, None)}
+        found |= {PathPair(node, node, interval) for node, interval in alone}
+    steps = {PathPair(way.start, way.end, way.interval) for way in ways(graph, start, path.of, None)}
     found |= _closure(graph, path.of, steps) if path.unbounded else steps
     yield from (way for way in found if end is None or way.end == end)
 
 
-def _closure(graph: Graph, step: Iri | Path, begun: set[Way]) -> set[Way]:
+def _closure(graph: TimedGraph, step: Iri | Path, begun: set[PathPair]) -> set[PathPair]:
     """What one step or several lead to."""
     found, open_ways = set(begun), list(begun)
     while open_ways:
         way = open_ways.pop()
         for more in ways(graph, way.end, step, None):
-            longer = Way(way.start, more.end, span_of(way.interval, more.interval))
+            longer = PathPair(way.start, more.end, span_of(way.interval, more.interval))
             if longer not in found:
                 found.add(longer)
                 open_ways.append(longer)

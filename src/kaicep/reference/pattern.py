@@ -20,17 +20,17 @@ from kaicep.plan.expressions import Call, Expr, Previous, walk
 from kaicep.plan.nodes import Chain, Latest, Pattern, Semantic
 from kaicep.plan.paths import aggregated_variables, bare_variables, restricted
 from kaicep.plan.types import Type
-from kaicep.reference.chains import Semantics, may_take, means, sees
+from kaicep.reference.chains import PathSemantics, may_take, means, sees
 from kaicep.reference.expressions import Environment, evaluate
 
 __all__ = [
-    "Requirement",
+    "BoundCondition",
     "Rounds",
     "holds",
     "requirement",
     "windows_hold",
     "LatestEvents",
-    "Found",
+    "MatchedPattern",
     "pattern_matches",
 ]
 
@@ -39,7 +39,7 @@ Rounds = Mapping[str, tuple[Event, ...]]
 
 
 @dataclass(frozen=True)
-class Requirement:
+class BoundCondition:
     """A condition, and how it mentions variables.
 
     `bare`: outside aggregates; it must then hold for each of their events. `previous`: in PREV, which
@@ -57,12 +57,12 @@ class Requirement:
         return self.aggregated.difference(self.bare)
 
 
-def requirement(condition: Expr | Semantic) -> Requirement:
+def requirement(condition: Expr | Semantic) -> BoundCondition:
     """A condition as a requirement."""
     if isinstance(condition, Semantic):
         aggregated = frozenset[str]().union(*map(aggregated_variables, condition.conditions))
-        return Requirement(condition, condition.variables, aggregated=aggregated)
-    return Requirement(
+        return BoundCondition(condition, condition.variables, aggregated=aggregated)
+    return BoundCondition(
         condition,
         tuple(sorted(bare_variables(condition))),
         _previous(condition),
@@ -76,7 +76,7 @@ def _previous(expr: Expr) -> frozenset[str]:
 
 
 def holds(
-    required: Requirement, rounds: Rounds, semantics: Semantics, unfinished: Collection[str] = ()
+    required: BoundCondition, rounds: Rounds, semantics: PathSemantics, unfinished: Collection[str] = ()
 ) -> bool:
     """Whether events meet a requirement, as far as they decide it; `unfinished` loops may go on."""
     if isinstance(required.of, Semantic):
@@ -89,7 +89,7 @@ def holds(
     return all(evaluate(required.of, env) is True for env in _environments(required, rounds))
 
 
-def _has_solution(condition: Semantic, env: Environment, rounds: Rounds, semantics: Semantics) -> bool:
+def _has_solution(condition: Semantic, env: Environment, rounds: Rounds, semantics: PathSemantics) -> bool:
     """Whether a PATH has a solution; there is no round before the first, so that PREV is not tested on it."""
     binding = {name: event for name, event in env.events.items() if event is not None}
     if not condition.conditions:
@@ -104,7 +104,7 @@ def _has_solution(condition: Semantic, env: Environment, rounds: Rounds, semanti
     return bool(semantics.solutions(replace(condition, conditions=tested), binding, seen))
 
 
-def _environments(required: Requirement, rounds: Rounds) -> Iterator[Environment]:
+def _environments(required: BoundCondition, rounds: Rounds) -> Iterator[Environment]:
     """Every way in which the requirement applies: one event for each variable that it mentions bare.
 
     There is none where such a variable was left out.
@@ -138,7 +138,7 @@ def windows_hold(windows: Collection[SpanWindow], rounds: Rounds) -> bool:
 class LatestEvents:
     """The LATEST variables of a pattern, and all events, of any partition, that they may take, in order."""
 
-    def __init__(self, pattern: Pattern, events: Sequence[Event], semantics: Semantics) -> None:
+    def __init__(self, pattern: Pattern, events: Sequence[Event], semantics: PathSemantics) -> None:
         self.latest = pattern.latest
         self.semantics = semantics
         self.events = {each.variable: list(self._possible(each, events)) for each in pattern.latest}
@@ -201,7 +201,7 @@ Which member of a choice is taken is for the events to say: a course has the num
 
 
 @dataclass(frozen=True)
-class Found:
+class MatchedPattern:
     """A match of a pattern: its events by variable, their places in the order, and the time it spans.
 
     The events of LATEST variables are in `rounds` only: they take no place.
@@ -219,8 +219,8 @@ class Found:
 
 
 def pattern_matches(
-    pattern: Pattern, events: Sequence[Event], semantics: Semantics, known: Sequence[Event] = ()
-) -> list[Found]:
+    pattern: Pattern, events: Sequence[Event], semantics: PathSemantics, known: Sequence[Event] = ()
+) -> list[MatchedPattern]:
     """The matches among the events of one partition, which are given in order.
 
     `known` are all events, of any partition, that LATEST variables may take, in order.
@@ -331,7 +331,7 @@ def _variables(element: Element) -> Mapping[str, int | None]:
 # --- conditions ------------------------------------------------------------------------------------------
 
 
-def _decided(required: Requirement, rounds: Rounds, unfinished: Collection[str]) -> bool:
+def _decided(required: BoundCondition, rounds: Rounds, unfinished: Collection[str]) -> bool:
     """Whether all that it mentions bare is bound, and all that it only aggregates is finished.
 
     Where one that it mentions bare was left out, it never comes to that: it does not apply.
@@ -343,23 +343,23 @@ def _decided(required: Requirement, rounds: Rounds, unfinished: Collection[str])
 
 
 @dataclass(frozen=True)
-class _Bound:
+class _BoundEvents:
     """Events that are bound: to which variables and at which places in the order, from left to right."""
 
     variables: tuple[str, ...] = ()
     positions: tuple[int, ...] = ()
     rounds: Rounds = field(default_factory=dict, compare=False)
 
-    def add(self, variable: str, at: int, event: Event) -> _Bound:
+    def add(self, variable: str, at: int, event: Event) -> _BoundEvents:
         rounds = {**self.rounds, variable: (*self.rounds.get(variable, ()), event)}
-        return _Bound((*self.variables, variable), (*self.positions, at), rounds)
+        return _BoundEvents((*self.variables, variable), (*self.positions, at), rounds)
 
 
 class _Enumeration:
     """All that the events of one partition can be bound to, and which of it is a match."""
 
     def __init__(
-        self, pattern: Pattern, events: Sequence[Event], semantics: Semantics, latest: LatestEvents
+        self, pattern: Pattern, events: Sequence[Event], semantics: PathSemantics, latest: LatestEvents
     ) -> None:
         self.pattern = pattern
         self.semantics = semantics
@@ -391,14 +391,14 @@ class _Enumeration:
         """The places in the order of the events that the variable may take."""
         return [at for at, event in enumerate(self.events) if may_take(chain, event, self.semantics)]
 
-    def matches(self) -> list[Found]:
+    def matches(self) -> list[MatchedPattern]:
         """All matches, each once, before skipping."""
-        found = map(self._accept, self._bind_from(0, _Bound()))
+        found = map(self._accept, self._bind_from(0, _BoundEvents()))
         return [each for each in found if each is not None]
 
     # --- what there is to try ---
 
-    def _bind_from(self, index: int, bound: _Bound) -> Iterator[_Bound]:
+    def _bind_from(self, index: int, bound: _BoundEvents) -> Iterator[_BoundEvents]:
         """Every way of binding this element of the sequence and all later ones."""
         if index == len(self.pattern.sequence):
             yield bound
@@ -406,7 +406,7 @@ class _Enumeration:
         for each in dict.fromkeys(self._bind_element(index, bound)):
             yield from self._bind_from(index + 1, each)
 
-    def _bind_element(self, index: int, bound: _Bound) -> Iterator[_Bound]:
+    def _bind_element(self, index: int, bound: _BoundEvents) -> Iterator[_BoundEvents]:
         element = self.pattern.sequence[index]
         if isinstance(element, Loop):
             yield from self._bind_rounds(index, element, bound)
@@ -418,7 +418,7 @@ class _Enumeration:
         for course in courses(element, available):
             yield from self._bind_course(index, course, bound)
 
-    def _bind_rounds(self, index: int, loop: Loop, bound: _Bound) -> Iterator[_Bound]:
+    def _bind_rounds(self, index: int, loop: Loop, bound: _BoundEvents) -> Iterator[_BoundEvents]:
         """The courses of a loop, each from the one before: what has n rounds has n - 1 before the last."""
         reached = [bound]
         for n in count():
@@ -429,14 +429,14 @@ class _Enumeration:
             course = {loop.variable: n + 1}
             reached = [longer for each in reached for longer in self._bind_event(index, course, each)]
 
-    def _bind_course(self, index: int, course: Course, bound: _Bound) -> Iterator[_Bound]:
+    def _bind_course(self, index: int, course: Course, bound: _BoundEvents) -> Iterator[_BoundEvents]:
         if not open_places(self.pattern.sequence[index], course, bound.variables):
             yield bound
             return
         for each in self._bind_event(index, course, bound):
             yield from self._bind_course(index, course, each)
 
-    def _bind_event(self, index: int, course: Course, bound: _Bound) -> Iterator[_Bound]:
+    def _bind_event(self, index: int, course: Course, bound: _BoundEvents) -> Iterator[_BoundEvents]:
         """Every way of binding one more event to an open place of the element (semantics 2.4)."""
         element = self.pattern.sequence[index]
         names = open_places(element, course, bound.variables)
@@ -452,7 +452,7 @@ class _Enumeration:
                 earliest = at if self.pattern.match == "next" and bound.positions else None
                 yield bound.add(name, at, self.events[at])
 
-    def _reach(self, index: int, names: Collection[str], bound: _Bound) -> tuple[int, int]:
+    def _reach(self, index: int, names: Collection[str], bound: _BoundEvents) -> tuple[int, int]:
         """From which position on, and before which, an event may be that takes one of these places.
 
         One that is later is ruled out by a WINDOW: it names the place, or one that comes after it.
@@ -480,7 +480,7 @@ class _Enumeration:
         candidates = self.candidates[variable]
         return candidates[bisect_left(candidates, first) : bisect_left(candidates, end)]
 
-    def _fits(self, index: int, course: Course, bound: _Bound, name: str, at: int) -> bool:
+    def _fits(self, index: int, course: Course, bound: _BoundEvents, name: str, at: int) -> bool:
         """Whether the event fits the place, given what is bound before it."""
         event = self.events[at]
         # Members of one conjunction may share an instant; elements and the rounds of a loop may not.
@@ -496,7 +496,7 @@ class _Enumeration:
             if isinstance(each.of, Semantic) or _decided(each, now.rounds, left)
         )
 
-    def _unfinished(self, index: int, course: Course, bound: _Bound) -> frozenset[str]:
+    def _unfinished(self, index: int, course: Course, bound: _BoundEvents) -> frozenset[str]:
         """The variables that may still have events, as far as the events so far can tell (semantics 2.3).
 
         A loop is finished when it can go round no more, or when it has all its rounds and the next place
@@ -509,7 +509,7 @@ class _Enumeration:
 
     # --- the match as a whole ---
 
-    def _accept(self, bound: _Bound) -> Found | None:
+    def _accept(self, bound: _BoundEvents) -> MatchedPattern | None:
         """The match, if every condition, every WINDOW and every absence holds."""
         if not bound.positions or not windows_hold(self.pattern.windows, bound.rounds):
             return None
@@ -527,9 +527,9 @@ class _Enumeration:
                 right = bisect_right(self.events, end, key=lambda each: each.ts)
             if any(self._occurs(absent, at, rounds) for at in self._between(absent, left + 1, right)):
                 return None
-        return Found(rounds, bound.variables, bound.positions, start, end)
+        return MatchedPattern(rounds, bound.variables, bound.positions, start, end)
 
-    def _neighbours(self, bound: _Bound, index: int) -> tuple[int, int | None]:
+    def _neighbours(self, bound: _BoundEvents, index: int) -> tuple[int, int | None]:
         """The places of the bound events nearest to an element; None where nothing is bound after it."""
         places = [(self.element[name], at) for name, at in zip(bound.variables, bound.positions, strict=True)]
         left = max(at for element, at in places if element < index)
@@ -544,14 +544,14 @@ class _Enumeration:
 # --- skipping --------------------------------------------------------------------------------------------
 
 
-def _skip(found: list[Found], mode: str, variable: str | None) -> list[Found]:
+def _skip(found: list[MatchedPattern], mode: str, variable: str | None) -> list[MatchedPattern]:
     """The matches that AFTER MATCH leaves; those of the same events stand or fall together."""
     if mode == "none":
         return found
-    same_events: dict[tuple[int, ...], list[Found]] = {}
+    same_events: dict[tuple[int, ...], list[MatchedPattern]] = {}
     for each in found:
         same_events.setdefault(each.positions, []).append(each)
-    taken: list[Found] = []
+    taken: list[MatchedPattern] = []
     used: set[int] = set()
     resume = -1
     for positions in sorted(same_events, key=lambda at: (at[-1], at[0], -len(at), at)):
@@ -566,7 +566,7 @@ def _skip(found: list[Found], mode: str, variable: str | None) -> list[Found]:
     return taken
 
 
-def _resume(match: Found, mode: str, variable: str | None) -> int:
+def _resume(match: MatchedPattern, mode: str, variable: str | None) -> int:
     """The place in the order before which no later match may begin."""
     if mode == "past_last":
         return match.positions[-1] + 1

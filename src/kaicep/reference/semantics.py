@@ -18,7 +18,7 @@ from kaicep.plan.sparql import Group
 from kaicep.plan.typing import with_terms
 from kaicep.reference.chains import EnvironmentOf, Row
 from kaicep.reference.expressions import Environment, evaluate
-from kaicep.reference.paths import Graph
+from kaicep.reference.paths import TimedGraph
 from kaicep.reference.sparql import bindings
 
 __all__ = ["GivenSemantics", "KnowledgeSemantics"]
@@ -88,7 +88,7 @@ class KnowledgeSemantics:
             name: self._graph(event, epoch) for name, event in zip(condition.variables, events, strict=True)
         }
         triples = [triple for each in graphs.values() for triple in each.triples]
-        union = Graph(knowledge, [(each, None) for each in knowledge.entails_with(triples)])
+        union = TimedGraph(knowledge, [(each, None) for each in knowledge.entails_with(triples)])
         nodes = {name: each.node for name, each in graphs.items()}
         return frozenset(
             row

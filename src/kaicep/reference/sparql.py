@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kaicep.errors import Failure
 from kaicep.plan.algebra import pattern_variables, translate
 from kaicep.plan.expressions import Aggregate, Exists, Expr
-from kaicep.plan.functions import Scope, evaluate_expression, holds, solution_text
+from kaicep.plan.functions import SolutionScope, evaluate_expression, holds, solution_text
 from kaicep.plan.nodes import (
     Bgp,
     Evaluations,
@@ -28,15 +28,15 @@ from kaicep.plan.nodes import (
     Node,
     Ordered,
     Solutions,
-    Table,
     Temporal,
     Union,
+    ValuesTable,
 )
 from kaicep.plan.sparql import Group, Path, TriplePattern, WindowClause, may_be_empty
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Iri, Term, Triple, Variable
 from kaicep.plan.values import ExpressionError, aggregate, sort_key
-from kaicep.reference.paths import Graph, Interval, Way, span_of, ways
+from kaicep.reference.paths import Interval, PathPair, TimedGraph, span_of, ways
 
 __all__ = ["Bindings", "Solution", "bindings", "evaluate", "exists", "moments", "new_solutions"]
 
@@ -63,13 +63,13 @@ class Solution:
 _NEVER = -(2**63)
 
 
-def exists(group: Group, graph: Graph, given: Bindings | None = None) -> bool:
+def exists(group: Group, graph: TimedGraph, given: Bindings | None = None) -> bool:
     """Whether a group has a solution in which the variables that are given stand for these terms."""
     return bool(evaluate(translate(group), graph, given or {}))
 
 
 def bindings(
-    group: Group, graph: Graph, names: Iterable[str], given: Bindings | None = None
+    group: Group, graph: TimedGraph, names: Iterable[str], given: Bindings | None = None
 ) -> set[tuple[Term | None, ...]]:
     """The distinct values of some variables in the solutions of a group; None is unbound."""
     wanted = tuple(names)
@@ -78,7 +78,7 @@ def bindings(
     return {tuple(each.get(name, known.get(name)) for name in wanted) for each in found}
 
 
-def evaluate(node: Node, graph: Graph, given: Bindings | None = None) -> list[Solution]:
+def evaluate(node: Node, graph: TimedGraph, given: Bindings | None = None) -> list[Solution]:
     """The solutions of an operator. Variables that are `given` already stand for their terms."""
     known = given or {}
     match node:
@@ -97,7 +97,7 @@ def evaluate(node: Node, graph: Graph, given: Bindings | None = None) -> list[So
             return [each for each in evaluate(below, graph, known) if _holds(condition, each, graph, known)]
         case Extend(below):
             return list(_extend(node, evaluate(below, graph, known), graph, known))
-        case Table(names, rows):
+        case ValuesTable(names, rows):
             return list(_table(names, rows, known))
         case Temporal():
             return _temporal(node, graph, known)
@@ -129,7 +129,7 @@ def _joined(left: Solution, right: Solution) -> Solution:
     return Solution({**left.bindings, **right.bindings}, span_of(left.interval, right.interval))
 
 
-def _partners(node: Node, graph: Graph, given: Bindings) -> Callable[[Solution], list[Solution]]:
+def _partners(node: Node, graph: TimedGraph, given: Bindings) -> Callable[[Solution], list[Solution]]:
     """For any solution, those of an operator that are compatible with it.
 
     A basic graph pattern is looked up with what is bound: that gives the same and spares the rest of
@@ -148,7 +148,7 @@ def _no_later(part: Solution, whole: Solution) -> bool:
     return whole.interval is not None and part.interval[1] <= whole.interval[1]
 
 
-def _scope(solution: Solution, graph: Graph, given: Bindings) -> Scope:
+def _scope(solution: Solution, graph: TimedGraph, given: Bindings) -> SolutionScope:
     known = {**given, **solution.bindings}
 
     def found(expr: Exists) -> bool:
@@ -156,14 +156,14 @@ def _scope(solution: Solution, graph: Graph, given: Bindings) -> Scope:
         seen = any(_no_later(each, solution) for each in evaluate(expr.group, graph, known))
         return seen is not expr.negated
 
-    return Scope(known, solution.interval, found)
+    return SolutionScope(known, solution.interval, found)
 
 
-def _holds(condition: Expr | None, solution: Solution, graph: Graph, given: Bindings) -> bool:
+def _holds(condition: Expr | None, solution: Solution, graph: TimedGraph, given: Bindings) -> bool:
     return condition is None or holds(condition, _scope(solution, graph, given))
 
 
-def _value(expr: Expr, solution: Solution, graph: Graph, given: Bindings) -> Term | None:
+def _value(expr: Expr, solution: Solution, graph: TimedGraph, given: Bindings) -> Term | None:
     try:
         return evaluate_expression(expr, _scope(solution, graph, given))
     except ExpressionError:
@@ -175,7 +175,7 @@ def _value(expr: Expr, solution: Solution, graph: Graph, given: Bindings) -> Ter
 _Partial = tuple[Solution, tuple[object, ...]]
 
 
-def _basic(patterns: tuple[TriplePattern, ...], graph: Graph, given: Bindings) -> list[Solution]:
+def _basic(patterns: tuple[TriplePattern, ...], graph: TimedGraph, given: Bindings) -> list[Solution]:
     """All ways to meet all patterns; the interval runs from the least start to the greatest end."""
     names = {name for each in patterns for name in pattern_variables(each)}
     begun = Solution({name: term for name, term in given.items() if name in names})
@@ -183,7 +183,7 @@ def _basic(patterns: tuple[TriplePattern, ...], graph: Graph, given: Bindings) -
 
 
 def _met(
-    begun: Iterable[_Partial], patterns: Iterable[TriplePattern], bound: set[str], graph: Graph
+    begun: Iterable[_Partial], patterns: Iterable[TriplePattern], bound: set[str], graph: TimedGraph
 ) -> list[Solution]:
     """The solutions that partial ones, with some variables bound, become through more patterns."""
     found = dict.fromkeys(begun)
@@ -212,7 +212,7 @@ def _known(pattern: TriplePattern, bound: set[str]) -> int:
 
 
 def _meet(
-    pattern: TriplePattern, one: Solution, graph: Graph
+    pattern: TriplePattern, one: Solution, graph: TimedGraph
 ) -> Iterator[tuple[Solution, tuple[object, ...]]]:
     """The ways to go on from a partial solution through one pattern."""
     s, o = _resolve(pattern.subject, one), _resolve(pattern.object, one)
@@ -232,7 +232,7 @@ def _meet(
             yield after, ()
 
 
-def _is_stray(way: Way, one: Solution, graph: Graph) -> bool:
+def _is_stray(way: PathPair, one: Solution, graph: TimedGraph) -> bool:
     """Whether an empty path between two variables joins what is no node of the graph by then."""
     if way.start != way.end or way.interval is not None:
         return False
@@ -256,7 +256,7 @@ def _bound(one: Solution, places: Iterable[tuple[Place, Term]], interval: Interv
 # --- the operators of SPARQL -----------------------------------------------------------------------
 
 
-def _left_join(node: LeftJoin, graph: Graph, given: Bindings) -> list[Solution]:
+def _left_join(node: LeftJoin, graph: TimedGraph, given: Bindings) -> list[Solution]:
     """OPTIONAL: every pair with t' <= t that meets the condition, and what has no such partner."""
     partners = _partners(node.right, graph, given)
     found: list[Solution] = []
@@ -266,7 +266,7 @@ def _left_join(node: LeftJoin, graph: Graph, given: Bindings) -> list[Solution]:
     return found
 
 
-def _minus(node: Minus, graph: Graph, given: Bindings) -> list[Solution]:
+def _minus(node: Minus, graph: TimedGraph, given: Bindings) -> list[Solution]:
     """What no solution of the right side, known by then, agrees with on a variable that both bind."""
     partners = _partners(node.right, graph, given)
     return [
@@ -279,7 +279,7 @@ def _minus(node: Minus, graph: Graph, given: Bindings) -> list[Solution]:
     ]
 
 
-def _extend(node: Extend, below: list[Solution], graph: Graph, given: Bindings) -> Iterator[Solution]:
+def _extend(node: Extend, below: list[Solution], graph: TimedGraph, given: Bindings) -> Iterator[Solution]:
     """BIND: an expression without a value binds nothing."""
     for each in below:
         value = _value(node.expr, each, graph, given)
@@ -298,7 +298,7 @@ def _table(
             yield Solution(values)
 
 
-def _ordered(node: Ordered, graph: Graph, given: Bindings) -> list[Solution]:
+def _ordered(node: Ordered, graph: TimedGraph, given: Bindings) -> list[Solution]:
     """ORDER BY and LIMIT: what is first of one evaluation; solutions alike in all keys go by their text."""
 
     def text(one: Solution) -> str:
@@ -322,7 +322,7 @@ def _project(node: Solutions, below: list[Solution], given: Bindings) -> list[So
     return list(dict.fromkeys(found)) if node.distinct else found
 
 
-def _grouping(node: Grouping, graph: Graph, given: Bindings) -> Iterator[Solution]:
+def _grouping(node: Grouping, graph: TimedGraph, given: Bindings) -> Iterator[Solution]:
     """GROUP BY, as running aggregates: one result for each end, over all that is known by then."""
     groups: dict[tuple[Term | None, ...], list[Solution]] = {}
     for each in evaluate(node.input, graph, given):
@@ -344,7 +344,9 @@ def _grouping(node: Grouping, graph: Graph, given: Bindings) -> Iterator[Solutio
             yield Solution({**keys, **_aggregates(node, known, graph, given)}, (start, end))
 
 
-def _aggregates(node: Grouping, members: list[Solution], graph: Graph, given: Bindings) -> dict[str, Term]:
+def _aggregates(
+    node: Grouping, members: list[Solution], graph: TimedGraph, given: Bindings
+) -> dict[str, Term]:
     """The aggregates over some solutions, by name; one without a value is left out."""
     found: dict[str, Term] = {}
     ordered = sorted(members, key=Solution.order)
@@ -356,7 +358,7 @@ def _aggregates(node: Grouping, members: list[Solution], graph: Graph, given: Bi
     return found
 
 
-def _aggregate(of: Aggregate, members: list[Solution], graph: Graph, given: Bindings) -> Term:
+def _aggregate(of: Aggregate, members: list[Solution], graph: TimedGraph, given: Bindings) -> Term:
     if of.of is None:  # COUNT(*); any term will do to be counted
         rows = [solution_text(each.bindings, None) for each in members]
         return aggregate(of.op, [Iri(each) for each in (dict.fromkeys(rows) if of.distinct else rows)])
@@ -381,7 +383,7 @@ _RELATIONS: dict[str, Callable[[Interval, Interval], bool]] = {
 }
 
 
-def _temporal(node: Temporal, graph: Graph, given: Bindings) -> list[Solution]:
+def _temporal(node: Temporal, graph: TimedGraph, given: Bindings) -> list[Solution]:
     """The compatible pairs in a temporal relation, which nothing without a time is in."""
     left, right = evaluate(node.left, graph, given), evaluate(node.right, graph, given)
     if node.op == "NOT":
@@ -400,7 +402,7 @@ def _temporal(node: Temporal, graph: Graph, given: Bindings) -> list[Solution]:
     return found
 
 
-def _related(node: Temporal, a: Solution, b: Solution, graph: Graph, given: Bindings) -> bool:
+def _related(node: Temporal, a: Solution, b: Solution, graph: TimedGraph, given: Bindings) -> bool:
     return (
         a.interval is not None
         and b.interval is not None
@@ -437,15 +439,15 @@ def _consumed(
 # --- windows ---------------------------------------------------------------------------------------
 
 
-def evaluations(node: Evaluations, graph: Graph, given: Bindings) -> Iterator[Solution]:
+def evaluations(node: Evaluations, graph: TimedGraph, given: Bindings) -> Iterator[Solution]:
     """What is found whenever the windows are evaluated; of ISTREAM and DSTREAM, what has changed since."""
     before: list[Solution] = []
     for interval, inside in moments(node.windows, graph):
         now: list[Solution] = []
         if any(triples for triples in inside.values()):
-            view = Graph(graph.knowledge)
+            view = TimedGraph(graph.knowledge)
             view.windows = {
-                window: Graph(graph.knowledge, [(each, None) for each in triples])
+                window: TimedGraph(graph.knowledge, [(each, None) for each in triples])
                 for window, triples in inside.items()
             }
             now = [Solution(each.bindings) for each in evaluate(node.input, view, given)]
@@ -459,7 +461,7 @@ def evaluations(node: Evaluations, graph: Graph, given: Bindings) -> Iterator[So
 
 
 def moments(
-    windows: tuple[WindowClause, ...], graph: Graph
+    windows: tuple[WindowClause, ...], graph: TimedGraph
 ) -> Iterator[tuple[Interval, dict[WindowClause, set[Triple]]]]:
     """When windows are evaluated together: the interval, and what is in each of them."""
     streams = {each: graph.streams.get(each.stream, ()) for each in windows}
@@ -490,7 +492,7 @@ def moments(
 # --- what is new -------------------------------------------------------------------------------------
 
 
-def new_solutions(node: Node, graph: Graph, new: Graph) -> list[Solution]:
+def new_solutions(node: Node, graph: TimedGraph, new: TimedGraph) -> list[Solution]:
     """Of an operator that only grows, the solutions that use one of the `new` occurrences of the graph.
 
     Older ones may be among them. A path has no single triple to look at, so it is asked for all.
@@ -523,7 +525,7 @@ def new_solutions(node: Node, graph: Graph, new: Graph) -> list[Solution]:
             return list(_extend(node, new_solutions(below, graph, new), graph, {}))
         case Solutions(below):
             return _project(node, new_solutions(below, graph, new), {})
-        case Table():
+        case ValuesTable():
             return []
         case _:
             return evaluate(node, graph)

@@ -53,7 +53,7 @@ __all__ = [
     "MOST",
     "OPERATIONS",
     "Application",
-    "Operation",
+    "HttpOperation",
     "cookie_of",
 ]
 
@@ -304,7 +304,7 @@ Handler = Callable[["Application", Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
-class Operation:
+class HttpOperation:
     """Something that can be asked: how, what it is, what it takes, and whether it changes anything."""
 
     method: str
@@ -424,7 +424,7 @@ class Application:
         """Removes a query that came from outside."""
         await run_in_threadpool(self.deployment.ask, lambda: self.deployment.unregister(name))
 
-    def _bound(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    def _bound(self, operation: HttpOperation) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             until = time.monotonic() + _STARTING
             while operation.path != "/health" and not self.board.status:
@@ -538,20 +538,22 @@ def number(request: Request, name: str, default: int) -> int:
 _LANGUAGE = {"language": f"one of {', '.join(SUFFIXES)}"}
 _LAST = {"last": "how many of the last matches to begin with"}
 
-OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", "/health", "Whether the deployment is at work", _health),
-    Operation("GET", "/status", "How streams, queries, sinks and archive are doing", _status),
-    Operation("GET", "/metrics", "The same for Prometheus", _metrics, answer="text/plain"),
-    Operation("GET", "/queries", "The queries and their states", _queries),
-    Operation("GET", "/queries/{name}", "A query, with its text", _query),
-    Operation(
+OPERATIONS: tuple[HttpOperation, ...] = (
+    HttpOperation("GET", "/health", "Whether the deployment is at work", _health),
+    HttpOperation("GET", "/status", "How streams, queries, sinks and archive are doing", _status),
+    HttpOperation("GET", "/metrics", "The same for Prometheus", _metrics, answer="text/plain"),
+    HttpOperation("GET", "/queries", "The queries and their states", _queries),
+    HttpOperation("GET", "/queries/{name}", "A query, with its text", _query),
+    HttpOperation(
         "POST", "/queries/{name}", "Register a query", _register, _LANGUAGE, "text/plain", changes=True
     ),
-    Operation("DELETE", "/queries/{name}", "Remove a query from outside", _remove, changes=True),
-    Operation("POST", "/knowledge/refresh", "Fetch the knowledge of the endpoint", _refresh, changes=True),
-    Operation("GET", "/queries/{name}/matches", "Its matches as they come", _follow, _LAST, answer=_SSE),
-    Operation("GET", "/matches", "The matches of all queries as they come", _follow, _LAST, answer=_SSE),
-    Operation("GET", "/matches/{id}", "Recent matches whose id begins with this", _match),
+    HttpOperation("DELETE", "/queries/{name}", "Remove a query from outside", _remove, changes=True),
+    HttpOperation(
+        "POST", "/knowledge/refresh", "Fetch the knowledge of the endpoint", _refresh, changes=True
+    ),
+    HttpOperation("GET", "/queries/{name}/matches", "Its matches as they come", _follow, _LAST, answer=_SSE),
+    HttpOperation("GET", "/matches", "The matches of all queries as they come", _follow, _LAST, answer=_SSE),
+    HttpOperation("GET", "/matches/{id}", "Recent matches whose id begins with this", _match),
 )
 """All that programs can ask."""
 

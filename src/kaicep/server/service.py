@@ -23,10 +23,10 @@ from urllib.parse import quote, urlsplit
 from kaicep.deployment.config import Config, read_token
 from kaicep.errors import Failure
 
-__all__ = ["JsonLines", "Plain", "ADDRESS", "Service", "Client"]
+__all__ = ["JsonLines", "PlainLines", "ADDRESS", "Service", "Client"]
 
 
-class Plain(logging.Formatter):
+class PlainLines(logging.Formatter):
     """`09:00:00 warning: ...`; what is well goes without saying so."""
 
     def format(self, record: logging.LogRecord) -> str:

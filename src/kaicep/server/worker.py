@@ -19,7 +19,7 @@ from kaicep.api import parse_query
 from kaicep.assist.service import Situation
 from kaicep.console.questions import QUESTIONS
 from kaicep.deployment.registered import upstream
-from kaicep.errors import Diagnostic, KaicepError, Mistake, Source, Unsupported
+from kaicep.errors import Diagnostic, KaicepError, Mistake, SourceText, Unsupported
 from kaicep.optimize import optimize
 from kaicep.query import resolve_queries
 
@@ -30,7 +30,7 @@ _MEMORY = 4 << 30
 
 def _admit(situation: Situation, name: str, suffix: str, text: str) -> None:
     """Raises the mistakes of a query that is to be registered."""
-    query = parse_query(Source(f"{name}{suffix}", text), situation.prefixes)
+    query = parse_query(SourceText(f"{name}{suffix}", text), situation.prefixes)
     others = situation.others(query.name)
     needed = upstream(query.name, {**others, query.name: query})
     queries = [query, *(others[each] for each in needed if each != query.name)]

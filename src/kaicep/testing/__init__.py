@@ -33,9 +33,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kaicep.api import Run, build_run, parse_query
+from kaicep.api import FiniteRun, build_run, parse_query
 from kaicep.connectors.files import StreamData, mark_late
-from kaicep.errors import Mistake, Source
+from kaicep.errors import Mistake, SourceText
 from kaicep.knowledge.annotation import Annotation, parse_annotations
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
@@ -120,7 +120,7 @@ def prepare(
     lateness: str | None = None,
     now: str | None = None,
     end: str = "closed",
-) -> Run:
+) -> FiniteRun:
     """A query over a table of events, resolved and ready to run on any host."""
     case = _case(query, events, knowledge, reasoning, annotations, lateness, now, end)
     return case.run(case.events)
@@ -153,13 +153,13 @@ class _Case:
             made = replace(made, batches=in_batches(mark_late(arrived, self.lateness), chance))
         return made.matches(host), labels
 
-    def run(self, arrived: Sequence[Event]) -> Run:
+    def run(self, arrived: Sequence[Event]) -> FiniteRun:
         data = [
             replace(stream, events=[event for event in arrived if event.stream == stream.name])
             for stream in self.streams.values()
         ]
         prefixes = {name: iri for each in self.annotations for name, iri in each.prefixes}
-        parsed = [parse_query(Source(name, text), prefixes) for name, text in self.queries.items()]
+        parsed = [parse_query(SourceText(name, text), prefixes) for name, text in self.queries.items()]
         return build_run(parsed, data, self.annotations, self.knowledge, self.lateness, self.now, self.end)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaicep.api import Run
+from kaicep.api import FiniteRun
 from kaicep.archive.archive import Archive
 from kaicep.connectors.files import DeadLetter
 from kaicep.connectors.records import json_object
@@ -31,7 +31,7 @@ from kaicep.why.match import Reading, Why, derived, prove, why
 from kaicep.why.misses import Mended, WhyNot, around, has_value, path_text, why_not
 from kaicep.why.sources import (
     Archived,
-    Source,
+    EventSource,
     events_of,
     match_of,
     needed,
@@ -53,7 +53,7 @@ __all__ = ["supporting", "mended", "why_not_between", "why_not_near", "explained
 _MOST_TRIES = 400
 
 
-def supporting(run: Run, match: Match) -> list[Event]:
+def supporting(run: FiniteRun, match: Match) -> list[Event]:
     """The fewest events, left to right, that still give the match; more of them where there are very many."""
     everything = [each for each in events_of(run) if not each.late]
     inside = [each for each in everything if match.start_us <= _start(each) and each.ts <= match.end_us]
@@ -76,7 +76,7 @@ def _start(event: Event) -> int:
     return event.ts if event.start is None else event.start
 
 
-def _gives(run: Run, events: Sequence[Event], match: Match) -> bool:
+def _gives(run: FiniteRun, events: Sequence[Event], match: Match) -> bool:
     return any(each.id == match.id for each in replace(run, batches=(events,)).matches())
 
 
@@ -88,12 +88,12 @@ def _gives(run: Run, events: Sequence[Event], match: Match) -> bool:
 #
 
 
-def why_not_near(source: Source, name: str, near: int, key: str | None = None) -> WhyNot:
+def why_not_near(source: EventSource, name: str, near: int, key: str | None = None) -> WhyNot:
     """Why there is no match of a query near a time, and whether what was left out would have been one."""
     return why_not_between(source, name, *around(_plan(source, name), near), key)
 
 
-def why_not_between(source: Source, name: str, low: int, high: int, key: str | None = None) -> WhyNot:
+def why_not_between(source: EventSource, name: str, low: int, high: int, key: str | None = None) -> WhyNot:
     """Why there is no match of a query in a range of time, and whether what was left out would be one."""
     plan = _plan(source, name)
     program = upstream_of(source.program, name)
@@ -114,14 +114,14 @@ def why_not_between(source: Source, name: str, low: int, high: int, key: str | N
     )
 
 
-def _plan(source: Source, name: str) -> QueryPlan:
+def _plan(source: EventSource, name: str) -> QueryPlan:
     plans = {each.name: each for each in source.program.queries}
     if name not in plans:
         raise Mistake(Diagnostic(f"no query is called {name}", hint=did_you_mean(name, plans)))
     return plans[name]
 
 
-def _takes_part(match: Match, run: Run, key: str) -> bool:
+def _takes_part(match: Match, run: FiniteRun, key: str) -> bool:
     """Whether a match has an event with a value."""
     shown = [
         one for each in (match.events or {}).values() for one in (each if isinstance(each, list) else [each])
@@ -129,13 +129,13 @@ def _takes_part(match: Match, run: Run, key: str) -> bool:
     return any(each.identity in shown and has_value(each, key) for each in events_of(run))
 
 
-def _gained(run: Run, seen: Sequence[Match], name: str) -> tuple[Match, ...]:
+def _gained(run: FiniteRun, seen: Sequence[Match], name: str) -> tuple[Match, ...]:
     """The matches of a query that were not there before."""
     before = {each.id for each in seen}
     return tuple(each for each in run.matches() if each.query == name and each.id not in before)
 
 
-def _near(run: Run, source: Source, low: int, high: int, key: str | None) -> Iterator[Mended]:
+def _near(run: FiniteRun, source: EventSource, low: int, high: int, key: str | None) -> Iterator[Mended]:
     """The records that could not be read and belong there: by their time, or else by their position."""
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     for each in events_of(run):
@@ -189,7 +189,7 @@ def mended(letter: DeadLetter, stream: Stream) -> Mended:
 #
 
 
-def searched(source: Source, id: str) -> Match | None:
+def searched(source: EventSource, id: str) -> Match | None:
     """The match with an id, or with the beginning of it, among all that the queries give."""
     every: list[Match] = []
     for as_seen in (True, False) if source.uses_late else (True,):
@@ -200,7 +200,7 @@ def searched(source: Source, id: str) -> Match | None:
     return None
 
 
-def explained(source: Source, match: Match, version: int | None = None) -> Why:
+def explained(source: EventSource, match: Match, version: int | None = None) -> Why:
     """What made a match, which was seen somewhere: its query, its id, its start and its end are known.
 
     `version` is that of the knowledge of a running deployment.
@@ -228,14 +228,14 @@ def explained(source: Source, match: Match, version: int | None = None) -> Why:
     raise Mistake(_gone(source, match, given, version))
 
 
-def _has_late(source: Source, run: Run) -> bool:
+def _has_late(source: EventSource, run: FiniteRun) -> bool:
     return source.uses_late and any(each.late for each in events_of(run))
 
 
 # --- a match that is not found again --------------------------------------------------------------------
 
 
-def _gone(source: Source, match: Match, run: Run, version: int | None) -> Diagnostic:
+def _gone(source: EventSource, match: Match, run: FiniteRun, version: int | None) -> Diagnostic:
     plan = next(each for each in run.program.queries if each.name == match.query)
     reason, hint = next(_reasons(source, match, plan, run, version))
     where = f"{match.query}, {format_time(match.start_us)} to {format_time(match.end_us)}"
@@ -243,7 +243,7 @@ def _gone(source: Source, match: Match, run: Run, version: int | None) -> Diagno
 
 
 def _reasons(
-    source: Source, match: Match, plan: QueryPlan, run: Run, version: int | None
+    source: EventSource, match: Match, plan: QueryPlan, run: FiniteRun, version: int | None
 ) -> Iterator[tuple[str, str]]:
     """What has changed, the surest first, and what to do about it."""
     chains = plan.body.all_chains if isinstance(plan, ChiPlan) else ()
@@ -321,7 +321,7 @@ def _key(identity: Mapping[str, Any]) -> tuple[str, int, int] | None:
     return None if "id" in identity else (identity["stream"], identity["part"], identity["seq"])
 
 
-def _unproved(plan: QueryPlan, rounds: Mapping[str, list[Event]], source: Source) -> Iterator[str]:
+def _unproved(plan: QueryPlan, rounds: Mapping[str, list[Event]], source: EventSource) -> Iterator[str]:
     """The PATHs that do not hold for the events of a match."""
     if isinstance(plan, EpPlan):
         return

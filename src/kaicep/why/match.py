@@ -24,7 +24,7 @@ from kaicep.query import Query
 from kaicep.reference.chains import in_order, partitions
 from kaicep.reference.chicep import window_answers
 from kaicep.reference.expressions import Environment, evaluate
-from kaicep.reference.paths import Graph
+from kaicep.reference.paths import TimedGraph
 from kaicep.reference.semantics import KnowledgeSemantics
 from kaicep.reference.sparql import Bindings
 from kaicep.reference.sparql import evaluate as evaluate_group
@@ -35,7 +35,7 @@ __all__ = [
     "prove",
     "Checked",
     "Reading",
-    "Span",
+    "WindowSpan",
     "Wait",
     "Why",
     "derived",
@@ -81,7 +81,7 @@ def prove(
         for triple in graphs[name].triples
         if _is_stated(triple, catalog.streams[event.stream])
     )
-    union = Graph(then, [(each, None) for each in then.entails_with(given)])
+    union = TimedGraph(then, [(each, None) for each in then.entails_with(given)])
     nodes = {name: each.node for name, each in graphs.items()}
     for group in condition.alternatives:
         about = substitute(group, nodes)
@@ -133,7 +133,7 @@ class _Origins:
 # --- the triples of a solution -----------------------------------------------------------------------------
 
 
-def _used(patterns: Iterable[TriplePattern], bindings: Bindings, graph: Graph) -> Iterator[Triple]:
+def _used(patterns: Iterable[TriplePattern], bindings: Bindings, graph: TimedGraph) -> Iterator[Triple]:
     """The triples that meet the patterns; a pattern with something unbound is one that was not needed."""
     for pattern in patterns:
         subject, object = (_filled(each, bindings) for each in (pattern.subject, pattern.object))
@@ -153,12 +153,12 @@ def _filled(place: object, bindings: Bindings) -> Term | None:
     return place  # type: ignore[return-value]
 
 
-def _chains(graph: Graph, start: Term, path: Iri | Path, end: Term) -> Iterator[tuple[Triple, ...]]:
+def _chains(graph: TimedGraph, start: Term, path: Iri | Path, end: Term) -> Iterator[tuple[Triple, ...]]:
     """The ways from one term to another along a path, as the triples that they go over."""
     return (triples for reached, triples in _walk(graph, start, path) if reached == end)
 
 
-def _walk(graph: Graph, start: Term, path: Iri | Path) -> Iterator[tuple[Term, tuple[Triple, ...]]]:
+def _walk(graph: TimedGraph, start: Term, path: Iri | Path) -> Iterator[tuple[Term, tuple[Triple, ...]]]:
     match path:
         case Iri():
             for triple, _ in graph.match(start, path, None):
@@ -191,7 +191,7 @@ def _walk(graph: Graph, start: Term, path: Iri | Path) -> Iterator[tuple[Term, t
 
 
 def _along(
-    graph: Graph, start: Term, parts: tuple[Iri | Path, ...]
+    graph: TimedGraph, start: Term, parts: tuple[Iri | Path, ...]
 ) -> Iterator[tuple[Term, tuple[Triple, ...]]]:
     if not parts:
         yield start, ()
@@ -201,7 +201,7 @@ def _along(
             yield end, first + rest
 
 
-def _repeated(graph: Graph, start: Term, path: Repeat) -> Iterator[tuple[Term, tuple[Triple, ...]]]:
+def _repeated(graph: TimedGraph, start: Term, path: Repeat) -> Iterator[tuple[Term, tuple[Triple, ...]]]:
     """The shortest way to every term that can be reached."""
     if path.least == 0:
         yield start, ()
@@ -247,7 +247,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Span:
+class WindowSpan:
     """A WINDOW between events: how far apart they may be and how far they are, in microseconds."""
 
     variables: tuple[str, ...]
@@ -287,7 +287,7 @@ class Why:
     plan: QueryPlan
     events: tuple[Reading, ...]
     conditions: tuple[Checked, ...] = ()
-    windows: tuple[Span, ...] = ()
+    windows: tuple[WindowSpan, ...] = ()
     paths: tuple[Shown, ...] = ()
     absences: tuple[Wait, ...] = ()
 
@@ -387,9 +387,9 @@ def _of_pattern(match, plan, pattern, catalog, knowledge, event_of) -> Why:  # t
     return Why(match, plan, tuple(readings), tuple(checked), windows, shown_paths, absences)
 
 
-def _span(variables: Sequence[str], width: int, rounds: Mapping[str, Sequence[Event]]) -> Span:
+def _span(variables: Sequence[str], width: int, rounds: Mapping[str, Sequence[Event]]) -> WindowSpan:
     times = [each.ts for name in variables for each in rounds.get(name, ())]
-    return Span(tuple(variables), width, max(times) - min(times) if times else 0)
+    return WindowSpan(tuple(variables), width, max(times) - min(times) if times else 0)
 
 
 def _checked(condition: Expr, rounds: Mapping[str, Sequence[Event]]) -> Iterator[Checked]:

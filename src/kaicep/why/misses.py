@@ -15,7 +15,7 @@ from kaicep.plan.chi import Absent
 from kaicep.plan.events import Event, Match
 from kaicep.plan.expressions import Call, Expr, variables_of
 from kaicep.plan.nodes import Chain, EpPlan, Pattern, QueryPlan, Semantic, WindowAggregate
-from kaicep.plan.sparql import Group, TriplePattern, Triples
+from kaicep.plan.sparql import Group, TripleBlock, TriplePattern
 from kaicep.plan.terms import Term
 from kaicep.plan.text import group_text, resolved_text, triple_text
 from kaicep.plan.time import format_duration, format_time
@@ -25,7 +25,7 @@ from kaicep.reference.expressions import Environment, evaluate
 from kaicep.reference.semantics import KnowledgeSemantics
 from kaicep.why.match import filled, waits_of
 
-__all__ = ["Mended", "Miss", "Step", "WhyNot", "around", "has_value", "path_text", "why_not"]
+__all__ = ["Mended", "Miss", "FunnelStep", "WhyNot", "around", "has_value", "path_text", "why_not"]
 
 _MINUTES = 5 * 60 * 1_000_000
 _COMBINATIONS = 200_000
@@ -34,7 +34,7 @@ _LOOKED_INTO = 100
 
 
 @dataclass(frozen=True)
-class Step:
+class FunnelStep:
     """A test that events of a variable have to pass, and how many did, of those that came so far."""
 
     variable: str
@@ -68,7 +68,7 @@ class WhyNot:
     query: str
     low: int
     high: int
-    steps: tuple[Step, ...]
+    steps: tuple[FunnelStep, ...]
     misses: tuple[Miss, ...]
     late: tuple[Event, ...] = ()
     complete: int = 0
@@ -107,7 +107,7 @@ def why_not(
     semantics = KnowledgeSemantics(catalog, knowledge)
     prefixes = dict(catalog.known_prefixes(plan.prefixes))
     chains = source.chains
-    steps: list[Step] = []
+    steps: list[FunnelStep] = []
     passed: dict[str, list[Event]] = {}
     misses: list[Miss] = []
     for chain in chains:
@@ -167,22 +167,22 @@ def _through(
     events: Sequence[Event],
     semantics: KnowledgeSemantics,
     prefixes: Mapping[str, str],
-    steps: list[Step],
+    steps: list[FunnelStep],
     misses: list[Miss],
 ) -> list[Event]:
     """The events that a variable may take, and what stopped the others, test by test."""
     name = chain.variable
     left = [each for each in events if sees(chain, each)]
-    steps.append(Step(name, f"of {', '.join(chain.streams)}, inside WITHIN", len(events), len(left)))
+    steps.append(FunnelStep(name, f"of {', '.join(chain.streams)}, inside WITHIN", len(events), len(left)))
     for path in chain.semantics:
         before, left = left, [each for each in left if semantics.solutions(path, {name: each})]
-        steps.append(Step(name, path_text(path, prefixes), len(before), len(left)))
+        steps.append(FunnelStep(name, path_text(path, prefixes), len(before), len(left)))
         kept = set(left)
         lost = [each for each in before if each not in kept]
         misses += [_unmet(path, {name: each}, semantics, prefixes) for each in lost[:_LOOKED_INTO]]
     for condition in chain.conditions:
         before, left = left, [each for each in left if evaluate(condition, Environment({name: each})) is True]
-        steps.append(Step(name, resolved_text(condition), len(before), len(left)))
+        steps.append(FunnelStep(name, resolved_text(condition), len(before), len(left)))
         kept = set(left)
         misses += [_miss(condition, {name: each}) for each in before if each not in kept]
     return left
@@ -213,12 +213,13 @@ def _broken(
     met: list[TriplePattern] = []
     solution: dict[str, Term] = {}
     for pattern in _in_turn(
-        [one for each in group.elements if isinstance(each, Triples) for one in each.patterns], path.variables
+        [one for each in group.elements if isinstance(each, TripleBlock) for one in each.patterns],
+        path.variables,
     ):
         names = {name for each in (*met, pattern) for name in pattern_variables(each)}.difference(events)
         selected = tuple(sorted(names))
         rows = semantics.solutions(
-            Semantic((Group((Triples((*met, pattern)),)),), path.variables, selected), events
+            Semantic((Group((TripleBlock((*met, pattern)),)),), path.variables, selected), events
         )
         if not rows:
             shared = names.intersection(pattern_variables(pattern))
@@ -242,8 +243,8 @@ def _in_turn(patterns: Iterable[TriplePattern], bound: Iterable[str]) -> Iterato
 
 
 def _filled_triple(pattern: TriplePattern, solution: Mapping[str, Term], prefixes: Mapping[str, str]) -> str:
-    (filled,) = substitute(Group((Triples((pattern,)),)), solution).elements
-    assert isinstance(filled, Triples)
+    (filled,) = substitute(Group((TripleBlock((pattern,)),)), solution).elements
+    assert isinstance(filled, TripleBlock)
     return triple_text(filled.patterns[0], prefixes).removesuffix(" .")
 
 
@@ -337,10 +338,10 @@ def _own_part(path: Semantic, variable: str) -> Semantic:
     patterns = tuple(
         pattern
         for element in path.alternatives[0].elements
-        for pattern in (element.patterns if isinstance(element, Triples) else ())
+        for pattern in (element.patterns if isinstance(element, TripleBlock) else ())
         if others.isdisjoint(pattern_variables(pattern))
     )
-    return Semantic((Group((Triples(patterns),)),), (variable,))
+    return Semantic((Group((TripleBlock(patterns),)),), (variable,))
 
 
 def _intruders(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kaicep.api import Run
+from kaicep.api import FiniteRun
 from kaicep.connectors.files import DeadLetter, StreamData
 from kaicep.errors import Diagnostic, Mistake
 from kaicep.history.hybrid import both
@@ -31,7 +31,7 @@ __all__ = [
     "only_one",
     "seen_in",
     "Archived",
-    "Source",
+    "EventSource",
     "Streams",
     "events_of",
     "needed",
@@ -176,7 +176,7 @@ def _filtered(rows: Any, columns: Sequence[str], wanted: str) -> Iterator[Mappin
 #
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """Resolved queries, and the events that they are about."""
 
     @property
@@ -203,7 +203,7 @@ class Source(Protocol):
         """All matches."""
         ...
 
-    def part(self, program: Program, within: Interval) -> Run:
+    def part(self, program: Program, within: Interval) -> FiniteRun:
         """Some of the queries over the events inside the bounds, late ones with their mark."""
         ...
 
@@ -220,7 +220,7 @@ class Source(Protocol):
 class Streams:
     """The files of a run."""
 
-    run: Run
+    run: FiniteRun
     uses_late = False
 
     @property
@@ -242,7 +242,7 @@ class Streams:
         """All matches."""
         return self.run.matches()
 
-    def part(self, program: Program, within: Interval) -> Run:
+    def part(self, program: Program, within: Interval) -> FiniteRun:
         """Some of the queries over the events inside the bounds."""
         return _run(self, program, self.run.data, [e for e in events_of(self.run) if e.ts in within])
 
@@ -284,7 +284,7 @@ class Archived:
 
         return past_matches(self.history, "auto", as_seen, self.snapshot)
 
-    def part(self, program: Program, within: Interval) -> Run:
+    def part(self, program: Program, within: Interval) -> FiniteRun:
         """Some of the queries over the events inside the bounds; no other file is opened."""
         own = replace(self.history, program=program).spans()
         data = [self._stream(name, both(bounds, within)) for name, bounds in own.items()]
@@ -308,16 +308,18 @@ class Archived:
         return {name: ts for name, ts in found.items() if ts is not None}
 
 
-def _run(source: Source, program: Program, data: Sequence[StreamData], events: Sequence[Event]) -> Run:
-    return Run(program, source.catalog, source.knowledge, (events,), tuple(data))
+def _run(
+    source: EventSource, program: Program, data: Sequence[StreamData], events: Sequence[Event]
+) -> FiniteRun:
+    return FiniteRun(program, source.catalog, source.knowledge, (events,), tuple(data))
 
 
-def events_of(run: Run) -> list[Event]:
+def events_of(run: FiniteRun) -> list[Event]:
     """All events of a run."""
     return [each for batch in run.batches for each in batch]
 
 
-def unmarked(run: Run, late: Sequence[Event] | None = None) -> Run:
+def unmarked(run: FiniteRun, late: Sequence[Event] | None = None) -> FiniteRun:
     """The run as if some events, or all, had come in time."""
     chosen = None if late is None else set(late)
     events = [

@@ -36,8 +36,8 @@ from kaicep.plan.sparql import (
     Predicate,
     Repeat,
     Steps,
+    TripleBlock,
     TriplePattern,
-    Triples,
     Values,
     may_be_empty,
 )
@@ -45,11 +45,11 @@ from kaicep.plan.terms import Variable
 from kaicep.plan.values import format_xsd_duration
 
 __all__ = [
-    "Absence",
+    "SlotAbsence",
     "Applied",
-    "Asked",
-    "Path",
-    "Slot",
+    "AskedPattern",
+    "SlotPath",
+    "EventSlot",
     "asked",
     "refusal",
     "refuse_unsayable",
@@ -68,7 +68,7 @@ _MOST_ROUNDS = 20
 
 
 @dataclass(frozen=True)
-class Slot:
+class EventSlot:
     """One event: what it is called, the variable that takes it, its streams, its bounds."""
 
     name: str
@@ -87,7 +87,7 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class Path:
+class SlotPath:
     """A PATH condition with a slot for each event variable that it mentions."""
 
     semantic: Semantic
@@ -95,12 +95,12 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Absence:
+class SlotAbsence:
     """An event that must not occur: after these slots, before those, up to `width` after the first ones."""
 
-    slot: Slot
+    slot: EventSlot
     conditions: tuple[Applied, ...]
-    paths: tuple[Path, ...]
+    paths: tuple[SlotPath, ...]
     after: tuple[str, ...]
     before: tuple[str, ...]
     first: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Absence:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedPattern:
     """A pattern as a question: its slots in the order of the pattern, and what holds between them.
 
     `earlier` are pairs in order of time, `apart` pairs that are different events, `adjacent` pairs with
@@ -118,15 +118,15 @@ class Asked:
 
     plan: ChiPlan
     pattern: Pattern
-    slots: tuple[Slot, ...]
+    slots: tuple[EventSlot, ...]
     groups: tuple[tuple[str, ...], ...]
     conditions: tuple[Applied, ...]
-    paths: tuple[Path, ...]
+    paths: tuple[SlotPath, ...]
     earlier: tuple[tuple[str, str], ...]
     apart: tuple[tuple[str, str], ...]
     spans: tuple[tuple[str, str, int], ...]
     adjacent: tuple[tuple[str, str], ...]
-    absences: tuple[Absence, ...]
+    absences: tuple[SlotAbsence, ...]
 
     @property
     def selected(self) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ def refusal(plan: QueryPlan, what: str) -> Unsupported:
     return Unsupported(f"{plan.name}: one query cannot say {what}; the strategies replay and hybrid can")
 
 
-def asked(plan: ChiPlan) -> Asked:
+def asked(plan: ChiPlan) -> AskedPattern:
     """A query with a pattern as a question."""
     pattern = plan.body
     if not isinstance(pattern, Pattern):
@@ -154,7 +154,7 @@ def asked(plan: ChiPlan) -> Asked:
     for slot in slots:
         by_variable.setdefault(slot.variable, []).append(slot.name)
     positive = {name: tuple(found) for name, found in by_variable.items()}
-    return Asked(
+    return AskedPattern(
         plan,
         pattern,
         slots,
@@ -179,7 +179,7 @@ def _refuse_modes(plan: ChiPlan, pattern: Pattern) -> None:
 # --- slots -----------------------------------------------------------------------------------------------
 
 
-def _slots(plan: ChiPlan, element: Element, chains: Mapping[str, Chain]) -> Iterator[Slot]:
+def _slots(plan: ChiPlan, element: Element, chains: Mapping[str, Chain]) -> Iterator[EventSlot]:
     """The slots of one element of the sequence."""
     match element:
         case Place(variable):
@@ -201,8 +201,8 @@ def _slots(plan: ChiPlan, element: Element, chains: Mapping[str, Chain]) -> Iter
             raise refusal(plan, "a disjunction, which leaves some events out")
 
 
-def _slot(chain: Chain, name: str) -> Slot:
-    return Slot(name, chain.variable, chain.streams, chain.within)
+def _slot(chain: Chain, name: str) -> EventSlot:
+    return EventSlot(name, chain.variable, chain.streams, chain.within)
 
 
 # --- conditions ------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def applied(plan: ChiPlan, expr: Expr, slots: Mapping[str, Sequence[str]]) -> It
 
 def _paths(
     pattern: Pattern, chains: Mapping[str, Chain], slots: Mapping[str, Sequence[str]], absent: set[str]
-) -> Iterator[Path]:
+) -> Iterator[SlotPath]:
     """The PATHs of the events that are bound. One that is selected stands in its chain too: once will do."""
     asked = {(each.alternatives, each.variables) for each in pattern.semantics}
     for semantic in pattern.semantics:
@@ -254,9 +254,9 @@ def _paths(
                 yield from _path(semantic, slots)
 
 
-def _path(semantic: Semantic, slots: Mapping[str, Sequence[str]]) -> Iterator[Path]:
+def _path(semantic: Semantic, slots: Mapping[str, Sequence[str]]) -> Iterator[SlotPath]:
     for names in product(*(slots[each] for each in semantic.variables)):
-        yield Path(semantic, dict(zip(semantic.variables, names, strict=True)))
+        yield SlotPath(semantic, dict(zip(semantic.variables, names, strict=True)))
 
 
 # --- time ------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def _absences(
     chains: Mapping[str, Chain],
     slots: Mapping[str, Sequence[str]],
     groups: Sequence[tuple[str, ...]],
-) -> Iterator[Absence]:
+) -> Iterator[SlotAbsence]:
     passed = 0
     for element in pattern.sequence:
         if not isinstance(element, Absent):
@@ -344,7 +344,7 @@ def _absences(
         ]
         paths = [found for each in semantics for found in _path(each, with_it)]
         trailing = passed == len(groups)
-        yield Absence(
+        yield SlotAbsence(
             slot,
             tuple(conditions),
             tuple(paths),
@@ -358,7 +358,7 @@ def _absences(
 # --- windows ---------------------------------------------------------------------------------------------
 
 
-def window_slot(plan: ChiPlan) -> tuple[WindowAggregate, Slot, tuple[Expr, ...], tuple[Semantic, ...]]:
+def window_slot(plan: ChiPlan) -> tuple[WindowAggregate, EventSlot, tuple[Expr, ...], tuple[Semantic, ...]]:
     """A query with a window: its node, its variable's slot, filters and PATHs."""
     node = plan.body
     if not isinstance(node, WindowAggregate):
@@ -494,7 +494,7 @@ def check_group(plan: ChiPlan, group: Group, semantic: Semantic) -> None:
     events = set(semantic.variables)
     patterns: list[TriplePattern] = []
     for element in group.elements:
-        if isinstance(element, Triples):
+        if isinstance(element, TripleBlock):
             patterns += element.patterns
         elif not isinstance(element, Filter | Values) or (
             isinstance(element, Filter) and any(isinstance(each, Exists) for each in walk(element.condition))

@@ -16,11 +16,11 @@ from typing import Any
 from urllib.parse import quote
 
 from kaicep.archive.rewrite.logical import (
-    Absence,
     Applied,
-    Asked,
-    Path,
-    Slot,
+    AskedPattern,
+    EventSlot,
+    SlotAbsence,
+    SlotPath,
     asked,
     check_group,
     duration,
@@ -232,9 +232,9 @@ class Rewritten:
 
     plan: ChiPlan
     text: str
-    slots: tuple[Slot, ...]
+    slots: tuple[EventSlot, ...]
     selected: tuple[str, ...]
-    asked: Asked | None = None
+    asked: AskedPattern | None = None
 
 
 def rewrite_to_sparql(plan: QueryPlan, catalog: Catalog) -> Rewritten:
@@ -242,7 +242,7 @@ def rewrite_to_sparql(plan: QueryPlan, catalog: Catalog) -> Rewritten:
     if isinstance(plan, EpPlan):
         raise refusal(plan, "what EP-SPARQL says: intervals are not in the view")
     refuse_unsayable(plan)
-    writer = _Writer(plan, catalog)
+    writer = _SparqlWriter(plan, catalog)
     return writer.pattern(asked(plan)) if isinstance(plan.body, Pattern) else writer.window()
 
 
@@ -258,7 +258,7 @@ class _Scope:
         return _Scope([], dict(self.bound))
 
 
-class _Writer:
+class _SparqlWriter:
     """Writes one query."""
 
     def __init__(self, plan: ChiPlan, catalog: Catalog) -> None:
@@ -278,7 +278,7 @@ class _Writer:
 
     # --- patterns ---
 
-    def pattern(self, question: Asked) -> Rewritten:
+    def pattern(self, question: AskedPattern) -> Rewritten:
         """Rules 1 to 5, and what goes beyond them."""
         self._reserve(*question.slots, *(each.slot for each in question.absences))
         scope = _Scope()
@@ -317,7 +317,12 @@ class _Writer:
         return {text for (_, found), text in scope.bound.items() if found in fields}
 
     def _between(
-        self, scope: _Scope, question: Asked, conditions: Iterable[Applied], before: set[str], bound: set[str]
+        self,
+        scope: _Scope,
+        question: AskedPattern,
+        conditions: Iterable[Applied],
+        before: set[str],
+        bound: set[str],
     ) -> None:
         """Rules 2 to 4, as far as they speak of events that are bound by now, and were not all before."""
 
@@ -360,7 +365,7 @@ class _Writer:
         return found
 
     def _event(
-        self, scope: _Scope, slot: Slot, conditions: Iterable[Applied], read: Mapping[Field, bool]
+        self, scope: _Scope, slot: EventSlot, conditions: Iterable[Applied], read: Mapping[Field, bool]
     ) -> None:
         """An event with what is asked of it alone, and what is read of it.
 
@@ -378,7 +383,7 @@ class _Writer:
         optional = any(line.startswith("OPTIONAL") for line in inner.lines)
         scope.lines += nested(inner.lines) if optional else inner.lines
 
-    def _slot(self, scope: _Scope, slot: Slot, ordered: bool = False) -> None:
+    def _slot(self, scope: _Scope, slot: EventSlot, ordered: bool = False) -> None:
         """An event of its streams, inside its bounds, with its time."""
         name = f"?{slot.name}"
         self._stream(scope, slot)
@@ -397,7 +402,7 @@ class _Writer:
                 f"FILTER ({time_of(slot.name)} {sign} {constant_text(within.high, Type.TIMESTAMP)})"
             )
 
-    def _stream(self, scope: _Scope, slot: Slot) -> None:
+    def _stream(self, scope: _Scope, slot: EventSlot) -> None:
         """An event of its streams."""
         name = f"?{slot.name}"
         streams = [self._iri(stream_iri(each)) for each in slot.streams]
@@ -485,7 +490,7 @@ class _Writer:
 
     # --- PATHs ---
 
-    def _path(self, scope: _Scope, path: Path, number: int, selected: Sequence[str]) -> None:
+    def _path(self, scope: _Scope, path: SlotPath, number: int, selected: Sequence[str]) -> None:
         """A PATH as it is; its own variables are named apart from those of other PATHs."""
         groups = [self._group(path, each, number, selected) for each in path.semantic.alternatives]
         if len(groups) == 1:
@@ -496,7 +501,7 @@ class _Writer:
         texts = [group_text(each, 1, self.prefixes) for each in groups]
         scope.lines += " UNION ".join(texts).split("\n") if texts else ["FILTER (false)"]
 
-    def _group(self, path: Path, group: Group, number: int, selected: Sequence[str]) -> Group:
+    def _group(self, path: SlotPath, group: Group, number: int, selected: Sequence[str]) -> Group:
         check_group(self.plan, group, path.semantic)
         renamed: dict[str, Variable] = {}
         for name in element_variables(group):
@@ -509,13 +514,13 @@ class _Writer:
                 renamed[name] = Variable(variable_name(name.removeprefix("_:")) + apart)
         return substitute(group, renamed)  # type: ignore[arg-type]  # one variable for another
 
-    def _is_only(self, path: Path) -> bool:
+    def _is_only(self, path: SlotPath) -> bool:
         """Whether the PATH is about each of its variables once, so that its names are its own."""
         return all(slot == name for name, slot in path.slots.items())
 
     # --- absence ---
 
-    def _absence(self, scope: _Scope, absence: Absence, question: Asked) -> None:
+    def _absence(self, scope: _Scope, absence: SlotAbsence, question: AskedPattern) -> None:
         """No such event. Each condition on it is an EXISTS of its own: so it is settled event by event."""
         inner = scope.inner()
         slot, name = absence.slot, absence.slot.name
@@ -554,7 +559,7 @@ class _Writer:
         selected = tuple(dict.fromkeys(name for each in node.semantics for name in each.selected))
         self._member(scope, node, slot, filters, (*node.semantics, *paths), 0, selected)
         if sliding:
-            inside = Slot(self._fresh(f"{slot.name}_in")[1:], slot.variable, slot.streams, slot.within)
+            inside = EventSlot(self._fresh(f"{slot.name}_in")[1:], slot.variable, slot.streams, slot.within)
             self._reserve(inside)
             self._member(scope, node, inside, filters, (*node.semantics, *paths), 1, ())
             self._same_partition(scope, [slot.name, inside.name])
@@ -593,7 +598,7 @@ class _Writer:
         self,
         scope: _Scope,
         node: WindowAggregate,
-        slot: Slot,
+        slot: EventSlot,
         filters: Sequence[Expr],
         paths: Sequence[Semantic],
         number: int,
@@ -605,7 +610,7 @@ class _Writer:
             self._condition(scope, Applied(each, {slot.variable: slot.name}, {}))
         for at, semantic in enumerate(paths):
             places = dict.fromkeys(semantic.variables, slot.name)
-            self._path(scope, Path(semantic, places), 100 * number + at, selected)
+            self._path(scope, SlotPath(semantic, places), 100 * number + at, selected)
 
     def _aggregates(self, scope: _Scope, member: str) -> Iterator[tuple[str, str, str | None]]:
         """The selected aggregates that SPARQL has; those over an expression, or of other kinds, it has not.
@@ -625,7 +630,7 @@ class _Writer:
 
     # --- text ---
 
-    def _reserve(self, *slots: Slot) -> None:
+    def _reserve(self, *slots: EventSlot) -> None:
         """Keeps the names of events, and of what every event has, from standing for anything else."""
         for slot in slots:
             own = {f"{slot.name}{each}" for each in ("", "_ts", "_order", "_stream", "_micros")}

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kaicep.archive.rewrite.logical import (
-    Absence,
     Applied,
-    Asked,
-    Path,
-    Slot,
+    AskedPattern,
+    EventSlot,
+    SlotAbsence,
+    SlotPath,
     asked,
     check_group,
     refusal,
@@ -75,9 +75,9 @@ class RewrittenSql:
     text: str
     streams: tuple[str, ...]
     attributes: tuple[str, ...]
-    slots: tuple[Slot, ...]
+    slots: tuple[EventSlot, ...]
     paths: tuple[PathTable, ...]
-    asked: Asked | None = None
+    asked: AskedPattern | None = None
 
     @property
     def selected(self) -> tuple[PathTable, ...]:
@@ -90,11 +90,11 @@ def rewrite_to_sql(plan: QueryPlan, catalog: Catalog, as_seen: bool = False) -> 
     if isinstance(plan, EpPlan):
         raise refusal(plan, "what EP-SPARQL says: intervals are not in the tables")
     refuse_unsayable(plan)
-    writer = _Writer(plan, catalog, as_seen)
+    writer = _SqlWriter(plan, catalog, as_seen)
     return writer.pattern(asked(plan)) if isinstance(plan.body, Pattern) else writer.window()
 
 
-class _Writer:
+class _SqlWriter:
     """Writes one query."""
 
     def __init__(self, plan: ChiPlan, catalog: Catalog, as_seen: bool) -> None:
@@ -186,7 +186,7 @@ class _Writer:
         return ", ".join(self.keys) or "0"
 
     def _variable(
-        self, slot: Slot, filters: Sequence[Expr], paths: Sequence[Semantic], more: str = ""
+        self, slot: EventSlot, filters: Sequence[Expr], paths: Sequence[Semantic], more: str = ""
     ) -> str:
         """The table of the events that a variable may take."""
         tests: list[str] = []
@@ -222,11 +222,11 @@ class _Writer:
 
     # --- patterns ---
 
-    def pattern(self, question: Asked) -> RewrittenSql:
+    def pattern(self, question: AskedPattern) -> RewrittenSql:
         """Rules 1 to 4, and what goes beyond them."""
         withins = {each.within for each in question.slots}
         tables = list(self._events(withins.pop() if len(withins) == 1 else None, bool(question.adjacent)))
-        single: dict[str, Slot] = {}
+        single: dict[str, EventSlot] = {}
         for each in question.slots:
             single.setdefault(each.variable, each)
         own: dict[str, list[Expr]] = {each: [] for each in single}
@@ -239,7 +239,7 @@ class _Writer:
             else:
                 between.append(applied)
         semi: dict[str, list[Semantic]] = {each: [] for each in single}
-        joined: list[Path] = []
+        joined: list[SlotPath] = []
         for path in question.paths:
             if len(path.slots) == 1 and not path.semantic.selected:
                 (variable,) = path.slots
@@ -256,7 +256,12 @@ class _Writer:
         return self._written(question, tables, lines, where, joined)
 
     def _written(
-        self, question: Asked, tables: list[str], lines: list[str], where: str, joined: Sequence[Path]
+        self,
+        question: AskedPattern,
+        tables: list[str],
+        lines: list[str],
+        where: str,
+        joined: Sequence[SlotPath],
     ) -> RewrittenSql:
         shown = [
             f"{name_sql(slot.name)}.{name_sql(each)} AS {name_sql(f'{slot.name}.{each}')}"
@@ -273,7 +278,7 @@ class _Writer:
             self.plan, text, self.streams, self.attributes, question.slots, tuple(self.paths), question
         )
 
-    def _joined(self, question: Asked, conditions: Sequence[Applied]) -> list[str]:
+    def _joined(self, question: AskedPattern, conditions: Sequence[Applied]) -> list[str]:
         """The slots, each joined with those before it on all that can be told by then."""
         lines: list[str] = []
         bound: set[str] = set()
@@ -289,7 +294,7 @@ class _Writer:
         return lines
 
     def _due(
-        self, question: Asked, conditions: Sequence[Applied], before: set[str], bound: set[str]
+        self, question: AskedPattern, conditions: Sequence[Applied], before: set[str], bound: set[str]
     ) -> Iterator[str]:
         def due(*names: str) -> bool:
             return bound.issuperset(names) and not before.issuperset(names)
@@ -310,11 +315,11 @@ class _Writer:
             if due(first, last):
                 yield f"{name_sql(last)}._ts - {name_sql(first)}._ts <= {width}L"
 
-    def _table_of(self, path: Path, question: Asked) -> PathTable:
+    def _table_of(self, path: SlotPath, question: AskedPattern) -> PathTable:
         streams = {each.variable: each.streams for each in question.slots}
         return self._table(path.semantic, {each: streams[each] for each in path.semantic.variables})
 
-    def _path_join(self, question: Asked, path: Path, number: int) -> str:
+    def _path_join(self, question: AskedPattern, path: SlotPath, number: int) -> str:
         """A PATH between several events, or one whose solutions are selected."""
         table = self._table_of(path, question)
         aliases = {variable: name_sql(slot) for variable, slot in path.slots.items()}
@@ -322,7 +327,7 @@ class _Writer:
         known = self._known(table, aliases).replace(f"{table.name}.", f"_joined{number}.")
         return f"{kind} {table.name} AS _joined{number} ON {known}"
 
-    def _absence(self, absence: Absence, question: Asked, tables: list[str]) -> str:
+    def _absence(self, absence: SlotAbsence, question: AskedPattern, tables: list[str]) -> str:
         """No such event between its neighbours, or up to the deadline."""
         slot, name = absence.slot, name_sql(absence.slot.name)
         if any(len(path.slots) > 1 for path in absence.paths):

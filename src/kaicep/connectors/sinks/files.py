@@ -16,7 +16,7 @@ from kaicep.errors import Diagnostic, Failure, Mistake
 from kaicep.plan.events import Match
 from kaicep.storage.disk import read_sealed, replace_sealed, sync_folder, write_all
 
-__all__ = ["ConsoleOptions", "ConsoleSink", "FileOptions", "FileSink"]
+__all__ = ["ConsoleOptions", "ConsoleSink", "FileSinkOptions", "FileSink"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ _BUFFER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class FileOptions:
+class FileSinkOptions:
     """The file to write, one JSON object a line."""
 
     path: Path
@@ -79,7 +79,7 @@ class FileSink(Sink):
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> options = FileOptions(Path(folder.name) / "matches.jsonl")
+    >>> options = FileSinkOptions(Path(folder.name) / "matches.jsonl")
     >>> with FileSink("out", options) as sink:
     ...     sink.open()
     ...     sink.write([Match("hot", "f3", 0, 0)])
@@ -92,7 +92,7 @@ class FileSink(Sink):
 
     guarantee = Guarantee.EXACTLY_ONCE
 
-    def __init__(self, name: str, options: FileOptions) -> None:
+    def __init__(self, name: str, options: FileSinkOptions) -> None:
         self._where = f"sink {name}"
         self._path = options.path
         self._commit = options.path.with_name(f".{options.path.name}.commit")

@@ -17,13 +17,13 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from kaicep.connectors.columnar import ColumnEvents, Columns, has_arrow
-from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
+from kaicep.connectors.columnar import ColumnEvents, EventColumns, has_arrow
+from kaicep.connectors.contract import Guarantee, Position, Source, SourceBatch, read_position
 from kaicep.connectors.files import SUFFIXES, check_suffix, is_whole, parts_of
 from kaicep.connectors.parts import Located, next_stretch, note_of, read_stretch, remember
 from kaicep.connectors.records import (
-    Cursor,
     Record,
+    TextPosition,
     json_columns_of,
     parquet_columns,
     read_csv,
@@ -38,7 +38,7 @@ from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Event
 from kaicep.plan.types import INT64_MIN
 
-__all__ = ["FileOptions", "FileSource"]
+__all__ = ["FileSourceOptions", "FileSource"]
 
 _log = logging.getLogger("kaicep.run")
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class FileOptions:
+class FileSourceOptions:
     """Where the files are, whether to follow them, and how many records make a batch at most."""
 
     path: Path
@@ -64,7 +64,7 @@ class FileSource(Source):
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "a.jsonl").write_text('{"ts": 1}' + chr(10) + '{"ts": 2}' + chr(10))
-    ...     with FileSource(Form("s"), FileOptions(Path(folder), batch=Count(1))) as source:
+    ...     with FileSource(Form("s"), FileSourceOptions(Path(folder), batch=Count(1))) as source:
     ...         source.open({0: 1})
     ...         batch = source.next_batch(0)
     >>> [each.seq for each in batch.events], batch.position
@@ -73,7 +73,7 @@ class FileSource(Source):
 
     guarantee = Guarantee.REPLAYABLE
 
-    def __init__(self, form: Form, options: FileOptions) -> None:
+    def __init__(self, form: Form, options: FileSourceOptions) -> None:
         super().__init__(form)
         self._options = options
         self._shaper = Shaper(form)
@@ -121,7 +121,7 @@ class FileSource(Source):
             self._learn()
             self._shaper.settle()
 
-    def next_batch(self, timeout: float) -> Batch:
+    def next_batch(self, timeout: float) -> SourceBatch:
         """The next lines and rows, file by file."""
         deadline = time.monotonic() + timeout
         while True:
@@ -132,7 +132,7 @@ class FileSource(Source):
             letters, self._letters = self._letters, []
             ended = self.finite and all(each.done for each in self._parts.values())
             if events or dead or letters or ended or time.monotonic() >= deadline:
-                return Batch(self.position, events, [*letters, *dead], ended=ended)
+                return SourceBatch(self.position, events, [*letters, *dead], ended=ended)
             time.sleep(max(0.0, min(_POLL, deadline - time.monotonic())))
 
     def _read_columns(self) -> tuple[Sequence[Event], Sequence[DeadLetter]]:
@@ -141,7 +141,7 @@ class FileSource(Source):
             return (), ()
         if not has_arrow():
             return (), ()
-        pieces: list[tuple[int, Columns]] = []
+        pieces: list[tuple[int, EventColumns]] = []
         dead: list[DeadLetter] = []
         left: int = self._options.batch
         for part, file in sorted(self._parts.items()):
@@ -319,10 +319,10 @@ class _File:
         """Whether it is not there any more."""
         self._waits: int | None = None
         """The number of the next record, in a file that was emptied: what comes to it is another file."""
-        self._cursor = Cursor()
+        self._cursor = TextPosition()
         self._size_given_up: int | None = None
         self._rows: Iterator[Record] | None = None
-        self._read: Columns | None = None  # what was read and not given yet, up to a position
+        self._read: EventColumns | None = None  # what was read and not given yet, up to a position
         self._after = 0
         self.done = False
         if seq:
@@ -430,7 +430,7 @@ class _File:
         located = self._located if self._kind != ".parquet" else None
         return located is not None and not located.is_at(self.path)
 
-    def columns(self, shaper: Shaper, rows: int) -> Columns | None:
+    def columns(self, shaper: Shaper, rows: int) -> EventColumns | None:
         """The next events by columns, up to so many; None where there is nothing that can be read so."""
         if self.done or self._rows is not None or shaper.schema is None:
             return None
@@ -485,7 +485,7 @@ class _File:
 
     def _skip(self, seq: int) -> None:
         """Moves to a record; a failure where the file does not reach that far."""
-        self._cursor, self._waits = Cursor(), None
+        self._cursor, self._waits = TextPosition(), None
         if self._kind == ".parquet":
             self._cursor.seq = seq // self._width
         elif self._kind == ".csv":
@@ -495,7 +495,7 @@ class _File:
         else:
             self._cursor = skip_json_lines(self.path, seq // self._width)
         if self.seq < seq and self._growing and self._emptied():
-            self._cursor, self._waits = Cursor(), seq
+            self._cursor, self._waits = TextPosition(), seq
         elif self.seq < seq:
             raise Failure(
                 f"stream {self._form.stream}: the position is record {seq} of {self.path}, but the file "

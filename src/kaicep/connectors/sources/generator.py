@@ -6,7 +6,7 @@ import random
 import time
 from dataclasses import dataclass
 
-from kaicep.connectors.contract import Batch, Guarantee, Position, Source, read_position
+from kaicep.connectors.contract import Guarantee, Position, Source, SourceBatch, read_position
 from kaicep.connectors.registry import Count
 from kaicep.connectors.shape import Form, Schema
 from kaicep.errors import Diagnostic, Mistake
@@ -74,7 +74,7 @@ class GeneratorSource(Source):
         self._seq = read_position(position).get(0, 0)
         self._opened = (time.monotonic(), self._seq)
 
-    def next_batch(self, timeout: float) -> Batch:
+    def next_batch(self, timeout: float) -> SourceBatch:
         """The events that are due."""
         if self._options.pace and self._due() <= self._seq and not self._ended(self._seq):
             since, first = self._opened
@@ -97,7 +97,7 @@ class GeneratorSource(Source):
                 for each in range(offset, until - block * _BLOCK)
             ]
             self._seq = until
-        return Batch(self.position, events, ended=self._ended(self._seq))
+        return SourceBatch(self.position, events, ended=self._ended(self._seq))
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from kaicep.errors import Failure
 
-__all__ = ["ABOUT", "CLOCK", "END", "EVENT_ROW", "FOREVER", "NEVER", "Clock", "clocked"]
+__all__ = ["ABOUT", "CLOCK", "END", "EVENT_ROW", "FOREVER", "NEVER", "StreamClock", "clocked"]
 
 EVENT_ROW, CLOCK, END = 0, 1, 2
 """The kinds of rows: an event, how far a part has come, the end of all input."""
@@ -112,7 +112,7 @@ def _places(stream: Any, part: Any, some: Any) -> list[Place]:
     ]
 
 
-class Clock:
+class StreamClock:
     """How far every part of the sources has come, as a bucket knows it, and when it was heard of last.
 
     With `idle` (milliseconds), a part that has been silent for so long holds nobody back (semantics 1).

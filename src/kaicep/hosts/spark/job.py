@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from kaicep.errors import Failure
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.spark.layout import Layout, push
-from kaicep.hosts.spark.output import Found
+from kaicep.hosts.spark.output import FoundRows
 from kaicep.hosts.spark.sent import Sent, sent
 from kaicep.kernel.jit import kernel_folder
 from kaicep.knowledge.store import Knowledge
@@ -135,7 +135,7 @@ class Opened:
     query: Query
     layout: Layout
 
-    def engine(self, on_matches: Found | None = None) -> Engine:
+    def engine(self, on_matches: FoundRows | None = None) -> Engine:
         """An engine that has seen nothing."""
         return Engine(self.query, on_matches=on_matches)
 
@@ -158,7 +158,7 @@ def opened(job: Job, knowledge: Knowledge | None = None) -> Opened:
 
 def in_order(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The matches of rows that come in the order of their time."""
-    opening, found = opened(job), Found()
+    opening, found = opened(job), FoundRows()
     engine: Engine | None = None
     now: int | None = None
     for rows in _larger(batches):
@@ -177,7 +177,7 @@ def in_order(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 def row_by_row(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The matches of a query about single events; the order says nothing, so every batch is a whole."""
-    opening, found = opened(job), Found()
+    opening, found = opened(job), FoundRows()
     for rows in _larger(batches):
         engine = opening.engine(on_matches=found)
         push(engine, rows, opening.layout)

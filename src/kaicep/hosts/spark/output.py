@@ -38,7 +38,7 @@ __all__ = [
     "FOUND_ARROW",
     "MATCHES",
     "TYPES",
-    "Found",
+    "FoundRows",
     "columns_of",
     "found_row",
     "known",
@@ -124,7 +124,7 @@ def columns_of(plan: QueryPlan) -> list[tuple[str, DataType]]:
     return [(name, _TERM) for name in plan.root.names] if isinstance(plan.root, Solutions) else []
 
 
-class Found:
+class FoundRows:
     """Gathers what an engine finds as rows of `MATCHES`, as columns where it comes as columns."""
 
     def __init__(self) -> None:

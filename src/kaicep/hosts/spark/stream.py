@@ -35,8 +35,8 @@ from kaicep.hosts.spark.clock import (
     EVENT_ROW,
     FOREVER,
     NEVER,
-    Clock,
     Place,
+    StreamClock,
     clocked,
 )
 from kaicep.hosts.spark.job import Job, Opened, job_of, opened
@@ -458,7 +458,7 @@ class Bucket:
         self.opened = own
         self.ended = False
         if state is None:
-            self.clock = Clock(target.lateness, target.waits, idle=target.idle, names=self._names)
+            self.clock = StreamClock(target.lateness, target.waits, idle=target.idle, names=self._names)
             self.engine = self.opened.engine()
         else:
             self._go_on(state)
@@ -476,7 +476,7 @@ class Bucket:
             for name in ("latest", "heard", "reached")
         )
         of_parts = self.target.lateness, self.target.waits, latest, self.target.idle, heard, reached
-        self.clock = Clock(*of_parts, self._names)
+        self.clock = StreamClock(*of_parts, self._names)
         live = _LIVE.pop(document["live"], None)
         if live is not None and live.knowledge is self.opened.query.knowledge:
             self.engine = live

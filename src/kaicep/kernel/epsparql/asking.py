@@ -16,10 +16,10 @@ from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator, shared_places
 from kaicep.kernel.epsparql.conditions import OF_TIME, Check
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary
 from kaicep.kernel.epsparql.expressions import Value, expression_variables
-from kaicep.kernel.epsparql.tables import Rows, Table, first_of
+from kaicep.kernel.epsparql.tables import Rows, SolutionTable, first_of
 from kaicep.plan.expressions import Call, Expr, VariableRef, walk
 
-__all__ = ["PARTNERS", "Asker", "Asking", "Extended", "Given", "Projected", "United"]
+__all__ = ["PARTNERS", "Asker", "Asking", "Extended", "Given", "ProjectedColumns", "UnitedColumns"]
 
 PARTNERS, SOME, NONE = range(3)
 
@@ -72,10 +72,10 @@ class Asker(ColumnOperator):
         self._layout = np.array(places, np.int64).reshape(-1, 2)
         self.check = check(names)
         witness = np.concatenate((second, self._loose[:, 1])) if how.witness else None
-        self.table = Table(len(kept.names), second, how.keep, witness)
-        self._known: Table | None = None
+        self.table = SolutionTable(len(kept.names), second, how.keep, witness)
+        self._known: SolutionTable | None = None
         if not how.timed and len(kept.still):
-            self._known = Table(len(kept.names), second, None)
+            self._known = SolutionTable(len(kept.names), second, None)
             self._known.add(self._cut(kept.still))
         self.still = Rows.none(len(self.names))
 
@@ -121,7 +121,9 @@ class Asker(ColumnOperator):
         )
         return Rows(values, start, end)
 
-    def _asked(self, asking: Rows, kept: Rows, table: Table, timed: bool) -> tuple[Rows, Array, Array]:
+    def _asked(
+        self, asking: Rows, kept: Rows, table: SolutionTable, timed: bool
+    ) -> tuple[Rows, Array, Array]:
         """The pairs, the places of those who asked for them, and who has a partner beside those."""
         how, check = self._how, self.check
         known = table is self._known
@@ -173,7 +175,7 @@ def _place(names: Sequence[str], name: str) -> int:
     return names.index(name) if name in names else -1
 
 
-class United(ColumnOperator):
+class UnitedColumns(ColumnOperator):
     """UNION: the solutions of either side."""
 
     def __init__(self, left: ColumnOperator, right: ColumnOperator) -> None:
@@ -192,7 +194,7 @@ class United(ColumnOperator):
             each.forget(now)
 
 
-class Projected(ColumnOperator):
+class ProjectedColumns(ColumnOperator):
     """SELECT: what it does not name cannot be seen."""
 
     def __init__(self, below: ColumnOperator, names: Sequence[str], distinct: bool) -> None:

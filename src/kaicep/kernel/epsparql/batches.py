@@ -12,11 +12,11 @@ import numpy as np
 from kaicep.errors import Failure
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.columnar import Chunk
-from kaicep.kernel.epsparql.dictionary import Array, Columns, Dictionary, TripleColumns
+from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns, TripleColumns
 from kaicep.kernel.epsparql.expansion import Expansion
 from kaicep.kernel.epsparql.groups import Numbered
 from kaicep.kernel.epsparql.lowered import ColumnQuery, ColumnRule, SlidingQuery
-from kaicep.kernel.epsparql.reading import Facts, Reader
+from kaicep.kernel.epsparql.reading import KnownFacts, StreamReader
 from kaicep.kernel.epsparql.rules import Block, runaway
 from kaicep.kernel.epsparql.state import Occurrence, Sent
 from kaicep.plan.time import format_time
@@ -34,19 +34,19 @@ class Batches:
         self,
         queries: Sequence[ColumnQuery],
         rules: Sequence[Sequence[ColumnRule]],
-        reader: Reader,
-        facts: Facts,
+        reader: StreamReader,
+        facts: KnownFacts,
         dictionary: Dictionary,
         limit: int,
     ) -> None:
         self.queries, self._rules, self._limit = queries, rules, limit
-        self._made: dict[str, Columns] = {}  # what each rule makes with the last end
+        self._made: dict[str, OccurrenceColumns] = {}  # what each rule makes with the last end
         self.dictionary = dictionary
         patterns = [pattern for query in (*queries, *chain(*rules)) for pattern in query.patterns]
         self._expansion = Expansion(reader, facts, patterns, dictionary)
         self._sliding = [each for each in queries if isinstance(each, SlidingQuery)]
         self.done = kernels.FIRST  # the last instant at which windows were evaluated
-        self._open: list[Columns] = []
+        self._open: list[OccurrenceColumns] = []
         self._ahead = 0  # so many of those were taken by the queries that only grow
         self._told: dict[str, set[tuple[int, int]]] = {}  # answers at the open instant, by query
         self._new: dict[str, set[tuple[int, int]]] = {}
@@ -85,16 +85,16 @@ class Batches:
             found += self._taken(columns.take(slice(first, first + _ROWS)))
         return found
 
-    def _taken(self, columns: Columns) -> list[Block]:
+    def _taken(self, columns: OccurrenceColumns) -> list[Block]:
         if not len(columns):
             return []
         self._refuse_disorder(columns)
         return self._put(self._expansion.of(columns), int(columns.end[-1]))
 
-    def _put(self, columns: Columns, now: int) -> list[Block]:
+    def _put(self, columns: OccurrenceColumns, now: int) -> list[Block]:
         """The answers of what comes, the last instant open: queries that only grow answer that as well."""
         self._open.append(columns)
-        waiting = _once(Columns.joined(self._open))
+        waiting = _once(OccurrenceColumns.joined(self._open))
         found: list[Block] = []
         for rules in self._rules:
             if rules[0].recursive:
@@ -115,16 +115,18 @@ class Batches:
         self._go_on(now)
         return [*found, *self._step(over, grows=False)]
 
-    def _closed(self, rules: Sequence[ColumnRule], waiting: Columns, now: int) -> tuple[list[Block], Columns]:
+    def _closed(
+        self, rules: Sequence[ColumnRule], waiting: OccurrenceColumns, now: int
+    ) -> tuple[list[Block], OccurrenceColumns]:
         """What rules that read each other's triples make, round by round, each of what is new."""
         known, all_made, coming = Numbered(7), Numbered(7), waiting.take(slice(self._ahead, None))
         known.numbers(_as_codes(waiting))
         parts, found = [waiting], list[Block]()
-        made: dict[str, list[Columns]] = {each.name: [] for each in rules}
+        made: dict[str, list[OccurrenceColumns]] = {each.name: [] for each in rules}
         told: dict[str, set[tuple[int, int]]] = {each.name: set() for each in rules}
         counts: dict[str, Counter[int]] = {each.name: Counter() for each in rules}
         while len(coming):
-            chunk, derived = Chunk(coming), list[Columns]()
+            chunk, derived = Chunk(coming), list[OccurrenceColumns]()
             for rule in rules:
                 block = rule.step(chunk)
                 if block is None:
@@ -136,7 +138,7 @@ class Batches:
                 counts[rule.name].update(triples.end.tolist())
                 derived.append(self._expansion.of(triples))
             self._refuse_runaways(counts)
-            coming = _fresh(_in_order(derived) if derived else Columns.of(()), known)
+            coming = _fresh(_in_order(derived) if derived else OccurrenceColumns.of(()), known)
             parts.append(coming)
         for rule in rules:
             rule.settle()
@@ -151,13 +153,13 @@ class Batches:
             rule = max(sorted(counts), key=lambda name: counts[name][min(over)])
             raise runaway(rule, self._limit, min(over))
 
-    def _refuse_runaway(self, rule: str, made: Columns) -> None:
+    def _refuse_runaway(self, rule: str, made: OccurrenceColumns) -> None:
         """Counts what the rules make with one end; an instant may come in parts."""
         if not len(made):
             return
         kept = self._made.get(rule)
         if kept is not None and int(kept.end[-1]) == int(made.end[0]):
-            made = Columns.joined((kept, made))
+            made = OccurrenceColumns.joined((kept, made))
         made = _once(made)
         ends, counts = np.unique(made.end, return_counts=True)
         self._made[rule] = made.take(np.flatnonzero(made.end == ends[-1]))
@@ -187,7 +189,7 @@ class Batches:
             self._told.setdefault(query, set()).update(new)
         self._new, self.now = {}, now
 
-    def _refuse_disorder(self, columns: Columns) -> None:
+    def _refuse_disorder(self, columns: OccurrenceColumns) -> None:
         before = np.concatenate(([columns.end[0] if self.now is None else self.now], columns.end[:-1]))
         wrong = np.flatnonzero(columns.end < before)
         if len(wrong):
@@ -196,17 +198,17 @@ class Batches:
 
     def close(self) -> list[Block]:
         """The answers of the instant that is open."""
-        waiting = Columns.joined(self._open) if self._open else Columns.of(())
+        waiting = OccurrenceColumns.joined(self._open) if self._open else OccurrenceColumns.of(())
         self._open, self._ahead, self._over = [], 0, self.now
         return self._step(waiting, grows=False)
 
     def read(self, occurrences: Iterable[Occurrence]) -> list[Block]:
         """The same of occurrences that were read already."""
         code = self.dictionary.code
-        columns = Columns.of([(code(s), code(p), code(o), a, b) for s, p, o, a, b in occurrences])
+        columns = OccurrenceColumns.of([(code(s), code(p), code(o), a, b) for s, p, o, a, b in occurrences])
         return self._put(columns, int(columns.end[-1])) if len(columns) else []
 
-    def _step(self, columns: Columns, grows: bool) -> list[Block]:
+    def _step(self, columns: OccurrenceColumns, grows: bool) -> list[Block]:
         """The answers of the queries that only grow, or of the others."""
         if not len(columns):
             return []
@@ -232,7 +234,7 @@ class Batches:
             open_now = self.now if self.now != self._over else None
             found = (each.window.open_at(open_now) for each in self._sliding)
             return next((each for each in found if each), [])
-        columns, texts = Columns.joined(self._open), self.dictionary.texts
+        columns, texts = OccurrenceColumns.joined(self._open), self.dictionary.texts
         rows = zip(*(each.tolist() for each in columns.all()), strict=True)
         return list(dict.fromkeys((texts[s], texts[p], texts[o], start, end) for s, p, o, start, end in rows))
 
@@ -242,25 +244,25 @@ class Batches:
         self.read(occurrences)
 
 
-def _once(columns: Columns) -> Columns:
+def _once(columns: OccurrenceColumns) -> OccurrenceColumns:
     """What is the same is there once."""
     once = kernels.distinct(*columns.all())
     return columns if once.all() else columns.take(np.flatnonzero(once))
 
 
-def _in_order(parts: Sequence[Columns]) -> Columns:
+def _in_order(parts: Sequence[OccurrenceColumns]) -> OccurrenceColumns:
     """All of them, in the order of their end."""
-    joined = Columns.joined(parts)
+    joined = OccurrenceColumns.joined(parts)
     return joined.take(np.argsort(joined.end, kind="stable"))
 
 
-def _as_codes(columns: Columns) -> Array:
+def _as_codes(columns: OccurrenceColumns) -> Array:
     """Occurrences as rows of codes alone."""
     times = (each.view(np.int32).reshape(-1, 2) for each in (columns.start, columns.end))
     return np.column_stack((columns.s, columns.p, columns.o, *times))
 
 
-def _fresh(columns: Columns, known: Numbered) -> Columns:
+def _fresh(columns: OccurrenceColumns, known: Numbered) -> OccurrenceColumns:
     """Those that were not known; now they are."""
     before = known.count
     return columns.take(np.flatnonzero(kernels.first_times(known.numbers(_as_codes(columns)), before)))

@@ -8,26 +8,26 @@ from functools import partial
 
 from kaicep.errors import Failure
 from kaicep.kernel.epsparql.exists import probe
-from kaicep.kernel.epsparql.expressions import Condition, Probe, Value, existences
+from kaicep.kernel.epsparql.expressions import Probe, SolutionTest, Value, existences
 from kaicep.kernel.epsparql.grouping import Grouped
 from kaicep.kernel.epsparql.operators import (
     Adjacent,
     Extension,
     Filtered,
-    Joined,
+    GivenRows,
+    JoinedSolutions,
     LeftJoined,
-    Operator,
     Pairing,
     Projected,
     Restricted,
-    Rows,
+    SolutionOperator,
     Sorted,
     United,
     Without,
     nothing_between,
 )
 from kaicep.kernel.epsparql.patterns import basic
-from kaicep.kernel.epsparql.state import Context
+from kaicep.kernel.epsparql.state import OperatorContext
 from kaicep.kernel.epsparql.temporal import Consuming, Negation, Paired, optional_side
 from kaicep.kernel.epsparql.windows import Evaluating
 from kaicep.plan.expressions import Exists, Expr
@@ -44,9 +44,9 @@ from kaicep.plan.nodes import (
     Node,
     Ordered,
     Solutions,
-    Table,
     Temporal,
     Union,
+    ValuesTable,
 )
 from kaicep.plan.program import conjuncts, duration_bound, tighter
 from kaicep.plan.sparql import WindowClause
@@ -55,8 +55,8 @@ __all__ = ["build"]
 
 
 def build(
-    node: Node, context: Context, bound: int | None = None, given: Mapping[str, str] | None = None
-) -> Operator:
+    node: Node, context: OperatorContext, bound: int | None = None, given: Mapping[str, str] | None = None
+) -> SolutionOperator:
     """The operator of a plan.
 
     Solutions longer than `bound` are of no use to whoever asks. Variables that are `given` stand for
@@ -67,16 +67,18 @@ def build(
 
 @dataclass(frozen=True)
 class _Builder:
-    context: Context
+    context: OperatorContext
     given: Mapping[str, str]
-    windows: Mapping[WindowClause, Context] = field(default_factory=dict)
+    windows: Mapping[WindowClause, OperatorContext] = field(default_factory=dict)
 
-    def operator(self, node: Node, bound: int | None) -> Operator:
+    def operator(self, node: Node, bound: int | None) -> SolutionOperator:
         match node:
             case Bgp(patterns):
                 return basic(patterns, self.context, bound, self.given)
             case Join(left, right):
-                return Joined(self.operator(left, bound), self.operator(right, bound), self.context, bound)
+                return JoinedSolutions(
+                    self.operator(left, bound), self.operator(right, bound), self.context, bound
+                )
             case LeftJoin():
                 return self._left_join(node, bound)
             case Union(left, right):
@@ -89,16 +91,16 @@ class _Builder:
                 if between is not None:
                     parts = (between.before, between.after, between.inside)
                     before, after, inside = (self.operator(each, near) for each in parts)
-                    inner: Operator = Adjacent(before, after, inside, self.context, near)
+                    inner: SolutionOperator = Adjacent(before, after, inside, self.context, near)
                 else:
                     inner = self.operator(below, near)
                 return Filtered(inner, self._condition(condition, inner.names))
             case Extend(below, name, expr):
                 inner = self.operator(below, bound)
                 return Extension(inner, name, self._value(expr, inner.names), self.given.get(name))
-            case Table(names, rows):
+            case ValuesTable(names, rows):
                 texts = [tuple(None if each is None else str(each) for each in row) for row in rows]
-                return self._restricted(Rows(names, texts))
+                return self._restricted(GivenRows(names, texts))
             case Temporal():
                 return self._temporal(node, bound)
             case Grouping():
@@ -115,21 +117,23 @@ class _Builder:
                 return replace(self, given=seen)._restricted(Projected(inner, names, distinct))
         raise Failure(f"no operator of SPARQL: {type(node).__name__}")
 
-    def _evaluated(self, below: Node, windows: Mapping[WindowClause, Context]) -> Operator:
-        context = Context(self.context.facts, self.context.query, self.context.cap, False, timeless=True)
+    def _evaluated(self, below: Node, windows: Mapping[WindowClause, OperatorContext]) -> SolutionOperator:
+        context = OperatorContext(
+            self.context.facts, self.context.query, self.context.cap, False, timeless=True
+        )
         return _Builder(context, {}, windows).operator(below, None)
 
-    def _restricted(self, operator: Operator) -> Operator:
+    def _restricted(self, operator: SolutionOperator) -> SolutionOperator:
         return Restricted(operator, self.given) if self.given else operator
 
-    def _left_join(self, node: LeftJoin, bound: int | None) -> Operator:
+    def _left_join(self, node: LeftJoin, bound: int | None) -> SolutionOperator:
         near = duration_bound(node.condition)
         left, right = self.operator(node.left, bound), self.operator(node.right, near)
         pairing = Pairing(left, right)
         condition = self._condition(node.condition, pairing.names)
         return LeftJoined(left, right, condition, pairing, self.context, bound, near)
 
-    def _temporal(self, node: Temporal, bound: int | None) -> Operator:
+    def _temporal(self, node: Temporal, bound: int | None) -> SolutionOperator:
         if node.op == "NOT":
             # What lies inside of a solution is no longer than the solution.
             sides = [self.operator(each, bound) for each in (node.left, node.right)]
@@ -145,18 +149,18 @@ class _Builder:
             return Consuming(node.op, left, right, condition, pairing, self.context, node.consumption)
         return Paired(node.op, left, right, condition, pairing, self.context, bound, near)
 
-    def _grouping(self, node: Grouping) -> Operator:
+    def _grouping(self, node: Grouping) -> SolutionOperator:
         below = self.operator(node.input, None)
         keys = [(name, self._maybe_value(expr, below)) for name, expr in node.keys]
         aggregates = [(name, each, self._maybe_value(each.of, below)) for name, each in node.aggregates]
         return Grouped(below, keys, aggregates, self.context)
 
-    def _maybe_value(self, expr: Expr | None, below: Operator) -> Value | None:
+    def _maybe_value(self, expr: Expr | None, below: SolutionOperator) -> Value | None:
         return None if expr is None else self._value(expr, below.names)
 
-    def _condition(self, condition: Expr | None, names: Iterable[str]) -> Condition:
+    def _condition(self, condition: Expr | None, names: Iterable[str]) -> SolutionTest:
         known = tuple(names)
-        return Condition(conjuncts(condition), known, self._probes(condition, known), self.given)
+        return SolutionTest(conjuncts(condition), known, self._probes(condition, known), self.given)
 
     def _value(self, expr: Expr, names: Iterable[str]) -> Value:
         known = tuple(names)

@@ -15,13 +15,21 @@ import numpy as np
 
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.conditions import Check
-from kaicep.kernel.epsparql.dictionary import Array, Columns, Dictionary
-from kaicep.kernel.epsparql.state import Context
-from kaicep.kernel.epsparql.tables import Rows, Table, first_of
+from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns
+from kaicep.kernel.epsparql.state import OperatorContext
+from kaicep.kernel.epsparql.tables import Rows, SolutionTable, first_of
 from kaicep.plan.sparql import TriplePattern
 from kaicep.plan.terms import Iri, Variable
 
-__all__ = ["Chunk", "ColumnOperator", "Filter", "Group", "Joiner", "Pattern", "shared_places"]
+__all__ = [
+    "Chunk",
+    "ColumnOperator",
+    "FilterColumns",
+    "JoinedPatterns",
+    "Joiner",
+    "PatternColumns",
+    "shared_places",
+]
 
 _PLACES = ("s", "p", "o")
 
@@ -29,7 +37,7 @@ _PLACES = ("s", "p", "o")
 class Chunk:
     """Occurrences of some instants, by their predicate too."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: OccurrenceColumns) -> None:
         self.columns = columns
         self._places: dict[int, Array] = {}
 
@@ -55,7 +63,7 @@ class ColumnOperator:
         """Drops what is of no use from `now` on."""
 
 
-class Pattern(ColumnOperator):
+class PatternColumns(ColumnOperator):
     """One triple pattern; its predicate may be any but those that are `refused`."""
 
     def __init__(
@@ -104,10 +112,10 @@ class Pattern(ColumnOperator):
         code = dictionary.code
         rows = [(code(s), code(p), code(o), kernels.LAST, kernels.FIRST) for s, p, o in facts]
         if rows:
-            self.still = self.step(Chunk(Columns.of(rows)))
+            self.still = self.step(Chunk(OccurrenceColumns.of(rows)))
 
 
-class Filter(ColumnOperator):
+class FilterColumns(ColumnOperator):
     """The solutions for which a condition is true."""
 
     def __init__(self, below: ColumnOperator, check: Check) -> None:
@@ -162,7 +170,7 @@ class Joiner(ColumnOperator):
         self._keys, self._loose = shared_places(left, right)
         self._extra = np.array(extra, np.int64)
         self.tables = tuple(
-            Table(len(side.names), self._keys[i], None if reach[i] == -1 else reach[i])
+            SolutionTable(len(side.names), self._keys[i], None if reach[i] == -1 else reach[i])
             for i, side in enumerate(sides)
         )
         self._keep = np.array([each != -1 for each in reach], np.int64)
@@ -197,7 +205,7 @@ class Joiner(ColumnOperator):
         return Rows.merged((found, with_left, with_right))
 
     def _run(
-        self, left: Rows, right: Rows, tables: Sequence[Table], keep: Array, bound: int
+        self, left: Rows, right: Rows, tables: Sequence[SolutionTable], keep: Array, bound: int
     ) -> tuple[Rows, tuple[int, int]]:
         if not len(left) and not len(tables[0]) and not keep.any():
             return Rows.none(len(self.names)), (0, 0)
@@ -224,11 +232,11 @@ class Joiner(ColumnOperator):
         for table in self.tables:
             table.settle()
 
-    def _knowledge(self) -> tuple[Table, Table] | None:
+    def _knowledge(self) -> tuple[SolutionTable, SolutionTable] | None:
         """What knowledge alone gives for either side, as tables."""
         if not any(len(side.still) for side in self.sides):
             return None
-        left, right = (Table(len(e.names), self._keys[i], None) for i, e in enumerate(self.sides))
+        left, right = (SolutionTable(len(e.names), self._keys[i], None) for i, e in enumerate(self.sides))
         left.add(self.sides[0].still)
         right.add(self.sides[1].still)
         return left, right
@@ -251,7 +259,7 @@ class Joiner(ColumnOperator):
         return sum(len(each) for each in self.tables)
 
 
-class Group(ColumnOperator):
+class JoinedPatterns(ColumnOperator):
     """Several triple patterns, joined one after the other, in all the ways that their paths can be read.
 
     Its state is the occurrences that meet a pattern. With `counts`, what is the same is found once.
@@ -259,11 +267,11 @@ class Group(ColumnOperator):
 
     def __init__(
         self,
-        ways: Sequence[Sequence[Pattern]],
+        ways: Sequence[Sequence[PatternColumns]],
         names: Sequence[str],
         bound: int | None,
         dictionary: Dictionary,
-        context: Context,
+        context: OperatorContext,
         counts: bool,
     ) -> None:
         self._context, self._dictionary, self._counts = context, dictionary, counts
@@ -273,7 +281,7 @@ class Group(ColumnOperator):
         self.still = Rows.merged([self._ordered(each.still, each.names) for each in self._made])
         context.keep(self)
 
-    def _joined(self, patterns: Sequence[Pattern], bound: int | None) -> ColumnOperator:
+    def _joined(self, patterns: Sequence[PatternColumns], bound: int | None) -> ColumnOperator:
         first, *rest = patterns
         made: ColumnOperator = first
         while rest:
@@ -329,12 +337,12 @@ class Group(ColumnOperator):
         found: set[tuple[int, int, str, str, str]] = set()
         for joiner in self.joiners:
             for side, table in zip(joiner.sides, joiner.tables, strict=True):
-                if isinstance(side, Pattern):
+                if isinstance(side, PatternColumns):
                     rows = table.live().before(before)
                     found |= {(*times, *terms) for times, terms in self._occurrences(side, rows)}
         return [[s, p, o, start, end] for end, start, s, p, o in sorted(found)]
 
-    def _occurrences(self, pattern: Pattern, rows: Rows) -> Any:
+    def _occurrences(self, pattern: PatternColumns, rows: Rows) -> Any:
         texts = self._dictionary.texts
         for values, start, end in zip(
             rows.values.tolist(), rows.start.tolist(), rows.end.tolist(), strict=True
@@ -350,6 +358,6 @@ class Group(ColumnOperator):
         code = self._dictionary.code
         rows = sorted((end, start, code(s), code(p), code(o)) for s, p, o, start, end in state)
         if rows:
-            chunk = Chunk(Columns.of([(s, p, o, start, end) for end, start, s, p, o in rows]))
+            chunk = Chunk(OccurrenceColumns.of([(s, p, o, start, end) for end, start, s, p, o in rows]))
             for each in self._made:
                 each.step(chunk)

@@ -14,7 +14,7 @@ import numpy as np
 
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary
-from kaicep.kernel.epsparql.expressions import Condition, expression_variables
+from kaicep.kernel.epsparql.expressions import SolutionTest, expression_variables
 from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef, walk
 from kaicep.plan.program import duration_comparison
 
@@ -50,8 +50,8 @@ class Check:
         if len(steps) > 1:
             program.append((_AND, len(steps)))
         self.program = np.array(program, np.int64).reshape(-1, 2)
-        self._all = Condition(parts, names, {})
-        self._rest = Condition(rest, names, {}) if rest else None
+        self._all = SolutionTest(parts, names, {})
+        self._rest = SolutionTest(rest, names, {}) if rest else None
         named = {name for each in parts for name in expression_variables(each)}
         self._seen = [i for i, name in enumerate(names) if name in named]
         calls = {e.op for each in parts for e in walk(each) if isinstance(e, Call)}

@@ -14,7 +14,7 @@ from kaicep.kernel.epsparql.reading import term_of
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Triple
 from kaicep.plan.values import NUMERIC_TYPES, ExpressionError, number
 
-__all__ = ["NOT_WHOLE", "Array", "Columns", "Dictionary", "TripleColumns"]
+__all__ = ["NOT_WHOLE", "Array", "OccurrenceColumns", "Dictionary", "TripleColumns"]
 
 Array = Any
 """An array of NumPy."""
@@ -42,7 +42,7 @@ class TripleColumns:
 
 
 @dataclass(frozen=True)
-class Columns:
+class OccurrenceColumns:
     """Occurrences as columns of codes and times, in the order of their end."""
 
     s: Array
@@ -54,28 +54,30 @@ class Columns:
     def __len__(self) -> int:
         return len(self.end)
 
-    def take(self, places: Array) -> Columns:
+    def take(self, places: Array) -> OccurrenceColumns:
         """Some of the rows."""
-        return Columns(*(each[places] for each in self.all()))
+        return OccurrenceColumns(*(each[places] for each in self.all()))
 
     def all(self) -> tuple[Array, ...]:
         """The columns themselves."""
         return self.s, self.p, self.o, self.start, self.end
 
     @staticmethod
-    def of(rows: Sequence[tuple[int, int, int, int, int]]) -> Columns:
+    def of(rows: Sequence[tuple[int, int, int, int, int]]) -> OccurrenceColumns:
         """Rows as columns."""
         table = np.array(rows, np.int64).reshape(-1, 5)
         codes = (np.ascontiguousarray(table[:, i], np.int32) for i in range(3))
         times = (np.ascontiguousarray(table[:, i]) for i in (3, 4))
-        return Columns(*codes, *times)
+        return OccurrenceColumns(*codes, *times)
 
     @staticmethod
-    def joined(parts: Sequence[Columns]) -> Columns:
+    def joined(parts: Sequence[OccurrenceColumns]) -> OccurrenceColumns:
         """One after the other."""
         if len(parts) == 1:
             return parts[0]
-        return Columns(*(np.concatenate(each) for each in zip(*(part.all() for part in parts), strict=True)))
+        return OccurrenceColumns(
+            *(np.concatenate(each) for each in zip(*(part.all() for part in parts), strict=True))
+        )
 
 
 class Dictionary:
@@ -110,7 +112,7 @@ class Dictionary:
 
     # --- from triples ------------------------------------------------------------------------------
 
-    def rows(self, occurrences: Iterable[tuple[Triple, int, int]]) -> Columns:
+    def rows(self, occurrences: Iterable[tuple[Triple, int, int]]) -> OccurrenceColumns:
         """Triples with their intervals as columns."""
         iris, literals, term = self._iris, self._literals, self._term
         none: dict[str, int] = {}
@@ -127,7 +129,7 @@ class Dictionary:
             if a is None or b is None or c is None:
                 a, b, c = term(s), term(p), term(o)
             rows.append((a, b, c, start, end))
-        return Columns.of(rows)
+        return OccurrenceColumns.of(rows)
 
     def _term(self, term: Term) -> int:
         if isinstance(term, Iri):
@@ -140,7 +142,7 @@ class Dictionary:
             self._literals.setdefault(term.datatype, {})[term.lexical] = found
         return found
 
-    def columns(self, triples: TripleColumns) -> Columns:
+    def columns(self, triples: TripleColumns) -> OccurrenceColumns:
         """Columns over a list of terms as columns of codes."""
         terms, mapped = self._mapped
         if triples.terms is not terms:
@@ -151,7 +153,7 @@ class Dictionary:
             self._mapped = (triples.terms, mapped)
         s, p, o = (mapped[each] for each in (triples.s, triples.p, triples.o))
         times = (np.ascontiguousarray(each, np.int64) for each in (triples.start, triples.end))
-        return Columns(s, p, o, *times)
+        return OccurrenceColumns(s, p, o, *times)
 
     def integers(self, values: Array) -> Array:
         """The codes of integers."""

@@ -13,14 +13,14 @@ from operator import itemgetter
 from typing import Protocol
 
 from kaicep.kernel.epsparql.expressions import (
-    Condition,
     Probe,
+    SolutionTest,
     existences,
     expression_variables,
 )
-from kaicep.kernel.epsparql.operators import Operator, picker
+from kaicep.kernel.epsparql.operators import SolutionOperator, picker
 from kaicep.kernel.epsparql.patterns import has_empty
-from kaicep.kernel.epsparql.state import Batch, Context, Graph, Row, Store, Values
+from kaicep.kernel.epsparql.state import InstantBatch, OccurrenceGraph, OperatorContext, Row, Store, Values
 from kaicep.plan.expressions import Call, Exists, Expr, walk
 from kaicep.plan.nodes import (
     Bgp,
@@ -32,9 +32,9 @@ from kaicep.plan.nodes import (
     Minus,
     Node,
     Solutions,
-    Table,
     Temporal,
     Union,
+    ValuesTable,
 )
 from kaicep.plan.program import bindable, conjuncts
 from kaicep.plan.sparql import Path
@@ -49,13 +49,13 @@ class Builder(Protocol):
     def __call__(
         self,
         node: Node,
-        context: Context,
+        context: OperatorContext,
         bound: int | None = None,
         given: Mapping[str, str] | None = None,
-    ) -> Operator: ...
+    ) -> SolutionOperator: ...
 
 
-def probe(expr: Exists, outer: frozenset[str], context: Context, build: Builder) -> Probe:
+def probe(expr: Exists, outer: frozenset[str], context: OperatorContext, build: Builder) -> Probe:
     """What answers an EXISTS whose surroundings may bind the `outer` variables."""
     assert isinstance(expr.group, Node)
     core, conditions = expr.group, []
@@ -71,7 +71,12 @@ class _Standing:
     """A group that is evaluated beside the query; its filters see the solution that asks."""
 
     def __init__(
-        self, core: Node, conditions: list[Expr], outer: frozenset[str], context: Context, build: Builder
+        self,
+        core: Node,
+        conditions: list[Expr],
+        outer: frozenset[str],
+        context: OperatorContext,
+        build: Builder,
     ) -> None:
         self._core = build(core, context)
         names = self._core.names
@@ -83,18 +88,18 @@ class _Standing:
             for each in parts
             for one in existences(each)
         }
-        self._condition = Condition(parts, everything, probes)
+        self._condition = SolutionTest(parts, everything, probes)
         # Where no filter looks at them, solutions that agree on what can be asked are one.
         self._matters = None if parts else outer & set(names)
         self._keys = [name for name in names if name in outer and name in self._core.certain]
         self._store = Store(context, "EXISTS", picker([names.index(name) for name in self._keys]))
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return self._condition.reads(self._core)
 
-    def step(self, batch: Batch) -> None:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> None:
+        """See `SolutionOperator`."""
         self._condition.step(batch)
         for row in self._core.step(batch):
             if self._matters is None:
@@ -134,19 +139,19 @@ class _Standing:
 class _Anew:
     """A group that is evaluated for each combination of terms, over all occurrences that it may look at."""
 
-    def __init__(self, group: Node, context: Context, build: Builder) -> None:
+    def __init__(self, group: Node, context: OperatorContext, build: Builder) -> None:
         self._group = group
         self._context = context
         self._build = build
-        self._graph = Graph(context, "EXISTS", None)
+        self._graph = OccurrenceGraph(context, "EXISTS", None)
         self._reads = self._fresh({})[1].reads()
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return self._reads
 
-    def step(self, batch: Batch) -> None:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> None:
+        """See `SolutionOperator`."""
         for each in batch.all:
             if self._reads is None or each[1] in self._reads:
                 self._graph.add(each)
@@ -160,13 +165,13 @@ class _Anew:
         for instant, occurrences in groupby(self._graph, key=itemgetter(4)):
             if instant > end:
                 break
-            if operator.step(Batch(instant, list(occurrences))):
+            if operator.step(InstantBatch(instant, list(occurrences))):
                 return True
             context.commit(instant)
         return False
 
-    def _fresh(self, given: Mapping[str, str]) -> tuple[Context, Operator]:
-        context = Context(self._context.facts, self._context.query, self._context.cap, replays=False)
+    def _fresh(self, given: Mapping[str, str]) -> tuple[OperatorContext, SolutionOperator]:
+        context = OperatorContext(self._context.facts, self._context.query, self._context.cap, replays=False)
         return context, self._build(self._group, context, None, given)
 
 
@@ -184,7 +189,7 @@ def is_choice(node: Node, outer: frozenset[str]) -> bool:
                 and isinstance(each.object, Variable)
                 for each in patterns
             )
-        case Table():
+        case ValuesTable():
             return True
         case Join(left, right) | Union(left, right):
             return is_choice(left, outer) and is_choice(right, outer)
@@ -251,7 +256,7 @@ def certain(node: Node) -> frozenset[str]:
             return certain(left)
         case FilterSolutions(below) | Extend(below):
             return certain(below)
-        case Table(names, rows):
+        case ValuesTable(names, rows):
             return frozenset(n for i, n in enumerate(names) if all(row[i] is not None for row in rows))
         case Temporal(op, left, right):
             if op in ("OPTIONALSEQ", "EQUALSOPTIONAL", "NOT"):

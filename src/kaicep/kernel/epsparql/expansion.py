@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kaicep.kernel.epsparql.columnar import Pattern
-from kaicep.kernel.epsparql.dictionary import Array, Columns, Dictionary
-from kaicep.kernel.epsparql.reading import SUBCLASS, TYPE, Fact, Facts, Reader, Template
+from kaicep.kernel.epsparql.columnar import PatternColumns
+from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns
+from kaicep.kernel.epsparql.reading import SUBCLASS, TYPE, Fact, KnownFacts, StreamReader, Template
 
 __all__ = ["Expansion"]
 
@@ -26,7 +26,11 @@ class Expansion:
     """What the patterns of some queries see of triples."""
 
     def __init__(
-        self, reader: Reader, facts: Facts, patterns: Sequence[Pattern], dictionary: Dictionary
+        self,
+        reader: StreamReader,
+        facts: KnownFacts,
+        patterns: Sequence[PatternColumns],
+        dictionary: Dictionary,
     ) -> None:
         self._reader, self._facts, self._dictionary = reader, facts, dictionary
         self._wanted = {each.asked()[1:] for each in patterns}
@@ -40,7 +44,7 @@ class Expansion:
         self._classes = self._subclasses()
         self._members: dict[tuple[str, str | None], Array] = {}
 
-    def of(self, columns: Columns) -> Columns:
+    def of(self, columns: OccurrenceColumns) -> OccurrenceColumns:
         """The triples that the patterns may meet, those that they bring included, in order."""
         shapes = self._shaped(columns)
         present = np.unique(shapes)
@@ -63,11 +67,11 @@ class Expansion:
         if len(parts) == 1:
             return parts[0]
         order = np.argsort(np.concatenate(places), kind="stable")
-        return Columns.joined(parts).take(order)
+        return OccurrenceColumns.joined(parts).take(order)
 
     # --- shapes --------------------------------------------------------------------------------------
 
-    def _shaped(self, columns: Columns) -> Array:
+    def _shaped(self, columns: OccurrenceColumns) -> Array:
         """The number of what is seen of each triple."""
         self._grow()
         literal = self._literal[columns.o]
@@ -144,7 +148,9 @@ class Expansion:
 
     # --- what triples bring --------------------------------------------------------------------------
 
-    def _made(self, rows: Columns, s: int | str, p: str, o: int | str) -> tuple[Columns, Array]:
+    def _made(
+        self, rows: OccurrenceColumns, s: int | str, p: str, o: int | str
+    ) -> tuple[OccurrenceColumns, Array]:
         """What one line of a template makes of rows, and of which: what is a fact already is left out."""
         code = self._dictionary.code
 
@@ -153,7 +159,9 @@ class Expansion:
                 (rows.s, rows.o)[slot] if isinstance(slot, int) else np.full(len(rows), code(slot), np.int32)
             )
 
-        made = Columns(filled(s), np.full(len(rows), code(p), np.int32), filled(o), rows.start, rows.end)
+        made = OccurrenceColumns(
+            filled(s), np.full(len(rows), code(p), np.int32), filled(o), rows.start, rows.end
+        )
         kept = np.ones(len(rows), np.bool_)
         if self._facts.uses(p):
             about = o if isinstance(o, str) else None
@@ -172,7 +180,7 @@ class Expansion:
             self._members[p, o] = np.unique(np.array(codes, np.int32))
         return np.isin(subjects, self._members[p, o])
 
-    def _asked(self, columns: Columns, rows: Array) -> tuple[Columns, Array]:
+    def _asked(self, columns: OccurrenceColumns, rows: Array) -> tuple[OccurrenceColumns, Array]:
         texts, code = self._dictionary.texts, self._dictionary.code
         found: list[tuple[int, int, int, int, int]] = []
         places: list[int] = []
@@ -182,4 +190,4 @@ class Expansion:
                 if self._wants(p, o):
                     found.append((code(s), code(p), code(o), int(columns.start[at]), int(columns.end[at])))
                     places.append(at)
-        return Columns.of(found), np.array(places, np.int64)
+        return OccurrenceColumns.of(found), np.array(places, np.int64)

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from kaicep.kernel.epsparql.reading import term_of
-from kaicep.kernel.epsparql.state import Batch, Reading, Values, all_reads
+from kaicep.kernel.epsparql.state import InstantBatch, OccurrenceReader, Values, all_reads
 from kaicep.plan.expressions import Call, Exists, Expr, VariableRef, walk
-from kaicep.plan.functions import Scope, evaluate_expression, holds
+from kaicep.plan.functions import SolutionScope, evaluate_expression, holds
 from kaicep.plan.program import duration_comparison
 from kaicep.plan.values import ExpressionError
 
 __all__ = [
     "BOUND_TO_PLACE",
-    "Condition",
+    "SolutionTest",
     "Probe",
     "Value",
     "existences",
@@ -27,10 +27,10 @@ __all__ = [
 ]
 
 
-class Probe(Reading, Protocol):
+class Probe(OccurrenceReader, Protocol):
     """Answers EXISTS."""
 
-    def step(self, batch: Batch) -> None:
+    def step(self, batch: InstantBatch) -> None:
         """Takes note of new occurrences."""
 
     def seen(self, given: Mapping[str, str], end: int | None) -> bool:
@@ -83,22 +83,22 @@ class _Scopes:
         self._given = given
         self._terms = {name: term_of(text) for name, text in given.items()}
 
-    def of(self, values: Values, start: int | None, end: int | None) -> Scope:
+    def of(self, values: Values, start: int | None, end: int | None) -> SolutionScope:
         bindings = {n: term_of(text) for n, i in self._places if (text := values[i]) is not None}
         if self._terms:
             bindings = {**self._terms, **bindings}
         interval = None if start is None or end is None else (start, end)
         if not self._probes:
-            return Scope(bindings, interval)
+            return SolutionScope(bindings, interval)
 
         def exists(expr: Exists) -> bool:
             known = {n: text for n, i in self._places if (text := values[i]) is not None}
             return self._probes[expr].seen({**self._given, **known}, end) is not expr.negated
 
-        return Scope(bindings, interval, exists)
+        return SolutionScope(bindings, interval, exists)
 
 
-class Condition:
+class SolutionTest:
     """A condition on solutions with some names, beside terms that are given; none holds always."""
 
     def __init__(
@@ -111,11 +111,11 @@ class Condition:
     def __bool__(self) -> bool:
         return bool(self._tests)
 
-    def reads(self, *operators: Reading) -> frozenset[str] | None:
+    def reads(self, *operators: OccurrenceReader) -> frozenset[str] | None:
         """The predicates that it and some operators look at; None is any."""
         return all_reads(*operators, *self._probes.values())
 
-    def step(self, batch: Batch) -> None:
+    def step(self, batch: InstantBatch) -> None:
         """Lets EXISTS take note of new occurrences."""
         for each in self._probes.values():
             each.step(batch)
@@ -145,11 +145,11 @@ class Value:
         plain = isinstance(expr, VariableRef) and expr.name in names and expr.name not in given
         self._place = names.index(expr.name) if plain and isinstance(expr, VariableRef) else None
 
-    def reads(self, *operators: Reading) -> frozenset[str] | None:
+    def reads(self, *operators: OccurrenceReader) -> frozenset[str] | None:
         """The predicates that it and some operators look at; None is any."""
         return all_reads(*operators, *self._probes.values())
 
-    def step(self, batch: Batch) -> None:
+    def step(self, batch: InstantBatch) -> None:
         """Lets EXISTS take note of new occurrences."""
         for each in self._probes.values():
             each.step(batch)

@@ -19,10 +19,10 @@ from kaicep.plan.nodes import (
     Minus,
     Node,
     Solutions,
-    Table,
     Temporal,
     Triples,
     Union,
+    ValuesTable,
     walk_objects,
 )
 from kaicep.plan.program import bindable, conjuncts
@@ -129,7 +129,7 @@ def _fits(node: Node) -> bool:
             return not any(map(existences, exprs))
         case LeftJoin(condition=condition):
             return not existences(condition)
-    return isinstance(node, Join | Minus | Solutions | Table | Union)
+    return isinstance(node, Join | Minus | Solutions | ValuesTable | Union)
 
 
 def _is_walked(path: Predicate | Variable) -> bool:

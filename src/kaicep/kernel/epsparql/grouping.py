@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 from typing import Any
 
 from kaicep.kernel.epsparql.expressions import Value
-from kaicep.kernel.epsparql.operators import Operator
+from kaicep.kernel.epsparql.operators import SolutionOperator
 from kaicep.kernel.epsparql.reading import term_of
-from kaicep.kernel.epsparql.state import Batch, Context, Row, Values
+from kaicep.kernel.epsparql.state import InstantBatch, OperatorContext, Row, Values
 from kaicep.plan.expressions import Aggregate
 from kaicep.plan.terms import XSD, Literal, Term
 from kaicep.plan.values import (
@@ -309,15 +309,15 @@ class _Group:
         self.aggregates = aggregates
 
 
-class Grouped(Operator):
+class Grouped(SolutionOperator):
     """GROUP BY: keys by name (no value: the variable itself), aggregates by name (no value: whole rows)."""
 
     def __init__(
         self,
-        below: Operator,
+        below: SolutionOperator,
         keys: Sequence[tuple[str, Value | None]],
         aggregates: Sequence[tuple[str, Aggregate, Value | None]],
-        context: Context,
+        context: OperatorContext,
     ) -> None:
         plain = {name for name, value in keys if value is None}
         names = [name for name, _ in keys] + [name for name, _, _ in aggregates]
@@ -333,13 +333,13 @@ class Grouped(Operator):
         context.keep(self, commits=True)
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         values = [value for _, value in self._keys] + [value for _, _, value in self._aggregates]
         found = [each.reads(self.below) for each in values if each is not None] + [self.below.reads()]
         return None if None in found else frozenset().union(*(each for each in found if each))
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         for value in [value for _, value in self._keys] + [value for _, _, value in self._aggregates]:
             if value is not None:
                 value.step(batch)
@@ -358,7 +358,7 @@ class Grouped(Operator):
         return found
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         inside = {name: text for name, text in given.items() if name in self._plain}
         members: dict[_Key, list[Values]] = {}
         for each in self.below.still(inside):

@@ -16,7 +16,7 @@ from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator
 from kaicep.kernel.epsparql.dictionary import NOT_WHOLE, Array, Dictionary
 from kaicep.kernel.epsparql.grouping import Running, solution_line
-from kaicep.kernel.epsparql.state import Context
+from kaicep.kernel.epsparql.state import OperatorContext
 from kaicep.kernel.epsparql.tables import Rows
 from kaicep.plan.expressions import Aggregate
 from kaicep.plan.values import Number, calculate, numeral
@@ -203,7 +203,7 @@ class GroupedColumns(ColumnOperator):
         aggregates: Sequence[tuple[str, Aggregate, int]],
         certain: frozenset[str],
         dictionary: Dictionary,
-        context: Context,
+        context: OperatorContext,
     ) -> None:
         self.below, self._context, self._dictionary = below, context, dictionary
         self.names = (*(name for name, _ in keys), *(name for name, _, _ in aggregates))

@@ -20,24 +20,31 @@ from kaicep.kernel.epsparql.asking import (
     Asking,
     Extended,
     Given,
-    Projected,
-    United,
+    ProjectedColumns,
+    UnitedColumns,
 )
-from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator, Filter, Group, Joiner, Pattern
+from kaicep.kernel.epsparql.columnar import (
+    Chunk,
+    ColumnOperator,
+    FilterColumns,
+    JoinedPatterns,
+    Joiner,
+    PatternColumns,
+)
 from kaicep.kernel.epsparql.conditions import Check
-from kaicep.kernel.epsparql.dictionary import Array, Columns, Dictionary
+from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns
 from kaicep.kernel.epsparql.exists import is_choice
 from kaicep.kernel.epsparql.expansion import Expansion
 from kaicep.kernel.epsparql.expressions import Value, existences
 from kaicep.kernel.epsparql.fitting import Slide, fits_columns, slide
 from kaicep.kernel.epsparql.groups import GroupedColumns
 from kaicep.kernel.epsparql.operators import nothing_between
-from kaicep.kernel.epsparql.reading import TYPE, Facts, Reader
+from kaicep.kernel.epsparql.reading import TYPE, KnownFacts, StreamReader
 from kaicep.kernel.epsparql.rules import Block, pushed
 from kaicep.kernel.epsparql.sliding import SlidingWindow, as_rows
-from kaicep.kernel.epsparql.state import Context
+from kaicep.kernel.epsparql.state import OperatorContext
 from kaicep.kernel.epsparql.tables import Rows
-from kaicep.kernel.epsparql.tables import Table as Stored
+from kaicep.kernel.epsparql.tables import SolutionTable as Stored
 from kaicep.plan.algebra import only_grows, pattern_variables
 from kaicep.plan.events import MatchId
 from kaicep.plan.expressions import Call, Exists, Expr
@@ -52,10 +59,10 @@ from kaicep.plan.nodes import (
     Minus,
     Node,
     Solutions,
-    Table,
     Temporal,
     Triples,
     Union,
+    ValuesTable,
 )
 from kaicep.plan.program import conjuncts, duration_bound, tighter
 from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Steps, TriplePattern
@@ -83,7 +90,7 @@ class _Unfit(Exception):
 
 
 def lowered(
-    plan: EpPlan, root: Node, facts: Facts, cap: int, dictionary: Dictionary, reader: Reader
+    plan: EpPlan, root: Node, facts: KnownFacts, cap: int, dictionary: Dictionary, reader: StreamReader
 ) -> ColumnQuery | None:
     """The query over columns; None where a part of its plan takes the other operators."""
     sliding = slide(plan.root)
@@ -92,9 +99,9 @@ def lowered(
     if not fits_columns(root):
         return None
     assert isinstance(root, Solutions | Triples)
-    context = Context(facts, plan.name, cap, replays=False)
+    context = OperatorContext(facts, plan.name, cap, replays=False)
     counts = any(isinstance(each, Grouping) for each in root.walk())
-    builder = _Builder(context, facts, dictionary, counts)
+    builder = _ColumnBuilder(context, facts, dictionary, counts)
     try:
         made = builder.operator(root.input, None)
         if isinstance(root, Triples):
@@ -105,18 +112,18 @@ def lowered(
 
 
 def _sliding(
-    plan: EpPlan, found: Slide, facts: Facts, cap: int, dictionary: Dictionary, reader: Reader
+    plan: EpPlan, found: Slide, facts: KnownFacts, cap: int, dictionary: Dictionary, reader: StreamReader
 ) -> ColumnQuery | None:
     """A SELECT of one window that slides: what is in it is found by a pattern with a bound."""
-    inside = Context(facts, plan.name, cap, replays=False)
-    builder = _Builder(inside, facts, dictionary, False)
+    inside = OperatorContext(facts, plan.name, cap, replays=False)
+    builder = _ColumnBuilder(inside, facts, dictionary, False)
     try:
         below = builder.operator(
             pushed(found.below), (found.window.rows or found.window.width or 0) - 1, timeless=True
         )
     except _Unfit:
         return None
-    context = Context(facts, plan.name, cap, replays=False)
+    context = OperatorContext(facts, plan.name, cap, replays=False)
     window = SlidingWindow(found, below, context, dictionary, reader)
     return SlidingQuery(plan, window, found.names, context, builder, dictionary)
 
@@ -198,13 +205,15 @@ _Steps = list[tuple[TriplePattern, tuple[Iri, ...] | None]]
 _Made = TypeVar("_Made", Asker, Extended)
 
 
-class _Builder:
+class _ColumnBuilder:
     """Makes the operators, in the order in which `build` makes its own, so that states are in one order."""
 
-    def __init__(self, context: Context, facts: Facts, dictionary: Dictionary, counts: bool) -> None:
+    def __init__(
+        self, context: OperatorContext, facts: KnownFacts, dictionary: Dictionary, counts: bool
+    ) -> None:
         self.context, self._facts, self._dictionary = context, facts, dictionary
         self.kept: list[_Kept] = []
-        self.patterns: list[Pattern] = []
+        self.patterns: list[PatternColumns] = []
         self.joiners: list[Joiner] = []
         self.counts = counts
         self._count = 0
@@ -240,14 +249,16 @@ class _Builder:
                 how = Asking(NONE, once=True, common=True)
                 return self._asker(*sides, how, "MINUS", (), None, timeless, shared)
             case Union(left, right):
-                return United(self.operator(left, bound, timeless), self.operator(right, bound, timeless))
-            case Table(names, rows):
+                return UnitedColumns(
+                    self.operator(left, bound, timeless), self.operator(right, bound, timeless)
+                )
+            case ValuesTable(names, rows):
                 texts = [[None if each is None else str(each) for each in row] for row in rows]
                 return Given(names, texts, self._dictionary)
             case Grouping():
                 return self._grouping(node)
             case Solutions(below, names, distinct):
-                return Projected(self.operator(below, bound, timeless), names, distinct)
+                return ProjectedColumns(self.operator(below, bound, timeless), names, distinct)
         raise _Unfit
 
     def _left_join(self, node: LeftJoin, bound: int | None, timeless: bool) -> ColumnOperator:
@@ -327,7 +338,7 @@ class _Builder:
         if isinstance(inner, Joiner) and not timeless:
             inner.check = inner.check.and_also(parts)
         elif parts:
-            made = Filter(inner, Check(parts, inner.names, self._dictionary))
+            made = FilterColumns(inner, Check(parts, inner.names, self._dictionary))
             if timeless and len(inner.still):
                 made.still = inner.still.take(made.check.timeless(inner.still.values))
             inner = made
@@ -379,7 +390,7 @@ class _Builder:
         single = len(node.patterns) == 1 and not isinstance(node.patterns[0].predicate, Path)
         if len(ways) > _MOST_WAYS:
             raise _Unfit
-        made = [[Pattern(each, self._dictionary, refused) for each, refused in way] for way in ways]
+        made = [[PatternColumns(each, self._dictionary, refused) for each, refused in way] for way in ways]
         for pattern in (pattern for way in made for pattern in way):
             self.patterns.append(pattern)
             if timeless or not single:
@@ -387,7 +398,7 @@ class _Builder:
         if single:
             return made[0][0]
         names = dict.fromkeys(name for each in node.patterns for name in pattern_variables(each))
-        group = Group(made, tuple(names), bound, self._dictionary, self.context, self.counts)
+        group = JoinedPatterns(made, tuple(names), bound, self._dictionary, self.context, self.counts)
         self.joiners += group.joiners
         return group
 
@@ -420,7 +431,7 @@ class _Builder:
         self._count += 1
         return Variable(f"_:on the way {self._count}")
 
-    def _know(self, pattern: Pattern) -> None:
+    def _know(self, pattern: PatternColumns) -> None:
         found = self._facts.match(*pattern.asked())
         if len(found) > _MOST_FACTS:
             raise _Unfit
@@ -447,8 +458,8 @@ class ColumnQuery:
         plan: EpPlan,
         operator: ColumnOperator | SlidingWindow,
         names: tuple[str, ...],
-        context: Context,
-        builder: _Builder,
+        context: OperatorContext,
+        builder: _ColumnBuilder,
         dictionary: Dictionary,
     ) -> None:
         self.name, self.context, self.patterns = plan.name, context, builder.patterns
@@ -503,7 +514,7 @@ class ColumnQuery:
 class SlidingQuery(ColumnQuery):
     """A SELECT of one window: it goes by the triples of a stream, and answers at instants of its own."""
 
-    def take(self, stream: str, triples: Columns, expansion: Expansion) -> None:
+    def take(self, stream: str, triples: OccurrenceColumns, expansion: Expansion) -> None:
         """Triples of a stream, as they came."""
         if stream in self.window.streams:
             self.window.take_columns(triples, expansion)
@@ -552,7 +563,7 @@ class ColumnRule(ColumnQuery):
         found = [each.asked()[1] for each in self.patterns]
         return None if None in found else frozenset(each for each in found if each is not None)
 
-    def fill(self, block: Block) -> tuple[Block, Columns]:
+    def fill(self, block: Block) -> tuple[Block, OccurrenceColumns]:
         """The answers of which triples are made, and these; as `rules.Query.construct`."""
         blanks = {each.label for one in self.template for each in _places(one) if isinstance(each, Blank)}
         nodes = {each: self._nodes(block, each) for each in sorted(blanks)}
@@ -566,10 +577,10 @@ class ColumnRule(ColumnQuery):
             some |= is_one
         block = replace(block, triples=triples).take(np.flatnonzero(some))
         parts = [
-            Columns(s, p, o, block.start, block.end).take(np.flatnonzero(is_one))
+            OccurrenceColumns(s, p, o, block.start, block.end).take(np.flatnonzero(is_one))
             for s, p, o, is_one in block.triples or ()
         ]
-        columns = Columns.joined(parts)
+        columns = OccurrenceColumns.joined(parts)
         return block, columns.take(np.argsort(columns.end, kind="stable"))
 
     def _filled(self, block: Block, place: Place, nodes: Mapping[str, Array]) -> Array:
@@ -598,7 +609,7 @@ def _places(pattern: TriplePattern) -> Many[Place]:
     return pattern.subject, pattern.predicate, pattern.object  # type: ignore[return-value]
 
 
-def rules_in_order(rules: Many[ColumnRule], reader: Reader) -> list[list[ColumnRule]]:
+def rules_in_order(rules: Many[ColumnRule], reader: StreamReader) -> list[list[ColumnRule]]:
     """The rules, each after those whose triples it reads; those that read each other's stand together.
 
     These are closed round by round, so what comes to them comes in no order (`ColumnRule.mix`).
@@ -632,7 +643,7 @@ def rules_in_order(rules: Many[ColumnRule], reader: Reader) -> list[list[ColumnR
     return groups
 
 
-def _predicates(rule: ColumnRule, reader: Reader) -> frozenset[str] | None:
+def _predicates(rule: ColumnRule, reader: StreamReader) -> frozenset[str] | None:
     """The predicates of the triples that a rule makes, and of what these entail; None is any."""
     found: set[str] = set()
     for pattern in rule.template:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kaicep.kernel.epsparql.expressions import Condition, Value
+from kaicep.kernel.epsparql.expressions import SolutionTest, Value
 from kaicep.kernel.epsparql.reading import term_of
-from kaicep.kernel.epsparql.state import Batch, Context, Row, Store, Values, all_reads
+from kaicep.kernel.epsparql.state import InstantBatch, OperatorContext, Row, Store, Values, all_reads
 from kaicep.plan.algebra import pattern_variables
 from kaicep.plan.expressions import Call, Expr, VariableRef
 from kaicep.plan.nodes import Bgp, Node, Ordered, Temporal
@@ -28,13 +28,13 @@ from kaicep.plan.values import sort_key
 __all__ = [
     "Extension",
     "Filtered",
-    "Joined",
+    "JoinedSolutions",
     "LeftJoined",
-    "Operator",
+    "SolutionOperator",
     "Pairing",
     "Projected",
     "Restricted",
-    "Rows",
+    "GivenRows",
     "Sorted",
     "United",
     "Without",
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-class Operator:
+class SolutionOperator:
     """What all operators share: the names of their variables, and those that every solution binds.
 
     `timed` says that every solution has a time, so that there is no need to ask for those that have none.
@@ -60,7 +60,7 @@ class Operator:
         """The predicates of the occurrences that it looks at; None is any."""
         raise NotImplementedError
 
-    def step(self, batch: Batch) -> list[Row]:
+    def step(self, batch: InstantBatch) -> list[Row]:
         """The solutions that end with the batch and come through it."""
         raise NotImplementedError
 
@@ -94,7 +94,7 @@ class Pairing:
     Where a side may leave one unbound, they are compared one by one as well.
     """
 
-    def __init__(self, left: Operator, right: Operator) -> None:
+    def __init__(self, left: SolutionOperator, right: SolutionOperator) -> None:
         shared = [name for name in left.names if name in right.names]
         self.left_key = picker([left.names.index(each) for each in shared])
         self.right_key = picker([right.names.index(each) for each in shared])
@@ -130,10 +130,12 @@ class Pairing:
         return tuple(values.get(name) for name in self.names)
 
 
-class Joined(Operator):
+class JoinedSolutions(SolutionOperator):
     """Join: compatible solutions of both sides."""
 
-    def __init__(self, left: Operator, right: Operator, context: Context, bound: int | None) -> None:
+    def __init__(
+        self, left: SolutionOperator, right: SolutionOperator, context: OperatorContext, bound: int | None
+    ) -> None:
         self.pairing = Pairing(left, right)
         super().__init__(self.pairing.names, left.certain | right.certain, left.timed or right.timed)
         self.left, self.right = left, right
@@ -142,11 +144,11 @@ class Joined(Operator):
         self._rights = Store(context, "a join of groups", self.pairing.right_key, bound)
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return all_reads(self.left, self.right)
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         lefts, rights = self.left.step(batch), self.right.step(batch)
         if not lefts and not rights:
             return []
@@ -171,7 +173,7 @@ class Joined(Operator):
         return found
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         found: list[Values] = []
         for a in self.left.still(given):
             for b in self.right.still({**given, **self.left.bindings(a)}):
@@ -180,7 +182,7 @@ class Joined(Operator):
         return found
 
 
-class LeftJoined(Operator):
+class LeftJoined(SolutionOperator):
     """OPTIONAL: the left side with every partner that is known by its end, or alone.
 
     `bound` is that of the answers, `near` that of the condition: a partner that makes the pair longer
@@ -189,11 +191,11 @@ class LeftJoined(Operator):
 
     def __init__(
         self,
-        left: Operator,
-        right: Operator,
-        condition: Condition,
+        left: SolutionOperator,
+        right: SolutionOperator,
+        condition: SolutionTest,
         pairing: Pairing,
-        context: Context,
+        context: OperatorContext,
         bound: int | None,
         near: int | None,
     ) -> None:
@@ -205,11 +207,11 @@ class LeftJoined(Operator):
         self._rights = Store(context, "OPTIONAL", pairing.right_key, keep, witness)
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return self._condition.reads(self.left, self.right)
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         self._condition.step(batch)
         for b in self.right.step(batch):
             self._rights.add(b)
@@ -230,7 +232,7 @@ class LeftJoined(Operator):
         return found
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         found: list[Values] = []
         for a in self.left.still(given):
             joined = (self.pairing.join(a, b) for b in self.right.still(self.left.bindings(a)))
@@ -239,10 +241,10 @@ class LeftJoined(Operator):
         return [each for each in found if self.fits(each, given)]
 
 
-class Without(Operator):
+class Without(SolutionOperator):
     """MINUS: the left side without what the right side, known by then, agrees with on a variable."""
 
-    def __init__(self, left: Operator, right: Operator, context: Context) -> None:
+    def __init__(self, left: SolutionOperator, right: SolutionOperator, context: OperatorContext) -> None:
         super().__init__(left.names, left.certain)
         self.left, self.right = left, right
         self._pairing = Pairing(left, right)
@@ -250,11 +252,11 @@ class Without(Operator):
         self._rights = Store(context, "MINUS", self._pairing.right_key)
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return all_reads(self.left, self.right)
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         for b in self.right.step(batch):
             # Only what it says of the shared variables matters, and once.
             shared = {j for _, j in self._places}
@@ -276,14 +278,14 @@ class Without(Operator):
         return bool(both) and all(a == b for a, b in both)
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return [each for each in self.left.still(given) if not self._is_known(each, timed=False)]
 
 
-class United(Operator):
+class United(SolutionOperator):
     """UNION: the solutions of either side."""
 
-    def __init__(self, left: Operator, right: Operator) -> None:
+    def __init__(self, left: SolutionOperator, right: SolutionOperator) -> None:
         names = left.names + tuple(each for each in right.names if each not in left.names)
         super().__init__(names, left.certain & right.certain, left.timed and right.timed)
         self.sides = (left, right)
@@ -292,18 +294,18 @@ class United(Operator):
         ]
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return all_reads(*self.sides)
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         sides = zip(self.sides, self._places, strict=True)
         return [
             (a, b, _padded(values, places)) for side, places in sides for a, b, values in side.step(batch)
         ]
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         sides = zip(self.sides, self._places, strict=True)
         return [_padded(values, places) for side, places in sides for values in side.still(given)]
 
@@ -312,33 +314,33 @@ def _padded(values: Values, places: Sequence[int]) -> Values:
     return tuple([values[place] if place >= 0 else None for place in places])
 
 
-class Filtered(Operator):
+class Filtered(SolutionOperator):
     """FILTER: the solutions for which the condition is true."""
 
-    def __init__(self, below: Operator, condition: Condition) -> None:
+    def __init__(self, below: SolutionOperator, condition: SolutionTest) -> None:
         super().__init__(below.names, below.certain, below.timed)
         self.below = below
         self._condition = condition
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return self._condition.reads(self.below)
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         self._condition.step(batch)
         holds = self._condition.holds
         return [each for each in self.below.step(batch) if holds(each[2], each[0], each[1])]
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return [each for each in self.below.still(given) if self._condition.holds(each, None, None)]
 
 
-class Extension(Operator):
+class Extension(SolutionOperator):
     """BIND: a value more; an expression without a value binds nothing."""
 
-    def __init__(self, below: Operator, name: str, value: Value, must: str | None) -> None:
+    def __init__(self, below: SolutionOperator, name: str, value: Value, must: str | None) -> None:
         again = name in below.names
         super().__init__(below.names if again else (*below.names, name), below.certain, below.timed)
         self.below = below
@@ -348,11 +350,11 @@ class Extension(Operator):
         self._must = must
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return self._value.reads(self.below)
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         self._value.step(batch)
         found = ((a, b, self._with(values, a, b)) for a, b, values in self.below.step(batch))
         return [(a, b, values) for a, b, values in found if values is not None]
@@ -366,14 +368,14 @@ class Extension(Operator):
         return values if value is None else (*values[: self._place], value, *values[self._place + 1 :])
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         # A variable that is bound anew says nothing about what is below.
         inside = {name: text for name, text in given.items() if name != self.names[self._place]}
         found = (self._with(each, None, None) for each in self.below.still(inside))
         return [each for each in found if each is not None and self.fits(each, given)]
 
 
-class Rows(Operator):
+class GivenRows(SolutionOperator):
     """VALUES: solutions that are given in the query, and have no time."""
 
     def __init__(self, names: Sequence[str], rows: Sequence[Values]) -> None:
@@ -382,47 +384,47 @@ class Rows(Operator):
         self._rows = list(rows)
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return frozenset()
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         return []
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return [each for each in self._rows if self.fits(each, given)]
 
 
-class Projected(Operator):
+class Projected(SolutionOperator):
     """SELECT: what it does not name cannot be seen."""
 
-    def __init__(self, below: Operator, names: Sequence[str], distinct: bool) -> None:
+    def __init__(self, below: SolutionOperator, names: Sequence[str], distinct: bool) -> None:
         super().__init__(names, below.certain & frozenset(names), below.timed)
         self.below = below
         self._distinct = distinct
         self._places = [below.names.index(name) if name in below.names else -1 for name in self.names]
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return self.below.reads()
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         found = [(a, b, _padded(values, self._places)) for a, b, values in self.below.step(batch)]
         return list(dict.fromkeys(found)) if self._distinct else found
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         inside = {name: text for name, text in given.items() if name in self.names}
         found = [_padded(each, self._places) for each in self.below.still(inside)]
         return list(dict.fromkeys(found)) if self._distinct else found
 
 
-class Sorted(Operator):
+class Sorted(SolutionOperator):
     """ORDER BY and LIMIT over what has no time: the first ones; alike in all keys, they go by their text."""
 
-    def __init__(self, below: Operator, node: Ordered) -> None:
+    def __init__(self, below: SolutionOperator, node: Ordered) -> None:
         super().__init__(node.names, below.certain & frozenset(node.names))
         self._below, self._node = below, node
         self._keys = [(Value(expr, below.names, {}), downwards) for expr, downwards in node.keys]
@@ -430,15 +432,15 @@ class Sorted(Operator):
         self._seen = [(i, name) for i, name in enumerate(below.names) if not name.startswith("_:")]
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return self._below.reads()
 
-    def step(self, batch: Batch) -> list[Row]:
+    def step(self, batch: InstantBatch) -> list[Row]:
         """Inside of a window nothing has a time."""
         return []
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         found = sorted(self._below.still({}), key=self._text)
         for value, downwards in reversed(self._keys):
             found.sort(key=lambda each: _sort_key(value.of(each, None, None)), reverse=downwards)
@@ -456,24 +458,24 @@ def _sort_key(text: str | None) -> Any:
     return sort_key(None if text is None else term_of(text))
 
 
-class Restricted(Operator):
+class Restricted(SolutionOperator):
     """The solutions that are compatible with terms that are given."""
 
-    def __init__(self, below: Operator, given: Mapping[str, str]) -> None:
+    def __init__(self, below: SolutionOperator, given: Mapping[str, str]) -> None:
         super().__init__(below.names, below.certain)
         self.below = below
         self._given = given
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return self.below.reads()
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         return [each for each in self.below.step(batch) if self.fits(each[2], self._given)]
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         if any(self._given.get(name, text) != text for name, text in given.items() if name in self.names):
             return []
         return self.below.still({**given, **self._given})
@@ -538,14 +540,19 @@ def _unbound(expr: Expr) -> str | None:
     return None
 
 
-class Adjacent(Operator):
+class Adjacent(SolutionOperator):
     """Pairs of a solution before and one after, with no compatible one in between."""
 
     def __init__(
-        self, before: Operator, after: Operator, inside: Operator, context: Context, bound: int | None
+        self,
+        before: SolutionOperator,
+        after: SolutionOperator,
+        inside: SolutionOperator,
+        context: OperatorContext,
+        bound: int | None,
     ) -> None:
         self._pairing = Pairing(before, after)
-        pair = Operator(self._pairing.names, frozenset(self._pairing.names))
+        pair = SolutionOperator(self._pairing.names, frozenset(self._pairing.names))
         self._inner = Pairing(pair, inside)
         super().__init__(self._inner.names, frozenset(pair.names), timed=True)
         self.before, self.after, self.inside = before, after, inside
@@ -558,11 +565,11 @@ class Adjacent(Operator):
         self._insides = Store(context, "SEQ", self._inner.right_key, bound)
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return all_reads(self.before, self.after, self.inside)
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         afters = self.after.step(batch)
         latest: dict[Values, int] = {}
         for start, _, values in afters:
@@ -604,5 +611,5 @@ class Adjacent(Operator):
         return next(row[1] for row in self._alike.at(self._alike.key(values)) if row[0] == start)
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return []

@@ -6,9 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Sequence as Many
 from typing import NamedTuple
 
-from kaicep.kernel.epsparql.operators import Operator, Restricted
-from kaicep.kernel.epsparql.reading import Facts
-from kaicep.kernel.epsparql.state import Batch, Context, Graph, Occurrence, Row, Values
+from kaicep.kernel.epsparql.operators import Restricted, SolutionOperator
+from kaicep.kernel.epsparql.reading import KnownFacts
+from kaicep.kernel.epsparql.state import (
+    InstantBatch,
+    Occurrence,
+    OccurrenceGraph,
+    OperatorContext,
+    Row,
+    Values,
+)
 from kaicep.plan.sparql import (
     Alternative,
     Inverse,
@@ -23,13 +30,13 @@ from kaicep.plan.sparql import (
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Iri, Variable
 
-__all__ = ["View", "Way", "has_empty", "new_ways", "predicates", "ways", "Basic", "Single", "basic"]
+__all__ = ["PathView", "PathLink", "has_empty", "new_ways", "predicates", "ways", "Basic", "Single", "basic"]
 
 Time = int | None
 Timed = tuple[str, str, str, Time, Time]
 
 
-class Way(NamedTuple):
+class PathLink(NamedTuple):
     """Two nodes that a path joins, and when; ways that differ in `via` are counted apart."""
 
     first: str
@@ -39,10 +46,10 @@ class Way(NamedTuple):
     via: tuple[object, ...] = ()
 
 
-class View:
+class PathView:
     """What a path walks over: facts, which have no time, and the occurrences of a graph, if any."""
 
-    def __init__(self, facts: Facts, graph: Graph | None) -> None:
+    def __init__(self, facts: KnownFacts, graph: OccurrenceGraph | None) -> None:
         self.facts = facts
         self.graph = graph
 
@@ -54,7 +61,7 @@ class View:
             yield from self.graph.timed(s, p, o)
 
 
-def span(first: Way, start: Time, end: Time) -> tuple[Time, Time]:
+def span(first: PathLink, start: Time, end: Time) -> tuple[Time, Time]:
     """The smallest interval around a way and another; one that is not there adds nothing."""
     if first.start is None or first.end is None:
         return start, end
@@ -90,12 +97,12 @@ def has_empty(path: Predicate) -> bool:
             return False
 
 
-def ways(view: View, first: str | None, path: Iri | Path, last: str | None) -> Iterator[Way]:
+def ways(view: PathView, first: str | None, path: Iri | Path, last: str | None) -> Iterator[PathLink]:
     """The ways of a path between two nodes; None stands for any node."""
     match path:
         case Iri():
             for s, _, o, start, end in view.match(first, str(path), last):
-                yield Way(s, o, start, end)
+                yield PathLink(s, o, start, end)
         case Inverse(of):
             for way in ways(view, last, of, first):
                 yield way._replace(first=way.last, last=way.first)
@@ -112,8 +119,8 @@ def ways(view: View, first: str | None, path: Iri | Path, last: str | None) -> I
 
 
 def _sequence(
-    view: View, first: str | None, parts: tuple[Iri | Path, ...], last: str | None
-) -> Iterator[Way]:
+    view: PathView, first: str | None, parts: tuple[Iri | Path, ...], last: str | None
+) -> Iterator[PathLink]:
     if len(parts) == 1:
         yield from ways(view, first, parts[0], last)
     elif first is None and last is not None:
@@ -132,54 +139,54 @@ def _sequence(
                 yield _joined(before, after)
 
 
-def _joined(before: Way, after: Way) -> Way:
+def _joined(before: PathLink, after: PathLink) -> PathLink:
     via = (*before.via, before.last, *after.via)
-    return Way(before.first, after.last, *span(before, after.start, after.end), via)
+    return PathLink(before.first, after.last, *span(before, after.start, after.end), via)
 
 
-def _negated(view: View, first: str | None, path: Negated, last: str | None) -> Iterator[Way]:
+def _negated(view: PathView, first: str | None, path: Negated, last: str | None) -> Iterator[PathLink]:
     """Without an inverse part only forwards, with nothing but inverse parts only backwards."""
     if path.forward or not path.inverse:
         refused = {str(each) for each in path.forward}
         for s, p, o, start, end in view.match(first, None, last):
             if p not in refused:
-                yield Way(s, o, start, end, (p,))
+                yield PathLink(s, o, start, end, (p,))
     if path.inverse:
         refused = {str(each) for each in path.inverse}
         for s, p, o, start, end in view.match(last, None, first):
             if p not in refused:
-                yield Way(o, s, start, end, (p, "^"))
+                yield PathLink(o, s, start, end, (p, "^"))
 
 
-def _repeat(view: View, first: str | None, path: Repeat, last: str | None) -> Iterator[Way]:
+def _repeat(view: PathView, first: str | None, path: Repeat, last: str | None) -> Iterator[PathLink]:
     """Each pair of nodes once for each interval, whatever the way."""
     if first is None and last is not None:
         backwards = Repeat(Inverse(path.of), path.least, path.unbounded)
         for way in _repeat(view, last, backwards, None):
             yield way._replace(first=way.last, last=way.first)
         return
-    found: set[Way] = set()
+    found: set[PathLink] = set()
     if path.least == 0:
         # A node that is given joins itself at any time; any other one when it occurs.
-        found |= {Way(first, first)} if first is not None else set(_nodes(view))
+        found |= {PathLink(first, first)} if first is not None else set(_nodes(view))
     steps = {way._replace(via=()) for way in ways(view, first, path.of, None)}
     found |= _closure(view, path.of, steps) if path.unbounded else steps
     yield from (way for way in found if last is None or way.last == last)
 
 
-def _nodes(view: View) -> Iterator[Way]:
+def _nodes(view: PathView) -> Iterator[PathLink]:
     for s, _, o, start, end in view.match(None, None, None):
-        yield Way(s, s, start, end)
-        yield Way(o, o, start, end)
+        yield PathLink(s, s, start, end)
+        yield PathLink(o, o, start, end)
 
 
-def _closure(view: View, step: Iri | Path, begun: set[Way]) -> set[Way]:
+def _closure(view: PathView, step: Iri | Path, begun: set[PathLink]) -> set[PathLink]:
     """What one step or several lead to."""
     found, open_ways = set(begun), list(begun)
     while open_ways:
         way = open_ways.pop()
         for more in ways(view, way.last, step, None):
-            longer = Way(way.first, more.last, *span(way, more.start, more.end))
+            longer = PathLink(way.first, more.last, *span(way, more.start, more.end))
             if longer not in found:
                 found.add(longer)
                 open_ways.append(longer)
@@ -189,13 +196,13 @@ def _closure(view: View, step: Iri | Path, begun: set[Way]) -> set[Way]:
 # --- what is new -------------------------------------------------------------------------------------
 
 
-def new_ways(view: View, path: Iri | Path, new: Many[Occurrence]) -> Iterator[Way]:
+def new_ways(view: PathView, path: Iri | Path, new: Many[Occurrence]) -> Iterator[PathLink]:
     """The ways that use one of the new occurrences of the view; of a path no part of which may be empty."""
     match path:
         case Iri():
             for s, p, o, start, end in new:
                 if p == str(path):
-                    yield Way(s, o, start, end)
+                    yield PathLink(s, o, start, end)
         case Inverse(of):
             for way in new_ways(view, of, new):
                 yield way._replace(first=way.last, last=way.first)
@@ -215,10 +222,10 @@ def new_ways(view: View, path: Iri | Path, new: Many[Occurrence]) -> Iterator[Wa
 
 
 def _around(
-    view: View, before: tuple[Iri | Path, ...], way: Way, after: tuple[Iri | Path, ...]
-) -> Iterator[Way]:
+    view: PathView, before: tuple[Iri | Path, ...], way: PathLink, after: tuple[Iri | Path, ...]
+) -> Iterator[PathLink]:
     """A way through one part of a sequence, with all that leads to it and on from it."""
-    firsts: Iterable[Way] = [way]
+    firsts: Iterable[PathLink] = [way]
     if before:
         firsts = [_joined(each, way) for each in _sequence(view, None, before, way.first)]
     for first in firsts:
@@ -228,21 +235,21 @@ def _around(
             yield from (_joined(first, each) for each in _sequence(view, first.last, after, None))
 
 
-def _new_negated(path: Negated, new: Many[Occurrence]) -> Iterator[Way]:
+def _new_negated(path: Negated, new: Many[Occurrence]) -> Iterator[PathLink]:
     refused = [{str(each) for each in side} for side in (path.forward, path.inverse)]
     for s, p, o, start, end in new:
         if (path.forward or not path.inverse) and p not in refused[0]:
-            yield Way(s, o, start, end, (p,))
+            yield PathLink(s, o, start, end, (p,))
         if path.inverse and p not in refused[1]:
-            yield Way(o, s, start, end, (p, "^"))
+            yield PathLink(o, s, start, end, (p, "^"))
 
 
-def _lengthened(view: View, path: Repeat, steps: set[Way]) -> set[Way]:
+def _lengthened(view: PathView, path: Repeat, steps: set[PathLink]) -> set[PathLink]:
     """New steps with any number of steps before and after them."""
     begun = set(steps)
     for step in steps:
         for before in _repeat(view, None, path, step.first):
-            begun.add(Way(before.first, step.last, *span(before, step.start, step.end)))
+            begun.add(PathLink(before.first, step.last, *span(before, step.start, step.end)))
     return _closure(view, path.of, begun)
 
 
@@ -255,8 +262,8 @@ def _lengthened(view: View, path: Repeat, steps: set[Way]) -> set[Way]:
 
 
 def basic(
-    patterns: tuple[TriplePattern, ...], context: Context, bound: int | None, given: Mapping[str, str]
-) -> Operator:
+    patterns: tuple[TriplePattern, ...], context: OperatorContext, bound: int | None, given: Mapping[str, str]
+) -> SolutionOperator:
     """The operator of a basic graph pattern, of which some variables may stand for given terms."""
     if len(patterns) != 1 or isinstance(patterns[0].predicate, Path):
         return Basic(patterns, context, bound, given)
@@ -331,10 +338,10 @@ def _names(patterns: Iterable[TriplePattern]) -> tuple[str, ...]:
     return tuple(found)
 
 
-class Single(Operator):
+class Single(SolutionOperator):
     """One triple pattern: every occurrence that fits is a solution, and nothing is kept."""
 
-    def __init__(self, pattern: TriplePattern, context: Context) -> None:
+    def __init__(self, pattern: TriplePattern, context: OperatorContext) -> None:
         names = _names((pattern,))
         super().__init__(names, frozenset(names))
         self._facts = context.facts
@@ -348,11 +355,11 @@ class Single(Operator):
         self._picks = [slots.index(slot) for slot in range(len(names))] if plain else None
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return self._pattern.walks()
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         predicate = self._predicate
         new = batch.all if predicate is None else batch.by_predicate.get(predicate, ())
         found: list[Row] = []
@@ -367,20 +374,20 @@ class Single(Operator):
         return found
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         values = tuple(given.get(name) for name in self.names)
         s, p, o = self._pattern.resolved(values)
         bound = (self._pattern.bind(values, each) for each in self._facts.match(s, p, o))
         return [each for each in bound if each is not None]
 
 
-class Basic(Operator):
+class Basic(SolutionOperator):
     """Several triple patterns, or paths. Its solutions are a set, as in the paper (section 4.2)."""
 
     def __init__(
         self,
         patterns: tuple[TriplePattern, ...],
-        context: Context,
+        context: OperatorContext,
         bound: int | None,
         given: Mapping[str, str],
     ) -> None:
@@ -392,21 +399,21 @@ class Basic(Operator):
         # Whether a node has occurred at all is asked of empty paths; then nothing may be forgotten.
         greedy = any(each.greedy for each in self._patterns)
         self._bound = None if greedy else bound
-        self._graph = Graph(context, "a group of several triples", self._bound)
-        self._facts = View(context.facts, None)
-        self._view = View(context.facts, self._graph)
+        self._graph = OccurrenceGraph(context, "a group of several triples", self._bound)
+        self._facts = PathView(context.facts, None)
+        self._view = PathView(context.facts, self._graph)
         self._nothing = _Partial(tuple(given.get(name) for name in names))
         self._orders: dict[tuple[int, frozenset[str]], list[_Pattern]] = {}
         self._now: int | None = None
         self._emitted: set[tuple[object, ...]] = set()
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         found = [each.walks() for each in self._patterns]
         return None if None in found else frozenset().union(*(each for each in found if each))
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         new = self._relevant(batch)
         if self._now != batch.end or self._context.replays:
             self._now = batch.end
@@ -423,7 +430,7 @@ class Basic(Operator):
         return found
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         # An empty path joins a node that is given with itself, so there nothing must be given.
         free = any(each.empty and each.free for each in self._patterns)
         pairs = zip(self._nothing.values, self.names, strict=True)
@@ -432,7 +439,7 @@ class Basic(Operator):
         made = dict.fromkeys((each.values, tuple(sorted(each.via, key=lambda one: one[0]))) for each in begun)
         return [values for values, _ in made if self.fits(values, given)]
 
-    def _relevant(self, batch: Batch) -> list[Occurrence]:
+    def _relevant(self, batch: InstantBatch) -> list[Occurrence]:
         """The occurrences that a pattern may look at."""
         walked = self.reads()
         if walked is not None:
@@ -483,13 +490,13 @@ class Basic(Operator):
             self._orders[key] = order
         return self._orders[key]
 
-    def _extended(self, begun: list[_Partial], order: list[_Pattern], view: View) -> list[_Partial]:
+    def _extended(self, begun: list[_Partial], order: list[_Pattern], view: PathView) -> list[_Partial]:
         found = begun
         for pattern in order:
             found = list(dict.fromkeys(after for one in found for after in self._through(pattern, one, view)))
         return found
 
-    def _through(self, pattern: _Pattern, one: _Partial, view: View) -> Iterator[_Partial]:
+    def _through(self, pattern: _Pattern, one: _Partial, view: PathView) -> Iterator[_Partial]:
         """The ways to go on from a partial solution through one pattern."""
         if pattern.path is not None:
             yield from self._along(pattern, pattern.path, one, view)
@@ -507,7 +514,9 @@ class Basic(Operator):
             if (values := pattern.bind(one.values, (a, b, c))) is not None:
                 yield _with(one, values, start, end, one.via)
 
-    def _along(self, pattern: _Pattern, path: Iri | Path, one: _Partial, view: View) -> Iterator[_Partial]:
+    def _along(
+        self, pattern: _Pattern, path: Iri | Path, one: _Partial, view: PathView
+    ) -> Iterator[_Partial]:
         s, o = pattern.resolved(one.values)
         for way in ways(view, s, path, o):
             values = pattern.bind(one.values, (way.first, way.last))
@@ -530,7 +539,7 @@ def _with(
     return _Partial(values, min(one.start, start), max(one.end, end), via)
 
 
-def _is_stray(first: str, last: str, start: int | None, one: _Partial, view: View) -> bool:
+def _is_stray(first: str, last: str, start: int | None, one: _Partial, view: PathView) -> bool:
     """Whether an empty path between two variables joins what is no node of the graph by then."""
     if first != last or start is not None:
         return False

@@ -13,7 +13,17 @@ from typing import Protocol, TypeVar
 
 from kaicep.plan.terms import RDF, RDFS, Blank, Iri, Literal, Term, Triple
 
-__all__ = ["Fact", "Facts", "Statements", "term_of", "with_room", "SUBCLASS", "TYPE", "Reader", "Reasoning"]
+__all__ = [
+    "Fact",
+    "KnownFacts",
+    "KnownStatements",
+    "term_of",
+    "with_room",
+    "SUBCLASS",
+    "TYPE",
+    "StreamReader",
+    "Reasoning",
+]
 
 Fact = tuple[str, str, str]
 """A statement of the knowledge, its terms as text."""
@@ -46,7 +56,7 @@ def term_of(text: str) -> Term:
     return Literal(lexical, rest[3:-1]) if rest else Literal(lexical)
 
 
-class Statements(Protocol):
+class KnownStatements(Protocol):
     """What the operators ask of a knowledge base."""
 
     def match(self, s: Term | None, p: Term | None, o: Term | None, /) -> Iterator[Triple]:
@@ -54,10 +64,10 @@ class Statements(Protocol):
         ...
 
 
-class Facts:
+class KnownFacts:
     """The knowledge base, asked for what is bound; answers are remembered."""
 
-    def __init__(self, knowledge: Statements) -> None:
+    def __init__(self, knowledge: KnownStatements) -> None:
         self._knowledge = knowledge
         self._found: dict[tuple[str | None, str | None, str | None], Sequence[Fact]] = {}
         self._used: dict[str, bool] = {}
@@ -118,7 +128,7 @@ Template = tuple[tuple[Slot, str, Slot], ...]
 """What a shape of triples brings beside itself."""
 
 
-class Reasoning(Statements, Protocol):
+class Reasoning(KnownStatements, Protocol):
     """What the operators ask of a knowledge base."""
 
     reasoning: str
@@ -128,10 +138,10 @@ class Reasoning(Statements, Protocol):
         ...
 
 
-class Reader:
+class StreamReader:
     """Reads stream triples under the hierarchies of the knowledge base; answers are remembered."""
 
-    def __init__(self, knowledge: Reasoning, facts: Facts) -> None:
+    def __init__(self, knowledge: Reasoning, facts: KnownFacts) -> None:
         self._knowledge = knowledge
         self._facts = facts
         self.by_shape = knowledge.reasoning in ("none", "rdfs")

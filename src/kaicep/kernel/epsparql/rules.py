@@ -17,8 +17,8 @@ from kaicep.errors import Failure
 from kaicep.kernel.epsparql.build import build
 from kaicep.kernel.epsparql.dictionary import Array
 from kaicep.kernel.epsparql.expressions import BOUND_TO_PLACE, expression_variables
-from kaicep.kernel.epsparql.reading import Fact, Facts, Reader, term_of, with_room
-from kaicep.kernel.epsparql.state import Batch, Context, Occurrence, Row
+from kaicep.kernel.epsparql.reading import Fact, KnownFacts, StreamReader, term_of, with_room
+from kaicep.kernel.epsparql.state import InstantBatch, Occurrence, OperatorContext, Row
 from kaicep.plan.algebra import only_grows, pattern_variables
 from kaicep.plan.events import Match, MatchId, by_end, match_id
 from kaicep.plan.expressions import Call, Exists, Expr, walk
@@ -39,7 +39,7 @@ from kaicep.plan.sparql import TriplePattern
 from kaicep.plan.terms import Blank, Variable, sparql_json
 from kaicep.plan.time import format_time
 
-__all__ = ["pushed", "Query", "Rules", "json_of", "runaway", "Answers", "Block"]
+__all__ = ["pushed", "StandingQuery", "Rules", "json_of", "runaway", "LazyMatches", "Block"]
 
 
 def pushed(node: Node) -> Node:
@@ -114,12 +114,12 @@ def _is_movable(expr: Expr) -> bool:
 #
 
 
-class Query:
+class StandingQuery:
     """A standing query: its operators, and its answers as matches and as triples."""
 
-    def __init__(self, plan: EpPlan, facts: Facts, cap: int, replays: bool = False) -> None:
+    def __init__(self, plan: EpPlan, facts: KnownFacts, cap: int, replays: bool = False) -> None:
         self.name = plan.name
-        self.context = Context(facts, plan.name, cap, replays)
+        self.context = OperatorContext(facts, plan.name, cap, replays)
         root = plan.root
         self._template = root.template if isinstance(root, Triples) else None
         body = root.input if isinstance(root, Triples) else root
@@ -136,7 +136,7 @@ class Query:
         self._made: dict[str, list[Fact]] = {}
         self._told: dict[str, Row] = {}
 
-    def fresh(self, batch: Batch) -> dict[str, Row]:
+    def fresh(self, batch: InstantBatch) -> dict[str, Row]:
         """The answers that the instant did not give before: a query that only grows may ask several times."""
         found = {text: row for text, row in self.step(batch).items() if text not in self._told}
         self._told.update(found)
@@ -147,7 +147,7 @@ class Query:
         self._told.clear()
         self.context.commit(end)
 
-    def step(self, batch: Batch) -> dict[str, Row]:
+    def step(self, batch: InstantBatch) -> dict[str, Row]:
         """The distinct answers that the batch gives, by their text."""
         if self._reads is not None and batch.by_predicate.keys().isdisjoint(self._reads):
             return {}
@@ -229,12 +229,14 @@ _Derived = set[tuple[Fact, int]]
 class Rules:
     """The CONSTRUCT rules of a run, closed at each instant."""
 
-    def __init__(self, plans: Iterable[EpPlan], facts: Facts, reader: Reader, cap: int, limit: int) -> None:
+    def __init__(
+        self, plans: Iterable[EpPlan], facts: KnownFacts, reader: StreamReader, cap: int, limit: int
+    ) -> None:
         rules = list(plans)
         self.grow = all(only_grows(each.root.input) for each in rules)
         self._known: _Derived = set()
         self._counts: Counter[str] = Counter()
-        self.queries = [Query(each, facts, cap, replays=not self.grow) for each in rules]
+        self.queries = [StandingQuery(each, facts, cap, replays=not self.grow) for each in rules]
         self._reader = reader
         self._limit = limit
 
@@ -252,7 +254,7 @@ class Rules:
         added, found = dict.fromkeys(new), list[Match]()
         coming = list(added) if self.queries else []
         while coming:
-            batch, derived = Batch(end, coming), set[tuple[Fact, int]]()
+            batch, derived = InstantBatch(end, coming), set[tuple[Fact, int]]()
             for rule in self.queries:
                 fresh = rule.fresh(batch)
                 found += rule.matches(fresh)
@@ -283,7 +285,7 @@ class Rules:
             for each in self.queries:
                 for keeper in each.context.keepers:
                     keeper.undo()
-            batch = Batch(end, list(everything))
+            batch = InstantBatch(end, list(everything))
             answers = {rule.name: rule.step(batch) for rule in self.queries}
             again = {rule.name: _derived(rule, answers[rule.name]) for rule in self.queries}
             if again == derived:
@@ -318,7 +320,7 @@ def runaway(rule: str, limit: int, end: int) -> Failure:
     )
 
 
-def _derived(rule: Query, answers: Mapping[str, Row]) -> _Derived:
+def _derived(rule: StandingQuery, answers: Mapping[str, Row]) -> _Derived:
     return {(fact, row[0]) for text, row in answers.items() for fact in rule.construct(text, row)}
 
 
@@ -395,7 +397,7 @@ def _listed(column: Array) -> list[int]:
     return column.tolist()  # type: ignore[no-any-return]
 
 
-class Answers(Sequence[Match]):
+class LazyMatches(Sequence[Match]):
     """Matches that are made when somebody looks at them; their columns are there at once."""
 
     def __init__(self, blocks: Iterable[Block], others: Iterable[Match] = ()) -> None:

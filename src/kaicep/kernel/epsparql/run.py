@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from kaicep.errors import Failure
 from kaicep.kernel.epsparql.fitting import fits_columns, slide
-from kaicep.kernel.epsparql.reading import Fact, Facts, Reader, Reasoning
-from kaicep.kernel.epsparql.rules import Query, Rules, pushed
-from kaicep.kernel.epsparql.state import Batch, Context, Occurrence, Sent
+from kaicep.kernel.epsparql.reading import Fact, KnownFacts, Reasoning, StreamReader
+from kaicep.kernel.epsparql.rules import Rules, StandingQuery, pushed
+from kaicep.kernel.epsparql.state import InstantBatch, Occurrence, OperatorContext, Sent
 from kaicep.kernel.epsparql.windows import Evaluating
 from kaicep.kernel.operator import Limits
 from kaicep.kernel.state import decode, encode
@@ -59,8 +59,8 @@ class EpOperator:
         compiled: bool | None = None,
     ) -> None:
         self._plans = [each for each in plans if not isinstance(each.root, Triples)]
-        self._facts, self._held = Facts(knowledge), held
-        self._reader = Reader(knowledge, self._facts)
+        self._facts, self._held = KnownFacts(knowledge), held
+        self._reader = StreamReader(knowledge, self._facts)
         self._constructs = [each for each in plans if isinstance(each.root, Triples)]
         self._limit = limit or max((each.most_derived for each in plans), default=MOST_DERIVED)
         named = "\0".join(part for each in plans for part in (each.name, each.text))
@@ -75,9 +75,9 @@ class EpOperator:
         self._trickle = 0
         self._columns: Batches | None = None
         self._read: list[Occurrence] = []
-        self._queries: list[Query | ColumnQuery] = []
-        self._interpreted: list[Query] = []
-        self._contexts: list[Context] = []
+        self._queries: list[StandingQuery | ColumnQuery] = []
+        self._interpreted: list[StandingQuery] = []
+        self._contexts: list[OperatorContext] = []
         self._build(compiled is True)
         if compiled is None and any(slide(each.root) for each in plans):
             # A window that slides costs the same however large it is, so it slides from the start.
@@ -89,7 +89,7 @@ class EpOperator:
 
     def _build(self, compiled: bool) -> None:
         """Makes the operators of the queries anew, without state."""
-        made: list[Query | ColumnQuery | None] = [None] * len(self._plans)
+        made: list[StandingQuery | ColumnQuery | None] = [None] * len(self._plans)
         self._columns, over = None, list[Any]()
         if compiled:
             from kaicep.kernel.epsparql.batches import Batches
@@ -117,8 +117,8 @@ class EpOperator:
         rules = [] if over else self._constructs
         self._rules = Rules(rules, self._facts, self._reader, self._held, self._limit)
         pairs = zip(made, self._plans, strict=True)
-        self._queries = [each or Query(plan, self._facts, self._held) for each, plan in pairs]
-        self._interpreted = [each for each in self._queries if isinstance(each, Query)]
+        self._queries = [each or StandingQuery(plan, self._facts, self._held) for each, plan in pairs]
+        self._interpreted = [each for each in self._queries if isinstance(each, StandingQuery)]
         self._contexts = [each.context for each in (*over, *self._rules.queries, *self._queries)]
         self._windows = [each for context in self._contexts for each in context.windows]
         self.streams = frozenset(name for each in self._windows for name in each.streams)
@@ -153,14 +153,14 @@ class EpOperator:
         whole = self._whole
         if whole is None:
             return self._together(found)
-        from kaicep.kernel.epsparql.rules import Answers
+        from kaicep.kernel.epsparql.rules import LazyMatches
 
         blocks, fed = [], 0
         while some := list(islice(rows, _SLICE)):
             blocks += whole.feed(some)
             fed += len(some)
         self._after(whole, fed)
-        return Answers(blocks, found)
+        return LazyMatches(blocks, found)
 
     def feed_columns(self, triples: TripleColumns) -> Sequence[Match]:
         """The same for triples that are columns; where every query is over columns, none is made a triple."""
@@ -169,11 +169,11 @@ class EpOperator:
         whole = self._whole
         if whole is None:
             return self.feed(_rows(triples))
-        from kaicep.kernel.epsparql.rules import Answers
+        from kaicep.kernel.epsparql.rules import LazyMatches
 
         blocks = whole.feed_columns(triples)
         self._after(whole, len(triples.end))
-        return Answers(blocks)
+        return LazyMatches(blocks)
 
     def _after(self, whole: Batches, fed: int) -> None:
         """Makes room; and where little comes at a time, that is done sooner one by one."""
@@ -218,7 +218,7 @@ class EpOperator:
         self._everything.update(added)
         if self._columns is not None:
             self._read += added
-        batch = Batch(self._now, list(added))
+        batch = InstantBatch(self._now, list(added))
         for query in self._interpreted:
             if query.grows:
                 found += query.matches(query.fresh(batch))
@@ -243,12 +243,12 @@ class EpOperator:
         """The matches that are certain once nothing ends below the watermark any more."""
         whole = self._whole
         if whole is not None:
-            from kaicep.kernel.epsparql.rules import Answers
+            from kaicep.kernel.epsparql.rules import LazyMatches
 
             found: Sequence[Match] = []
             over = whole.now is not None and whole.now < watermark
             blocks = [*(whole.close() if over else ()), *whole.passed(watermark)]
-            found = Answers(blocks) if blocks else found
+            found = LazyMatches(blocks) if blocks else found
         else:
             over = self._now is not None and self._now < watermark
             closed = self._close() if over else []
@@ -296,7 +296,7 @@ class EpOperator:
                 self._read += everything
         waiting = [each for each in self._interpreted if not (self._rules.grow and each.grows)]
         if waiting:
-            batch = Batch(end, list(everything))
+            batch = InstantBatch(end, list(everything))
             for query in waiting:
                 found += query.matches(query.step(batch))
         self._rules.commit(end)
@@ -308,14 +308,14 @@ class EpOperator:
         """Matches, with those of the columns; the last instant may be `over`."""
         if self._columns is None:
             return found
-        from kaicep.kernel.epsparql.rules import Answers
+        from kaicep.kernel.epsparql.rules import LazyMatches
 
         blocks = self._columns.read(self._read)
         self._read = []
         if over or not self._rules.grow:
             blocks += self._columns.close()
         self._make_room(self._columns)
-        return Answers(blocks, found) if blocks else found
+        return LazyMatches(blocks, found) if blocks else found
 
     # --- state -----------------------------------------------------------------------------------------
 

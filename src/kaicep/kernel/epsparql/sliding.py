@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator
-from kaicep.kernel.epsparql.dictionary import Columns, Dictionary
+from kaicep.kernel.epsparql.dictionary import Dictionary, OccurrenceColumns
 from kaicep.kernel.epsparql.expansion import Expansion
-from kaicep.kernel.epsparql.expressions import Condition, Value
+from kaicep.kernel.epsparql.expressions import SolutionTest, Value
 from kaicep.kernel.epsparql.fitting import Slide
 from kaicep.kernel.epsparql.grouping import Removable, solution_line
-from kaicep.kernel.epsparql.reading import Reader
-from kaicep.kernel.epsparql.state import Context, Occurrence
+from kaicep.kernel.epsparql.reading import StreamReader
+from kaicep.kernel.epsparql.state import Occurrence, OperatorContext
 from kaicep.kernel.epsparql.tables import Rows
 from kaicep.plan.nodes import Extend, Grouping
 from kaicep.plan.program import conjuncts
@@ -137,9 +137,9 @@ class SlidingWindow:
         self,
         slide: Slide,
         below: ColumnOperator,
-        context: Context,
+        context: OperatorContext,
         dictionary: Dictionary,
-        reader: Reader,
+        reader: StreamReader,
     ) -> None:
         self._window, self._report, self.names = slide.window, slide.report, slide.names
         self._below, self._context, self._dictionary, self._reader = below, context, dictionary, reader
@@ -167,13 +167,13 @@ class SlidingWindow:
     def _finisher(self, slide: Slide) -> Callable[[_Codes], _Codes | None]:
         """From what the window gives to what the SELECT gives: HAVING, columns that are computed."""
         names, of, code = list(self._inside.names), self._dictionary.of, self._dictionary.code
-        steps: list[Condition | Value] = []
+        steps: list[SolutionTest | Value] = []
         for node in slide.above:
             if isinstance(node, Extend):
                 steps.append(Value(node.expr, tuple(names), {}))
                 names.append(node.name)
             else:
-                steps.append(Condition(conjuncts(node.condition), tuple(names), {}))
+                steps.append(SolutionTest(conjuncts(node.condition), tuple(names), {}))
         places = [names.index(each) if each in names else -1 for each in slide.names]
         known: dict[_Codes, _Codes | None] = {}
 
@@ -198,7 +198,7 @@ class SlidingWindow:
 
     # --- what comes ----------------------------------------------------------------------------------
 
-    def take_columns(self, triples: Columns, expansion: Expansion) -> None:
+    def take_columns(self, triples: OccurrenceColumns, expansion: Expansion) -> None:
         """Triples of its stream, in the order of their end."""
         count = len(triples)
         if not count:
@@ -212,7 +212,7 @@ class SlidingWindow:
             )
         )
         when = np.arange(self._came + 1, self._came + count + 1) if self._by_rows else triples.end
-        self._step(expansion.of(Columns(triples.s, triples.p, triples.o, when, when)))
+        self._step(expansion.of(OccurrenceColumns(triples.s, triples.p, triples.o, when, when)))
         if self._by_rows:
             self._evaluate_rows(count)
         else:
@@ -224,7 +224,7 @@ class SlidingWindow:
                 if len(self._entries) > self._context.cap:
                     raise self._context.refuse_more("a window", bounded=True)
 
-    def _step(self, columns: Columns) -> None:
+    def _step(self, columns: OccurrenceColumns) -> None:
         if not len(columns):
             return
         rows = self._below.step(Chunk(columns))
@@ -383,7 +383,7 @@ class SlidingWindow:
             self._entries.append((end, (code(s), code(p), code(o))))
             when = self._came - len(entries) + 1 + i if self._by_rows else end
             found += [(code(s), code(p), code(o), when, when) for s, p, o in facts]
-        self._step(Columns.of(found))
+        self._step(OccurrenceColumns.of(found))
         if fresh and entries and not self._by_rows and self._window.step is None:
             self._moments.append(entries[-1][0])
 

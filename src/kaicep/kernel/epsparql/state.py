@@ -9,17 +9,17 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from kaicep.errors import Failure
-from kaicep.kernel.epsparql.reading import Facts
+from kaicep.kernel.epsparql.reading import KnownFacts
 from kaicep.plan.terms import Triple
 
 __all__ = [
-    "Batch",
-    "Context",
+    "InstantBatch",
+    "OperatorContext",
     "Evaluated",
-    "Graph",
+    "OccurrenceGraph",
     "Keeper",
     "Occurrence",
-    "Reading",
+    "OccurrenceReader",
     "Row",
     "Sent",
     "Store",
@@ -40,7 +40,7 @@ _END = itemgetter(1)
 _FEW = 8
 
 
-class Batch:
+class InstantBatch:
     """Occurrences that end at one instant, by their predicate too."""
 
     __slots__ = ("all", "by_predicate", "end")
@@ -56,7 +56,7 @@ class Batch:
             self.by_predicate.setdefault(each[1], []).append(each)
 
 
-class Reading(Protocol):
+class OccurrenceReader(Protocol):
     """Whatever looks at occurrences."""
 
     def reads(self) -> frozenset[str] | None:
@@ -64,7 +64,7 @@ class Reading(Protocol):
         ...
 
 
-def all_reads(*readers: Reading) -> frozenset[str] | None:
+def all_reads(*readers: OccurrenceReader) -> frozenset[str] | None:
     """The predicates that any of some readers looks at; None is any."""
     found: set[str] = set()
     for each in readers:
@@ -124,14 +124,16 @@ _WAYS = {
 """What to do where no bound on the duration of the answers helps."""
 
 
-class Context:
+class OperatorContext:
     """What the operators of a query share: the knowledge, a cap, and the list of all that keeps state.
 
     With `replays`, an instant may be tried several times, and state can undo the last try. Where it is
     `timeless`, there are facts alone. `windows` are those operators that answer at instants of their own.
     """
 
-    def __init__(self, facts: Facts, query: str, cap: int, replays: bool, timeless: bool = False) -> None:
+    def __init__(
+        self, facts: KnownFacts, query: str, cap: int, replays: bool, timeless: bool = False
+    ) -> None:
         self.facts = facts
         self.query = query
         self.cap = cap
@@ -193,7 +195,7 @@ class _Aging:
     is looked at a few times in its life.
     """
 
-    def __init__(self, context: Context, operator: str, bound: int | None) -> None:
+    def __init__(self, context: OperatorContext, operator: str, bound: int | None) -> None:
         self.context = context
         self.operator = operator
         self.bound = bound
@@ -239,7 +241,7 @@ class Store(_Aging):
 
     def __init__(
         self,
-        context: Context,
+        context: OperatorContext,
         operator: str,
         key: Callable[[Values], Hashable],
         bound: int | None = None,
@@ -341,10 +343,10 @@ _Shape = tuple[bool, bool, bool]
 _Asked = tuple[str | None, str | None, str | None]
 
 
-class Graph(_Aging):
+class OccurrenceGraph(_Aging):
     """Occurrences by the terms that are known of them."""
 
-    def __init__(self, context: Context, operator: str, bound: int | None) -> None:
+    def __init__(self, context: OperatorContext, operator: str, bound: int | None) -> None:
         super().__init__(context, operator, bound)
         self.facts = context.facts
         self._all: dict[Occurrence, None] = {}

@@ -12,7 +12,7 @@ import numpy as np
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.dictionary import Array
 
-__all__ = ["Rows", "Table", "first_of"]
+__all__ = ["Rows", "SolutionTable", "first_of"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def first_of(rows: Array) -> Array:
     return np.sort(first)
 
 
-class Table:
+class SolutionTable:
     """Solutions in the order of their end, chained by their key; it forgets what ended too long ago.
 
     With `witness`, the first of those that agree at its places stays: that there is one still matters.

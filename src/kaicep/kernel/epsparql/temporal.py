@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kaicep.kernel.epsparql.expressions import Condition
-from kaicep.kernel.epsparql.operators import Operator, Pairing
-from kaicep.kernel.epsparql.state import Batch, Context, Row, Store, Values, all_reads
+from kaicep.kernel.epsparql.expressions import SolutionTest
+from kaicep.kernel.epsparql.operators import Pairing, SolutionOperator
+from kaicep.kernel.epsparql.state import InstantBatch, OperatorContext, Row, Store, Values, all_reads
 
 __all__ = ["Consuming", "Negation", "Paired", "optional_side"]
 
@@ -48,15 +48,15 @@ def optional_side(op: str) -> str | None:
     return {"OPTIONALSEQ": "left", "EQUALSOPTIONAL": "right"}.get(op)
 
 
-class _Temporal(Operator):
+class _Temporal(SolutionOperator):
     """What the temporal operators share: two sides, how they pair, and the left solutions kept."""
 
     def __init__(
         self,
         op: str,
-        left: Operator,
-        right: Operator,
-        condition: Condition,
+        left: SolutionOperator,
+        right: SolutionOperator,
+        condition: SolutionTest,
         pairing: Pairing,
         store: Store,
     ) -> None:
@@ -72,7 +72,7 @@ class _Temporal(Operator):
         self._now: int | None = None
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return self._condition.reads(self.left, self.right)
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
@@ -97,7 +97,7 @@ class _Temporal(Operator):
             return None
         return start, end, values
 
-    def _is_new_instant(self, batch: Batch) -> bool:
+    def _is_new_instant(self, batch: InstantBatch) -> bool:
         if self._now == batch.end:
             return False
         self._now = batch.end
@@ -110,11 +110,11 @@ class Paired(_Temporal):
     def __init__(
         self,
         op: str,
-        left: Operator,
-        right: Operator,
-        condition: Condition,
+        left: SolutionOperator,
+        right: SolutionOperator,
+        condition: SolutionTest,
         pairing: Pairing,
-        context: Context,
+        context: OperatorContext,
         bound: int | None,
         near: int | None,
     ) -> None:
@@ -127,8 +127,8 @@ class Paired(_Temporal):
         # How far back a left side may end; where a partner is optional, an old one is one too.
         self._reach = bound if op != "OPTIONALSEQ" else near
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         self._condition.step(batch)
         if self._brief and self._is_new_instant(batch):
             self._forget_instant()
@@ -187,11 +187,11 @@ class Consuming(_Temporal):
     def __init__(
         self,
         op: str,
-        left: Operator,
-        right: Operator,
-        condition: Condition,
+        left: SolutionOperator,
+        right: SolutionOperator,
+        condition: SolutionTest,
         pairing: Pairing,
-        context: Context,
+        context: OperatorContext,
         policy: str,
     ) -> None:
         store = Store(context, f"{op} (CONSUMPTION {policy})", pairing.left_key)
@@ -200,8 +200,8 @@ class Consuming(_Temporal):
         self._used: list[Row] = []
         context.keep(self, commits=True)
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         self._condition.step(batch)
         if self._is_new_instant(batch) and self.op in _TOGETHER:
             self._lefts.clear()
@@ -269,21 +269,23 @@ class Consuming(_Temporal):
         """All state is in the store."""
 
 
-class Negation(Operator):
+class Negation(SolutionOperator):
     """`P NOT Q`: P with no compatible Q inside its interval, bounds included."""
 
-    def __init__(self, left: Operator, right: Operator, context: Context, bound: int | None) -> None:
+    def __init__(
+        self, left: SolutionOperator, right: SolutionOperator, context: OperatorContext, bound: int | None
+    ) -> None:
         super().__init__(left.names, left.certain, timed=True)
         self.left, self.right = left, right
         self._pairing = Pairing(left, right)
         self._rights = Store(context, "NOT", self._pairing.right_key, bound)
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return all_reads(self.left, self.right)
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         for b in self.right.step(batch):
             self._rights.add(b)
         return [a for a in self.left.step(batch) if not self._has_inside(a)]
@@ -293,7 +295,7 @@ class Negation(Operator):
         return any(a[0] <= b[0] and b[1] <= a[1] and self._pairing.join(a[2], b[2]) is not None for b in kept)
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return []
 
 

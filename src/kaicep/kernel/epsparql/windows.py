@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kaicep.kernel.epsparql.operators import Operator
-from kaicep.kernel.epsparql.reading import Fact, Facts
-from kaicep.kernel.epsparql.state import Batch, Context, Row, Values
+from kaicep.kernel.epsparql.operators import SolutionOperator
+from kaicep.kernel.epsparql.reading import Fact, KnownFacts
+from kaicep.kernel.epsparql.state import InstantBatch, OperatorContext, Row, Values
 from kaicep.plan.nodes import Evaluations
 from kaicep.plan.sparql import WindowClause
 
@@ -24,10 +24,10 @@ _Shape = tuple[bool, bool, bool]
 _Asked = tuple[str | None, str | None, str | None]
 
 
-class Contents(Facts):
+class Contents(KnownFacts):
     """The facts, and what is in a window: each of its triples counts once, however often it was sent."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: KnownFacts) -> None:
         self._facts = facts
         self._counts: dict[Fact, int] = {}
         self._indexes: dict[_Shape, dict[_Asked, dict[Fact, None]]] = {}
@@ -58,7 +58,7 @@ class Contents(Facts):
                     del index[place]
 
     def match(self, s: str | None, p: str | None, o: str | None) -> Sequence[Fact]:
-        """See `Facts`."""
+        """See `KnownFacts`."""
         shape = (s is not None, p is not None, o is not None)
         index = self._indexes.get(shape)
         if index is None:
@@ -70,11 +70,11 @@ class Contents(Facts):
         return [*known, *(each for each in inside if each not in known)] if known else list(inside)
 
     def has(self, s: str, p: str, o: str) -> bool:
-        """See `Facts`."""
+        """See `KnownFacts`."""
         return (s, p, o) in self._counts or self._facts.has(s, p, o)
 
     def uses(self, predicate: str) -> bool:
-        """See `Facts`."""
+        """See `KnownFacts`."""
         return True
 
 
@@ -82,16 +82,19 @@ def _place(shape: _Shape, fact: Fact) -> _Asked:
     return fact[0] if shape[0] else None, fact[1] if shape[1] else None, fact[2] if shape[2] else None
 
 
-class Evaluating(Operator):
+class Evaluating(SolutionOperator):
     """What windows give whenever they are evaluated, in the interval of the longest of them."""
 
     def __init__(
-        self, node: Evaluations, context: Context, build: Callable[[Mapping[WindowClause, Context]], Operator]
+        self,
+        node: Evaluations,
+        context: OperatorContext,
+        build: Callable[[Mapping[WindowClause, OperatorContext]], SolutionOperator],
     ) -> None:
         self._context = context
         self._contents = {each: Contents(context.facts) for each in node.windows}
         contexts = {
-            each: Context(facts, context.query, context.cap, replays=False, timeless=True)
+            each: OperatorContext(facts, context.query, context.cap, replays=False, timeless=True)
             for each, facts in self._contents.items()
         }
         self._below = build(contexts)
@@ -143,11 +146,11 @@ class Evaluating(Operator):
     # --- as an operator --------------------------------------------------------------------------------
 
     def reads(self) -> frozenset[str] | None:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return None
 
-    def step(self, batch: Batch) -> list[Row]:
-        """See `Operator`."""
+    def step(self, batch: InstantBatch) -> list[Row]:
+        """See `SolutionOperator`."""
         if self._by_rows:
             return self._rows
         t, before = batch.end, self._before
@@ -167,7 +170,7 @@ class Evaluating(Operator):
         return [(t - self._width, t, each) for each in self._shown(now, before)]
 
     def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `Operator`."""
+        """See `SolutionOperator`."""
         return []
 
     def _evaluated(self) -> list[Values]:
