@@ -595,3 +595,16 @@ def test_widening_is_the_same_however_late_the_fraction_comes(tmp_path: Path) ->
     (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for form in (rows, tmp_path / "s.jsonl"):
         assert [(each.end_us, each.select) for each in kai.run(made, form)] == [(1_500_000_000, {"x": 2.5})]
+
+
+def test_text_that_is_compared_with_a_number_is_a_mistake_that_says_what_to_declare() -> None:
+    annotation = {
+        "stream": "air",
+        "time": "ts",
+        "prefixes": {"h": "urn:h:"},
+        "attributes": {"flow": "h:flow"},
+    }
+    query = kai.compile("SELECT ?e.flow FROM (?e, air) FILTER (?e.h:flow > 5)", annotations=[annotation])
+    assert [each.select["flow"] for each in kai.run(query, [{"ts": 0, "flow": 7}])] == [7]
+    with pytest.raises(kai.Mistake, match=r">: a str and an int do not go together(.|\n)*declare the types"):
+        list(kai.run(query, [{"ts": 0, "flow": "7"}]))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from kaicep.errors import Unsupported, did_you_mean
+from kaicep.errors import Diagnostic, Mistake, Unsupported, a_kind_of, did_you_mean
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call, Const, Expr, Field, Previous, type_of
 from kaicep.plan.regex import PATTERN_HINT, BadPattern, matcher
@@ -131,7 +131,13 @@ def apply(call: Call, args: Sequence[Value]) -> Value:
     own = OPERATORS[call.op]
     if own.nulls is Nulls.SPREAD and any(each is None for each in args):
         return None
-    return _held(own.value(*args), call.type)
+    try:
+        value = own.value(*args)
+    except TypeError:  # types that nobody declared are known by their values alone
+        kinds = " and ".join(map(a_kind_of, args))
+        hint = "declare the types of the attributes, then a value of another type makes its record bad"
+        raise Mistake(Diagnostic(f"{call.op}: {kinds} do not go together", hint=hint)) from None
+    return _held(value, call.type)
 
 
 def _held(value: Value, type: Type | None) -> Value:
