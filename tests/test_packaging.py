@@ -239,6 +239,29 @@ def test_what_an_archive_needs_is_named(command: str, core_alone: dict[str, str]
     assert "pip install 'kaicep[delta]'" in done.stderr
 
 
+def test_queries_are_explained_and_files_ingested_without_spark(
+    core_alone: dict[str, str], tmp_path: Path
+) -> None:
+    """`explain` needs neither Arrow nor Spark, and what runs in this process does not need Spark."""
+    (tmp_path / "air.jsonl").write_text('{"ts": 0, "flow": 1}\n')
+    (tmp_path / "all.chi").write_text("SELECT ?e.flow FROM (?e, air)")
+    (tmp_path / "hidden" / "pyspark.py").write_text("raise ImportError('as if it were not installed')\n")
+
+    def kaicep(command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "kaicep", *command.split()],
+            env=core_alone, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "archive: hybrid" in kaicep("explain all.chi --stream air=air.jsonl")
+    for package in ("deltalake", "pyarrow"):
+        (tmp_path / "hidden" / f"{package}.py").unlink()
+    kaicep("ingest --stream air=air.jsonl --archive new")
+    assert '"flow": 1' in kaicep("query all.chi --archive new --strategy hybrid")
+
+
 # --- the help ----------------------------------------------------------------------------------------------
 
 

@@ -67,7 +67,8 @@ def measure_parts(
 def _parts(spark: SparkSession, name: str, history: History, count: int, turns: int) -> dict[str, Cell]:
     from kaicep.history.hybrid import archived_rows
     from kaicep.hosts.spark.batch import BUCKETS, gathered, match_batch, thinned
-    from kaicep.hosts.spark.layout import layouts_of, physical
+    from kaicep.hosts.spark.layout import layouts_of
+    from kaicep.hosts.spark.physical import physical
 
     (part,) = physical(history)
     _, layout = layouts_of([part], history.catalog)

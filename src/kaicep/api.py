@@ -125,7 +125,7 @@ def _physical(query: Query, plan: QueryPlan, optimised: QueryPlan) -> Iterator[t
     """How each host runs a query."""
     from kaicep.deployment.sessions import explained as joined
     from kaicep.history.strategies import explained as archived
-    from kaicep.hosts.spark.layout import explained, physical, streamed
+    from kaicep.hosts.spark.physical import explained, physical, streamed
 
     if isinstance(optimised, EpPlan):
         yield "inprocess", "what fits is joined over columns, the rest event by event"

@@ -134,7 +134,7 @@ def deliver(
     WITHIN. With `refresh=False` they keep the knowledge that they start with, and Spark applies PATHs too.
     """
     from kaicep.hosts.spark.deliver import deliver as started
-    from kaicep.hosts.spark.layout import ENGINES, chosen_engine
+    from kaicep.hosts.spark.physical import ENGINES, chosen_engine
     from kaicep.hosts.spark.session import is_connect
 
     given = _by_stream(events, query)
@@ -372,7 +372,7 @@ def archive(spark: SparkSession, archive: str | Path, stream: str) -> DataFrame:
 
 def explain(query: Query) -> str:
     """How Spark would run the queries: how each is spread, and where the engine of a stream runs."""
-    from kaicep.hosts.spark.layout import explained, physical, streamed
+    from kaicep.hosts.spark.physical import explained, physical, streamed
 
     require_query(query)
     parts = physical(query)
@@ -460,7 +460,8 @@ def _check(events: object, query: object) -> None:
 
 
 def _streams(query: Query) -> tuple[str, ...]:
-    from kaicep.hosts.spark.layout import physical, sources_of
+    from kaicep.hosts.spark.layout import sources_of
+    from kaicep.hosts.spark.physical import physical
 
     parts = physical(query)
     return tuple(dict.fromkeys(name for part in parts for name in sources_of(part, query.catalog)))

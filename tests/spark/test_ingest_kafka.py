@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from kaicep.archive.archive import Archive
 from kaicep.cli import ingest as cli
 from kaicep.cli.main import app
-from kaicep.connectors import kafka_spark
+from kaicep.connectors import kafka_offsets
 from kaicep.connectors.kafka import KafkaSourceOptions
 from kaicep.connectors.shape import Form
 from kaicep.errors import Failure, Mistake
@@ -175,7 +175,7 @@ class TestIngest:
         assert done.positions == {0: 20}
         assert "cannot be reached" in heard[0]
         own_broker.stop()
-        monkeypatch.setattr(kafka_spark, "PATIENCE", 0.1)
+        monkeypatch.setattr(kafka_offsets, "PATIENCE", 0.1)
         with pytest.raises(Failure, match=r"cannot be reached.*waited"):
             on_spark.ingest(spark, Archive(tmp_path / "S"), FORM, of(topic))
 

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
-    from kaicep.hosts.spark.layout import Layout, Part
+    from kaicep.hosts.spark.layout import Layout
+    from kaicep.hosts.spark.physical import Part
     from kaicep.hosts.spark.sent import Sent
     from kaicep.plan.catalog import Catalog, Stream
 import logging
@@ -1021,7 +1022,7 @@ class SparkDeployment:
 
     def _resolved(self, names: tuple[str, ...], every: Mapping[str, Registered]) -> QueryUnit:
         """Queries with all whose output they need, resolved, and how they are spread."""
-        from kaicep.hosts.spark.layout import physical
+        from kaicep.hosts.spark.physical import physical
 
         parsed: dict[str, Any] = {}
         for name, each in every.items():

@@ -14,7 +14,7 @@ from kaicep.archive.stream import StreamTable
 from kaicep.connectors.columnar import EventColumns, value_columns
 from kaicep.connectors.files import growing_names, is_whole, parts_of
 from kaicep.connectors.kafka import KafkaSource, KafkaSourceOptions, kafka_record
-from kaicep.connectors.kafka_spark import Offsets, Records, offsets_of, read_offsets, topic_ends
+from kaicep.connectors.kafka_offsets import Offsets, Records, offsets_of, read_offsets, topic_ends
 from kaicep.connectors.parts import (
     FileRange,
     history_part,

@@ -25,7 +25,8 @@ from kaicep.archive.archive import Archive
 from kaicep.archive.parquet import LATE, PART, SEQ, TS, in_time, write_files
 from kaicep.archive.stream import Appended, Overtaken, StreamTable, conforming, marked
 from kaicep.connectors.kafka import KafkaSourceOptions
-from kaicep.connectors.kafka_spark import Records, connector_for, kafka_frame
+from kaicep.connectors.kafka_offsets import Records
+from kaicep.connectors.kafka_spark import connector_for, kafka_frame
 from kaicep.connectors.shape import DeadLetter, Form, Schema
 from kaicep.errors import Failure
 from kaicep.ingest.files import (
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 from typing import TYPE_CHECKING
 
 from kaicep.connectors.kafka import kafka_record
-from kaicep.connectors.kafka_spark import TopicEnds
+from kaicep.connectors.kafka_offsets import TopicEnds
 from kaicep.connectors.shape import SAMPLE, Shaper
 from kaicep.ingest.files import shape_with
 from kaicep.storage.disk import read_sealed, replace_sealed

@@ -38,7 +38,7 @@ def function_of(operator: Operator) -> Function:
 def _ekf(operator: Operator, settings: dict[str, Any]) -> Function:
     import numpy as np
 
-    from kaicep.live.processor import new_state, step
+    from kaicep.live.ekf import new_state, step
 
     state, spread = new_state(settings["frequency"], settings["process"])
     process, noise = float(settings["process"]), float(settings["measurement"])

@@ -22,8 +22,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from kaicep.errors import Unsupported
 from kaicep.hosts.spark.job import Job, in_order, job_of, row_by_row
-from kaicep.hosts.spark.layout import Layout, Part, layouts_of, physical, rows_of
+from kaicep.hosts.spark.layout import Layout, layouts_of, rows_of
 from kaicep.hosts.spark.output import MATCHES, known, presented
+from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import candidates, key_column
 from kaicep.hosts.spark.session import own_session, told
 from kaicep.knowledge.store import Knowledge

@@ -24,8 +24,9 @@ from kaicep.errors import Failure
 from kaicep.hosts.spark.batch import FEW
 from kaicep.hosts.spark.clock import END, EVENT_ROW, FOREVER, NEVER
 from kaicep.hosts.spark.job import Opened
-from kaicep.hosts.spark.layout import EVENT, Layout, Part, chosen_engine, layouts_of, physical, rows_of
+from kaicep.hosts.spark.layout import EVENT, Layout, layouts_of, rows_of
 from kaicep.hosts.spark.output import FOUND_ARROW
+from kaicep.hosts.spark.physical import Part, chosen_engine, physical
 from kaicep.hosts.spark.prefilter import filtered
 from kaicep.hosts.spark.session import each_batch, is_connect, own_session, told
 from kaicep.hosts.spark.stream import (

@@ -15,7 +15,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from kaicep.errors import Unsupported
-from kaicep.hosts.spark.layout import Layout, Part
+from kaicep.hosts.spark.layout import Layout
+from kaicep.hosts.spark.physical import Part
 from kaicep.knowledge.relations import kept_table
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog, Entity

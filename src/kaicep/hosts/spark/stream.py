@@ -40,8 +40,9 @@ from kaicep.hosts.spark.clock import (
     clocked,
 )
 from kaicep.hosts.spark.job import Job, Opened, job_of, opened
-from kaicep.hosts.spark.layout import ARROW_TYPES, EVENT, Layout, Part, layouts_of, physical, push, sources_of
+from kaicep.hosts.spark.layout import ARROW_TYPES, EVENT, Layout, layouts_of, push, sources_of
 from kaicep.hosts.spark.output import FOUND, FOUND_ARROW, found_row, known
+from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import candidates
 from kaicep.knowledge.lineage import catch_up, fingerprint
 from kaicep.knowledge.store import Knowledge
