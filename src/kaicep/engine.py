@@ -1,4 +1,4 @@
-"""The engine as Python sees it: a query, whatever events there are, matches at once."""
+"""Queries over events in this process: an engine to push to, and runs over whatever events there are."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from kaicep.kernel.columns import Matches
 
 __all__ = ["Engine", "run", "run_arrow", "run_async"]
+
+# ----------------------------------------------------------------------------------------------------------
+# The engine as Python sees it: a query, whatever events there are, matches at once.
 
 _log = logging.getLogger("kaicep")
 
@@ -357,8 +360,6 @@ def _instant(ts: object) -> int:
 
 # ----------------------------------------------------------------------------------------------------------
 # One call from events to matches, in this process.
-#
-
 
 _POLL = 0.5
 _IDLE = 30.0

@@ -1,4 +1,4 @@
-"""Triples as the archive keeps them: a line of N-Triples each."""
+"""The rows of a table: events as columns, triples as lines, and the Parquet files that hold them."""
 
 from __future__ import annotations
 
@@ -57,6 +57,10 @@ __all__ = [
 ]
 
 
+# ----------------------------------------------------------------------------------------------------------
+# Triples as the archive keeps them: a line of N-Triples each.
+
+
 @lru_cache(maxsize=100_000)
 def read_triple(text: str) -> Triple:
     """The triple that a line of N-Triples says.
@@ -90,8 +94,6 @@ def _term(node: Any) -> Term:
 # with an underscore. An RDF stream has the start of each record and its triples as N-Triples instead. A
 # column of lists is none of these: it has what was known of the events when they came in, for other
 # readers.
-#
-
 
 TS, PART, SEQ, LATE, START, TRIPLES = "ts", "_part", "_seq", "_late", "_start", "_triples"
 _OWN = (PART, SEQ, LATE, START, TRIPLES)
@@ -275,8 +277,6 @@ def _plain(column: pyarrow.Array | pyarrow.ChunkedArray) -> list[Any]:
 
 # ----------------------------------------------------------------------------------------------------------
 # The Parquet files of a table: written in order of time, and known by the range of time they cover.
-#
-
 
 ROWS = 1_000_000
 """So many rows a file has at most."""

@@ -1,4 +1,4 @@
-"""A cut: for each part of each stream, the position of the next event, so that everything before it is in."""
+"""The archive at one moment: cuts by source position, and snapshots read by range of time."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import pyarrow.dataset
 
 __all__ = ["Cut", "Snapshot"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# A cut: for each part of each stream, the position of the next event, so that everything before it is in.
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,6 @@ class Cut:
 
 # ----------------------------------------------------------------------------------------------------------
 # A snapshot: the archive at one moment, read by stretch of time.
-#
-
 
 _BATCH = 65_536
 EVERYTHING = Interval()

@@ -1,4 +1,4 @@
-"""The table of one stream: batches come in, each source position once (semantics 1)."""
+"""The table of one stream: batches come in, each source position once, and its upkeep (semantics 1)."""
 
 from __future__ import annotations
 
@@ -52,6 +52,9 @@ __all__ = [
     "compact",
     "expire",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# The table of one stream: batches come in, each source position once (semantics 1).
 
 _TIME = "kaicep.time"
 
@@ -316,7 +319,6 @@ def marked(
 
 # ----------------------------------------------------------------------------------------------------------
 # The upkeep of a table: files put together in order of time, old events removed, space given back.
-#
 
 
 @dataclass(frozen=True)

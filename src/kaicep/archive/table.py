@@ -1,4 +1,4 @@
-"""What a table knows besides its rows: it travels with every commit, so that it is never apart from them."""
+"""One Delta table: the state that its commits carry, one writer at a time, and that of dead letters."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ __all__ = [
     "DEAD_LETTERS",
     "DeadLetters",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# What a table knows besides its rows: it travels with every commit, so that it is never apart from them.
 
 Ranges = Mapping[str, tuple[int, int]]
 """What a batch covers of each part: from its first position to the one after its last. A position without a
@@ -132,8 +135,6 @@ def moved(
 # Delta lets two writers append side by side. Here the second must look again first, since what the first
 # has added may be the very events that it holds. So a commit is for one version and no other: it fails
 # where another writer was quicker, and `attempts` tries again from what is there by then.
-#
-
 
 ATTEMPTS = 20
 """How often a commit is tried while others are quicker."""
@@ -392,8 +393,6 @@ def _delta() -> Any:
 
 # ----------------------------------------------------------------------------------------------------------
 # The dead letters of an archive: one table for all streams, each record in it once.
-#
-
 
 DEAD_LETTERS = "_dead_letters"
 """The name of the table."""

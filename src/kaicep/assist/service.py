@@ -1,4 +1,4 @@
-"""The words of a knowledge base as people look for them: by their names and by their labels."""
+"""What an editor asks about a query: mistakes, completion, meanings, and where a word comes from."""
 
 from __future__ import annotations
 
@@ -49,6 +49,9 @@ __all__ = [
     "resolve",
     "suffix_of",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# The words of a knowledge base as people look for them: by their names and by their labels.
 
 _LABEL, _COMMENT = Iri(RDFS + "label"), Iri(RDFS + "comment")
 _KINDS = {"class": 0, "property": 0, "entity": 1}
@@ -165,7 +168,6 @@ class OntologyWords:
 
 # ----------------------------------------------------------------------------------------------------------
 # What is known of a deployment by whoever works out answers about it, as it is at the moment.
-#
 
 
 class Situation:
@@ -223,8 +225,6 @@ class Situation:
 
 # ----------------------------------------------------------------------------------------------------------
 # What an editor asks about a query: what is wrong, what could come next, what is this, where is it from.
-#
-
 
 _CLAUSES: Mapping[str, str] = {
     "SELECT": "what a match says: attributes, concepts, expressions AS names",

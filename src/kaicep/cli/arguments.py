@@ -1,4 +1,4 @@
-"""How a command ends: every error becomes a message on stderr and an exit status (semantics 5)."""
+"""What the commands share: options and their texts, how a command ends, a progress bar."""
 
 from __future__ import annotations
 
@@ -62,6 +62,9 @@ __all__ = [
     "query_files",
     "reasoning_level",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# How a command ends: every error becomes a message on stderr and an exit status (semantics 5).
 
 FAILED, MISTAKEN, INTERRUPTED = 1, 2, 130
 
@@ -134,8 +137,6 @@ def _said(text: str) -> str:
 
 # ----------------------------------------------------------------------------------------------------------
 # What is shown on stderr of work that takes longer than a moment, where somebody is looking.
-#
-
 
 PATIENCE = 1.0
 """Seconds before a bar appears."""
@@ -196,8 +197,6 @@ def compile_kernel() -> None:
 
 # ----------------------------------------------------------------------------------------------------------
 # The arguments that commands share, and what is found wrong with them before any work starts.
-#
-
 
 _REASONING = ("none", "rdfs", "owl-rl")
 _LANGUAGES = (".chi", ".epsparql")

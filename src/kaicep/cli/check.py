@@ -1,4 +1,4 @@
-"""`kaicep check`: what is wrong with queries, and what is worth knowing about them, without running them."""
+"""`kaicep check` and `kaicep explain`: what is wrong with queries, and how they will run."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ from kaicep.cli.arguments import (
 from kaicep.errors import painted
 
 __all__ = ["check", "explain"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# `kaicep check`: what is wrong with queries, and what is worth knowing about them, without running them.
 
 
 def check(
@@ -58,7 +62,6 @@ def check(
 
 # ----------------------------------------------------------------------------------------------------------
 # `kaicep explain`: the plan of queries, as a person or a machine reads it.
-#
 
 
 def explain(

@@ -1,4 +1,4 @@
-"""`kaicep lsp`: the language server for editors."""
+"""`kaicep console` and `kaicep lsp`: help for people at a browser and in an editor."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from kaicep.cli.run import DeploymentFile
 from kaicep.errors import Diagnostic, Mistake
 
 __all__ = ["lsp", "console"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# `kaicep lsp`: the language server for editors.
 
 
 def lsp(
@@ -41,7 +45,6 @@ def lsp(
 
 # ----------------------------------------------------------------------------------------------------------
 # `kaicep console`: a browser on a running deployment.
-#
 
 
 def console(

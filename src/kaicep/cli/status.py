@@ -1,4 +1,4 @@
-"""`kaicep status`: how a running deployment is doing."""
+"""`kaicep status` and `kaicep follow`: a running deployment, seen from outside."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ import typer
 from kaicep.cli.run import DeploymentFile
 
 __all__ = ["status", "follow"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# `kaicep status`: how a running deployment is doing.
 
 
 def status(
@@ -93,8 +97,6 @@ def _matches(query: Mapping[str, Any]) -> str:
 
 # ----------------------------------------------------------------------------------------------------------
 # `kaicep follow`: the matches of a query of a running deployment, as they come.
-#
-
 
 _ALL = 1_000_000
 

@@ -1,10 +1,4 @@
-"""Records of JSON Lines and CSV as typed columns: the plain ones by columns, all others one by one.
-
-A record is *plain* where its text alone leaves no doubt what `Shaper` would make of it: a flat object, or a
-row, whose values are written as their types write them. Those are read by Arrow. Everything else (escapes,
-numbers in quotes, times in odd forms, a missing time, text that is no record at all) goes through the same
-functions as ever, so that events, dead letters and reasons are theirs to the last byte.
-"""
+"""Records as typed columns: JSON Lines and CSV, and Parquet files that are so already."""
 
 from __future__ import annotations
 
@@ -45,6 +39,15 @@ __all__ = [
     "as_typed",
     "is_direct",
 ]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Records of JSON Lines and CSV as typed columns: the plain ones by columns, all others one by one.
+#
+# A record is *plain* where its text alone leaves no doubt what `Shaper` would make of it: a flat object, or
+# a row, whose values are written as their types write them. Those are read by Arrow. Everything else
+# (escapes, numbers in quotes, times in odd forms, a missing time, text that is no record at all) goes
+# through the same functions as ever, so that events, dead letters and reasons are theirs to the last byte.
 
 
 @cache
@@ -524,7 +527,6 @@ def _instants(numbers: pyarrow.Array, unit: str) -> pyarrow.Array:
 #
 # Everything that would need a closer look (a time that is a text, a number where a text is wanted, a null
 # time) is left to the readers of records, so that both ways give the same events.
-#
 
 
 def is_direct(file: pyarrow.parquet.ParquetFile, form: Form, schema: Schema) -> bool:

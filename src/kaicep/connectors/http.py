@@ -1,9 +1,4 @@
-"""An HTTP server for an ASGI application, in a thread of its own, that no sender can hold up.
-
-Every connection is bounded in time: until a request's head is there, until its body is, and while somebody
-does not read the answer. Where there are too many, those that wait longest without a request give way, so
-that there is always room for one that has something to ask.
-"""
+"""HTTP as a source: a server that no sender holds up, what a request may hold, and the events it brings."""
 
 from __future__ import annotations
 
@@ -40,6 +35,13 @@ __all__ = [
     "HttpOptions",
     "HttpSource",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# An HTTP server for an ASGI application, in a thread of its own, that no sender can hold up.
+#
+# Every connection is bounded in time: until a request's head is there, until its body is, and while
+# somebody does not read the answer. Where there are too many, those that wait longest without a request
+# give way, so that there is always room for one that has something to ask.
 
 _CONNECTIONS = 512
 _HEAD = 10.0
@@ -305,8 +307,6 @@ def _bounded_protocol() -> Any:
 
 # ----------------------------------------------------------------------------------------------------------
 # Events that come in by HTTP: what a request may hold, and what it is answered.
-#
-
 
 _LINES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 _RETRY = {"Retry-After": "1"}
@@ -398,8 +398,6 @@ def _events(body: bytes) -> list[bytes]:
 #
 # A request is answered with 200 when its events are on the disk, not before. A sender that gets no answer
 # sends again, and its events may then be there twice, under two numbers.
-#
-
 
 _PATH = "/events"
 

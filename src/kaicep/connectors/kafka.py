@@ -1,4 +1,4 @@
-"""What the Kafka source and the Kafka sink have in common: settings, secrets, the words for errors."""
+"""A Kafka topic as a source and as a sink, and what both have in common."""
 
 from __future__ import annotations
 
@@ -45,6 +45,9 @@ __all__ = [
     "KafkaSinkOptions",
     "KafkaSink",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# What the Kafka source and the Kafka sink have in common: settings, secrets, the words for errors.
 
 Setting = str | int | float | bool
 """A setting of librdkafka."""
@@ -121,8 +124,6 @@ def is_passing(error: KafkaError) -> bool:
 #
 # Where to read is said by offsets alone: no consumer group is joined and none is changed, so that any
 # number of readers see the same events under the same identities.
-#
-
 
 _LOOK_AGAIN = 5.0
 _PATIENCE = 10.0
@@ -409,7 +410,6 @@ class KafkaSource(Source):
 
 # ----------------------------------------------------------------------------------------------------------
 # A Kafka topic as a sink, at least once: the key of a message is the match's id, its value the match.
-#
 
 
 @dataclass(frozen=True, slots=True)

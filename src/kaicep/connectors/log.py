@@ -1,10 +1,4 @@
-"""A log on the local disk: records in order, each with its number, durable before `append` returns.
-
-Sources that are pushed to (HTTP, MQTT) write here before they acknowledge, so that nothing acknowledged is
-lost, and give their events the numbers of the log. The log is a folder of segments, each named after the
-number of its first record. A record is its length, a checksum over its number and its bytes, and its
-bytes. What a crash left half-written at the end is cut off when the log is opened, and kept beside it.
-"""
+"""A durable log on the local disk, between those who send events and the source that reads them."""
 
 from __future__ import annotations
 
@@ -26,6 +20,14 @@ from kaicep.errors import Failure, Mistake
 from kaicep.storage.disk import sync_folder, write_all
 
 __all__ = ["Log", "PushSource"]
+
+# ----------------------------------------------------------------------------------------------------------
+# A log on the local disk: records in order, each with its number, durable before `append` returns.
+#
+# Sources that are pushed to (HTTP, MQTT) write here before they acknowledge, so that nothing acknowledged
+# is lost, and give their events the numbers of the log. The log is a folder of segments, each named after
+# the number of its first record. A record is its length, a checksum over its number and its bytes, and its
+# bytes. What a crash left half-written at the end is cut off when the log is opened, and kept beside it.
 
 _HEAD = struct.Struct("<II")
 _CHUNK = 1 << 20
@@ -267,7 +269,6 @@ def _frames(data: bytes, seq: int) -> list[bytes]:
 #
 # Whatever comes in is written to the log, and acknowledged when it is on the disk. Its number in the log is
 # the `seq` of the event; it is given once, and a restart gives the same ones (semantics 1).
-#
 
 
 class PushSource(Source):

@@ -1,4 +1,4 @@
-"""What the MQTT source and the MQTT sink have in common: addresses, and a client that keeps trying."""
+"""MQTT topics as a source and as a sink, and what both have in common."""
 
 from __future__ import annotations
 
@@ -46,6 +46,9 @@ __all__ = [
     "MqttSinkOptions",
     "MqttSink",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# What the MQTT source and the MQTT sink have in common: addresses, and a client that keeps trying.
 
 _PORT, _TLS_PORT = 1883, 8883
 
@@ -110,8 +113,6 @@ def make_client(server: Server, name: str, clean_session: bool, manual_ack: bool
 # The broker keeps a session under our client's name, so that it holds what is published while we are away.
 # A message is acknowledged when it is on the disk, not before; one that the broker sends again because the
 # acknowledgement got lost comes in again, under another number.
-#
-
 
 _RETRY = 1.0
 
@@ -269,8 +270,6 @@ class MqttSource(PushSource):
 # published while a connection is being made overtakes what waits for it. So the sink keeps the matches
 # itself. It publishes only on a connection that the broker has accepted, and on a new one begins with the
 # first match that was not acknowledged.
-#
-
 
 # How many matches are under way at most. Some brokers take no more than a hundred on a connection.
 _WINDOW = 100

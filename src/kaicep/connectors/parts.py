@@ -1,22 +1,4 @@
-"""Which file is which part of a stream, and the note that keeps it so.
-
-The part of a file is its place among the stream's files, by name. Files that are followed come and go: a new
-one may sort before those that are known, an old one may be removed, a log is rotated. So whoever follows
-writes a note, `.kaicep-parts` in a folder, `.NAME.kaicep-parts` beside a single file, before any event of a
-file is given away. It lies beside the files and is part of the source: every reader goes by it, and so
-every reader gives an event the same identity (semantics 1). Files that it does not mention come after those
-it does, by name.
-
-A name is not what a file is known by: a rotated log has another one, and a new file has its name. A file is
-known by its device and inode and by its first bytes. So these are told apart:
-
-* renamed: the same inode elsewhere in the folder. It stays the part that it was, and the rest of it is read.
-* another file of the name, whether the old one was renamed, replaced or removed: a new part.
-* emptied in place after it was copied (`copytruncate`): the same inode begins with other bytes. A new part;
-  the copy, known by its first bytes, is the old one.
-* copied as a whole to another disk, or put there again by an editor: the name and the bytes tell that it is
-  the same.
-"""
+"""Files as source partitions, and ranges of them that anybody can read by themselves."""
 
 from __future__ import annotations
 
@@ -68,6 +50,29 @@ __all__ = [
     "read_stretch",
     "stretches",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# Which file is which part of a stream, and the note that keeps it so.
+#
+# The part of a file is its place among the stream's files, by name. Files that are followed come and go: a
+# new one may sort before those that are known, an old one may be removed, a log is rotated. So whoever
+# follows writes a note, `.kaicep-parts` in a folder, `.NAME.kaicep-parts` beside a single file, before any
+# event of a file is given away. It lies beside the files and is part of the source: every reader goes by
+# it, and so every reader gives an event the same identity (semantics 1). Files that it does not mention
+# come after those it does, by name.
+#
+# A name is not what a file is known by: a rotated log has another one, and a new file has its name. A file
+# is known by its device and inode and by its first bytes. So these are told apart:
+#
+# * renamed: the same inode elsewhere in the folder. It stays the part that it was, and the rest of it is
+#   read.
+# * another file of the name, whether the old one was renamed, replaced or removed: a new part.
+# * emptied in place after it was copied (`copytruncate`): the same inode begins with other bytes. A new
+#   part;
+#   the copy, known by its first bytes, is the old one.
+# * copied as a whole to another disk, or put there again by an editor: the name and the bytes tell that it
+#   is
+#   the same.
 
 NOTE = ".kaicep-parts"
 """The name of the note."""
@@ -266,8 +271,6 @@ def _files(folder: Path) -> Iterator[tuple[str, _Look]]:
 #
 # Whoever plans looks at the text only to find its lines; a stretch then says where it stands, in bytes and
 # in positions. So the number of a line is known before anybody has read what is in the lines before it.
-#
-
 
 BYTES = 16_000_000
 """So much text is in one stretch, about."""

@@ -1,8 +1,4 @@
-"""Records as JSON Lines and CSV hold them: every line or row, the good and the bad.
-
-Nothing is converted here: a record's fields are what the file says. A bad one has a reason instead.
-A row of a wide table is one record here; its number leaves room for those of its cells (`row_width`).
-"""
+"""Records as JSON Lines, CSV and Parquet hold them, the good and the bad."""
 
 from __future__ import annotations
 
@@ -44,6 +40,12 @@ __all__ = [
     "parquet_columns",
     "read_parquet",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# Records as JSON Lines and CSV hold them: every line or row, the good and the bad.
+#
+# Nothing is converted here: a record's fields are what the file says. A bad one has a reason instead. A row
+# of a wide table is one record here; its number leaves room for those of its cells (`row_width`).
 
 _BOM = b"\xef\xbb\xbf"
 _TICK = 1_000
@@ -366,7 +368,6 @@ def _csv_fields(header: list[str], cells: list[str], encoding: str) -> tuple[dic
 
 # ----------------------------------------------------------------------------------------------------------
 # Records as Parquet holds them: the rows of a file, and the types of its columns.
-#
 
 
 @contextmanager

@@ -1,8 +1,4 @@
-"""Options of a connector, as a table of a configuration file gives them, checked against a dataclass.
-
-Each field of the dataclass is an option; its annotation says what it takes. One without a default must
-be given.
-"""
+"""All connectors by the name of their kind, and their options, checked against a dataclass."""
 
 from __future__ import annotations
 
@@ -34,6 +30,12 @@ __all__ = [
     "make_sink",
     "make_source",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# Options of a connector, as a table of a configuration file gives them, checked against a dataclass.
+#
+# Each field of the dataclass is an option; its annotation says what it takes. One without a default must be
+# given.
 
 Duration = NewType("Duration", int)
 """A duration in microseconds, written as `5min`."""
@@ -195,7 +197,6 @@ _SCALARS: Mapping[Any, Callable[[object], Any]] = {
 #
 # Nothing but the connector that is asked for is imported, so that a package which is not installed is
 # missed only by those who use it.
-#
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is known of a campus: one Turtle file for each domain, and the annotations of its streams."""
+"""The files of the demo: what is known of its campus, annotations, queries, the deployment."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from kaicep.plan.events import Event
 from kaicep.plan.types import Type
 
 __all__ = ["NAMESPACES", "knowledge", "stream_annotations", "QUERIES", "Folder", "check_empty"]
+
+# ----------------------------------------------------------------------------------------------------------
+# What is known of a campus: one Turtle file for each domain, and the annotations of its streams.
 
 NAMESPACES = {
     "bd": "http://cei.usc.edu/Building.owl#",
@@ -200,8 +203,6 @@ def stream_annotations() -> dict[str, dict[str, Any]]:
 
 # ----------------------------------------------------------------------------------------------------------
 # The demo's folder: knowledge, annotations, queries and a deployment file, and the data as it grows.
-#
-
 
 QUERIES = (
     *(f"query{number}" for number in range(1, 8)),

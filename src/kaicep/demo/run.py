@@ -1,4 +1,4 @@
-"""The queries of the demo, each from the archived past on into what comes."""
+"""`kaicep demo`: the morning archived, queries over past and present, and a campus that stays alive."""
 
 from __future__ import annotations
 
@@ -63,6 +63,10 @@ __all__ = [
 ]
 
 
+# ----------------------------------------------------------------------------------------------------------
+# The queries of the demo, each from the archived past on into what comes.
+
+
 class DemoQuery:
     """One query: what the archive has of its matches, and then, event by event, what comes."""
 
@@ -121,7 +125,6 @@ class Recent:
 
 # ----------------------------------------------------------------------------------------------------------
 # The morning into the archive: by Spark where there is Java, in this process where there is none.
-#
 
 
 def missing() -> str | None:
@@ -201,8 +204,6 @@ def archive_on_spark(folder: Folder, session: SparkSession) -> int:
 
 # ----------------------------------------------------------------------------------------------------------
 # The campus as a deployment that goes on: its morning is archived, and then it reports as time passes.
-#
-
 
 _FIRST_HOURS = 120  # minutes
 _EVERY = 0.1  # seconds
@@ -258,8 +259,6 @@ def _report(morning: Morning, folder: Folder, pace: int, over: threading.Event) 
 
 # ----------------------------------------------------------------------------------------------------------
 # The demo: a campus is made, its morning archived, asked back in time, and followed live.
-#
-
 
 _FIRST, _MORNING = 6, 120  # minutes
 _SHOWN = {"first": 1, "past": 2, "live": 3}

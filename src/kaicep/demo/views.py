@@ -1,4 +1,4 @@
-"""What is shown of a match: when, which room, whose, and why it holds."""
+"""What the demo shows of its matches, on a terminal and as plain lines."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ __all__ = [
     "Terminal",
     "View",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# What is shown of a match: when, which room, whose, and why it holds.
 
 TITLES: Mapping[str, str] = {
     "query1": "above 500 cfm, as vendor A says it",
@@ -202,8 +205,6 @@ def _short(value: object) -> str:
 
 # ----------------------------------------------------------------------------------------------------------
 # Where the demo is seen: a terminal that is updated in place, or plain lines.
-#
-
 
 _WIDE = 110
 """Columns of a terminal that has room for what each query asks."""

@@ -1,4 +1,4 @@
-"""A deployment checked without being started: `kaicep run --check`."""
+"""A deployment looked at without being run: its file, and whether all that it keeps is whole."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ from kaicep.storage.disk import read_sealed
 from kaicep.storage.places import StorePath, place_of
 
 __all__ = ["catalog_of", "check_deployment", "missing_packages", "check_progress", "repair", "verify"]
+
+# ----------------------------------------------------------------------------------------------------------
+# A deployment checked without being started: `kaicep run --check`.
 
 _ARCHIVE = ("deltalake", "pyarrow")
 _SERVER = ("uvicorn", "httptools", "starlette", "jinja2", "prometheus_client")
@@ -137,8 +140,6 @@ def catalog_of(config: Config, knowledge: Knowledge, snapshot: Snapshot | None =
 #
 # The archive gets events first, and progress counts what is on the disk. So progress that is ahead of the
 # archive means that something was lost that had been promised, and nobody goes on from there in silence.
-#
-
 
 _PATIENCE = 10.0
 

@@ -1,12 +1,4 @@
-"""One step of matching on Spark: new rows of the archive in, files of matches and of states out.
-
-All queries go through one job. Each event is sent to the buckets whose queries may use it, a bucket has one
-engine for all queries with its key, and what has no key is a bucket of its own. A task writes the matches of
-its buckets, and what their engines keep, into files, and reports their names: nothing counts before the
-driver commits them together with the cut up to which they answer. A task may run twice, anywhere.
-
-Which events are late, and how far time has come, stands in the archive; so there is no clock here.
-"""
+"""A deployment on Spark: sources, archive, table of matches and sinks, each arrow by a commit."""
 
 from __future__ import annotations
 
@@ -80,6 +72,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["SMALL", "Done", "UnitGroup", "MatchStep", "QueryUnit", "grouped", "match_step", "SparkDeployment"]
+
+# ----------------------------------------------------------------------------------------------------------
+# One step of matching on Spark: new rows of the archive in, files of matches and of states out.
+#
+# All queries go through one job. Each event is sent to the buckets whose queries may use it, a bucket has
+# one engine for all queries with its key, and what has no key is a bucket of its own. A task writes the
+# matches of its buckets, and what their engines keep, into files, and reports their names: nothing counts
+# before the driver commits them together with the cut up to which they answer. A task may run twice,
+# anywhere.
+#
+# Which events are late, and how far time has come, stands in the archive; so there is no clock here.
 
 SMALL = 20_000
 """So many rows are matched in the driver: a round of workers costs more than they do."""
@@ -496,8 +499,6 @@ def _write_matches(begin: Path, matches: Sequence[Match]) -> str:
 #
 # What registers a query is a commit too: its past are the versions of the archive before, its present those
 # after it. Sources that send to this process (MQTT, HTTP) are archived by it.
-#
-
 
 _log = logging.getLogger("kaicep.run")
 

@@ -1,4 +1,4 @@
-"""What is registered with a deployment and survives a crash: the queries, since when, under which text."""
+"""What of a deployment's queries survives a crash: who they are, and who was at work when it came."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from kaicep.plan.sparql import Construct, EpQuery
 from kaicep.storage.disk import read_sealed, replace_sealed
 
 __all__ = ["SUFFIXES", "Registered", "Registry", "absolute", "readers_of", "upstream", "Suspects"]
+
+# ----------------------------------------------------------------------------------------------------------
+# What is registered with a deployment and survives a crash: the queries, since when, under which text.
 
 SUFFIXES = {"chi-cep": ".chi", "ep-sparql": ".epsparql"}
 """The languages, and how the names of their files end."""
@@ -187,8 +190,6 @@ def check_name(name: str, streams: Iterable[str]) -> str:
 # Python writes down as it happens), or in the middle of a step that had taken seconds, as one that eats all
 # memory does. Whoever kills the process at some other moment, or switches the machine off, says nothing
 # about queries.
-#
-
 
 _log = logging.getLogger("kaicep.run")
 

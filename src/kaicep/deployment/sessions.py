@@ -1,4 +1,4 @@
-"""Which plan a query over past and present gets, and why: by its window, its range, and how urgent it is."""
+"""Queries of a deployment, from their past on into what comes, and by which plan."""
 
 from __future__ import annotations
 
@@ -47,6 +47,9 @@ __all__ = [
     "recovery",
     "runs_of",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# Which plan a query over past and present gets, and why: by its window, its range, and how urgent it is.
 
 EVENTS_A_SECOND = 1_000_000
 """How many archived events an engine gets through in a second; `kaicep bench recovery` measures it."""
@@ -151,8 +154,6 @@ def joined(
 # fails leaves its run, and the others go on. An EP-SPARQL query has a run of its own, with all that
 # construct what it may read. Each query from outside has a process of its own (`guests`), and its session
 # and its run are there.
-#
-
 
 _log = logging.getLogger("kaicep.run")
 

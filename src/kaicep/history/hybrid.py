@@ -1,9 +1,4 @@
-"""Which archived events can matter, decided by columns: filters and semantic relations, a batch at a time.
-
-An event that no variable can take is left out before it becomes an event at all, wherever such events have
-no say: under `strict` only those that no PATH holds for. What is let through is judged again by the
-kernel, so a condition that cannot be said in Arrow is simply not asked here.
-"""
+"""The strategy `hybrid`: columns say which archived events can matter, the engine does the rest."""
 
 from __future__ import annotations
 
@@ -53,6 +48,13 @@ if TYPE_CHECKING:
     from kaicep.plan.nodes import Interval
 
 __all__ = ["Prefilter", "both", "spans", "archived_frame", "archived_rows", "spark_history", "takes"]
+
+# ----------------------------------------------------------------------------------------------------------
+# Which archived events can matter, decided by columns: filters and semantic relations, a batch at a time.
+#
+# An event that no variable can take is left out before it becomes an event at all, wherever such events
+# have no say: under `strict` only those that no PATH holds for. What is let through is judged again by the
+# kernel, so a condition that cannot be said in Arrow is simply not asked here.
 
 _MOST_EPOCHS = 32
 
@@ -321,7 +323,6 @@ def _widened(value: Any) -> Any:
 
 # ----------------------------------------------------------------------------------------------------------
 # The strategy `hybrid` on Spark: the files of a snapshot, through the host over finite data.
-#
 
 
 def takes(plans: Sequence[QueryPlan], catalog: Catalog) -> bool:

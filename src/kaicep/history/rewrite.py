@@ -1,9 +1,4 @@
-"""The strategy `rewrite`: one SPARQL query over the archive's RDF view, on a store made for it.
-
-The view is made of the events of the range and of the closed knowledge, so this is for archives that fit
-into memory. SPARQL finds which events belong together; how a match is written down, and the exact value
-of an aggregate, is the same code as everywhere.
-"""
+"""The strategy `rewrite`: one query of a database, SPARQL for small archives, Spark SQL for any."""
 
 from __future__ import annotations
 
@@ -53,6 +48,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["asks_paths", "pattern_match", "rewritten_matches", "window_match", "sql_matches", "sql_of"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The strategy `rewrite`: one SPARQL query over the archive's RDF view, on a store made for it.
+#
+# The view is made of the events of the range and of the closed knowledge, so this is for archives that fit
+# into memory. SPARQL finds which events belong together; how a match is written down, and the exact value
+# of an aggregate, is the same code as everywhere.
 
 
 def rewritten_matches(query: Query, snapshot: Snapshot, as_seen: bool = False) -> list[Match]:
@@ -256,8 +259,6 @@ def _value(env: Environment, column: OutputColumn) -> Any:
 # knowledge about every different value that the archive has. How a match is written down, its id and the
 # exact value of an aggregate are the same code as everywhere, run on the rows of the answer where these
 # are.
-#
-
 
 _MOST_PAIRS = 1_000_000
 

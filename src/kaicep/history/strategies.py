@@ -1,8 +1,4 @@
-"""Which way through the past is the cheapest: by how many events there are to read, before any is read.
-
-What fits into one process is quickest there, filters first; SPARQL pays for a store of all events and is for
-small archives; Spark has to be started, and then takes any size. The bounds are estimates, not measurements.
-"""
+"""Queries over the past: a snapshot in, all matches out, by the strategy that costs least."""
 
 from __future__ import annotations
 
@@ -68,6 +64,13 @@ __all__ = [
     "past_matches",
     "way_of",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# Which way through the past is the cheapest: by how many events there are to read, before any is read.
+#
+# What fits into one process is quickest there, filters first; SPARQL pays for a store of all events and is
+# for small archives; Spark has to be started, and then takes any size. The bounds are estimates, not
+# measurements.
 
 SMALL = 20_000
 """Up to so many events a rewritten query is SPARQL on a store; above, Spark SQL on the tables."""
@@ -145,8 +148,6 @@ def explained(plan: QueryPlan, catalog: Catalog, knowledge: Knowledge) -> str:
 # everything: SPARQL or Spark SQL (`history.rewrite`). *Hybrid* leaves out by
 # columns what no variable can take, PATHs decided for whole sets of values at a time, and runs the rest
 # through the kernel, in this process or on Spark. `chosen` says which where nobody does.
-#
-
 
 STRATEGIES = ("replay", "rewrite", "hybrid")
 """The ways through the past (SCEPter paper, section 5)."""

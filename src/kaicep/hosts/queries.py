@@ -1,4 +1,4 @@
-"""How an engine works."""
+"""A registered query while it runs: its settings, its operator, its sort stage, what it waits for."""
 
 from __future__ import annotations
 
@@ -43,6 +43,10 @@ __all__ = [
 ]
 
 
+# ----------------------------------------------------------------------------------------------------------
+# How an engine works.
+
+
 @dataclass(frozen=True)
 class Settings:
     """How an engine works: what its operators may keep, how PATHs are decided at run time.
@@ -59,8 +63,6 @@ class Settings:
 
 # ----------------------------------------------------------------------------------------------------------
 # What a registered query is while it runs: its plan, its operator, the sort stage that feeds it.
-#
-
 
 Meeting = tuple[Term | None, Term | None, Term | None]
 """The triples with these terms at these places, None standing for any."""
@@ -385,7 +387,6 @@ def _read_as_float(plans: Sequence[ChiPlan]) -> set[str]:
 
 # ----------------------------------------------------------------------------------------------------------
 # What a query of an engine waits for, in words, for whoever misses its matches.
-#
 
 
 def awaited(query: ChiSearch | TripleQueries, sources: tuple[str, ...], parts: Parts) -> str | None:

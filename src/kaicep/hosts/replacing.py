@@ -1,11 +1,4 @@
-"""An edited query: whether it may go on with the state of the old one, and what that keeps.
-
-The state has no whole events, only what the query needs of those that take part in something. So an edited
-query goes on where it asks more of the last event alone (a higher threshold, one condition more), has a
-narrower WINDOW, or selects something else of what is kept: all that waits was rightly taken in. Where it asks
-less, it would have needed events that were let go of; where it asks something else of an event that waits,
-nobody could tell which ones meet that. Then it begins anew.
-"""
+"""A query goes on with another operator, when it was edited or saved, or the knowledge changed."""
 
 from __future__ import annotations
 
@@ -32,6 +25,16 @@ from kaicep.plan.nodes import Chain, ChiPlan, EpPlan, Pattern, QueryPlan, Window
 from kaicep.query import Query
 
 __all__ = ["why_anew", "Saved", "read_saved", "written", "Replacing"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# An edited query: whether it may go on with the state of the old one, and what that keeps.
+#
+# The state has no whole events, only what the query needs of those that take part in something. So an
+# edited query goes on where it asks more of the last event alone (a higher threshold, one condition more),
+# has a narrower WINDOW, or selects something else of what is kept: all that waits was rightly taken in.
+# Where it asks less, it would have needed events that were let go of; where it asks something else of an
+# event that waits, nobody could tell which ones meet that. Then it begins anew.
 
 
 def why_anew(old: ChiPlan, new: ChiPlan) -> str | None:
@@ -158,7 +161,6 @@ def _implies(strong: Expr, weak: Expr) -> bool:
 
 # ----------------------------------------------------------------------------------------------------------
 # The state of an engine as bytes: how far the sources have come, what waits in order, what queries keep.
-#
 
 
 @dataclass(frozen=True)
@@ -218,8 +220,6 @@ def _plain(lateness: Lateness) -> Any:
 # A query gets another operator while it runs, and that goes on from the state of the old one.
 #
 # It was edited; the knowledge has changed; strings got new codes; a state was saved.
-#
-
 
 _FEW_STRINGS = 1 << 16
 

@@ -1,4 +1,4 @@
-"""What is to be taken into the archive: files or a topic, in pieces that anybody can read by themselves."""
+"""Files and topics into the archive, in pieces that anybody can read by themselves, each record once."""
 
 from __future__ import annotations
 
@@ -61,6 +61,9 @@ __all__ = [
     "Ingested",
     "ingest",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# What is to be taken into the archive: files or a topic, in pieces that anybody can read by themselves.
 
 Origin = Path | KafkaSourceOptions
 """Where a stream comes from: a file or a folder, or a topic."""
@@ -334,7 +337,6 @@ def rows_of_columns(columns: EventColumns, part: int, form: Form) -> pyarrow.Tab
 
 # ----------------------------------------------------------------------------------------------------------
 # Ctrl-C and what must not be torn apart: a commit, and what is remembered of it.
-#
 
 
 @contextmanager
@@ -377,8 +379,6 @@ def interrupted_later() -> Iterator[None]:
 
 # ----------------------------------------------------------------------------------------------------------
 # Files and topics into the archive: what is not there yet, each record once, and what cannot be read.
-#
-
 
 BATCH = 250_000
 """So many records are appended at a time, about."""

@@ -1,14 +1,4 @@
-"""Files and topics into the archive by Spark: its workers read, type and write, the driver commits.
-
-A round is a job over some pieces of the source. Each task reads its pieces by columns and writes a Parquet
-file in order of time into the table's folder; only what it says of them comes back. Nothing counts before
-the driver commits all files of a round in one step, with the positions that they cover. A round that was
-cut short anywhere leaves files that nobody speaks of, and is done again from the archive's positions.
-
-A late mark hangs on the largest time before an event in its part (semantics 1), and that may lie in another
-task. A task marks by what it has itself; the driver then knows the largest time before each task, and only
-where a task has an event that far behind are its files written anew.
-"""
+"""Files and topics into the archive by Spark: tasks read, type and write, the driver commits."""
 
 from __future__ import annotations
 
@@ -63,6 +53,19 @@ if TYPE_CHECKING:
     from kaicep.ingest.materialise import Materialise
 
 __all__ = ["ROUND", "TASK", "ingest", "take_round", "follow"]
+
+# ----------------------------------------------------------------------------------------------------------
+# Files and topics into the archive by Spark: its workers read, type and write, the driver commits.
+#
+# A round is a job over some pieces of the source. Each task reads its pieces by columns and writes a
+# Parquet file in order of time into the table's folder; only what it says of them comes back. Nothing
+# counts before the driver commits all files of a round in one step, with the positions that they cover. A
+# round that was cut short anywhere leaves files that nobody speaks of, and is done again from the archive's
+# positions.
+#
+# A late mark hangs on the largest time before an event in its part (semantics 1), and that may lie in
+# another task. A task marks by what it has itself; the driver then knows the largest time before each task,
+# and only where a task has an event that far behind are its files written anew.
 
 ROUND = 4_000_000
 """So many positions are committed at a time, about."""
@@ -401,8 +404,6 @@ def _with_marks(folder: Path, path: str, bounds: Mapping[int, int]) -> list[str]
 # What came in is what the archive says; Spark's checkpoint only says what to look at next. Beside it lies a
 # note for each micro-batch, of the table and of how far the archive was after it. So a checkpoint that is
 # of another archive, or an archive that has gone back, is told apart from one in order, and refused.
-#
-
 
 _KEPT = 3
 Tell = Callable[[Ingested], None]

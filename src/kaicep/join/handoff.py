@@ -1,4 +1,4 @@
-"""How far back the matches of queries reach, and what that means for cutting time in two."""
+"""Past and present by hand-off: how far back matches reach, and one engine that goes on at the cut."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ __all__ = [
     "settled",
     "stood",
 ]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# How far back the matches of queries reach, and what that means for cutting time in two.
 
 
 def reach_of(program: Program) -> float:
@@ -91,7 +95,6 @@ def why_not_concurrent(program: Program, lateness: Lateness) -> str | None:
 # the cut through an engine and lets it go on with the live source from the cut on: what spans the cut needs
 # nothing special. The other plan is in `concurrent`, the choice between them in `planning`. Late events are
 # left out, as they would have been had the query been there before.
-#
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,4 @@
-"""The steps of a pattern: what may come next after some of its events are found (semantics 2).
-
-What is left of a pattern is a pattern again, so a state is what is left and which variables have events.
-From a state lead *frontiers*. Where the pattern leaves a choice that is not the events' to make (one more
-round of a loop, or none), each way is a frontier of its own. Where the event decides (which branch of a
-disjunction, which member of a conjunction), all these places are in one frontier: `MATCH next` takes, for
-each frontier, the earliest event that fits any of its places. States are made as they are reached.
-"""
+"""The steps of a pattern, and the bounds that its conditions imply for single events (semantics 2)."""
 
 from __future__ import annotations
 
@@ -21,6 +14,15 @@ from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
 
 __all__ = ["Residual", "Steps", "certain", "may_end", "open_variables", "steps", "variables_in", "bounds_of"]
+
+# ----------------------------------------------------------------------------------------------------------
+# The steps of a pattern: what may come next after some of its events are found (semantics 2).
+#
+# What is left of a pattern is a pattern again, so a state is what is left and which variables have events.
+# From a state lead *frontiers*. Where the pattern leaves a choice that is not the events' to make (one more
+# round of a loop, or none), each way is a frontier of its own. Where the event decides (which branch of a
+# disjunction, which member of a conjunction), all these places are in one frontier: `MATCH next` takes, for
+# each frontier, the earliest event that fits any of its places. States are made as they are reached.
 
 Residual = tuple[Element, ...]
 """What is left of a pattern."""
@@ -150,8 +152,6 @@ def certain(rest: Residual) -> frozenset[str]:
 # any match. Such an event need not meet the partial matches that wait. A bound only leaves out what the
 # condition itself would refuse, so nothing else changes: not which events count under `strict`, nor what
 # `next` uses up.
-#
-
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NUMBERS = (Type.INT64, Type.FLOAT64)

@@ -1,8 +1,4 @@
-"""What is asked of all events of a match at once: conditions on every round of a loop, aggregates over it.
-
-The machine asks this only where no program can say it: a condition on a loop that is tested after the loop
-has grown, a PATH over its rounds, a sum of all of them.
-"""
+"""What is asked of finished matches: conditions on whole loops, selected solutions, LATEST."""
 
 from __future__ import annotations
 
@@ -44,6 +40,13 @@ from kaicep.plan.types import Type, Value
 from kaicep.plan.values import native
 
 __all__ = ["aggregate_of", "evaluated", "holds_for_all", "Selection", "Judge", "LatestStage"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# What is asked of all events of a match at once: conditions on every round of a loop, aggregates over it.
+#
+# The machine asks this only where no program can say it: a condition on a loop that is tested after the
+# loop has grown, a PATH over its rounds, a sum of all of them.
 
 
 def aggregate_of(expr: Aggregate, rounds: Sequence[Seen]) -> Value:
@@ -119,8 +122,6 @@ def evaluated(
 #
 # Matches enter; they leave repeated, once for each combination of what their PATHs select. The selected
 # terms, alone or inside an expression, are part of the ids.
-#
-
 
 _MOST_SOLUTIONS = 100_000
 """So many solutions are remembered."""
@@ -298,8 +299,6 @@ def _names_of(requirement: Requirement) -> tuple[str, ...]:
 # leaves with them, or is none. Candidates that nothing tells apart, since they have the same keys and say
 # the same to the PATHs, are one list; the last of it that is early enough, and no event of the match,
 # stands for all.
-#
-
 
 _FEW = 1_024
 """So many rows are sorted again and again."""

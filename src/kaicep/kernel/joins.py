@@ -1,10 +1,4 @@
-"""Joins by knowledge: events that a PATH ties together agree in a key, and are found by it.
-
-The relation of a PATH about several events has rows of root values (a valve, a fan). What hangs together in
-these rows, such as all that belongs to one piece of equipment, is a component; events whose root values are
-of different components are in no match together. So the number of its component stands beside each event as
-an attribute, and an equality of these attributes beside the PATH. It is found by key like any other equality.
-"""
+"""Knowledge as keys: events that a PATH ties together are found by key, or stand in partitions."""
 
 from __future__ import annotations
 
@@ -29,6 +23,16 @@ from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
 
 __all__ = ["JoinKeys", "with_join_keys", "Ties", "partition_variables", "with_attributes"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Joins by knowledge: events that a PATH ties together agree in a key, and are found by it.
+#
+# The relation of a PATH about several events has rows of root values (a valve, a fan). What hangs together
+# in these rows, such as all that belongs to one piece of equipment, is a component; events whose root
+# values are of different components are in no match together. So the number of its component stands beside
+# each event as an attribute, and an equality of these attributes beside the PATH. It is found by key like
+# any other equality.
 
 
 @runtime_checkable
@@ -193,8 +197,6 @@ class JoinKeys:
 # 2). A row carries these values as attributes, so that all that follows finds a partition like any other:
 # keys, contiguity, skipping, ids. `kernel.solutions` reads them too: in one match such a variable has one
 # value.
-#
-
 
 Finder = Callable[[Semantic, str, Table, Array], Iterator[tuple[Terms, Array]]]
 """Which solutions a PATH with conditions has, each with the rows of the table for which it is one."""

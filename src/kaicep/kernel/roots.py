@@ -1,10 +1,4 @@
-"""What a PATH can tell of events: they are numbered, and each number is asked about once.
-
-A PATH sees of an event the values that its annotation makes into a graph, and of the knowledge what holds
-at its time. Events that are alike in all of that have one number; a pattern keeps the number, and whoever
-asks the knowledge does so for one event that stands for all of them. Tables enter, numbers and verdicts
-leave, as arrays.
-"""
+"""What PATHs can tell of events: they are numbered, and each number is asked about once."""
 
 from __future__ import annotations
 
@@ -33,6 +27,14 @@ from kaicep.plan.types import INT64_MIN, Type, Value
 from kaicep.plan.typing import with_terms
 
 __all__ = ["RootIds", "Meanings", "NumberedTerms"]
+
+# ----------------------------------------------------------------------------------------------------------
+# What a PATH can tell of events: they are numbered, and each number is asked about once.
+#
+# A PATH sees of an event the values that its annotation makes into a graph, and of the knowledge what holds
+# at its time. Events that are alike in all of that have one number; a pattern keeps the number, and whoever
+# asks the knowledge does so for one event that stands for all of them. Tables enter, numbers and verdicts
+# leave, as arrays.
 
 _FEW = 8
 _UNKNOWN = -1
@@ -461,8 +463,6 @@ _KINDS = 20  # so many kinds fit into a word
 # Events that PATHs cannot tell apart, since they agree in all that is annotated, are asked about once. A
 # *case* is an event inside one partition and one group; its *solutions* are the values of the variables
 # that the query wants besides. Terms are known by numbers, 0 is no term.
-#
-
 
 _MOST_EVENTS = 100_000
 """So many different events are remembered."""

@@ -1,7 +1,4 @@
-"""State as bytes: a line that says what it is, and a JSON document.
-
-Nothing in it depends on the machine or can run code.
-"""
+"""Saved states: a header and arrays as they are in memory, or a line and a JSON document."""
 
 from __future__ import annotations
 
@@ -28,6 +25,11 @@ __all__ = [
     "read_state",
     "write_state",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# State as bytes: a line that says what it is, and a JSON document.
+#
+# Nothing in it depends on the machine or can run code.
 
 FORMAT = 1
 
@@ -117,8 +119,6 @@ def _read_term(row: list[Any]) -> Term:
 # The header is one line of JSON: what kind of state it is, the version of its format, a document of small
 # things, and for each array its type and shape. The bytes of the arrays follow, little end first, so that a
 # state means the same on every machine. Nothing is pickled.
-#
-
 
 _VERSION = 3
 _READ = (2, 3)

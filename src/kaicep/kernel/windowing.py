@@ -1,4 +1,4 @@
-"""What a window keeps of its events and of its groups, by what its query asks for: the machine's tables."""
+"""The window operator: what is kept for a query, and batches of columns in, matches out."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ from kaicep.plan.typing import with_terms
 from kaicep.plan.values import native
 
 __all__ = ["WindowLayout", "Valid", "WindowMachine"]
+
+# ----------------------------------------------------------------------------------------------------------
+# What a window keeps of its events and of its groups, by what its query asks for: the machine's tables.
 
 _KINDS = {Type.FLOAT64: w.FLOAT, Type.INT64: w.INT, Type.STRING: w.TEXT}
 _WORDS = {w.VALUES: 1, w.SUM: 4, w.SQUARE: 2, w.LEAST: 2, w.MOST: 2, w.DISTINCT: 1}
@@ -165,8 +168,6 @@ def _outermost(expr: Expr) -> Iterable[Expr]:
 # Final events enter as a `Table`, matches leave as columns. Everything that concerns one event (FILTERs,
 # what is aggregated, keys) and every condition on an answer is worked out for whole columns at once; what
 # PATHs say is asked once for events that they cannot tell apart (`kernel.meanings`).
-#
-
 
 _CHUNK = 65_536
 """So many entries, and so many answers, are worked on at a time; then they are still in the cache."""

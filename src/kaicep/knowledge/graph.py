@@ -1,9 +1,4 @@
-"""Triples of small integers under three plain dictionaries, and a thin layer over them.
-
-Terms are numbered once (`TermTable`), because hashing an int is many times cheaper than hashing a term,
-and because dictionaries of ints iterate in the order of insertion: everything here is deterministic.
-The two low bits of a number tell what kind of term it is.
-"""
+"""Triples as small integers: under three dictionaries, and joined by them."""
 
 from __future__ import annotations
 
@@ -32,6 +27,13 @@ __all__ = [
     "solve",
     "solve_numbers",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# Triples of small integers under three plain dictionaries, and a thin layer over them.
+#
+# Terms are numbered once (`TermTable`), because hashing an int is many times cheaper than hashing a term,
+# and because dictionaries of ints iterate in the order of insertion: everything here is deterministic. The
+# two low bits of a number tell what kind of term it is.
 
 Ids = tuple[int, int, int]
 """A triple of numbers."""
@@ -467,8 +469,6 @@ def _discard(index: dict[int, dict[int, dict[int, None]]], first: int, second: i
 #
 # Most of what is left of a PATH is no more than that, and the closure has every index that it takes. So the
 # usual relation needs no second copy of the knowledge (`queries` has one for the rest of SPARQL).
-#
-
 
 Row = tuple[int, ...]
 

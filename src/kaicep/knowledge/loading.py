@@ -1,4 +1,4 @@
-"""Where everything stands in a JSON text, which the standard reader does not tell."""
+"""Files of knowledge: every format, mistakes with their place, statements that hold for a time."""
 
 from __future__ import annotations
 
@@ -45,6 +45,9 @@ __all__ = [
     "union",
     "with_validity",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# Where everything stands in a JSON text, which the standard reader does not tell.
 
 Places = dict[tuple[str | int, ...], Span]
 """Where each value stands, by its path."""
@@ -107,8 +110,6 @@ def _walk(source: SourceText, at: int, path: tuple[str | int, ...], places: Plac
 
 # ----------------------------------------------------------------------------------------------------------
 # Files of RDF to triples: every format by its suffix, every fault with its place.
-#
-
 
 # Suffix to the name that pyoxigraph's RdfFormat has for the format.
 FORMATS = {
@@ -359,8 +360,6 @@ def _offset(text: str, line: int, column: int) -> int:
 # The statements of a named graph hold from its `kai:validFrom` (included) to its `kai:validTo` (not
 # included), both said of the graph's name in the default graph, as xsd:dateTime; one that is missing is
 # without end on that side. A graph of which neither is said holds always, like the default graph.
-#
-
 
 KAI = "https://kaicep.org/ns#"
 """The namespace of our own words."""

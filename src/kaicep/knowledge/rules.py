@@ -1,10 +1,4 @@
-"""The rules of reasoning, as data: from these triples follow those.
-
-Each rule has the name it has in the tables of the OWL 2 RL profile. RDFS reasoning is the part that
-speaks of classes, properties, domains and ranges; axiomatic triples and the typing of everything as
-a resource are left out, as nobody asks for them. Constructs that are written with RDF lists have no
-fixed number of premises: `unrolled` turns each one of an ontology into plain rules of its own.
-"""
+"""The rules of reasoning, as data: what follows from what, and what contradicts itself."""
 
 from __future__ import annotations
 
@@ -30,6 +24,14 @@ __all__ = [
     "contradictions",
     "solutions",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# The rules of reasoning, as data: from these triples follow those.
+#
+# Each rule has the name it has in the tables of the OWL 2 RL profile. RDFS reasoning is the part that
+# speaks of classes, properties, domains and ranges; axiomatic triples and the typing of everything as a
+# resource are left out, as nobody asks for them. Constructs that are written with RDF lists have no fixed
+# number of premises: `unrolled` turns each one of an ontology into plain rules of its own.
 
 LEVELS = ("none", "rdfs", "owl-rl")
 """The levels of reasoning."""
@@ -218,8 +220,6 @@ def _step(match: TermLookup, part: Term, at: int) -> Pattern:
 #
 # From a contradiction everything would follow; the rules of `reasoning` never go there, so what was
 # concluded stands, and whoever keeps the ontology learns which classes or individuals clash.
-#
-
 
 _MOST = 100
 _NEGATIVE = "?n owl:sourceIndividual ?x . ?n owl:assertionProperty ?p . ?x ?p ?y"

@@ -1,8 +1,4 @@
-"""SHACL: whether the knowledge has the shape that somebody asks of it.
-
-Shapes are files of RDF. They are tested against everything that holds, with what follows, when it is loaded
-and after every change, by pyshacl (extra `shacl`).
-"""
+"""Knowledge files while a deployment runs: what has changed in them, and their shapes by SHACL."""
 
 from __future__ import annotations
 
@@ -37,6 +33,12 @@ from kaicep.plan.terms import Blank, Term, Triple, n_triples
 from kaicep.storage.places import place_of
 
 __all__ = ["Validate", "shapes_of", "Followed", "KnowledgeFiles"]
+
+# ----------------------------------------------------------------------------------------------------------
+# SHACL: whether the knowledge has the shape that somebody asks of it.
+#
+# Shapes are files of RDF. They are tested against everything that holds, with what follows, when it is
+# loaded and after every change, by pyshacl (extra `shacl`).
 
 Validate = Callable[[Knowledge], tuple[Diagnostic, ...]]
 """What is wrong with a knowledge base."""
@@ -97,8 +99,6 @@ def _told(report: Any, result: Any, sh: Any) -> str:
 # Knowledge files that somebody edits while queries run.
 #
 # Whoever runs the queries calls `poll` from time to time, between two events; there are no threads here.
-#
-
 
 _LOG = logging.getLogger("kaicep.knowledge")
 

@@ -1,4 +1,4 @@
-"""The errors of one text, gathered so that several can be told in one go."""
+"""Tokens with their places, a cursor among them, and the errors of one text."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ __all__ = [
     "near",
     "refuse_deep",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# The errors of one text, gathered so that several can be told in one go.
 
 _MOST = 20
 
@@ -77,7 +80,6 @@ class Report:
 # are two tables of tokens. A chi-CEP text changes to the table of SPARQL inside `PATH { ... }`.
 #
 # Every pattern is read once and forwards, so that the time is linear in the length of the text.
-#
 
 
 class TokenKind(Enum):
@@ -332,8 +334,6 @@ def unescape(text: str, start: int, report: Report, plain: dict[str, str] | None
 
 # ----------------------------------------------------------------------------------------------------------
 # A place in a list of tokens, and the small steps that all parsers take.
-#
-
 
 _DEEPEST = 100
 
@@ -458,8 +458,6 @@ class Cursor:
 
 # ----------------------------------------------------------------------------------------------------------
 # A bound on how deep a query may be, so that whoever walks it by recursion comes to its end.
-#
-
 
 _MOST_NESTED = 150
 

@@ -1,4 +1,4 @@
-"""RDF terms as SPARQL writes them: IRIs, literals, and the names that the text leaves out."""
+"""The parser of SPARQL groups: terms, triples, paths, expressions, and all that stands between braces."""
 
 from __future__ import annotations
 
@@ -45,6 +45,9 @@ from kaicep.plan.terms import RDF, XSD, Blank, Iri, Literal, Term, Variable
 from kaicep.plan.values import normalise, parse_xsd_duration
 
 __all__ = ["RESERVED", "TermParser", "TripleBlocks", "SparqlExpressions", "Groups", "is_all_windows"]
+
+# ----------------------------------------------------------------------------------------------------------
+# RDF terms as SPARQL writes them: IRIs, literals, and the names that the text leaves out.
 
 # Words that are never read as the bare name of something.
 # fmt: off
@@ -148,8 +151,6 @@ class TermParser:
 
 # ----------------------------------------------------------------------------------------------------------
 # Triple patterns and property paths, with everything that Turtle lets one leave out.
-#
-
 
 _TYPE, _FIRST = Iri(RDF + "type"), Iri(RDF + "first")
 _REST, _NIL = Iri(RDF + "rest"), Iri(RDF + "nil")
@@ -329,8 +330,6 @@ class TripleBlocks:
 
 # ----------------------------------------------------------------------------------------------------------
 # The expressions of SPARQL: operands, functions, aggregates, EXISTS.
-#
-
 
 _SYNONYMS = {"uri": "iri", "isuri": "isiri"}
 _SPELLINGS = {
@@ -486,8 +485,6 @@ class SparqlExpressions(Expressions):
 
 # ----------------------------------------------------------------------------------------------------------
 # SPARQL groups and subselects: what stands in a PATH, and the body of an EP-SPARQL query.
-#
-
 
 _MOST_ELEMENTS = 100
 _AFTER_WHERE = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET")

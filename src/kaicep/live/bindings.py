@@ -1,7 +1,4 @@
-"""The nodes of a graph at run time: readers, bindings, when they are ready, what they take.
-
-Everything here is done under the lock of the service, except `run` and `deliver`.
-"""
+"""The nodes of a graph at run time: what waits for them, what they take, where it goes."""
 
 from __future__ import annotations
 
@@ -32,6 +29,11 @@ __all__ = [
     "as_json",
     "line",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# The nodes of a graph at run time: readers, bindings, when they are ready, what they take.
+#
+# Everything here is done under the lock of the service, except `run` and `deliver`.
 
 Checkpoint = Callable[[], None]
 Shed = Callable[["RunningReader", str, int], None]
@@ -339,7 +341,6 @@ def _common(graph: Graph, name: str) -> list[tuple[str, tuple[int, ...]]]:
 
 # ----------------------------------------------------------------------------------------------------------
 # Deliveries as lines of JSON, for files and for the network.
-#
 
 
 def as_json(payload: Any) -> str:

@@ -1,11 +1,4 @@
-"""Which consumers are left out because nothing reaches them in time anyway.
-
-Validity alone sheds what is outdated, one event at a time and after others have worked for it. A consumer
-whose events all die at the same node wastes whatever was done for it before that node. Such a one is left
-out for a while, with all that only it needs, and named with the node; then it is tried again, and at once
-where others had too much to do and have no longer. Nobody else is touched: a consumer that gets anything in
-time stays.
-"""
+"""Threads for the levels of priority, and which consumers are left out when there is too much to do."""
 
 from __future__ import annotations
 
@@ -20,6 +13,15 @@ from kaicep.live.bindings import RunningConsumer, RunningOperator
 from kaicep.live.processor import Dispatcher, EventProcessor, Seat
 
 __all__ = ["Admission", "Hopeless", "NodeCounts", "BLOCKED", "LOCKED", "Crew", "Hanging"]
+
+# ----------------------------------------------------------------------------------------------------------
+# Which consumers are left out because nothing reaches them in time anyway.
+#
+# Validity alone sheds what is outdated, one event at a time and after others have worked for it. A consumer
+# whose events all die at the same node wastes whatever was done for it before that node. Such a one is left
+# out for a while, with all that only it needs, and named with the node; then it is tried again, and at once
+# where others had too much to do and have no longer. Nobody else is touched: a consumer that gets anything
+# in time stays.
 
 ENOUGH, INTERVALS = 8, 2
 """So many events must have died at a node, in so many intervals, and none come through, before that says
@@ -144,8 +146,6 @@ class Admission:
 
 # ----------------------------------------------------------------------------------------------------------
 # The threads of a service, on the seats of the levels and of consumers, and a watchdog over them.
-#
-
 
 BLOCKED = 0.02
 """After how many seconds a callback has blocked: it gets a thread of its own, and its worker another."""

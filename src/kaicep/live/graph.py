@@ -1,9 +1,4 @@
-"""What a graph is made of: suppliers, operators of several kinds, and consumers.
-
-They come from a file or from decorated functions. `KINDS` says what the operators of a kind read and give,
-and their settings; how they work is in `operators`.
-Times are microseconds, as everywhere in plans; the service counts in nanoseconds.
-"""
+"""A graph of suppliers, operators and consumers: what it is made of, and whether it makes sense."""
 
 from __future__ import annotations
 
@@ -30,6 +25,13 @@ __all__ = [
     "supplier",
     "Graph",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# What a graph is made of: suppliers, operators of several kinds, and consumers.
+#
+# They come from a file or from decorated functions. `KINDS` says what the operators of a kind read and
+# give, and their settings; how they work is in `operators`. Times are microseconds, as everywhere in plans;
+# the service counts in nanoseconds.
 
 PRIORITIES: Mapping[str, int] = {"high": 3, "middle": 2, "low": 1}
 """Words for priorities; any whole number will do, and the larger one goes first."""
@@ -310,8 +312,6 @@ KINDS: Mapping[str, OperatorKind] = {
 
 # ----------------------------------------------------------------------------------------------------------
 # The graph: immutable, checked as a whole before anything runs; priorities flow upstream in it.
-#
-
 
 SPORADIC = 16
 """How many events are kept of a supplier that says neither its period nor the size of its ring."""

@@ -1,8 +1,4 @@
-"""Queries as operators: a chi-CEP or EP-SPARQL query in an engine of its own, fed record by record.
-
-The records of an event are pushed in small batches, and between two batches whatever is more urgent goes
-first. The matches that a batch settles are the operator's events, one event for each batch that has any.
-"""
+"""Queries as operators of a graph, and what can run once for several consumers."""
 
 from __future__ import annotations
 
@@ -22,6 +18,12 @@ import json
 from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator, Supplier
 
 __all__ = ["LiveQuery", "RunningQuery", "Shared", "separated", "shared"]
+
+# ----------------------------------------------------------------------------------------------------------
+# Queries as operators: a chi-CEP or EP-SPARQL query in an engine of its own, fed record by record.
+#
+# The records of an event are pushed in small batches, and between two batches whatever is more urgent goes
+# first. The matches that a batch settles are the operator's events, one event for each batch that has any.
 
 CLOCK = "clock"
 """An input of a query with this name gives it the time: its events are not records."""
@@ -150,7 +152,6 @@ def _time(given: Any, wall: int) -> int:
 #
 # Operators are equal if they are of one kind, read the same nodes and have the same settings. Two queries
 # whose plans differ only in what they select are one search, whose matches are told apart behind it.
-#
 
 
 @dataclass(frozen=True)

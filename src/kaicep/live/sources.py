@@ -1,4 +1,4 @@
-"""Priorities of threads: SCHED_FIFO and locks with priority inheritance, where the system allows them."""
+"""The suppliers of a graph that are driven by a clock or a source, and the priorities of threads."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from kaicep.errors import Mistake
 from kaicep.live.graph import Supplier, problem
 
 __all__ = ["Lock", "allowed", "guard", "real_time", "GENERATED", "Pulse", "Ticker", "payloads"]
+
+# ----------------------------------------------------------------------------------------------------------
+# Priorities of threads: SCHED_FIFO and locks with priority inheritance, where the system allows them.
 
 TOP = 80
 """The priority of what takes events in; the levels follow below. The kernel's own threads stay above."""
@@ -102,8 +105,6 @@ class _InheritingLock:
 
 # ----------------------------------------------------------------------------------------------------------
 # Where the events of `kaicep live run` come from when nothing real is connected: noise, waves, the clock.
-#
-
 
 GENERATED: Mapping[str, tuple[str, ...]] = {
     "noise": ("size",),

@@ -1,4 +1,4 @@
-"""Events and matches: what goes into a plan and what comes out of it."""
+"""Events and matches: what goes into a plan, what comes out of it, and the id of a match."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ __all__ = [
     "text_word",
     "value_words",
 ]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Events and matches: what goes into a plan and what comes out of it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +226,6 @@ def by_end(match: Match) -> tuple[int, str]:
 # same in every match that it is part of, so that they are computed once. Strings enter by a hash of their
 # own, numbers as they are. Nothing here depends on host, batch or order of arrival, and a compiled kernel
 # does the same arithmetic on integers (`kernel.words`).
-#
-
 
 _MASK = 2**64 - 1
 

@@ -1,10 +1,4 @@
-"""PATHs taken apart: which condition of the knowledge base concerns which event (semantics 2).
-
-All blocks that AND ties are one group, since a variable means the same everywhere in a query. That
-group is then split into components that share no variable: query 7 of the paper writes two
-conditions, one for each event, into a single block. FILTERs and JOINs on variables of the PATH belong to
-the component that binds them. Blocks joined by OR stay together.
-"""
+"""PATHs taken apart: which condition concerns which event, and which words nobody knows (semantics 2)."""
 
 from __future__ import annotations
 
@@ -49,6 +43,14 @@ __all__ = [
     "without_event",
     "warn_of_unknown_words",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# PATHs taken apart: which condition of the knowledge base concerns which event (semantics 2).
+#
+# All blocks that AND ties are one group, since a variable means the same everywhere in a query. That group
+# is then split into components that share no variable: query 7 of the paper writes two conditions, one for
+# each event, into a single block. FILTERs and JOINs on variables of the PATH belong to the component that
+# binds them. Blocks joined by OR stay together.
 
 Paths = tuple[tuple[PathBlock, ...], ...]
 
@@ -368,8 +370,6 @@ def _together(elements: list[Element]) -> tuple[Element, ...]:
 #
 # What is unknown today may be said tomorrow, so this warns and stops nothing. Where nothing at all is known
 # (neither knowledge nor annotations), nothing is judged.
-#
-
 
 _TYPE = Iri(RDF + "type")
 

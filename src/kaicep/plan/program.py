@@ -1,4 +1,4 @@
-"""How much time the answers of an EP-SPARQL query can take, as its conditions on the duration bound it."""
+"""Several queries together: who reads whose output, how long answers may take, how an input ends."""
 
 from __future__ import annotations
 
@@ -51,6 +51,9 @@ __all__ = [
     "open_ends",
     "build_program",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# How much time the answers of an EP-SPARQL query can take, as its conditions on the duration bound it.
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 
@@ -139,7 +142,6 @@ def _both(together: Callable[[int, int], int], left: Node, right: Node) -> int |
 # At a closed end nothing more comes, ever. At an open one a query knows that its streams have come as far
 # as their newest event: a trailing absence whose deadline is not before that, and a batch window that ends
 # after it, may still turn out otherwise (semantics 1).
-#
 
 
 def open_ends(program: Program, newest: Mapping[str, int]) -> dict[str, int | None]:
@@ -186,8 +188,6 @@ def _variables(element: Element) -> Iterator[str]:
 # Several queries together: who reads whose output, and in which order they are evaluated.
 #
 # The EP-SPARQL queries of a run are one step, since what one of them constructs all of them read.
-#
-
 
 Query = ChiQuery | EpQuery
 

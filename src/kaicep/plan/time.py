@@ -1,4 +1,4 @@
-"""Time zones: which there are, how far their clocks are from UTC at an instant, and when they show a time."""
+"""Instants, durations and time zones: texts and numbers to microseconds, and back."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ __all__ = [
     "time_from_number",
     "unit_of_number",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# Time zones: which there are, how far their clocks are from UTC at an instant, and when they show a time.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A calendar ends where its years do, and a clock of another zone may have passed that end.
@@ -87,8 +90,6 @@ def zone_offset(ts: int, name: str) -> int:
 # Instants and durations: texts and numbers to microseconds, and back.
 #
 # Everything is UTC; whatever is finer than a microsecond is rounded to the nearest (semantics 1).
-#
-
 
 DURATION_UNITS = {
     "us": 1,

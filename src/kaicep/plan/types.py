@@ -1,8 +1,4 @@
-"""The five types of an attribute, and the values that travel as them.
-
-At run time a value is a plain Python object: bool, int, float, str; a timestamp is an int, the
-microseconds since 1970 in UTC. A missing value, a NaN and an infinity are None (semantics 1).
-"""
+"""The five types of an attribute, and values of the outside world as values of a type."""
 
 from __future__ import annotations
 
@@ -49,6 +45,12 @@ __all__ = [
     "show",
     "widen",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# The five types of an attribute, and the values that travel as them.
+#
+# At run time a value is a plain Python object: bool, int, float, str; a timestamp is an int, the
+# microseconds since 1970 in UTC. A missing value, a NaN and an infinity are None (semantics 1).
 
 INT64_MIN = -(2**63)
 """The smallest int64."""
@@ -102,8 +104,6 @@ def unify(left: Type, right: Type) -> Type | None:
 # lists, objects, and `Instant` for a time that is already exact. From Python come times, dates and scalars
 # of NumPy and pandas as well; `plain` reads those. What goes out is a `Value` (semantics 1). A value that
 # does not fit raises `Unfit`, whose text is the reason that a dead letter states.
-#
-
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Collects what is wrong with a query, so that a caller hears of all of it at once."""
+"""Names and types: from an expression as written to one that can be evaluated (semantics 1, 2)."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ from kaicep.plan.values import ExpressionError, date_time, number
 __all__ = ["Problems", "Scope", "Typer", "resolve_field", "retyped", "term_value", "with_terms"]
 
 
+# ----------------------------------------------------------------------------------------------------------
+# Collects what is wrong with a query, so that a caller hears of all of it at once.
+
+
 class Problems:
     """The diagnostics of one query, in the order they were found."""
 
@@ -67,8 +71,6 @@ class Problems:
 #
 # Every attribute and concept becomes a `Field`, every call gets its type, and int64 is widened to float64
 # where the two meet, so that all hosts compute the same thing.
-#
-
 
 _ZONED = ("hour", "dayOfWeek")
 
@@ -468,8 +470,6 @@ def _shown(op: str) -> str:
 # A variable of the PATH has no type before there is a solution. With one, its value stands in the
 # expression like a literal, and the types are what they would be then: where a query with that literal
 # would be refused, since it compares a string with a number, the part that does so is null.
-#
-
 
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 

@@ -1,8 +1,4 @@
-"""Literals: one spelling per value, and the way between attribute values, RDF and JSON.
-
-Two literals of one datatype are the same term exactly when they have the same value, provided both
-went through `normalise`. Knowledge, event graphs, queries and RDF streams all do that.
-"""
+"""RDF literals as values: one spelling each, arithmetic and order as SPARQL has them, aggregates."""
 
 from __future__ import annotations
 
@@ -59,6 +55,12 @@ __all__ = [
     "truth",
     "aggregate",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# Literals: one spelling per value, and the way between attribute values, RDF and JSON.
+#
+# Two literals of one datatype are the same term exactly when they have the same value, provided both went
+# through `normalise`. Knowledge, event graphs, queries and RDF streams all do that.
 
 INTEGER_TYPES = frozenset(
     XSD + name
@@ -275,8 +277,6 @@ def format_xsd_duration(micros: int) -> str:
 # RDF literals as values: numbers, truth, comparison, order and arithmetic, as SPARQL 1.1 has them.
 #
 # Whatever has no value raises `ExpressionError`, which is SPARQL's error and no failure of the run.
-#
-
 
 STRING, BOOLEAN, DATE_TIME = XSD + "string", XSD + "boolean", XSD + "dateTime"
 DURATION, DAY_TIME = XSD + "duration", XSD + "dayTimeDuration"
@@ -615,7 +615,6 @@ def _floating(op: str, left: float, right: float) -> float:
 #
 # No result depends on the order of arrival: floating sums are exact sums rounded once, SAMPLE takes the
 # smallest value, GROUP_CONCAT gets its values in the order of their solutions.
-#
 
 
 def aggregate(op: str, values: Sequence[Term | None], separator: str = " ") -> Term:

@@ -1,4 +1,4 @@
-"""Aggregates over windows: which events each answer is about (semantics 2)."""
+"""A chi-CEP query, defined: the matches of its pattern or the answers of its windows (semantics 2)."""
 
 from __future__ import annotations
 
@@ -45,6 +45,10 @@ from kaicep.reference.pattern import pattern_matches
 from kaicep.reference.semantics import KnowledgeSemantics
 
 __all__ = ["Windowed", "absences", "window_answers", "Answer", "answers", "run_chi"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Aggregates over windows: which events each answer is about (semantics 2).
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,6 @@ def _answer_by_group(node: WindowAggregate, batch: Grouped, start: int, end: int
 
 # ----------------------------------------------------------------------------------------------------------
 # The answers to a chi-CEP query over a finite input (semantics 2).
-#
 
 
 def run_chi(

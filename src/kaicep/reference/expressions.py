@@ -1,7 +1,4 @@
-"""Aggregates that do not drift: computed exactly, rounded once (semantics 1).
-
-The answer depends on the values alone, not on their order, except for FIRST and LAST.
-"""
+"""Expressions and aggregates, defined: three-valued logic, and sums that are rounded once."""
 
 from __future__ import annotations
 
@@ -18,6 +15,11 @@ from kaicep.plan.time import DURATION_UNITS, parse_time, zone_offset
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
 
 __all__ = ["aggregate", "Environment", "evaluate", "read"]
+
+# ----------------------------------------------------------------------------------------------------------
+# Aggregates that do not drift: computed exactly, rounded once (semantics 1).
+#
+# The answer depends on the values alone, not on their order, except for FIRST and LAST.
 
 Number = int | float
 
@@ -98,8 +100,6 @@ def _rounded(exact: Fraction | int) -> float | None:
 
 # ----------------------------------------------------------------------------------------------------------
 # The value of a chi-CEP expression (semantics 1): three-valued logic, nothing that overflows in silence.
-#
-
 
 _FIRST_INSTANT = parse_time("0001-01-01") or 0
 _LAST_INSTANT = parse_time("9999-12-31T23:59:59.999999") or 0

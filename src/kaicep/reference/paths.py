@@ -1,4 +1,4 @@
-"""The graph that a pattern is matched against: knowledge without time, and occurrences of triples."""
+"""Property paths, defined, over knowledge without time and occurrences of triples."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ __all__ = [
     "span_of",
     "ways",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# The graph that a pattern is matched against: knowledge without time, and occurrences of triples.
 
 Occurrence = tuple[Triple, Interval | None]
 """A triple with its interval."""
@@ -105,7 +108,6 @@ def _fill(index: dict[_Key, list[Occurrence]], shape: _Shape, occurrences: Itera
 #
 # Every step may be met by the stream or by knowledge; the interval spans the stream triples on the way
 # (semantics 3).
-#
 
 
 class PathPair(NamedTuple):

@@ -1,9 +1,4 @@
-"""What the events of a match have to meet: a condition on several of them, or a PATH (semantics 2).
-
-A condition with a variable outside of aggregates holds for each event of that variable; where one of these
-variables was left out, it does not apply. Of a PATH, that is said of its blocks one by one, and of the
-conditions on its variables: those that apply are met by one and the same solution.
-"""
+"""A pattern, defined by enumeration: its matches, what they have to meet, and LATEST (semantics 2)."""
 
 from __future__ import annotations
 
@@ -33,6 +28,13 @@ __all__ = [
     "MatchedPattern",
     "pattern_matches",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# What the events of a match have to meet: a condition on several of them, or a PATH (semantics 2).
+#
+# A condition with a variable outside of aggregates holds for each event of that variable; where one of
+# these variables was left out, it does not apply. Of a PATH, that is said of its blocks one by one, and of
+# the conditions on its variables: those that apply are met by one and the same solution.
 
 Rounds = Mapping[str, tuple[Event, ...]]
 """The events of each variable that has any, in order."""
@@ -132,7 +134,6 @@ def windows_hold(windows: Collection[SpanWindow], rounds: Rounds) -> bool:
 
 # ----------------------------------------------------------------------------------------------------------
 # LATEST: the last known event of something else, looked up for a match of the others (semantics 2).
-#
 
 
 class LatestEvents:
@@ -190,8 +191,6 @@ class LatestEvents:
 # that lies outside a WINDOW. Under `MATCH next` the first is more than that, it is the definition: an event
 # fits a place if every condition holds that is decided by then, and no match passes over an event that fits
 # a place that is open on its course.
-#
-
 
 Course = Mapping[str, int]
 """How many events each variable of an element takes, where it takes any.

@@ -1,4 +1,4 @@
-"""Who changed what: a file of lines of JSON. Each line is on disk before the change is answered."""
+"""The ASGI application of a deployment: its operations, its metrics, its log of changes."""
 
 from __future__ import annotations
 
@@ -57,6 +57,9 @@ __all__ = [
     "cookie_of",
 ]
 
+# ----------------------------------------------------------------------------------------------------------
+# Who changed what: a file of lines of JSON. Each line is on disk before the change is answered.
+
 _READ = 1 << 20
 
 
@@ -103,8 +106,6 @@ class Audit:
 
 # ----------------------------------------------------------------------------------------------------------
 # The figures of a deployment as Prometheus reads them.
-#
-
 
 _STATES = ("waiting", "catching up", "live", "complete", "failed", "wrong")
 _FIGURES = (
@@ -177,8 +178,6 @@ def _seconds(value: Any) -> float | None:
 # A process is begun when something is asked for, keeps the knowledge loaded, and is ended where an answer
 # takes too long or too much memory, or where nobody asked for a while. It gets lines of JSON and answers
 # with such; nothing else passes between the two.
-#
-
 
 _LOADING = 120.0
 _QUEUE = 16
@@ -283,8 +282,6 @@ class Desk:
 #
 # `OPERATIONS` is the one table of all that programs can ask. The routes and the OpenAPI document are made
 # of it; the pages of the console are beside it.
-#
-
 
 MOST = 64 << 10
 """A request has at most so many bytes."""

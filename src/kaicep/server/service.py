@@ -1,4 +1,4 @@
-"""Messages of a deployment: for a person, or as lines of JSON for a machine."""
+"""A deployment as a service: listening, the client of it, and the messages that it logs."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ from kaicep.deployment.config import Config, read_token
 from kaicep.errors import Failure
 
 __all__ = ["JsonLines", "PlainLines", "ADDRESS", "Service", "Client"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Messages of a deployment: for a person, or as lines of JSON for a machine.
 
 
 class PlainLines(logging.Formatter):
@@ -65,8 +69,6 @@ class JsonLines(logging.Formatter):
 #
 # Requests read what the deployment's thread has laid out on the board; what takes longer is done in
 # processes of their own. Only to register and to remove a query is that thread asked.
-#
-
 
 ADDRESS = "address.json"
 """The file of the state folder that says where the service is."""
@@ -104,8 +106,6 @@ class Service:
 
 # ----------------------------------------------------------------------------------------------------------
 # The other side: asks a running deployment, which is found by its state folder.
-#
-
 
 _PATIENCE = 40.0
 

@@ -1,11 +1,4 @@
-"""Small text tables: how a test writes down events and expected matches.
-
-    event | ts | sensor | x
-    a1    | 0  | s1     | 510.0
-    a2    | 60 | s1     |
-
-Cells are read as a CSV cell would be; an empty one is null. A row of dashes is passed over.
-"""
+"""Small text tables of events and matches, and other orders in which the events may arrive."""
 
 from __future__ import annotations
 
@@ -17,6 +10,16 @@ from kaicep.connectors.files import mark_late
 from kaicep.plan.events import Event
 
 __all__ = ["format_table", "parse_table", "arrivals", "in_batches"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Small text tables: how a test writes down events and expected matches.
+#
+#     event | ts | sensor | x
+#     a1    | 0  | s1     | 510.0
+#     a2    | 60 | s1     |
+#
+# Cells are read as a CSV cell would be; an empty one is null. A row of dashes is passed over.
 
 
 def parse_table(text: str) -> list[dict[str, str]]:
@@ -58,7 +61,6 @@ def format_table(columns: list[str], rows: list[tuple[str, ...]]) -> str:
 
 # ----------------------------------------------------------------------------------------------------------
 # Arrival orders: every one of them must give the same answer (semantics 1).
-#
 
 
 def arrivals(events: Sequence[Event], lateness: int | None, count: int, seed: int) -> Iterator[list[int]]:

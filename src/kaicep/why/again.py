@@ -1,8 +1,4 @@
-"""The events that a match of EP-SPARQL rests on: with them alone it is there.
-
-A solution does not say which triples it used, so this is found out by leaving events out, first many at a
-time, then one by one, as long as the match stays.
-"""
+"""A match found again, or missed: from its own range of events, or where a deployment has them."""
 
 from __future__ import annotations
 
@@ -50,6 +46,12 @@ if TYPE_CHECKING:
 
 __all__ = ["supporting", "mended", "why_not_between", "why_not_near", "explained", "searched", "Deployed"]
 
+# ----------------------------------------------------------------------------------------------------------
+# The events that a match of EP-SPARQL rests on: with them alone it is there.
+#
+# A solution does not say which triples it used, so this is found out by leaving events out, first many at a
+# time, then one by one, as long as the match stays.
+
 _MOST_TRIES = 400
 
 
@@ -85,7 +87,6 @@ def _gives(run: FiniteRun, events: Sequence[Event], match: Match) -> bool:
 #
 # Whether these would have matched is found out by letting them: late events as if they had come in time,
 # records without the values that do not fit.
-#
 
 
 def why_not_near(source: EventSource, name: str, near: int, key: str | None = None) -> WhyNot:
@@ -186,7 +187,6 @@ def mended(letter: DeadLetter, stream: Stream) -> Mended:
 #
 # It reads the events from the match's start to its end, and what the queries before it need. If they do not
 # give the match, something has changed since, and the message says what, as far as that can be found out.
-#
 
 
 def searched(source: EventSource, id: str) -> Match | None:
@@ -342,7 +342,6 @@ def _versions(match: Match, version: int | None) -> str:
 
 # ----------------------------------------------------------------------------------------------------------
 # Reasons for what a deployment found, while it runs or after: its file says where everything is.
-#
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The statements that make a PATH true for some events, down to what was asserted."""
+"""What made a match: its conditions with their numbers, and the statements that make its PATHs true."""
 
 from __future__ import annotations
 
@@ -43,6 +43,9 @@ __all__ = [
     "waits_of",
     "why",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# The statements that make a PATH true for some events, down to what was asserted.
 
 _DEEPEST = 12
 
@@ -222,7 +225,6 @@ def _repeated(graph: TimedGraph, start: Term, path: Repeat) -> Iterator[tuple[Te
 
 # ----------------------------------------------------------------------------------------------------------
 # What made a match: its events, its conditions with the numbers filled in, the proofs of its PATHs.
-#
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A match where somebody saw it: in a file of results, or in what a file or Delta sink has written."""
+"""What an explanation is about: a match in somebody's results, and the events that it needs."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ __all__ = [
     "unmarked",
     "upstream_of",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# A match where somebody saw it: in a file of results, or in what a file or Delta sink has written.
 
 # Of CSV and Parquet no other column: there, selected ones have names of their own choice.
 _COLUMNS = ("query", "id", "start", "end", "events")
@@ -173,7 +176,6 @@ def _filtered(rows: Any, columns: Sequence[str], wanted: str) -> Iterator[Mappin
 
 # ----------------------------------------------------------------------------------------------------------
 # Where events are read again from: the files of a run, or an archive; as much of it as a reason needs.
-#
 
 
 class EventSource(Protocol):

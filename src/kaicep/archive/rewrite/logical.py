@@ -1,9 +1,4 @@
-"""What a database is asked: which events are bound, and what must hold of them and between them.
-
-Whatever the database's language: a *slot* is one event of a match. A variable has one slot, a loop of n
-rounds has n. What no single query can say (any number of rounds, which match rules out which) raises
-`Unsupported` with the reason.
-"""
+"""What a database is asked of a query, what it cannot be asked, and the words of the answer."""
 
 from __future__ import annotations
 
@@ -63,6 +58,13 @@ __all__ = [
     "check_group",
     "path_variables",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# What a database is asked: which events are bound, and what must hold of them and between them.
+#
+# Whatever the database's language: a *slot* is one event of a match. A variable has one slot, a loop of n
+# rounds has n. What no single query can say (any number of rounds, which match rules out which) raises
+# `Unsupported` with the reason.
 
 _MOST_ROUNDS = 20
 
@@ -377,7 +379,6 @@ def window_slot(plan: ChiPlan) -> tuple[WindowAggregate, EventSlot, tuple[Expr, 
 
 # ----------------------------------------------------------------------------------------------------------
 # What one SPARQL or SQL query cannot say of a plan; the strategies replay and hybrid can answer it.
-#
 
 
 def refuse_unsayable(plan: ChiPlan) -> None:
@@ -442,8 +443,6 @@ def _is_tested_at_once(condition: Semantic, pattern: Pattern) -> bool:
 
 # ----------------------------------------------------------------------------------------------------------
 # The words of a rewritten query: how events, their times and places, and durations are called.
-#
-
 
 _SAFE = re.compile(r"[^A-Za-z0-9_]")
 
@@ -486,7 +485,6 @@ def duration(micros: int) -> str:
 
 # ----------------------------------------------------------------------------------------------------------
 # Which PATHs mean the same beside all events of an archive as beside one event alone.
-#
 
 
 def check_group(plan: ChiPlan, group: Group, semantic: Semantic) -> None:

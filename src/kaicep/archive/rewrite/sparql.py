@@ -1,9 +1,4 @@
-"""The RDF view of archived events: what there is to ask, and what it is called.
-
-Each event is a node with its graph (semantics 2), its time, its stream, its place in the order of the
-query's streams, the event after it in its partition, and its attributes as they are, each by a property
-of its own.
-"""
+"""A query as one SPARQL query over the RDF view of the archive: section 5.2 of the SCEPter paper."""
 
 from __future__ import annotations
 
@@ -68,6 +63,13 @@ __all__ = [
     "Rewritten",
     "rewrite_to_sparql",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# The RDF view of archived events: what there is to ask, and what it is called.
+#
+# Each event is a node with its graph (semantics 2), its time, its stream, its place in the order of the
+# query's streams, the event after it in its partition, and its attributes as they are, each by a property
+# of its own.
 
 ARCHIVE = "urn:kaicep:archive:"
 """The namespace of the archive's own properties."""
@@ -137,8 +139,6 @@ def property_of(field: Field, streams: dict[str, Stream], vocabulary: Vocabulary
 # chi-CEP expressions as SPARQL: null is an error there, and both make a FILTER fail.
 #
 # Three-valued logic and errors agree in SPARQL and here: `true || error` is true, `false && error` false.
-#
-
 
 FieldText = Callable[[Field, bool], str]
 """The text of a field's value; the second argument says that the field stands in PREV."""
@@ -217,8 +217,6 @@ def fields_in(expr: Expr, previous: bool = False) -> Iterator[tuple[Field, bool]
 # ORDER BY the time of the match. Beyond the paper: PATHs as they are, absence as NOT EXISTS, strict
 # contiguity by the view's `kai:next`, and windows with aggregates, where each event is joined with those in
 # its window.
-#
-
 
 _AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 

@@ -1,4 +1,4 @@
-"""Matches on standard output, one JSON object a line."""
+"""Matches as lines of JSON: in a file, exactly once, or on standard output."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from kaicep.plan.events import Match
 from kaicep.storage.disk import read_sealed, replace_sealed, sync_folder, write_all
 
 __all__ = ["ConsoleOptions", "ConsoleSink", "FileSinkOptions", "FileSink"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Matches on standard output, one JSON object a line.
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,6 @@ class ConsoleSink(Sink):
 # Beside `matches.jsonl` lies `.matches.jsonl.commit`, which says how many bytes of it are committed, and
 # with which mark. It is replaced in one step, after the matches are on the disk. Whatever stands after
 # those bytes was never committed: opening the sink cuts it off.
-#
-
 
 _BUFFER = 1 << 20
 

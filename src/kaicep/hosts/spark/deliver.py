@@ -1,4 +1,4 @@
-"""States in files, one for each micro-batch: for what runs in the driver, beside Spark's own checkpoint."""
+"""A stream whose matches go to a function, micro-batch by micro-batch, in one order over all buckets."""
 
 from __future__ import annotations
 
@@ -46,6 +46,9 @@ from kaicep.storage.disk import read_sealed, replace_sealed
 
 __all__ = ["States", "InOneOrder", "Sink", "deliver", "run_stream", "run_streams"]
 
+# ----------------------------------------------------------------------------------------------------------
+# States in files, one for each micro-batch: for what runs in the driver, beside Spark's own checkpoint.
+
 _KEPT = 3
 """So many states are kept; Spark may ask for the last one again."""
 
@@ -90,7 +93,6 @@ class States:
 # Every bucket tells how far it has come with each micro-batch. The driver keeps what all of them found, and
 # lets go, in the order of end and id, of what ends before the least of their watermarks. What it keeps is
 # saved for each micro-batch, so that a restart neither loses nor repeats a match.
-#
 
 
 class InOneOrder:
@@ -157,8 +159,6 @@ class InOneOrder:
 #
 # An update of this process's knowledge judges from the next micro-batch on, wherever the engines are: it is
 # written down beside the checkpoint (`published`) before the micro-batch is evaluated.
-#
-
 
 Sink = Callable[[int, list[Match]], None]
 """Takes the number of a micro-batch and its matches, in the order of their end, then of their id."""
@@ -290,8 +290,6 @@ class _Held:
 # Finite runs as streams: the events of a run, batch by batch, through the host for endless data.
 #
 # Each batch becomes a file, each file a micro-batch of Spark; the last row says that the input has ended.
-#
-
 
 _SECONDS = 10
 """One core is enough for a finite input if it is through with it by then."""

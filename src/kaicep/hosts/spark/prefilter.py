@@ -1,8 +1,4 @@
-"""chi-CEP expressions about one event as Spark columns: the same Spark SQL by which an archive is asked.
-
-A filter in Spark only thins out what the kernel then judges, so it may let through too much and never too
-little: an expression that Spark does not evaluate exactly as the kernel does is `Unsupported`.
-"""
+"""Which events can matter, decided in the JVM: filters as expressions, relations as broadcast joins."""
 
 from __future__ import annotations
 
@@ -36,6 +32,13 @@ from kaicep.plan.types import Type
 __all__ = ["key_column", "native", "candidates", "filtered"]
 
 
+# ----------------------------------------------------------------------------------------------------------
+# chi-CEP expressions about one event as Spark columns: the same Spark SQL by which an archive is asked.
+#
+# A filter in Spark only thins out what the kernel then judges, so it may let through too much and never too
+# little: an expression that Spark does not evaluate exactly as the kernel does is `Unsupported`.
+
+
 def native(expr: Expr, stream: str, layout: Layout) -> Column:
     """The value of an expression for an event of a stream; raises `Unsupported`."""
     return sf.expr(expression_sql(expr, lambda field, _: _field_sql(field, stream, layout), "a filter"))
@@ -64,8 +67,6 @@ def key_column(expr: Expr, stream: str, layout: Layout) -> Column:
 # An event that no variable can take is dropped before it crosses to Python, wherever such events have no
 # say. Under `strict` they have: there only the bounds of WITHIN are applied. What Spark lets through is
 # judged again by the kernel, so what cannot be said in Spark is simply left out here.
-#
-
 
 _MOST_EPOCHS = 32
 _NOT_IN_IRI = r'[\x00-\x20<>"{}|\\^`]'

@@ -1,9 +1,4 @@
-"""DataFrames as they come, as rows of a layout: the identity, the time and the types of events.
-
-An event's identity is its place in the source (semantics 1), and Spark does not keep the order of rows. So
-the columns `part` and `seq` must be there (`part` may be left out where there is one). `identified` makes
-them of what a source knows of its rows; `numbered` makes them for small data without any.
-"""
+"""DataFrames of events or triples as they come, as rows of a layout, and those that come late."""
 
 from __future__ import annotations
 
@@ -61,6 +56,13 @@ __all__ = [
     "rows_of_triples",
     "late_rows",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# DataFrames as they come, as rows of a layout: the identity, the time and the types of events.
+#
+# An event's identity is its place in the source (semantics 1), and Spark does not keep the order of rows.
+# So the columns `part` and `seq` must be there (`part` may be left out where there is one). `identified`
+# makes them of what a source knows of its rows; `numbered` makes them for small data without any.
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
@@ -369,8 +371,6 @@ def counted_once(rows: DataFrame, layout: Layout) -> DataFrame:
 
 # ----------------------------------------------------------------------------------------------------------
 # DataFrames of triples with intervals, as rows of a layout: they travel as whole events, in text.
-#
-
 
 Read = Callable[[int, int, Mapping[str, object]], Event]
 """Makes an event of its part, its position, and a record: `start`, `end` and `triples`."""
@@ -443,7 +443,6 @@ def _event(row: dict[str, object], read: Read) -> Event:
 #
 # Whether one is late depends on its part alone (semantics 1), so parts are looked at side by side. Of a
 # stream, the newest time of each part is kept in Spark's state store.
-#
 
 
 def late_rows(frame: DataFrame, stream: Stream, lateness: int) -> DataFrame:

@@ -1,10 +1,4 @@
-"""The knowledge of a running stream in files: every engine judges a micro-batch by one and the same version.
-
-A version is written down when it counts from then on, under the next number. The first engine that works on a
-micro-batch writes down which number is the newest; all others, and all of them once more when the micro-batch
-has to be run again, read that. So nobody has to be told of anything, and engines may be anywhere that the
-folder can be reached from.
-"""
+"""The host over endless data: streaming DataFrames in and out, by one version of the knowledge each time."""
 
 from __future__ import annotations
 
@@ -64,6 +58,14 @@ __all__ = [
     "match_stream",
     "target_of",
 ]
+
+# ----------------------------------------------------------------------------------------------------------
+# The knowledge of a running stream in files: every engine judges a micro-batch by one and the same version.
+#
+# A version is written down when it counts from then on, under the next number. The first engine that works
+# on a micro-batch writes down which number is the newest; all others, and all of them once more when the
+# micro-batch has to be run again, read that. So nobody has to be told of anything, and engines may be
+# anywhere that the folder can be reached from.
 
 _KEPT = 8
 """So many micro-batches are remembered; Spark may ask for the last one again."""
@@ -199,8 +201,6 @@ def _created(file: Path, content: bytes) -> bool:
 # sources have come. The second holds an engine for each bucket: its state is one value in Spark's state
 # store, which Spark commits with the source's offsets, so that a restart loses nothing and repeats nothing.
 # Lateness, order and deadlines are the engine's; Spark's own watermark plays no part.
-#
-
 
 BUCKETS = 8
 """How many buckets a query with a key has where nobody says, on whatever machine; a checkpoint knows it."""

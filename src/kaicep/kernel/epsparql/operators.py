@@ -1,13 +1,4 @@
-"""The operators of SPARQL and the temporal ones, as incremental joins of two sides.
-
-An operator is stepped with occurrences that end at one instant and gives the solutions that end then.
-One that only grows may be stepped several times for an instant, with what is new each time. The others
-(optional sides, NOT, MINUS, EXISTS, groups) are stepped once, with the whole instant: answers are
-timewise monotone (section 4.2 of the paper), so what ends later changes nothing.
-
-Solutions that knowledge alone gives have no time; they are never listed, but looked up by what they are
-to be joined with (`still`).
-"""
+"""The operators of SPARQL and the temporal ones, as incremental joins; consumption policies."""
 
 from __future__ import annotations
 
@@ -43,6 +34,18 @@ __all__ = [
     "Between",
     "nothing_between",
 ]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The operators of SPARQL and the temporal ones, as incremental joins of two sides.
+#
+# An operator is stepped with occurrences that end at one instant and gives the solutions that end then. One
+# that only grows may be stepped several times for an instant, with what is new each time. The others
+# (optional sides, NOT, MINUS, EXISTS, groups) are stepped once, with the whole instant: answers are
+# timewise monotone (section 4.2 of the paper), so what ends later changes nothing.
+#
+# Solutions that knowledge alone gives have no time; they are never listed, but looked up by what they are
+# to be joined with (`still`).
 
 
 class SolutionOperator:
@@ -488,7 +491,6 @@ class Restricted(SolutionOperator):
 #
 # All the ways to put an I between a P and a Q are of no interest, only whether there is one. So it is
 # looked for from the latest P backwards: where the same I lies behind all earlier ones, the search is over.
-#
 
 
 @dataclass(frozen=True)

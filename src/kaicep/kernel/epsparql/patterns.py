@@ -1,4 +1,4 @@
-"""Property paths over occurrences and facts: which nodes a path joins, and during which interval."""
+"""Triple patterns and property paths over occurrences and facts."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Iri, Variable
 
 __all__ = ["PathView", "PathLink", "has_empty", "new_ways", "predicates", "ways", "Basic", "Single", "basic"]
+
+# ----------------------------------------------------------------------------------------------------------
+# Property paths over occurrences and facts: which nodes a path joins, and during which interval.
 
 Time = int | None
 Timed = tuple[str, str, str, Time, Time]
@@ -258,7 +261,6 @@ def _lengthened(view: PathView, path: Repeat, steps: set[PathLink]) -> set[PathL
 #
 # Each new occurrence meets the patterns it fits, and is joined with what the other patterns find among the
 # occurrences kept and, by lookup, among the facts.
-#
 
 
 def basic(

@@ -111,8 +111,6 @@ def with_room(cache: dict[_Key, _Found]) -> dict[_Key, _Found]:
 # what something is: classes and properties are looked up in the knowledge, the things themselves are not.
 # So each such shape is reasoned about once, with nodes that nobody knows in the place of the things, and
 # the answer is a template for all triples of the shape. What the knowledge says already is then left out.
-#
-
 
 TYPE, SUBCLASS = f"<{RDF}type>", f"<{RDFS}subClassOf>"
 

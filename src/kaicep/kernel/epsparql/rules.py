@@ -1,7 +1,4 @@
-"""Conditions taken down to where all that they speak of is bound: pairs that cannot pass are never made.
-
-They stay where they were as well, so that a state from before they were taken down is still judged right.
-"""
+"""A standing query of EP-SPARQL: its conditions pushed down, its rules, its answers as matches."""
 
 from __future__ import annotations
 
@@ -40,6 +37,12 @@ from kaicep.plan.terms import Blank, Variable, sparql_json
 from kaicep.plan.time import format_time
 
 __all__ = ["pushed", "StandingQuery", "Rules", "json_of", "runaway", "LazyMatches", "Block"]
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Conditions taken down to where all that they speak of is bound: pairs that cannot pass are never made.
+#
+# They stay where they were as well, so that a state from before they were taken down is still judged right.
 
 
 def pushed(node: Node) -> Node:
@@ -111,7 +114,6 @@ def _is_movable(expr: Expr) -> bool:
 
 # ----------------------------------------------------------------------------------------------------------
 # What a query gives at one instant, and the closure under the CONSTRUCT rules (section 4.2 of the paper).
-#
 
 
 class StandingQuery:
@@ -326,7 +328,6 @@ def _derived(rule: StandingQuery, answers: Mapping[str, Row]) -> _Derived:
 
 # ----------------------------------------------------------------------------------------------------------
 # Answers as columns, and as matches for whoever asks for them one by one.
-#
 
 
 @dataclass(frozen=True)
