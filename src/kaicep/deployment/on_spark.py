@@ -1069,14 +1069,7 @@ class SparkDeployment:
             "trouble": None,
             "queries": self._of_queries(),
             "sinks": {
-                name: {
-                    "written": each.written,
-                    "backlog": each.backlog,
-                    "behind": self._moment - each.settled,
-                    "trouble": each.trouble,
-                }
-                for name, each in self.outlets.items()
-                if self.config.sinks
+                name: each.status(self._moment) for name, each in self.outlets.items() if self.config.sinks
             },
             "archive": {
                 "folder": str(self.config.archive),

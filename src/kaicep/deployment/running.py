@@ -258,14 +258,7 @@ class Deployment:
             "trouble": self.catalogue.trouble,
             "queries": self.catalogue.status(),
             "sinks": {
-                name: {
-                    "written": each.written,
-                    "backlog": each.backlog,
-                    "behind": self._moment - each.settled,
-                    "trouble": each.trouble,
-                }
-                for name, each in self.outlets.items()
-                if self.config.sinks
+                name: each.status(self._moment) for name, each in self.outlets.items() if self.config.sinks
             },
             "archive": self._archive_status(),
             "knowledge": {

@@ -95,6 +95,11 @@ class Outlet:
         """What it waits for, in words."""
         return self.broken or self._trouble or self._sink.trouble
 
+    def status(self, moment: int) -> dict[str, Any]:
+        """How it is going, at a moment of the deployment."""
+        behind = moment - self.settled
+        return {"written": self.written, "backlog": self.backlog, "behind": behind, "trouble": self.trouble}
+
     def open(self) -> None:
         """Opens the sink, finds out how far it was told, and begins to serve it."""
         self.entries = dict(self.look())
