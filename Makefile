@@ -16,13 +16,13 @@ demo: setup  ## a campus comes alive: its morning archived, thirteen queries bac
 	@.venv/bin/kaicep demo
 
 test: setup  ## all tests but the longest, and the examples in the docstrings
-	@$(PYTHON) scripts/run_tests.py $(JOBS)
+	@$(PYTHON) -m pytest -n $(JOBS) -m "not night"
 
 night: setup  ## the longest tests, and ten times as many random ones
-	@KAICEP_EXAMPLES=5000 KAICEP_SPARK_EXAMPLES=500 KAICEP_KILLS=20 KAICEP_VERSIONS=200 KAICEP_CRASHES=20000 KAICEP_FAULTS=200 KAICEP_FUZZ_SECONDS=400 $(PYTHON) -m pytest -rP -m "night or random"
+	@KAICEP_EXAMPLES=5000 KAICEP_SPARK_EXAMPLES=500 KAICEP_KILLS=20 KAICEP_VERSIONS=200 KAICEP_CRASHES=100000 KAICEP_CRASH_RUNS=2 KAICEP_FAULTS=4000 KAICEP_FUZZ_SECONDS=400 $(PYTHON) -m pytest -rP -m "night or random"
 
-fast: setup  ## the tests that take seconds
-	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile -m "not slow and not spark and not servers and not night"
+fast: setup  ## the tests that take seconds, in a minute
+	@$(PYTHON) -m pytest -n $(JOBS) -m "not slow and not random and not spark and not servers and not night"
 
 lint: setup  ## ruff: rules and layout
 	@$(PYTHON) -m ruff check .

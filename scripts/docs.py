@@ -230,7 +230,7 @@ def chi_cep() -> str:
     """The page of the language, with its table of operators and functions."""
     page = (ROOT / "docs" / "chi-cep.md").read_text("utf-8")
     rows = "\n".join(map(_operator, (each for each in OPERATORS.values() if each.usage)))
-    head = "| | takes | gives | a null makes | is | rewritten to |\n|---|---|---|---|---|---|"
+    head = "| | takes | gives | with a null | is | rewritten to |\n|---|---|---|---|---|---|"
     made, count = TABLE.subn(lambda found: f"{found[1]}{head}\n{rows}\n", page)
     assert count == 1, "docs/chi-cep.md has lost the marks of its table"
     return made
@@ -239,7 +239,7 @@ def chi_cep() -> str:
 def _operator(own: Operator) -> str:
     takes = own.takes.value if isinstance(own.takes, TypeRule) else ", ".join(map(_argument, own.takes))
     gives = str(own.gives) if own.gives else "the same"
-    null = own.null_rule.removeprefix("null, where an argument is") or "null"
+    null = own.null_rule.removeprefix("null if an argument is") or "null"
     languages = {"Spark SQL": own.sql, "SPARQL": own.sparql}
     said = ", ".join(name for name, say in languages.items() if say is not None) or "-"
     cells = [f"`{own.usage}`", takes, gives, null, own.doc, said]

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sees to what tests talk to: mosquitto, Maven, which fetches Kafka and a SPARQL server, Chromium, which looks at the
-# console, and on Linux strace, which sees what a deployment does to a disk. As root on Debian and Ubuntu they are installed; elsewhere the command is printed. Without them
+# console, and on Linux strace, which sees what a deployment does to a disk, and a C compiler, for a disk
+# that fails. As root on Debian and Ubuntu they are installed; elsewhere the command is printed. Without them
 # those tests are skipped. The exit status says whether all of them are there now.
 set -euo pipefail
 
@@ -13,6 +14,7 @@ missing() {
     command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
         command -v google-chrome-stable >/dev/null || command -v google-chrome >/dev/null || printf 'chromium '
     [[ $(uname -s) != Linux ]] || command -v strace >/dev/null || printf 'strace '
+    [[ $(uname -s) != Linux ]] || command -v cc >/dev/null || printf 'gcc libc6-dev '
 }
 
 wanted=$(missing)

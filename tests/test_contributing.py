@@ -12,7 +12,7 @@ import pytest
 
 from kaicep import optimize, testing
 from kaicep.connectors import registry
-from kaicep.language import expressions as language
+from kaicep.language import parse_expressions as language
 from kaicep.plan import operators
 from kaicep.reference import expressions as reference
 

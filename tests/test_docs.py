@@ -19,12 +19,12 @@ import pytest
 
 from kaicep import testing
 from kaicep.errors import Mistake, SourceText
-from kaicep.language.chicep import parse_chi
-from kaicep.language.epsparql import parse_ep
+from kaicep.language.parse_chicep import parse_chi
+from kaicep.language.parse_epsparql import parse_ep
+from kaicep.live.event_service import Service
+from kaicep.live.event_service import Settings as Live
 from kaicep.live.graph import Consumer, Graph, Supplier
 from kaicep.live.metrics import figures, prometheus
-from kaicep.live.service import Service
-from kaicep.live.service import Settings as Live
 from kaicep.server.app import as_prometheus
 
 ROOT = Path(__file__).parent.parent
@@ -313,7 +313,9 @@ def test_the_metrics_of_the_page_are_those_that_are_served() -> None:
     tables = "\n".join(line for line in page.splitlines() if line.startswith("| `kaicep_"))
     named = set(re.findall(r"`(kaicep_\w+)`", tables))
     stream, query, sink = {"events": 1}, {"state": "live"}, {"written": 1}
-    served = as_prometheus({"streams": {"s": stream}, "queries": {"q": query}, "sinks": {"k": sink}})
+    engine = dict.fromkeys(("newest", "events", "sent", "widest", "written"), 1)
+    rows = {"streams": {"s": stream}, "queries": {"q": query}, "sinks": {"k": sink}}
+    served = as_prometheus({**rows, "engine": engine})
     with Service(Graph.of(Supplier("s", 1_000), Consumer("c", "s", 1)), Live()) as service:
         served += prometheus(figures(service))
     assert named == set(re.findall(r"^# TYPE (\w+)", served, re.MULTILINE))

@@ -1,11 +1,8 @@
-"""What is handed out: the wheel and its metadata, the help of every command, docstrings on public names."""
+"""What is handed out: the wheel and its metadata, the help of every command."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import os
-import pkgutil
 import re
 import shlex
 import subprocess
@@ -17,7 +14,6 @@ from dataclasses import dataclass
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -287,45 +283,3 @@ def test_the_help_of_every_command_shows_an_example(path: tuple[str, ...], comma
     assert examples, f"the docstring of {call} wants a line such as: Example: {call} ..."
     for each in examples:
         command.make_context(call, shlex.split(each))
-
-
-# --- docstrings --------------------------------------------------------------------------------------------
-
-
-MODULES = sorted(
-    each.name
-    for each in pkgutil.walk_packages(kaicep.__path__, "kaicep.")
-    if not each.name.endswith("__main__") and ".start." not in each.name
-)
-
-
-def undocumented(module: Any) -> list[str]:
-    """The public names of a module that say nothing of themselves."""
-    found = [] if inspect.getdoc(module) else [module.__name__]
-    for name in getattr(module, "__all__", ()):
-        value = getattr(module, name)
-        if not (inspect.isclass(value) or inspect.isroutine(value)):
-            continue
-        said = value.__doc__ or ""
-        # A dataclass without a docstring gets its signature for one.
-        if not said or said.startswith(f"{name}("):
-            found.append(f"{module.__name__}.{name}")
-    return found
-
-
-@pytest.mark.slow
-def test_every_public_name_has_a_docstring() -> None:
-    pytest.importorskip("pyspark")
-    pytest.importorskip("pyarrow")
-    missing = [each for name in MODULES for each in undocumented(importlib.import_module(name))]
-    assert missing == []
-
-
-def test_a_missing_docstring_would_be_found() -> None:
-    @dataclass
-    class Silent:
-        x: int
-
-    module = ModuleType("made", "A module.")
-    vars(module).update(Silent=Silent, f=lambda: None, told=commands, __all__=["Silent", "f", "told"])
-    assert undocumented(module) == ["made.Silent", "made.f"]

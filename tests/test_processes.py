@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import select
 import signal
@@ -97,6 +98,59 @@ def test_an_engine_of_a_peer_ends_with_the_benchmark(tmp_path: Path) -> None:
             time.sleep(0.01)
         process.kill()
         wait_for_end(int(pid.read_text()))
+
+
+@pytest.mark.parametrize("name", ["peers", "queries"])
+@pytest.mark.parametrize("tool", ["mvn", "java"])
+def test_what_a_benchmark_of_peers_starts_ends_with_the_command(tmp_path: Path, name: str, tool: str) -> None:
+    """The whole command, with tools that do nothing for ever: the one that builds, then the one that runs."""
+    for each in ("mvn", "java"):
+        script = "exec sleep 3600" if each == tool else "exit 0"
+        (tmp_path / each).write_text(
+            f"#!/bin/sh\necho $$ > {tmp_path}/{each}.new\n"
+            f"mv {tmp_path}/{each}.new {tmp_path}/{each}.pid\n{script}\n"
+        )
+        (tmp_path / each).chmod(0o755)
+    program = """
+        import os, sys
+        from pathlib import Path
+        from kaicep.cli.main import app
+        from kaicep_bench import jvm
+        os.environ["PATH"] = sys.argv[1] + ":" + os.environ["PATH"]
+        jvm._jar = lambda peer: Path(sys.argv[1]) / "never.jar"
+        app(["bench", sys.argv[2], "--quick"])
+    """
+    with owner(program, str(tmp_path), name) as process:
+        deadline = time.monotonic() + 3 * SECONDS
+        while not (tmp_path / f"{tool}.pid").exists():
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+        wait_for_end(int((tmp_path / f"{tool}.pid").read_text()))
+
+
+# What is over in a moment, or has a time after which it is ended.
+BRIEF = {
+    "first_steps.py": "[java, '-version']",
+    "live_load.py": "['ip', *arguments]",
+    "startup.py": "command",
+}
+
+
+def test_whatever_is_started_is_bound_to_who_starts_it() -> None:
+    top = Path(__file__).parents[1]
+    unbound: dict[str, str] = {}
+    for path in [*(top / "src").rglob("*.py"), *(top / "benchmarks").rglob("*.py")]:
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in (
+                "subprocess.run",
+                "subprocess.Popen",
+            ):
+                command = ast.unparse(call.args[0])
+                if not command.startswith("bound("):
+                    unbound[path.name] = command
+    assert unbound == BRIEF
 
 
 @pytest.mark.spark

@@ -242,7 +242,7 @@ def test_several_streams_are_given_by_name() -> None:
     )
     events = {"s": [{"ts": 0, "x": 1}], "t": [{"ts": 1, "y": "b"}, {"ts": 99, "y": "c"}]}
     assert [each.select for each in kai.run(made, events)] == [{"x": 1, "y": "b"}]
-    with pytest.raises(kai.Mistake, match="no events are given for t"):
+    with pytest.raises(kai.Mistake, match="there are no events for t"):
         list(kai.run(made, {"s": []}))
 
 
@@ -288,8 +288,8 @@ def test_a_mistake_names_the_way_out(given: dict[str, Any], message: str) -> Non
 
 
 NO_EVENTS: dict[str, tuple[Any, str]] = {
-    "one event": (ROWS[0], r"no events are given for air(.|\n)*a list with one dict: \[event\]"),
-    "events of another stream": ({"ait": ROWS}, r"no events are given for air(.|\n)*the name air"),
+    "one event": (ROWS[0], r"there are no events for air(.|\n)*a list with one dict: \[event\]"),
+    "events of another stream": ({"ait": ROWS}, r"there are no events for air(.|\n)*the name air"),
     "rows that are no dicts": (
         pandas.DataFrame(ROWS).itertuples(),
         r"an event is a dict, not a Pandas(.|\n)*a data frame is taken as it is",
@@ -347,7 +347,7 @@ def test_time_passes_to_what_an_event_could_have_for_its_time(form: str) -> None
     with pytest.raises(kai.Mistake, match="tomorrow is not a time"):
         engine.advance("tomorrow")
     engine.finish()
-    with pytest.raises(kai.Mistake, match="this engine is finished"):
+    with pytest.raises(kai.Mistake, match="this engine has finished"):
         engine.advance("1970-01-01T00:10")
 
 
@@ -501,7 +501,7 @@ def test_what_is_pushed_after_the_end_is_refused() -> None:
     engine.push(ROWS)
     engine.finish()
     for late in (ROWS[0], ROWS, arrow()):
-        with pytest.raises(kai.Mistake, match="this engine is finished"):
+        with pytest.raises(kai.Mistake, match="this engine has finished"):
             engine.push(late)
 
 
@@ -608,3 +608,22 @@ def test_text_that_is_compared_with_a_number_is_a_mistake_that_says_what_to_decl
     assert [each.select["flow"] for each in kai.run(query, [{"ts": 0, "flow": 7}])] == [7]
     with pytest.raises(kai.Mistake, match=r">: a str and an int do not go together(.|\n)*declare the types"):
         list(kai.run(query, [{"ts": 0, "flow": "7"}]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT ?e.x FROM (?e, s) FILTER (?e.x > 1) PARTITION BY ?e.k",
+        "SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b) JOIN (?a.k = ?b.k) WINDOW (?a, ?b, 9s)",
+        "SELECT ?e.k, SUM(?e.x) AS total FROM (?e, s) WINDOW (?e, sliding, 9s) PARTITION BY ?e.k",
+        "SELECT COUNT(?e) AS n FROM (?e, s) WINDOW (?e, batch, 3) GROUP BY ?e.k",
+    ],
+)
+def test_a_match_that_is_read_late_says_what_it_said_at_once(text: str) -> None:
+    query = kai.compile(text, streams={"s": {"x": "float64", "k": "string"}})
+    records = [{"ts": seq, "x": seq * 7 % 5 + 0.5, "k": "pq"[seq % 2]} for seq in range(12)]
+    one_by_one, at_once = kai.Engine(query), kai.Engine(query)
+    kept = [match for each in records for match in one_by_one.push(each)] + one_by_one.finish()
+    wanted = at_once.push(records) + at_once.finish()
+    assert len(wanted) > 3
+    assert sorted(each.to_json() for each in kept) == sorted(each.to_json() for each in wanted)

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kaicep.testing import check, run
-from kaicep.testing.tables import parse_table
+from kaicep.testing import check, parse_table, run
 
 PAGE = Path(__file__).parent.parent / "docs" / "recipes.md"
 FENCE = re.compile(r"^```(\w+) ?([\w-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -8,8 +8,7 @@ import pytest
 
 from kaicep.errors import Mistake
 from kaicep.plan.events import Event
-from kaicep.testing import check, run
-from kaicep.testing.tables import arrivals, in_batches, parse_table, renumbered
+from kaicep.testing import arrivals, check, in_batches, parse_table, renumbered, run
 
 QUERY = "SELECT ?b.x - ?a.x AS rise SEQ (?a, ?b) WINDOW (?a, ?b, 5min)"
 EVENTS = """

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import kaicep as kai
 from kaicep.errors import Failure, KaicepError
-from kaicep.hosts.inprocess import Listed
+from kaicep.hosts.queries import Listed
 from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.terms import Iri
 from kaicep.reference import evaluate

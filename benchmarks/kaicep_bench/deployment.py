@@ -33,7 +33,7 @@ from kaicep_bench.table import Cell, Report, Table
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["measure", "mixed", "work"]
+__all__ = ["made_source", "measure", "mixed", "work", "written_down"]
 
 SENSORS = 2_000
 RATE = 600
@@ -163,7 +163,7 @@ def work() -> None:
 
 
 def _run_through(task: Mapping[str, Any], place: Path) -> dict[str, Cell]:
-    path = _written(place, task["queries"], _source(place, task["kind"], task["count"]))
+    path = written_down(place, task["queries"], made_source(place, task["kind"], task["count"]))
     _warm(place / "warm", task["queries"])
     with Peak() as peak:
         seconds, matches = _ran(path)
@@ -180,7 +180,7 @@ def _run_through(task: Mapping[str, Any], place: Path) -> dict[str, Cell]:
 
 def _warm(place: Path, queries: int) -> None:
     """Runs some events, so that what is compiled at first use is."""
-    _ran(_written(place, min(queries, len(SHAPES)), _source(place, "parquet", 2_000)))
+    _ran(written_down(place, min(queries, len(SHAPES)), made_source(place, "parquet", 2_000)))
 
 
 def _ran(path: Path) -> tuple[float, int]:
@@ -196,7 +196,7 @@ def _run_delay(task: Mapping[str, Any], place: Path) -> dict[str, Cell]:
     file = place / "reports.jsonl"
     file.touch()
     source = f'{{kind = "files", path = "{file}", follow = true}}'
-    path = _written(place, task["queries"], source, tick="20ms")
+    path = written_down(place, task["queries"], source, tick="20ms")
     deployment = Deployment(load_config(path))
     written: dict[int, float] = {}
     seen: dict[int, float] = {}
@@ -238,8 +238,8 @@ def _run_delay(task: Mapping[str, Any], place: Path) -> dict[str, Cell]:
 
 def _run_again(task: Mapping[str, Any], place: Path) -> dict[str, Cell]:
     """Answers everything from the source, then once more, by queries of other names, from the archive."""
-    source = _source(place, task["kind"], task["count"])
-    path = _written(place, task["queries"], source)
+    source = made_source(place, task["kind"], task["count"])
+    path = written_down(place, task["queries"], source)
     _warm(place / "warm", task["queries"])
     from_source, matches = _ran(path)
     for each in (place / "queries").iterdir():
@@ -264,7 +264,7 @@ def _run_again(task: Mapping[str, Any], place: Path) -> dict[str, Cell]:
 # --- what is run --------------------------------------------------------------------------------------------
 
 
-def _written(place: Path, queries: int, source: str, tick: str = "250ms") -> Path:
+def written_down(place: Path, queries: int, source: str, tick: str = "250ms") -> Path:
     """Writes a deployment down; returns its file."""
     (place / "queries").mkdir(parents=True)
     for name, text in mixed(queries).items():
@@ -292,9 +292,9 @@ path = "matches.jsonl"
     return path
 
 
-def _source(place: Path, kind: str, count: int) -> str:
+def made_source(place: Path, kind: str, count: int) -> str:
     """Makes so many events; says where they are as `kaicep.toml` has it."""
-    place.mkdir(exist_ok=True)
+    place.mkdir(parents=True, exist_ok=True)
     rows = _rows(0, count)
     if kind == "parquet":
         import pyarrow.parquet

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.errors import Failure, Mistake
 from kaicep.processes import bound
 
 __all__ = ["ESPER", "FLINK", "PEERS", "SIDDHI", "Peer", "Taken", "build", "missing", "run"]
@@ -72,7 +72,7 @@ def missing() -> str | None:
 def build() -> None:
     """Builds the peers, unless they are newer than their sources."""
     if (reason := missing()) is not None:
-        raise Mistake(Diagnostic(reason, hint="install a JDK 17 or newer, and Maven (Debian: maven)"))
+        raise Mistake(reason, hint="install a JDK 17 or newer, and Maven (Debian: maven)")
     sources = [each for kind in ("*.java", "pom.xml") for each in FOLDER.rglob(kind)]
     jars = [_jar(each) for each in PEERS]
     newest = max(each.stat().st_mtime for each in sources)

@@ -19,7 +19,7 @@ from itertools import product
 from typing import Any
 
 from kaicep.knowledge.store import Knowledge
-from kaicep.live import sources
+from kaicep.live import ticking
 from kaicep.live.graph import Consumer, Node, Operator, Supplier
 from kaicep.live.sharing import LiveQuery
 from kaicep_bench.campus import prepared, reports, turtle
@@ -112,7 +112,7 @@ def measure(quick: bool = False) -> Report:
     ]
     notes = [
         f"runs: {size.repeats} of {size.seconds:g} s after {size.warm_up:g} s; +- is 95% of confidence",
-        f"order by {'SCHED_FIFO' if sources.allowed() else 'queues'}",
+        f"order by {'SCHED_FIFO' if ticking.allowed() else 'queues'}",
         "load is the CPU time of workers and movers, of the cores for operators",
         "suppliers and consumers are other processes, on the last core; the service keeps to the others",
         "they are connected " + ("by a cable between network namespaces" if cable else "over loopback"),

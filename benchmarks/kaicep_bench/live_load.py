@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.errors import Failure
-from kaicep.live import sources
+from kaicep.live import ticking
+from kaicep.live.event_service import Service, Settings
 from kaicep.live.gateway import Gateway, Receiver, Sender
 from kaicep.live.graph import Graph, Node, Supplier
 from kaicep.live.metrics import figures
-from kaicep.live.service import Service, Settings
 from kaicep.processes import bound
 
 __all__ = ["KEY", "Run", "apart", "generate", "run_once"]
@@ -155,7 +155,7 @@ def _settle() -> Any:
     """What a process is to do; it keeps to the core that it was given."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(sys.argv[1])})
-    sources.real_time(0, sources.TOP + 1)
+    ticking.real_time(0, ticking.TOP + 1)
     wanted = json.loads(sys.stdin.readline())
     return {**wanted, "address": tuple(wanted["address"])}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 from kaicep_bench.table import Cell, Table
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ __all__ = ["Line", "Panel", "Point", "draw", "line_of", "needs_matplotlib", "row
 _COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#787774")
 _DASHES = ("-", "--", ":", "-.")
 _PAPER = "#222222"
+_MANY = 5  # from so many lines on, the legend names what a paper has once for all
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def needs_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError as error:
-        raise Mistake(Diagnostic("matplotlib is needed to draw", hint="pip install matplotlib")) from error
+        raise Mistake("matplotlib is needed to draw", hint="pip install matplotlib") from error
 
 
 def draw(path: Path, panels: Sequence[Panel], title: str = "", footer: str = "") -> None:
@@ -119,12 +120,14 @@ def draw(path: Path, panels: Sequence[Panel], title: str = "", footer: str = "")
         axis.tick_params(labelsize=8)
         if len(axis.get_legend_handles_labels()[1]) > 1:
             axis.legend(
-                fontsize=7,
+                fontsize=6.5,
                 frameon=False,
                 ncols=2,
                 loc="upper left",
-                bbox_to_anchor=(0, -0.17),
-                handlelength=2.6,
+                bbox_to_anchor=(-0.12, -0.17),
+                handlelength=4.5,  # so that dashes show on either side of the marker
+                handletextpad=0.5,
+                columnspacing=0.8,
             )
     drawn.suptitle(title, fontsize=11)
     drawn.text(0.99, 0.01, footer, ha="right", fontsize=6, color="#777777")
@@ -155,10 +158,12 @@ def _lines(axis: Axes, panel: Panel) -> None:
         if known:
             px: Any = [each.x for each in known]
             py: Any = [each.paper for each in known]
-            label = f"{line.label}, paper"
+            label = f"{line.label}, paper" if len(panel.lines) < _MANY else "_paper"
             axis.plot(
                 px, py, "D", color=_colour(number, line), mfc="white", ms=6, label=label, linestyle="none"
             )
+    if len(panel.lines) >= _MANY and any(each.paper for line in panel.lines for each in line.points):
+        axis.plot([], [], "D", color=_PAPER, mfc="white", ms=6, label="paper, by colour", linestyle="none")
     axis.set(xlabel=panel.across, ylabel=panel.up)
     axis.set_xscale("log" if "x" in panel.log else "linear")
     axis.set_yscale("log" if "y" in panel.log else "linear")

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kaicep.api import parse_query
-from kaicep.archive.archive import Archive
+from kaicep.archive.archive import Archive, Cut, Snapshot
 from kaicep.archive.parquet import LATE, PART, SEQ, TS, TableShape, moments
-from kaicep.archive.snapshot import Cut, Snapshot
 from kaicep.errors import Failure, SourceText
 from kaicep.history.rewrite import rewritten_matches
 from kaicep.history.strategies import AT_RUN_TIME, History, history_of
@@ -68,7 +67,7 @@ QUERIES = {"query 5": QUERY5, "query 7": QUERY7}
 def measure(quick: bool = False) -> Report:
     """Recovery by strategy, outage and archive."""
     archives: dict[str, int] = {"60 min": 60, "120 min": 120, "10 d": 14_400}
-    outages: tuple[int, ...] = (10, 30, 60, 90, 115)
+    outages: tuple[int, ...] = (5, 10, 30, 60, 90, 115)
     rate = RATE
     if quick:
         archives, outages, rate = {"6 min": 6, "30 min": 30}, (2, 4), 5

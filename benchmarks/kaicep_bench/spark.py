@@ -15,9 +15,17 @@ import kaicep as kai
 from kaicep.knowledge.store import Knowledge
 from kaicep_bench.campus import ANNOTATION, turtle
 from kaicep_bench.spark_campus import QUERIES, STREAM, TYPES, reports, tell, write
-from kaicep_bench.spark_history import archived, measure_parts, measure_reach, measure_strategies
+from kaicep_bench.spark_deployment import measure_deployment
+from kaicep_bench.spark_history import (
+    archived,
+    measure_parts,
+    measure_reach,
+    measure_rival,
+    measure_strategies,
+)
 from kaicep_bench.spark_ingest import SERVERS
 from kaicep_bench.spark_ingest import measure as measure_ingest
+from kaicep_bench.spark_states import measure_states
 from kaicep_bench.spark_streams import measure_delay, measure_rate
 from kaicep_bench.table import Cell, Report, Table
 
@@ -56,10 +64,13 @@ def measure(quick: bool = False) -> Report:
         of_topic, rate, seconds = (16_000, 5_000, 9) if quick else (1_600_000, 50_000, 30)
         work: dict[str, Callable[[], Table]] = {
             "parts": lambda: measure_parts(spark, archive, knowledge, count, turns),
+            "rival": lambda: measure_rival(spark, archive, knowledge, turns),
             "strategies": lambda: measure_strategies(archive, knowledge, count),
             "reach": lambda: measure_reach(folder, events, archive, knowledge, _RATE, turns),
             "rate": lambda: measure_rate(spark, folder, streamed, files, sensors, of_topic),
             "delay": lambda: measure_delay(spark, folder, streamed, sensors, rate, seconds),
+            "deployment": lambda: measure_deployment(folder / "deployment", quick),
+            "states": lambda: measure_states(quick),
             "ingest": lambda: measure_ingest(spark, folder / "ingest", 20_000 if quick else 4_000_000, turns),
         }
         for what, measured in work.items():
@@ -101,11 +112,22 @@ def _goals(tables: Mapping[str, Table]) -> Iterator[dict[str, Cell]]:
     for query, most in (("5", 1.3), ("7", 3.0)):
         cells = found("parts", "of bare", query=query)
         yield from row(f"history, query {query}: the whole, of scan and filter", f"<= {most}", cells)
+    cells = found("rival", "times faster")
+    yield from row("history, query 7: times faster than a join by hand", ">= 2", cells)
     yield from row("history: an archive ten times as long", "<= 1.2", found("reach", "ratio"))
     for query, rate in (("5", 500_000), ("7", 250_000)):
         for source in ("files", "Kafka"):
             cells = found("rate", "events/s", query=query, **{"from": source})
             yield from row(f"stream, query {query}, {source}: events/s", f">= {rate:,}", cells)
     yield from row("stream: p95 s from event to match", "<= 1", found("delay", "p95 s"))
+    cells = found("deployment", "events/s", queries=10)
+    yield from row("deployment, ten queries over the archive: events/s", ">= 300,000", cells)
+    cells = found("deployment", "live after s", queries=20)
+    yield from row("deployment, twenty queries: s until live", "<= 10", cells)
+    yield from row(
+        "deployment: state written by a micro-batch, of the whole state",
+        "<= 0.1",
+        found("states", "of whole"),
+    )
     cells = [each for source in ("CSV", "Parquet") for each in found("ingest", "rows/s", **{"from": source})]
     yield from row("ingest from CSV or Parquet: rows/s", ">= 500,000", cells)

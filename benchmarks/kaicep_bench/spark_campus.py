@@ -14,7 +14,7 @@ from kaicep_bench.campus import QUERY1, QUERY5
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["BEGIN", "QUERIES", "STREAM", "TYPES", "reports", "tell", "write"]
+__all__ = ["BEGIN", "IN_ROOM", "QUERIES", "STREAM", "TYPES", "reports", "tell", "write"]
 
 STREAM = "airflowReport"
 """The stream of all reports."""
@@ -25,8 +25,9 @@ BEGIN = 1_336_381_200_000_000
 TYPES = {"sensorID": "string", "flowrate": "float64", "timestamp": "timestamp"}
 """The attributes of the reports."""
 
-_IN_ROOM = """?{0} evt:hasSource ?src{0} . ?src{0} rdf:type ee:AirflowSensor .
+IN_ROOM = """?{0} evt:hasSource ?src{0} . ?src{0} rdf:type ee:AirflowSensor .
   ?src{0} bd:hasLocation ?loc{0} . ?loc{0} rdf:type bd:{1}"""
+"""That an event comes from an airflow sensor in a room of a kind."""
 _PAIR = """SELECT ?e1.sensorID
   FILTER (?e1.flowrate > 500)
   JOIN (?e2.sensorID = ?e1.sensorID) JOIN (?e2.flowrate - ?e1.flowrate > 50)
@@ -37,13 +38,13 @@ QUERIES: Mapping[str, str] = {
     "3": _PAIR,
     "5": QUERY5,
     "6": "SELECT AVG(?e.flowrate) > 500 AS avgrate WINDOW (?e, sliding, 5min) PATH {"
-    + _IN_ROOM.format("e", "Office")
+    + IN_ROOM.format("e", "Office")
     + " . ?loce bd:belongsTo org:EEDepartment}",
     "7": _PAIR
     + " PATH {"
-    + _IN_ROOM.format("e1", "MeetingRoom")
+    + IN_ROOM.format("e1", "MeetingRoom")
     + " . "
-    + _IN_ROOM.format("e2", "MeetingRoom")
+    + IN_ROOM.format("e2", "MeetingRoom")
     + "}",
 }
 """The queries of section 3.2 of the paper, by their numbers."""

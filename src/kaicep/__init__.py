@@ -17,12 +17,12 @@ from kaicep.errors import Failure, KaicepError, Mistake, Unsupported
 
 if TYPE_CHECKING:
     import kaicep.spark as spark
+    from kaicep.compiling import compile
     from kaicep.engine import Engine, run, run_arrow, run_async
     from kaicep.hosts.queries import Settings
     from kaicep.knowledge.store import Knowledge
     from kaicep.notebook import load_ipython_extension as load_ipython_extension
     from kaicep.plan.events import Event, Match
-    from kaicep.queries import compile
     from kaicep.query import Query
     from kaicep.tables import MatchList, to_arrow, to_pandas, to_polars
 
@@ -60,7 +60,7 @@ _HOMES = {
     "MatchList": "tables",
     "Query": "query",
     "Settings": "hosts.queries",
-    "compile": "queries",
+    "compile": "compiling",
     "run": "engine",
     "run_arrow": "engine",
     "run_async": "engine",

@@ -1,4 +1,4 @@
-"""The front door: files or Python objects in, a run that knows its plan and its matches out."""
+"""The entry for files: queries and streams in, a run with its plans and matches out."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kaicep.connectors.files import DeadLetter, StreamData, mark_late, read_stream
-from kaicep.connectors.shape import mostly_bad
+from kaicep.connectors.files import StreamData, mark_late, read_stream
+from kaicep.connectors.shape import DeadLetter, Form, mostly_bad
 from kaicep.errors import Diagnostic, Mistake, SourceText, Unsupported, did_you_mean
 from kaicep.knowledge.annotation import Annotation, build_catalog, load_annotations, prefixes_of
-from kaicep.language.chicep import parse_chi
-from kaicep.language.epsparql import parse_ep, parse_rules
+from kaicep.language.parse_chicep import parse_chi
+from kaicep.language.parse_epsparql import parse_ep, parse_rules
 from kaicep.plan.catalog import Stream
 from kaicep.plan.chi import ChiQuery
 from kaicep.plan.events import Event, Match
@@ -23,23 +23,12 @@ from kaicep.plan.nodes import EpPlan, Program, QueryPlan, WindowAggregate
 from kaicep.plan.program import is_undecided, open_ends
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.terms import Triple, n_triples
-from kaicep.plan.types import USUAL, Type, guess_text, show
+from kaicep.plan.toml import read_source
+from kaicep.plan.types import Type, guess_text, show
 from kaicep.query import FiniteQuery, Query, resolve_queries
 
 if TYPE_CHECKING:
     from kaicep.knowledge.store import Knowledge
-
-__all__ = [
-    "HOSTS",
-    "FiniteRun",
-    "build_run",
-    "explanations",
-    "open_run",
-    "parse_query",
-    "read_annotations",
-    "read_queries",
-    "read_query",
-]
 
 _LANGUAGES: Mapping[str, Callable[..., ChiQuery | EpQuery]] = {".chi": parse_chi, ".epsparql": parse_ep}
 
@@ -76,16 +65,14 @@ class FiniteRun(FiniteQuery):
     def matches(self, host: str = "inprocess") -> list[Match]:
         """All matches, in the order of their end, then of their id."""
         if host not in HOSTS:
-            raise Mistake(Diagnostic(f"no host is named {host}", hint=did_you_mean(host, HOSTS)))
+            raise Mistake(f"no host is named {host}", hint=did_you_mean(host, HOSTS))
         given = {each.name for each in self.data}
         for query in self.program.queries:
             for name in query.reads:
                 if name not in given and not self.catalog.streams[name].derived:
                     raise Mistake(
-                        Diagnostic(
-                            f"{query.name} reads {name}, and no data is given for it",
-                            hint=f"give it with --stream {name}=FILE",
-                        )
+                        f"{query.name} reads {name}, but there is no data for it",
+                        hint=f"pass it with --stream {name}=FILE",
                     )
         found = HOSTS[host](self)
         return found if host == "reference" or self.end == "closed" else self._decided(found)
@@ -183,7 +170,6 @@ HOSTS: Mapping[str, Callable[[FiniteRun], list[Match]]] = {
     "spark-batch": _on_spark_batch,
     "spark-stream": _on_spark_stream,
 }
-"""Where a plan can run."""
 
 
 def open_run(
@@ -214,10 +200,11 @@ def open_run(
     taken = {name for name, _ in streams}
     for query in parsed:
         if query.name in taken:
-            raise Mistake(
-                Diagnostic(f"the query {query.name} has the name of a stream", hint="rename the query's file")
-            )
-    return build_run(parsed, data, known, load_knowledge(knowledge, reasoning), lateness, now, end, derived)
+            raise Mistake(f"the query {query.name} has the name of a stream", hint="rename the query's file")
+    from kaicep.knowledge.store import Knowledge
+
+    base = Knowledge.load(*knowledge, reasoning=reasoning)
+    return build_run(parsed, data, known, base, lateness, now, end, derived)
 
 
 def read_annotations(given: Sequence[Path | Annotation]) -> tuple[Annotation, ...]:
@@ -282,21 +269,12 @@ _COMMA = re.compile(r"[+-]?\d+(?:\.\d{3})*,\d+")
 
 def read_query(path: Path, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:
     """Reads and parses a query file."""
-    return parse_query(_source(path, "query"), prefixes)
+    return parse_query(read_source(path, "query"), prefixes)
 
 
 def read_rules(path: Path, prefixes: Mapping[str, str]) -> list[EpQuery]:
     """Reads and parses a file of CONSTRUCT rules, which are knowledge: all queries read what they derive."""
-    return parse_rules(_source(path, "rules"), path.stem, prefixes)
-
-
-def _source(path: Path, role: str) -> SourceText:
-    try:
-        return SourceText(str(path), path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Mistake(Diagnostic(f"cannot read the {role} {path}: {error.strerror}")) from None
-    except UnicodeDecodeError as error:
-        raise Mistake(Diagnostic(f"the {role} {path} is not UTF-8 text: {error.reason}")) from None
+    return parse_rules(read_source(path, "rules"), path.stem, prefixes)
 
 
 def parse_query(source: SourceText, prefixes: Mapping[str, str]) -> ChiQuery | EpQuery:
@@ -305,19 +283,10 @@ def parse_query(source: SourceText, prefixes: Mapping[str, str]) -> ChiQuery | E
     parse = _LANGUAGES.get(name.suffix)
     if parse is None:
         raise Mistake(
-            Diagnostic(
-                f"{name} is not a query: its name ends neither in .chi nor in .epsparql",
-                hint="options such as --stream, --annotation and --knowledge are repeated for each file",
-            )
+            f"{name} is not a query: its name must end in .chi or .epsparql",
+            hint="repeat options such as --stream, --annotation and --knowledge for each file",
         )
     return parse(source, name.stem, prefixes)
-
-
-def load_knowledge(paths: Sequence[Path], reasoning: str) -> Knowledge:
-    """The knowledge of a run, closed under the given reasoning."""
-    from kaicep.knowledge.store import Knowledge
-
-    return Knowledge.load(*paths, reasoning=reasoning)
 
 
 def read_queries(paths: Sequence[Path], prefixes: Mapping[str, str]) -> list[ChiQuery | EpQuery]:
@@ -340,19 +309,14 @@ def _read_streams(
     by_stream: dict[str, Annotation] = {}
     for annotation in annotations:
         if annotation.stream in by_stream:
-            raise Mistake(Diagnostic(f"the stream {annotation.stream} is annotated twice"))
+            raise Mistake(f"the stream {annotation.stream} is annotated twice")
         by_stream[annotation.stream] = annotation
     names = [name for name, _ in streams]
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
-            raise Mistake(
-                Diagnostic(f"the stream {name} is given twice", hint="put its files into one folder")
-            )
+            raise Mistake(f"the stream {name} is given twice", hint="put all its files into one folder")
     data: list[StreamData] = []
     for name, path in streams:
-        found = by_stream.get(name)
-        types = dict(found.types) if found else {}
-        time_of = found.time if found else "ts"
-        notation = found.notation if found else USUAL
-        data.append(read_stream(name, path, time_of, types, bool(found), latest, notation))
+        form = Form.of(name, by_stream.get(name))
+        data.append(read_stream(name, path, form.time, form.types, form.explicit_time, latest, form.notation))
     return data

@@ -1,4 +1,4 @@
-"""Queries over events in this process: an engine to push to, and runs over whatever events there are."""
+"""Queries over events in this process: an engine that takes events, and runs over given events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaicep.connectors.records import Record, json_columns_of, row_width
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
-from kaicep.errors import Diagnostic, Mistake, a_kind_of, arrow_for
+from kaicep.errors import Mistake, a_kind_of, arrow_for
 from kaicep.hosts.inprocess import Engine as Host
 from kaicep.hosts.queries import Listed, Settings
 from kaicep.plan.events import Event, Match
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from kaicep.kernel.columns import Matches
 
-__all__ = ["Engine", "run", "run_arrow", "run_async"]
-
 # ----------------------------------------------------------------------------------------------------------
 # The engine as Python sees it: a query, whatever events there are, matches at once.
 
@@ -47,11 +45,11 @@ _PATIENCE = 0.01
 class Engine:
     """Runs queries over events as they come, in this process.
 
-    `push` takes an event or many: dicts, `Event`s, Arrow batches, data frames of pandas or polars; and
-    returns the matches that are certain by then, each once. `lateness` is how far behind the newest of its
-    source partition an event may come, such as "5min"; with None everything is sorted first, and the matches
-    come with `finish`. `on_match` is called for every match; with `on_matches` they come in chunks, those of
-    chi-CEP as columns. Records that are no events go to `on_dead`.
+    `push` takes one event or many (dicts, `Event`s, Arrow batches, data frames of pandas or polars), and
+    returns the matches that are certain by then, each once. `lateness` is how far an event may be behind the
+    newest of its source partition, such as "5min". With None everything is sorted first, and the matches
+    come with `finish`. `on_match` is called for every match. `on_matches` gets them in chunks, those of
+    chi-CEP as columns. `on_dead` gets records that are not events.
 
     >>> import kaicep as kai
     >>> query = kai.compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
@@ -94,9 +92,9 @@ class Engine:
     # --- events ---
 
     def push(self, events: Any, stream: str | None = None) -> list[Match]:
-        """Takes an event or many, in the order of arrival; returns what is certain by now.
+        """Takes one event or many, in the order of arrival, and returns the matches that are certain by now.
 
-        `stream` is the one they are of, where the query reads several. Records are numbered in the order
+        `stream` names their stream, if the query reads several. Records are numbered in the order
         in which they come, unless they have a `part` and a `seq` of their own (Arrow columns).
         """
         if self._finished:
@@ -148,7 +146,7 @@ class Engine:
 
     def _refuse(self) -> NoReturn:
         hint = "make a new engine; `advance` lets time pass where more may come"
-        raise Mistake(Diagnostic("this engine is finished: it takes no more events", hint=hint))
+        raise Mistake("this engine has finished and takes no more events", hint=hint)
 
     def _push_some(self, events: Sequence[Any], stream: str | None) -> list[Match]:
         if all(isinstance(each, Event) for each in events):
@@ -206,22 +204,22 @@ class Engine:
         return self._host.push_batch(batch)
 
     def stream(self, given: str | None = None) -> str:
-        """The stream that is meant: the one that is given, or the only one there is."""
+        """The given stream, or the only one there is."""
         streams = self._streams
         if given is None:
             if len(streams) == 1:
                 return streams[0]
             hint = f"say which: one of {', '.join(streams)}"
-            raise Mistake(Diagnostic("the query reads several streams", hint=hint))
+            raise Mistake("the query reads several streams", hint=hint)
         if given not in self.query.catalog.streams:
             from kaicep.errors import did_you_mean
 
             known = tuple(self.query.catalog.streams)
-            raise Mistake(Diagnostic(f"no stream is called {given}", hint=did_you_mean(given, known)))
+            raise Mistake(f"no stream is called {given}", hint=did_you_mean(given, known))
         return given
 
     def advance(self, ts: Any) -> list[Match]:
-        """No event below this time will come; returns what that settles.
+        """Says that no event before this time will come, and returns the matches that are then certain.
 
         The time is what an event could have: a `datetime`, ISO 8601 text, epoch seconds.
         """
@@ -230,17 +228,17 @@ class Engine:
         return self._host.advance(_instant(ts))
 
     def idle(self, stream: str, part: int = 0) -> list[Match]:
-        """A part has been silent for so long that it holds nobody back; returns what that settles."""
+        """Says not to wait for a silent source partition, and returns the matches that are then certain."""
         return self._host.idle(stream, part)
 
     def finish(self) -> list[Match]:
-        """Ends the input; returns the rest of the matches."""
+        """Ends the input and returns the remaining matches."""
         self._finished = True
         return self._host.finish()
 
     @property
     def waiting(self) -> dict[str, str]:
-        """What each query waits for before it can go on, by its name; nothing of one that is up to date.
+        """What each query waits for, by its name; a query that is up to date is left out.
 
         >>> import kaicep as kai
         >>> query = kai.compile("SELECT ?e.x FROM (?e, s)", streams={"s": {"x": "float64"}})
@@ -254,12 +252,12 @@ class Engine:
 
     @property
     def late(self) -> Sequence[Event]:
-        """The newest of the events that came too late."""
+        """The newest late events."""
         return tuple(self._host.late)
 
     @property
     def late_count(self) -> int:
-        """How many events came too late."""
+        """How many events were late."""
         return self._host.late_count
 
     # --- queries and state ---
@@ -271,35 +269,35 @@ class Engine:
 
     @property
     def size(self) -> int:
-        """How many events and partial matches are held."""
+        """How many events and partial matches are buffered."""
         return self._host.size
 
     def register(self, query: Query) -> None:
-        """Adds queries; they see what is pushed from now on, and the others go on untouched."""
+        """Adds queries, which see events that are pushed from now on. The others are not affected."""
         for plan in query.program.queries:
             self._host.register(plan, query.catalog)
 
     def edit(self, query: Query) -> dict[str, str]:
-        """Replaces queries by others of the same names; the others go on untouched.
+        """Replaces queries by others of the same names. All others are not affected.
 
-        A query that asks for more than before (a higher threshold, a narrower window) goes on with what it
-        holds. Returns, for those that begin anew, the reason.
+        A query that asks for more than before (a higher threshold, a narrower window) keeps its state. For
+        those that start over, returns the reason.
         """
         reasons = {plan.name: self._host.edit(plan, query.catalog) for plan in query.program.queries}
         return {name: reason for name, reason in reasons.items() if reason is not None}
 
     def unregister(self, name: str) -> None:
-        """Removes a query and what it holds; the others go on untouched."""
+        """Removes a query and its state. The others are not affected."""
         self._host.unregister(name)
 
     def snapshot(self) -> bytes:
-        """The state of all queries, as bytes that a new engine of the same queries goes on from."""
+        """The state of all queries, as bytes. A new engine of the same queries can continue from them."""
         from kaicep.kernel.state import encode_with
 
         return encode_with("positions", self._next, self._host.snapshot())
 
     def restore(self, state: bytes) -> None:
-        """Goes on from a state."""
+        """Continues from a saved state."""
         from kaicep.kernel.state import decode_with
 
         self._next, inner = decode_with("positions", state)
@@ -334,7 +332,7 @@ def _records_of_arrow(records: Any, stream: str, notation: Notation, first: int)
 
 def _no_event(given: object) -> Mistake:
     hint = 'such as {"ts": datetime.now(), "flow": 1.5}; a data frame is taken as it is'
-    return Mistake(Diagnostic(f"an event is a dict, not {a_kind_of(given)}", hint=hint))
+    return Mistake(f"an event is a dict, not {a_kind_of(given)}", hint=hint)
 
 
 def _microseconds(lateness: str | int | timedelta | None) -> int | None:
@@ -344,7 +342,7 @@ def _microseconds(lateness: str | int | timedelta | None) -> int | None:
         return lateness
     found = parse_duration(lateness)
     if found is None:
-        raise Mistake(Diagnostic(f"lateness: {lateness} is not a duration", hint="such as 5min or 500ms"))
+        raise Mistake(f"lateness: {lateness} is not a duration", hint="such as 5min or 500ms")
     return found
 
 
@@ -354,7 +352,7 @@ def _instant(ts: object) -> int:
     except Unfit:
         found = None
     if not isinstance(found, int):
-        raise Mistake(Diagnostic(f"{ts} is not a time", hint="such as 2012-05-07T09:00, or a datetime"))
+        raise Mistake(f"{ts} is not a time", hint="such as 2012-05-07T09:00, or a datetime")
     return found
 
 
@@ -376,9 +374,9 @@ def run(
     """The matches of a query over events, each as soon as it is certain, in the order of their end.
 
     `events` are dicts, `Event`s, Arrow batches, a table or a data frame (pandas, polars), a file, or an
-    opened connector; by stream, as a mapping, where the query reads several. Without `lateness` all of
-    them are sorted first, so that nothing is late and matches come at the end; where a connector has no
-    end, it is "0s". For an iterator without an end, say `lateness="0s"`.
+    opened connector. If the query reads several streams, pass a mapping from stream names to these. Without
+    `lateness` all events are sorted first, so that nothing is late and matches come at the end; for a
+    connector without an end, it is "0s". For an iterator without an end, pass `lateness="0s"`.
 
     >>> import kaicep as kai
     >>> query = kai.compile("SELECT ?e.x FROM (?e, s) FILTER (?e.x > 2)", streams={"s": {"x": "float64"}})
@@ -457,7 +455,7 @@ def _chunks(engine: Engine, events: Any) -> Iterator[list[Match]]:
         hint = "events by stream are a mapping with the name " + " and the name ".join(missing)
         if not named and not all(map(_is_many, events.values())):
             hint = "one event alone is a list with one dict: [event]"
-        raise Mistake(Diagnostic(f"no events are given for {', '.join(missing)}", hint=hint))
+        raise Mistake(f"there are no events for {', '.join(missing)}", hint=hint)
     turns = [_source(engine, each, stream) for stream, each in sources.items()]
     while turns:
         for turn in list(turns):

@@ -1,4 +1,4 @@
-"""Errors, as designed objects: what is wrong, where it is, and the way out.
+"""Errors as objects: what is wrong, where it is, and what to do about it.
 
 A caller's mistake is a `Mistake`: one or more diagnostics, each with the place in the text it
 speaks of. Everything that fails while running is a `Failure`. Both survive pickling, so that an
@@ -12,21 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
-
-__all__ = [
-    "Diagnostic",
-    "Failure",
-    "KaicepError",
-    "Mistake",
-    "SourceText",
-    "Span",
-    "Unsupported",
-    "a_kind_of",
-    "arrow_for",
-    "did_you_mean",
-    "painted",
-    "reason_of",
-]
 
 _TAB = " " * 4
 _COLOURS = {"error": "1;31", "warning": "1;33"}
@@ -143,14 +128,18 @@ class KaicepError(Exception):
 
 
 class Mistake(KaicepError):
-    """The caller's mistake: a query, a file or a setting that must be mended (exit status 2)."""
+    """The caller's mistake: a query, a file or a setting that must be corrected (exit status 2)."""
 
-    def __init__(self, diagnostics: Iterable[Diagnostic] | Diagnostic | str) -> None:
-        if isinstance(diagnostics, str):
-            diagnostics = Diagnostic(diagnostics)
-        if isinstance(diagnostics, Diagnostic):
-            diagnostics = (diagnostics,)
-        self.diagnostics = tuple(diagnostics)
+    def __init__(
+        self,
+        said: Iterable[Diagnostic] | Diagnostic | str,
+        span: Span | None = None,
+        source: SourceText | None = None,
+        hint: str | None = None,
+    ) -> None:
+        if isinstance(said, str):
+            said = Diagnostic(said, span, source, hint)
+        self.diagnostics = (said,) if isinstance(said, Diagnostic) else tuple(said)
         super().__init__(self.diagnostics)
 
     def __str__(self) -> str:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
+from kaicep.compiling import compile
 from kaicep.engine import run
-from kaicep.queries import compile
 from kaicep.query import Query
 from kaicep.tables import MatchList
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
-
-__all__ = ["QueryMagics", "load_ipython_extension"]
 
 _EXPRESSION = "an expression of Python, mostly the name of a variable"
 

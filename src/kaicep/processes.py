@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them, however that ends: also by kill -9.
+"""Processes that end with the one that started them, even if that is killed.
 
 A command goes in, a command comes out: the same one behind a launcher, which is this file. The launcher sees
 to it that the process is killed when its owner is gone, and becomes the command: whoever started it has the
@@ -16,8 +16,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-
-__all__ = ["bound"]
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _EVERY = 0.5

@@ -1,4 +1,4 @@
-"""A compiled query: what `kaicep.compile` returns, and what everything takes that runs queries."""
+"""A compiled query: `kaicep.compile` returns it, and everything that runs queries takes it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from kaicep.plan.sparql import EpQuery
 
 if TYPE_CHECKING:
     from kaicep.knowledge.store import Knowledge
-
-__all__ = ["EXAMPLE_TYPES", "FiniteQuery", "Query", "require_query", "resolve_queries"]
 
 EXAMPLE_TYPES = '{"sensor": "string", "flow": "float64"}'
 """What a message shows as the attributes of a stream."""
@@ -92,12 +90,12 @@ def require_query(given: object) -> None:
     """Refuses what is no compiled query, and one of a stream whose attributes nobody named."""
     if not isinstance(given, Query):
         said = f"this needs a compiled query, not {a_kind_of(given)}"
-        raise Mistake(Diagnostic(said, hint="kai.compile(text, streams=...) makes one"))
+        raise Mistake(said, hint="kai.compile(text, streams=...) makes one")
     for name in given.streams:
         if name not in given.catalog.streams:
             types = EXAMPLE_TYPES[:-1] + ", ...}"
             hint = f'name them when you compile the query, such as streams={{"{name}": {types}}}'
-            raise Mistake(Diagnostic(f"the attributes of {name} are not known", hint=hint))
+            raise Mistake(f"the attributes of {name} are not known", hint=hint)
 
 
 def resolve_queries(

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaicep.errors import Diagnostic, Failure, Mistake, a_kind_of, did_you_mean
+from kaicep.errors import Failure, Mistake, a_kind_of, did_you_mean
 from kaicep.plan.time import parse_duration
 from kaicep.query import Query, require_query
 from kaicep.storage.places import local_path, place_of
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from kaicep.connectors.shape import Form
     from kaicep.hosts.spark.layout import Layout
     from kaicep.hosts.spark.stream import Streamed
+    from kaicep.hosts.spark.watch import Watch
     from kaicep.knowledge.store import Knowledge
     from kaicep.plan.events import Event, Match
 
@@ -46,6 +48,7 @@ __all__ = [
     "publish",
     "register",
     "ship",
+    "watch",
 ]
 
 
@@ -67,7 +70,7 @@ def match(
     the newest one of its source partition (a text such as "5min", or microseconds); a stream needs it.
     `buckets` is the number of groups over which the events of a query are spread. `parts` are the source
     partitions to wait for before time moves on (part 0, if you do not say). If a source partition of a stream
-    has been silent for `idle` ("30s") by the clock on the wall, the others no longer wait for it.
+    has been silent for `idle` ("30s") by the wall clock, the others no longer wait for it.
 
     A stream of triples, for EP-SPARQL, has `start` and `end` (without an end, they hold for an instant), and
     N-Triples: a line in `triple`, a list of lines in `triples`, or terms in `subject`, `predicate`, `object`.
@@ -139,10 +142,10 @@ def deliver(
 
     given = _by_stream(events, query)
     if not _is_endless(given):
-        raise Mistake(Diagnostic("this DataFrame is not a stream", hint="use kaicep.spark.match for it"))
+        raise Mistake("this DataFrame is not a stream", hint="use kaicep.spark.match for it")
     place = local_path(checkpoint, "the checkpoint")
     if engine not in ENGINES:
-        raise Mistake(Diagnostic(f"there is no engine {engine}", hint=did_you_mean(engine, ENGINES)))
+        raise Mistake(f"there is no engine {engine}", hint=did_you_mean(engine, ENGINES))
     streamed = _streamed(query, _duration(lateness), parts, idle, place if refresh else None)
     if is_connect(next(iter(given.values())).sparkSession):
         message = "over Spark Connect the function runs in the server: what it changes stays there"
@@ -174,10 +177,10 @@ def late(events: DataFrame, query: Query, stream: str | None = None, *, lateness
     share_python(events.sparkSession)
     names = _streams(query)
     if stream is None and len(names) > 1:
-        raise Mistake(Diagnostic(f"the queries read {', '.join(names)}", hint="say which: stream=..."))
+        raise Mistake(f"the queries read {', '.join(names)}", hint="say which: stream=...")
     wanted = stream or names[0]
     if wanted not in names:
-        raise Mistake(Diagnostic(f"no query reads {wanted}", hint=did_you_mean(wanted, names)))
+        raise Mistake(f"no query reads {wanted}", hint=did_you_mean(wanted, names))
     return late_rows(events, query.catalog.streams[wanted], _duration(lateness) or 0)
 
 
@@ -191,8 +194,15 @@ def kafka(
     ending: Mapping[int, int] | None = None,
     most: int | None = None,
     settings: Mapping[str, str | int | float | bool] | None = None,
+    types: Mapping[str, str] | None = None,
+    annotation: str | Path | None = None,
 ) -> DataFrame:
     """The records of a Kafka topic: `part` (the partition), `seq` (the offset), `key`, `value`.
+
+    With `types` ({"flowrate": "float64"}), or an annotation that declares them, values are JSON objects, and
+    the columns are the attributes and the time instead of `key` and `value`. This is much faster than
+    `from_json`, and reads values as the archive does. A value that is no event has the reason in `dead`, and
+    null everywhere else: `where("dead IS NULL")` leaves such rows out.
 
     It needs no jar. If Spark's own connector is on the class path, that one reads instead, with the same
     rows. `starting` and `ending` (excluded) are offsets by partition; without them it is everything there is.
@@ -203,9 +213,31 @@ def kafka(
     from kaicep.connectors.kafka_spark import kafka_frame, kafka_stream
 
     options = KafkaSourceOptions(servers, topic, settings=settings or {})
+    form = None if types is None and annotation is None else _form(topic, types or {}, annotation)
     if streaming:
-        return kafka_stream(spark, options, starting, most)
-    return kafka_frame(spark, options, starting, ending)
+        return kafka_stream(spark, options, starting, most, form)
+    return kafka_frame(spark, options, starting, ending, form=form)
+
+
+def _form(stream: str, types: Mapping[str, str], annotation: str | Path | None) -> Form:
+    """What is said of the values of a topic."""
+    from kaicep.connectors.kafka_spark import check_form
+    from kaicep.connectors.shape import Form
+    from kaicep.knowledge.annotation import load_annotations
+    from kaicep.plan.types import Type
+
+    known = [str(each) for each in Type]
+    for name, type in types.items():
+        if type not in known:
+            hint = did_you_mean(type, known) or ", ".join(known)
+            raise Mistake(f"{name}: there is no type {type}", hint=hint)
+    said = None
+    if annotation is not None:
+        every = load_annotations(Path(annotation))
+        said = next((each for each in every if each.stream == stream), every[0])
+    form = Form.of(stream, said, {name: Type(type) for name, type in types.items()})
+    check_form(form)
+    return form
 
 
 def ingest(
@@ -249,11 +281,11 @@ def ingest(
         from kaicep.ingest.materialise import Materialise
 
         if knowledge is None:
-            raise Mistake(Diagnostic("materialise: no knowledge is given", hint="knowledge=..."))
+            raise Mistake("materialise: no knowledge is given", hint="knowledge=...")
         wanted = Materialise(materialise, knowledge, every)
     if not getattr(records, "isStreaming", False):
         hint = "kaicep.spark.kafka(..., streaming=True); a folder of files is a stream of a deployment"
-        raise Mistake(Diagnostic("the records are not a stream of Spark's", hint=hint))
+        raise Mistake("the records are not a stream of Spark's", hint=hint)
     share_python(records.sparkSession)
     options = KafkaSourceOptions("", topic)
     return follow(records, target, form, options, saved, allowed, trigger, materialise=wanted)
@@ -262,9 +294,7 @@ def ingest(
 def _is_endless(given: Mapping[str, DataFrame]) -> bool:
     endless = {each.isStreaming for each in given.values()}
     if len(endless) > 1:
-        raise Mistake(
-            Diagnostic("some of the events are a stream and others are not", hint="make all of them one")
-        )
+        raise Mistake("some of the events are a stream and others are not", hint="make all of them one")
     return True in endless
 
 
@@ -279,9 +309,7 @@ def _streamed(
 
     if lateness is None:
         raise Mistake(
-            Diagnostic(
-                "a stream needs a lateness: how long to wait for an event", hint='such as lateness="1min"'
-            )
+            "a stream needs a lateness: how long to wait for an event", hint='such as lateness="1min"'
         )
     silence = _duration(idle)
     millis = None if silence is None else silence // 1_000
@@ -428,6 +456,19 @@ def ship(spark: SparkSession, folder: str | Path) -> Path:
     return target
 
 
+def watch(spark: SparkSession) -> Watch:
+    """Follows the streams of a session from now on: what they read, how long it takes, how many matches.
+
+    `print` the result to see it, in a notebook too; `status()` has the same figures. Over Spark Connect the
+    matches of `deliver` are not in it, since its function runs in the server.
+    """
+    from kaicep.hosts.spark.watch import Watch
+
+    made = Watch()
+    spark.streams.addListener(made)
+    return made
+
+
 def _by_stream(events: DataFrame | Mapping[str, DataFrame], query: Query) -> dict[str, DataFrame]:
     """The events of each stream that the queries read."""
     _check(events, query)
@@ -435,17 +476,13 @@ def _by_stream(events: DataFrame | Mapping[str, DataFrame], query: Query) -> dic
     if not isinstance(events, Mapping):
         if len(needed) != 1:
             raise Mistake(
-                Diagnostic(
-                    f"the queries read {', '.join(needed)}, and one DataFrame is given",
-                    hint="give one for each stream by name: {" + f'"{needed[0]}": events, ...' + "}",
-                )
+                f"the queries read {', '.join(needed)}, and one DataFrame is given",
+                hint="give one for each stream by name: {" + f'"{needed[0]}": events, ...' + "}",
             )
         return {needed[0]: events}
     for name in needed:
         if name not in events:
-            raise Mistake(
-                Diagnostic(f"no events are given for {name}", hint=did_you_mean(name, tuple(events)) or None)
-            )
+            raise Mistake(f"there are no events for {name}", hint=did_you_mean(name, tuple(events)) or None)
     return {name: events[name] for name in needed}
 
 
@@ -456,7 +493,7 @@ def _check(events: object, query: object) -> None:
         if not hasattr(each, "sparkSession"):
             said = f"the events are {a_kind_of(each)}, and no DataFrame of Spark's"
             hint = "spark.createDataFrame(...); kai.run takes what is in this process"
-            raise Mistake(Diagnostic(said, hint=hint))
+            raise Mistake(said, hint=hint)
 
 
 def _streams(query: Query) -> tuple[str, ...]:
@@ -472,5 +509,5 @@ def _duration(given: str | int | None) -> int | None:
         return given
     found = parse_duration(given)
     if found is None:
-        raise Mistake(Diagnostic(f"{given!r} is not a duration", hint="write 5min"))
+        raise Mistake(f"{given!r} is not a duration", hint="write 5min")
     return found

@@ -29,20 +29,17 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.udtf import AnalyzeResult
 
+from kaicep.compiling import compile, streams_in
 from kaicep.engine import run
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.errors import Failure, Mistake
 from kaicep.hosts.spark.output import columns_of
 from kaicep.hosts.spark.sent import Sent, sent
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import parse_time
-from kaicep.queries import compile, streams_in
 from kaicep.query import Query
 
-__all__ = ["NAME", "table_function"]
-
 NAME = "kaicep_match"
-"""What the function is called in SQL."""
 
 _TYPES: Sequence[tuple[tuple[type[DataType], ...], str]] = (
     ((BooleanType,), "bool"),
@@ -91,19 +88,19 @@ def analyzed(
 ) -> Analyzed:
     """The columns of the matches of a query over a table."""
     if not events.isTable:
-        raise Mistake(Diagnostic(f"{NAME} takes a table", hint="TABLE(events) PARTITION BY ..."))
+        raise Mistake(f"{NAME} takes a table", hint="TABLE(events) PARTITION BY ...")
     if not isinstance(query.value, str):
-        raise Mistake(Diagnostic(f"{NAME} takes the text of a query", hint="query => 'SELECT ...'"))
+        raise Mistake(f"{NAME} takes the text of a query", hint="query => 'SELECT ...'")
     if "seq" not in events.dataType.names:
         hint = "kaicep.spark.events makes it of what a source knows; or SELECT n AS seq, ..."
-        raise Mistake(Diagnostic("the table has no column seq, the position of an event", hint=hint))
+        raise Mistake("the table has no column seq, the position of an event", hint=hint)
     types: dict[str, str] = {}
     for each in events.dataType.fields:
         if each.name not in ("part", "seq"):
             types.update((each.name, name) for kinds, name in _TYPES if isinstance(each.dataType, kinds))
     names = streams_in(query.value)
     if len(names) != 1:
-        raise Mistake(Diagnostic(f"{NAME} takes a query of one stream", hint="FROM (?a, s), (?b, s)"))
+        raise Mistake(f"{NAME} takes a query of one stream", hint="FROM (?a, s), (?b, s)")
     made = compile(query.value, knowledge=knowledge, annotations=annotations, streams={names[0]: types})
     (plan,) = made.program.queries
     columns = StructType([StructField(name, type) for name, type in columns_of(plan)])

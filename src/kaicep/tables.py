@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-__all__ = ["MatchList", "to_arrow", "to_pandas", "to_polars"]
-
 _FIXED = ("query", "id", "start", "end")
 _RESERVED = (*_FIXED, "events", "triples")
 _MOST_ROWS = 60

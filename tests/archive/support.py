@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kaicep.archive.archive import Archive
 from kaicep.archive.parquet import TableShape
-from kaicep.archive.stream import Appended, StreamTable
+from kaicep.archive.stream_table import Appended, StreamTable
 from kaicep.plan.events import Event
 from kaicep.plan.types import Type
 

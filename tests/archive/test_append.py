@@ -16,7 +16,7 @@ from tests.archive.support import METER, append, held, meter, reading, readings
 
 from kaicep.archive.archive import Archive
 from kaicep.archive.parquet import TableShape
-from kaicep.archive.stream import StreamTable, compact
+from kaicep.archive.stream_table import StreamTable, compact
 from kaicep.archive.table import ArchiveTable
 from kaicep.connectors.files import mark_late
 from kaicep.errors import Failure, Mistake
@@ -164,7 +164,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from kaicep.errors import Failure
-from kaicep.archive.stream import StreamTable
+from kaicep.archive.stream_table import StreamTable
 from kaicep.archive.table import ArchiveTable
 from tests.archive.support import append, meter, reading
 table = meter(Path(sys.argv[1]))

@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.stream import Appended, StreamTable
+from kaicep.archive.stream_table import Appended, StreamTable
 from kaicep.cli.main import app
 from kaicep.processes import bound
 
@@ -64,8 +66,14 @@ def test_it_goes_on_with_what_comes(tmp_path: Path) -> None:
     assert b"meter: 3 new" in errors
 
 
+def interrupt_as_spark_does(number: int, frame: FrameType | None) -> None:
+    """A session of Spark puts a handler like this one into place, which stops its jobs first."""
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, interrupt_as_spark_does])
 def test_an_interrupt_in_the_middle_of_a_commit_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: Callable[[int, FrameType | None], Any]
 ) -> None:
     """What the archive has is also what is reported."""
     append = StreamTable.append
@@ -81,7 +89,11 @@ def test_an_interrupt_in_the_middle_of_a_commit_waits_for_it(
     monkeypatch.setattr(StreamTable, "append", interrupted)
     (tmp_path / "m.jsonl").write_text('{"ts": 1, "x": 1}\n{"ts": 2, "x": 2}\n')
     words = ("--stream", f"m={tmp_path / 'm.jsonl'}", "--archive", tmp_path / "A")
-    done = kaicep("ingest", *words, "--follow")
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        done = kaicep("ingest", *words, "--follow")
+    finally:
+        assert signal.signal(signal.SIGINT, before) is handler
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, "m: 2 new")
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from tests.archive.support import append, held, meter, reading, readings
 
-from kaicep.archive.archive import Archive
+from kaicep.archive.archive import Archive, Cut
 from kaicep.archive.parquet import TableShape
-from kaicep.archive.snapshot import Cut
-from kaicep.archive.stream import compact, expire
+from kaicep.archive.stream_table import compact, expire
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.nodes import Interval
 

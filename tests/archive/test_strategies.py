@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kaicep.api import build_run, parse_query, read_query
 from kaicep.archive.archive import Archive
+from kaicep.archive.as_sparql import rewrite_to_sparql
 from kaicep.archive.parquet import TableShape
-from kaicep.archive.rewrite.sparql import rewrite_to_sparql
 from kaicep.connectors.files import StreamData, read_stream
 from kaicep.connectors.shape import Form
 from kaicep.errors import SourceText, Unsupported
@@ -235,9 +235,9 @@ def test_what_sparql_can_say(text: str, tmp_path: Path) -> None:
         ("SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b) MATCH next", "MATCH next"),
         ("SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b) AFTER MATCH SKIP PAST LAST", "AFTER MATCH SKIP"),
         ("SELECT COUNT(?a) AS n FROM (?a, s) WINDOW (?a, sliding, 3)", "a window of so many events"),
-        ("SELECT ?a.x FROM (?a, s) FILTER (regex(?a.k, 'a'))", "cannot say regex"),
-        ("SELECT ?a.x FROM (?a, s) FILTER (?a.x % 2 = 1)", "cannot say %"),
-        ("SELECT ?a.x FROM (?a, s) FILTER (dayOfWeek(?a.ts) = 4)", "cannot say dayOfWeek"),
+        ("SELECT ?a.x FROM (?a, s) FILTER (regex(?a.k, 'a'))", "cannot express regex"),
+        ("SELECT ?a.x FROM (?a, s) FILTER (?a.x % 2 = 1)", "cannot express %"),
+        ("SELECT ?a.x FROM (?a, s) FILTER (dayOfWeek(?a.ts) = 4)", "cannot express dayOfWeek"),
         ("SELECT ?a.x FROM (?a, s) PATH {?a ?p <urn:t:a>}", "lead back to events"),
         ("SELECT ?a.x FROM (?a, s) PATH {?a <urn:about> ?t . ?o <urn:about> ?t}", "?o may be any event"),
         (
@@ -394,7 +394,7 @@ class TestFollow:
             # Half of it comes again, and files are put together meanwhile.
             table.append(events[first - 3 : after], {0: (first - 3, after)})
             if first == 22:
-                from kaicep.archive.stream import compact
+                from kaicep.archive.stream_table import compact
 
                 compact(table)
             return True

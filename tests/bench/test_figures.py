@@ -49,6 +49,36 @@ def test_all_figures_of_the_three_papers_are_there():
     ]
 
 
+def test_figure_8_of_scepter_is_throughput_over_the_rate_of_the_input():
+    rated = [
+        {"strategy": name, "input/s": rate, "output/s": min(rate, most)}
+        for name, most in (("query 1", 200_000.0), ("query 5, bare", 150.0), ("query 5, buffer 1 s", 900.0))
+        for rate in (100.0, 500.0, 1_000.0, 100_000.0)
+    ]
+    spent = {"annotate": 90.0, "cache": 0.0, "evaluate": 900.0, "match": 10.0}
+    modules = [{"host": "reference", "strategy": "query 5, bare", **spent}]
+    tables = [
+        Table("throughput", []),
+        Table("throughput over the rate of the input (figure 8a)", rated),
+        Table("microseconds an event, by module (figure 8b)", modules),
+    ]
+    drawing = scepter.figure8(Report("semantic", tables))
+    panel = drawing.panels[0]
+    assert (panel.across, panel.up, panel.log) == ("input, events/s", "output, events/s", "xy")
+    drawn = {each.label: [(point.x, point.y, point.paper) for point in each.points] for each in panel.lines}
+    assert drawn["query 5, bare"] == [
+        (100, 100, 80),
+        (500, 150, None),
+        (1_000, 150, None),
+        (100_000, 150, None),
+    ]
+    assert [paper for _, _, paper in drawn["query 5, buffer 1 s"]] == [None, 500, None, None]
+    assert drawn["query 1"][-1] == (100_000, 100_000, 100_000)
+    assert {each.what: each.here for each in drawing.claims}[
+        "(a) query 5, buffer 1 s, the most that comes out"
+    ] == "900 events/s"
+
+
 def test_the_paper_s_numbers_stand_beside_ours_where_its_text_says_them():
     drawing = scepter.figure9(Report("recovery", [Table("back after an outage", RECOVERY)]))
     said = {

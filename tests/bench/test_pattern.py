@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kaicep.errors import Failure, Mistake
-from kaicep.hosts.inprocess import Listed
+from kaicep.hosts.queries import Listed
 from kaicep.kernel.columns import Refs
 from kaicep.plan.events import Match
 from kaicep_bench import jvm, latency, peers, queries, run

@@ -1,12 +1,13 @@
-"""Wrong queries, and what is said about each: a reader must be able to mend it from the message alone.
+"""Wrong queries and their messages: a reader must be able to correct the query from the message alone.
 
 A case is a query file, or a folder of queries that are wrong together; its message is the `.txt` of
-the same name. `KAICEP_WRITE_GOLDEN=1 pytest tests/check_errors` writes the messages anew: read them.
+the same name. `KAICEP_WRITE_GOLDEN=1 pytest tests/check_errors` rewrites the messages: read them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def test_message(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options += [f"--knowledge={path}" for path in sorted((DATA / "knowledge").glob("*.ttl"))]
     result = CliRunner().invoke(app, ["check", *map(str, queries), *options])
     said = result.stderr
-    # What is odd and stops nothing is told as a warning.
+    # If the query runs all the same, the message is a warning.
     warned = said.startswith("warning: ")
     assert (result.exit_code, result.stdout == "") == ((0, False) if warned else (2, True))
     if os.environ.get("KAICEP_WRITE_GOLDEN"):
@@ -40,6 +41,16 @@ def test_message(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_message_has_its_query() -> None:
     assert {each.stem for each in HERE.glob("*.txt")} == {Path(case).stem for case in CASES}
+
+
+@pytest.mark.parametrize("golden", sorted(HERE.glob("*.txt")), ids=lambda path: path.stem)
+def test_every_message_has_a_reason_a_place_and_a_remedy(golden: Path) -> None:
+    said = golden.read_text().split("\n\n")[0]
+    reason, place, *rest = said.splitlines()
+    assert reason.startswith(("error: ", "warning: "))
+    assert re.fullmatch(r" +--> \S+:\d+:\d+", place)
+    assert any("^" in line for line in rest)
+    assert any(line.startswith("  = help: ") for line in rest)
 
 
 def test_there_are_enough() -> None:

@@ -226,7 +226,7 @@ class TestQuery:
         [
             ((), "no archive is given"),
             (("--archive", "nowhere"), "there is no archive in nowhere"),
-            (("--archive", "A", "--strategy", "magic"), "it is one of auto, replay, rewrite, hybrid"),
+            (("--archive", "A", "--strategy", "magic"), "choose one of auto, replay, rewrite, hybrid"),
             (("--archive", "A", "--follow", "--out", "csv"), "--follow prints lines of JSON"),
         ],
     )
@@ -236,6 +236,7 @@ class TestQuery:
         assert message in done.stderr
 
 
+@pytest.mark.slow
 def test_follow_goes_on_with_what_the_archive_gets(place: Path) -> None:
     ingest(place)
     words = ["query", place / "rise.chi", "--archive", place / "A", "--follow", "--idle", "0s"]

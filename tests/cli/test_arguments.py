@@ -24,7 +24,7 @@ error: --stream =air.jsonl: a name and a file are needed
 
 $ rise.chi --stream air=air.jsonl --stream air=other.jsonl
 error: two streams are named air: air.jsonl and other.jsonl
-  = help: several files of one stream are put into one folder: --stream NAME=FOLDER
+  = help: put several files of one stream into one folder: --stream NAME=FOLDER
 
 $ rise.chi other/rise.chi --stream air=air.jsonl
 error: cannot read the query other/rise.chi: No such file or directory
@@ -65,11 +65,11 @@ error: --host refrence: there is no such host
   = help: did you mean reference?
 
 $ rise.chi --stream air=air.jsonl --reasoning owlrl
-error: --reasoning owlrl: it is one of none, rdfs, owl-rl
+error: --reasoning owlrl: choose one of none, rdfs, owl-rl
   = help: did you mean owl-rl?
 
 $ rise.chi --stream air=air.jsonl --out xml
-error: --out xml: it is one of jsonl, table, csv, parquet, srj, sparql-xml, sparql-csv, nt, trig
+error: --out xml: choose one of jsonl, table, csv, parquet, srj, sparql-xml, sparql-csv, nt, trig
 
 $ rise.chi --stream air=air.jsonl --lateness '5 minutes'
 error: --lateness 5 minutes: not a duration

@@ -191,6 +191,22 @@ def test_a_deployment_brings_streams_annotations_and_knowledge(run: Run, deploym
     assert (other.exit_code, other.stdout) == (0, "")
 
 
+def test_a_deployment_brings_streams_of_triples(run: Run, deployment: Path) -> None:
+    """Alone, and with an annotation that only says how long a blank node's label counts."""
+    lines = [f'{{"triple": "_:b <urn:at> <urn:r{n}> .", "start": {n}}}\n' for n in range(2)]
+    (deployment / "triples.jsonl").write_text("".join(lines))
+    (deployment / "moved.epsparql").write_text(
+        "SELECT ?b WHERE { { ?x <urn:at> ?a } SEQ { ?x <urn:at> ?b } }\n"
+    )
+    (deployment / "one.json").write_text('{"stream": "moves", "blank_nodes": "stream"}')
+    source = '[streams.moves]\nsource = {kind = "files", path = "triples.jsonl"}\n'
+    for annotation, found in (("", 0), ('annotation = "one.json"\n', 1)):
+        (deployment / "kaicep.toml").write_text(TOML + source + annotation)
+        result = run("match", "moved.epsparql", "--deployment", "kaicep.toml")
+        assert (result.exit_code, result.stdout.count("\n")) == (0, found), result.stderr
+        assert "dead letters" not in result.stderr
+
+
 def test_a_deployment_brings_its_archive(run: Run, deployment: Path) -> None:
     into = ("--stream", "air=data/air.jsonl", "--annotation", "data/annotations/air.json")
     assert run("ingest", *into, "--archive", "state/archive").exit_code == 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kaicep.cli import doctor
+from kaicep.cli import first_steps as doctor
 
 
 def finding(name: str) -> doctor.Checkup:
@@ -65,7 +65,8 @@ def test_knowledge_is_weighed(run: Callable[..., Any], tmp_path: Path) -> None:
     )
     said = run("doctor", "--knowledge", str(file)).stdout
     assert (
-        "ok       knowledge        3 statements, 4 with what follows under rdfs; loaded and closed in" in said
+        "ok       knowledge        3 statements, 4 with what follows under rdfs; loaded and reasoned over in"
+        in said
     )
     assert "odd      knowledge        <urn:o> imports <urn:elsewhere>, which is not loaded" in said
 
@@ -170,7 +171,7 @@ def test_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("allowed", "mark"), [(True, "ok"), (False, "missing")])
 def test_real_time_priorities(monkeypatch: pytest.MonkeyPatch, allowed: bool, mark: str) -> None:
-    monkeypatch.setattr("kaicep.live.sources.allowed", lambda: allowed)
+    monkeypatch.setattr("kaicep.live.ticking.allowed", lambda: allowed)
     found = finding("real-time")
     assert found.mark == mark
     assert ("ulimit -r" in found.remedy) is not allowed

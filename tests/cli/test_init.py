@@ -112,7 +112,7 @@ def test_its_own_tests_pass(made: tuple[Path, list[str]]) -> None:
 def test_what_the_deployment_needs_is_named_where_it_is_missing(
     run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kaicep.cli.init.find_spec", lambda name: None)
+    monkeypatch.setattr("kaicep.cli.first_steps.find_spec", lambda name: None)
     *_, install, start = run("init", "new").stdout.splitlines()
     assert (install, start) == ("  pip install 'kaicep[delta]'", "  kaicep run kaicep.toml")
 

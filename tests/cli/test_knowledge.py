@@ -294,10 +294,10 @@ def test_a_path_is_copied_into_a_query_and_finds_events(tmp_path: Path, end: str
         (("path", "airflowReport", "Office", *ALL), 2, "help: did you mean bd:Office?"),
         (("path", "airflowReport", "bdd:Office", *ALL), 2, "help: did you mean bd:?"),
         (("path", "airflowReport", "bd:Office", *AIRFLOW), 2, "no knowledge is given"),
-        (("path", "org:EEDepartment", "hvc:GreenOfficeAirflow", *ALL), 1, "nothing leads from"),
+        (("path", "org:EEDepartment", "hvc:GreenOfficeAirflow", *ALL), 1, "there is no way from"),
         (("summary",), 2, "no knowledge is given"),
         (("concepts", *KNOWLEDGE), 2, "nothing is annotated"),
-        (("summary", *KNOWLEDGE, "--reasoning", "owl"), 2, "it is one of none, rdfs, owl-rl"),
+        (("summary", *KNOWLEDGE, "--reasoning", "owl"), 2, "choose one of none, rdfs, owl-rl"),
         (("summary", "--knowledge", "nowhere.ttl"), 2, "cannot read --knowledge nowhere.ttl"),
     ],
 )

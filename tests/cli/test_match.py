@@ -25,9 +25,9 @@ dead letters: 2 records could not be read; --dead-letters FILE keeps them
 
 
 def test_the_forms_are_those_that_there_are() -> None:
-    from kaicep.cli import match, output
+    from kaicep.cli import formats, match
 
-    assert tuple(output.FORMATS) == match._FORMS
+    assert tuple(formats.FORMATS) == match._RDF_FORMS
 
 
 def test_sparql_and_rdf_have_forms_of_their_own(run: Callable[..., Any]) -> None:
@@ -149,7 +149,7 @@ def test_an_open_end(run: Callable[..., Any], host: str, end: str, minutes: list
 
 def test_an_end_is_closed_or_open(run: Callable[..., Any]) -> None:
     wrong = run("match", "rise.chi", *AIR, "--end", "ajar")
-    assert (wrong.exit_code, "it is one of closed, open" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "choose one of closed, open" in wrong.stderr) == (2, True)
 
 
 def test_an_event_too_far_ahead_is_a_bad_record(run: Callable[..., Any]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kaicep.cli.output import (
+from kaicep.cli.formats import (
     FORMATS,
     WrittenColumn,
     WrittenColumns,

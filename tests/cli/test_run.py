@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.deployment.processes import kaicep, matches, running, spawn, stopped, wait_for, write
+from tests.deployment.processes import SECONDS, kaicep, matches, running, spawn, stopped, wait_for, write
 from typer.testing import CliRunner, Result
 
 from kaicep.archive.archive import Archive
@@ -222,13 +222,13 @@ def test_it_runs_is_shown_and_followed_and_stops_when_asked_to(folder: Path) -> 
 @pytest.mark.slow
 def test_asked_twice_it_stops_at_once_and_loses_nothing(folder: Path) -> None:
     port = 'url = "http://127.0.0.1:9/"'  # nobody is there, so that there is something to wait for
-    write(folder, {"kaicep.toml": f'{TOML}\n[sinks.hook]\nkind = "webhook"\n{port}\npatience = "60s"\n'})
+    write(folder, {"kaicep.toml": f'{TOML}\n[sinks.hook]\nkind = "webhook"\n{port}\npatience = "1h"\n'})
     with running(folder) as process:
         wait_for(lambda: matches(folder / "out.jsonl"), folder, process)
         process.send_signal(signal.SIGINT)
         wait_for(lambda: "press again to stop at once" in (folder / "log.txt").read_text(), folder, process)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 1
+        assert process.wait(SECONDS) == 1
     write(folder, {"kaicep.toml": TOML.replace(", follow = true", "")})
     assert kaicep(folder, "run").returncode == 0
     assert [each["select"]["x"] for each in matches(folder / "out.jsonl")] == [7]
@@ -254,7 +254,7 @@ def test_a_query_that_is_followed_by_its_file_is_registered_answered_and_edited(
         wait_for(lambda: 10 in _followed(log), folder, second)
         assert stopped(process) == 0
         assert second.wait(300) == 0
-    assert "all: changed, and starts again" in log.read_text()
+    assert "all: changed, and starts over" in log.read_text()
     # No sink says `guests = true`, so those who follow are the only ones who get them.
     assert {each["query"] for each in matches(folder / "out.jsonl")} == {"high"}
 

@@ -160,3 +160,155 @@ def test_what_cannot_be_converted_is_a_mistake(unit, said):
             knowledge=KNOWLEDGE,
             annotations=[METRIC, {**IMPERIAL, "units": {"flow": unit}}],
         )
+
+
+# A wide export: what is in a column is in the unit of its point.
+POINTS = """
+    @prefix brick: <https://brickschema.org/schema/Brick#> .
+    :t1 qudt:hasUnit unit:DEG_F ; :of :room1 . :t2 brick:hasUnit unit:DEG_C ; :of :room2 .
+    :t3 :of :room3 . :sp1 qudt:hasUnit unit:DEG_C ; :sets :room1 .
+    :sp2 qudt:hasUnit unit:DEG_F ; :sets :room2 .
+    :room1 :limit :l1 . :l1 :value 25 ; qudt:hasUnit unit:DEG_C .
+    :room2 :limit :l2 . :l2 :value 77 ; qudt:hasUnit unit:DEG_F .
+    :room3 :limit :l3 . :l3 :value 25 ; qudt:hasUnit unit:DEG_C .
+"""
+TREND = {
+    "stream": "trend",
+    "prefixes": PREFIXES,
+    "entities": {"name": {"property": ":from", "iri": ":{value}"}},
+    "attributes": {"reading": ":temperature"},
+    "units": {"reading": {"of": "name"}},
+}
+LIMITS = "PATH {?e :from ?p . ?p :of ?room . ?room :limit ?m . ?m :value ?limit}"
+
+
+def test_a_reading_is_in_the_unit_of_its_point(check):
+    # 77 degrees Fahrenheit are 25 degrees Celsius; what has no unit is taken as it is.
+    found(
+        check,
+        f"SELECT ?e.name, ?e.reading FROM (?e, trend) FILTER (?e.reading > ?limit) {LIMITS}",
+        {
+            "trend": """
+        event | ts | name | reading
+        a     | 0  | t1   | 76.9
+        b     | 1  | t1   | 77.1
+        c     | 2  | t2   | 24.9
+        d     | 3  | t2   | 25.1
+        e     | 4  | t3   | 24.9
+        f     | 5  | t3   | 25.1
+        """
+        },
+        "?e | name | reading\n b | t1 | 77.1\n d | t2 | 25.1\n f | t3 | 25.1",
+        (TREND,),
+        KNOWLEDGE + POINTS,
+    )
+
+
+def test_two_points_in_two_units(check):
+    found(
+        check,
+        """SELECT ?a.name, ?b.name AS other FROM (?a, trend), (?b, trend) WINDOW (?a, ?b, 1min)
+        JOIN (?a.reading > ?b.reading)
+        PATH {?a :from ?p . ?p :of ?room . ?b :from ?q . ?q :sets ?room}""",
+        {
+            "trend": """
+        event | ts | name | reading
+        a     | 0  | t1   | 69
+        b     | 1  | sp1  | 21
+        c     | 2  | sp1  | 20
+        d     | 3  | t2   | 21
+        e     | 4  | sp2  | 69
+        f     | 5  | sp2  | 70
+        """
+        },
+        "?a | ?b | name | other\n a | c | t1 | sp1\n d | e | t2 | sp2",
+        (TREND,),
+        KNOWLEDGE + POINTS,
+    )
+
+
+def test_a_point_with_a_unit_against_an_attribute_with_one(check):
+    found(
+        check,
+        """SELECT ?e.name FROM (?e, trend), (?f, s) WINDOW (?e, ?f, 1min)
+        JOIN (?e.reading > ?f.temp)""",
+        {
+            "trend": "event | ts | name | reading\n a | 0 | t1 | 76\n b | 1 | t2 | 26\n c | 2 | t1 | 78",
+            "s": "event | ts | temp\n d | 3 | 25",
+        },
+        "?e | ?f | name\n b | d | t2\n c | d | t1",
+        (TREND, METRIC),
+        KNOWLEDGE + POINTS,
+    )
+
+
+def test_a_filter_inside_a_path(check):
+    found(
+        check,
+        "SELECT ?e.flow FROM (?e, s) PATH {?e :from ?s . ?e :flow ?v . ?s :max ?m . ?m :value ?limit"
+        " FILTER (?v > ?limit)}",
+        """
+        event | ts | id | flow
+        e1    | 0  | s1 | 235
+        e2    | 1  | s1 | 236
+        e3    | 2  | s2 | 240
+        e4    | 3  | s2 | 241
+        e5    | 4  | s3 | 599
+        e6    | 5  | s3 | 601
+        """,
+        "?e\n e2\n e4\n e6",
+    )
+
+
+def test_a_filter_inside_a_path_about_two_points(check):
+    found(
+        check,
+        """SELECT ?a.name FROM (?a, trend), (?b, trend) WINDOW (?a, ?b, 1min)
+        PATH {?a :from ?p ; :temperature ?x . ?p :of ?room . ?b :from ?q ; :temperature ?y . ?q :sets ?room
+              FILTER (?x > ?y && bound(?room))}""",
+        {
+            "trend": """
+        event | ts | name | reading
+        a     | 0  | t1   | 69
+        b     | 1  | sp1  | 21
+        c     | 2  | sp1  | 20
+        d     | 3  | t2   | 21
+        e     | 4  | sp2  | 69
+        f     | 5  | sp2  | 70
+        """
+        },
+        "?a | ?b\n a | c\n d | e",
+        (TREND,),
+        KNOWLEDGE + POINTS,
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "annotation", "said"),
+    [
+        (
+            f"""SELECT AVG(?e.reading) AS mean FROM (?e, trend) WINDOW (?e, batch, 10s) GROUP BY ?limit
+            HAVING (AVG(?e.reading) > ?limit) {LIMITS}""",
+            TREND,
+            "an aggregate over points",
+        ),
+        (
+            f"SELECT ?e.name FROM (?e, trend) FILTER (?e.reading > ?limit) {LIMITS}",
+            {**TREND, "units": {"reading": {"of": "reading"}}},
+            "names no entity",
+        ),
+        (
+            f"SELECT ?e.name FROM (?e, trend) FILTER (?e.reading > ?limit) {LIMITS}",
+            {**TREND, "units": {"reading": {"from": "name"}}},
+            'unknown key "from"',
+        ),
+    ],
+)
+def test_units_of_points_that_cannot_be_converted(query, annotation, said):
+    with pytest.raises(Mistake, match=said):
+        testing.prepare(
+            query,
+            {"trend": "ts | name | reading\n 0 | t1 | 1"},
+            knowledge=KNOWLEDGE + POINTS,
+            annotations=[annotation],
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +15,12 @@ import pytest
 from kaicep.connectors.contract import Position, SourceBatch
 from kaicep.connectors.files import parts_of, read_stream
 from kaicep.connectors.parts import NOTE
+from kaicep.connectors.records import Record
 from kaicep.connectors.registry import Count
-from kaicep.connectors.shape import Form, Schema
+from kaicep.connectors.shape import SAMPLE, Form, Schema
 from kaicep.connectors.sources.files import FileSource, FileSourceOptions
 from kaicep.errors import Failure, Mistake
+from kaicep.plan.events import Event
 from kaicep.plan.types import Type
 
 
@@ -71,6 +74,30 @@ def three_kinds(folder: Path) -> Path:
     return folder
 
 
+def written(folder: Path, kind: str, count: int) -> Path:
+    """So many rows as a file of a kind."""
+    if kind == "parquet":
+        return parquet(folder / "a.parquet", range(count))
+    if kind == "csv":
+        return append(folder / "a.csv", "ts,x", *(f"{each},{each}" for each in range(count)))
+    return append(folder / "a.jsonl", *rows(0, count))
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_no_event_is_made_where_columns_do(
+    tmp_path: Path, kind: str, follow: bool, objects: Counter[type]
+) -> None:
+    file = written(tmp_path, kind, 5_000)
+    with source(file, follow=follow) as opened:
+        batch = opened.next_batch(0)
+    assert len(batch.events) == 5_000
+    assert objects[Event] == 0
+    assert objects[Record] <= SAMPLE  # which the types are inferred from
+    assert seconds(batch) == list(range(5_000))
+    assert objects[Event] == 5_000  # for whoever looks at them
+
+
 # --- finite -----------------------------------------------------------------------------------------
 
 
@@ -80,9 +107,9 @@ def test_batches_of_any_size_hold_what_reading_it_whole_gives(tmp_path: Path, ba
     with source(tmp_path, batch=batch) as opened:
         batches = drain(opened)
     assert [each for one in batches for each in one.events] == list(whole.events)
-    assert [dict(each.values) for one in batches for each in one.events] == [
-        dict(each.values) for each in whole.events
-    ]
+    found = [dict(each.values) for one in batches for each in one.events]
+    names = dict.fromkeys(name for name, _ in whole.attributes)
+    assert found == [{**names, **each.values} for each in whole.events]
     assert [each for one in batches for each in one.dead] == list(whole.dead)
     assert opened.schema is not None
     assert opened.schema.attributes == whole.attributes
@@ -325,9 +352,11 @@ def test_a_file_that_is_emptied_waits_for_what_comes(followed: Path, tmp_path: P
 
 
 def test_what_is_replaced_before_it_was_read_is_lost_and_said(
-    followed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    followed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "log.jsonl"
+    file, size = tmp_path / "log.jsonl", len(row(0)) + 1
+    for name in ("BYTES", "_LONGEST"):  # two rows at a time
+        monkeypatch.setattr(f"kaicep.connectors.parts.{name}", 2 * size)
     with source(followed, follow=True, batch=2) as opened:
         first = opened.next_batch(0)
         append(tmp_path / "new", *rows(10, 20))
@@ -336,7 +365,6 @@ def test_what_is_replaced_before_it_was_read_is_lost_and_said(
         while batch := opened.next_batch(0):
             found.append(batch)
     assert seconds(*found) == [0, 1, *range(10, 20)]
-    size = len(row(0)) + 1
     assert f"lost are its records from 2 on, bytes {2 * size} to {3 * size - 1}" in caplog.text
 
 

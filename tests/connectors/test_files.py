@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kaicep.connectors.files import SAMPLE, StreamData, mark_late, read_stream
+from kaicep.connectors.files import StreamData, mark_late, read_stream
 from kaicep.connectors.records import watching
+from kaicep.connectors.shape import SAMPLE
 from kaicep.errors import Mistake
 from kaicep.plan.events import Event
 from kaicep.plan.terms import XSD, Blank, Iri, Literal

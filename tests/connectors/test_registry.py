@@ -101,7 +101,7 @@ def test_an_unknown_option_is_a_mistake(what: str, name: str, kind: ConnectorKin
         ("source", {"kind": "files", "path": "x", "batch": 0}, "batch: 0 is less than 1"),
         ("source", {"kind": "files", "path": "x", "batch": True}, "batch: true is not a whole number"),
         ("source", {"kind": "generator", "rate": 0}, "rate: 0 is not a number above 0"),
-        ("source", {"kind": "generator", "start": "noon"}, "start: noon is no ISO 8601 time"),
+        ("source", {"kind": "generator", "start": "noon"}, "start: noon is not an ISO 8601 time"),
         (
             "source",
             {"kind": "kafka", "servers": "a", "topic": "t", "expired": "skip"},
@@ -158,7 +158,8 @@ def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     program = (
-        "import sys; from kaicep.connectors.registry import *; from kaicep.connectors.shape import Form; "
+        "import sys; from kaicep.connectors.registry import make_sink, make_source; "
+        "from kaicep.connectors.shape import Form; "
         "make_source(Form('s'), {'kind': 'files', 'path': '.'}); make_sink('o', {'kind': 'console'}); "
         "print(sorted({'confluent_kafka', 'paho', 'deltalake', 'pyarrow', 'numpy'} & set(sys.modules)))"
     )

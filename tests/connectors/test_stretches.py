@@ -182,6 +182,7 @@ def test_lines_of_json(
     check(path, data)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(csv_lines, st.sampled_from([b"", b"\xef\xbb\xbf"]), st.sampled_from([b"\n", b"\r\n", b""]), st.data())
 def test_rows_of_csv(

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from tests.servers import free_port
 
-from kaicep.demo.campus import SCALES, Campus
+from kaicep.demo.campus import SCALES, Campus, Morning
 from kaicep.demo.folder import Folder
-from kaicep.demo.morning import Morning
-from kaicep.demo.run import archive_here
+from kaicep.demo.morning import archive_here
 from kaicep.deployment.config import load_config
 from kaicep.deployment.running import Deployment
 from kaicep.plan.time import format_time, parse_time

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kaicep.demo.campus import SCALES, VENDORS, Campus
+from kaicep.demo.campus import OPENING, SCALES, VENDORS, Campus, Morning, SensorReport
 from kaicep.demo.folder import Folder, knowledge
-from kaicep.demo.morning import OPENING, Morning, SensorReport
 from kaicep.errors import Mistake
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.time import parse_time
@@ -20,6 +19,7 @@ def reports(scale: str = "small", seed: int = 7, start: int = 0, end: int = 30) 
     return [each for some in made.minutes(start, end) for each in some]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_same_seed_gives_the_same_campus(scale: str) -> None:
     one, other = (Campus.make(SCALES[scale], 7) for _ in range(2))

@@ -10,14 +10,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from kaicep.cli.main import app
 from kaicep.demo.folder import QUERIES
-from kaicep.demo.views import ShownMatch, Terminal
+from kaicep.demo.morning import ShownMatch, Terminal
 from kaicep.processes import bound
 
 ROOT = Path(__file__).parent.parent.parent
@@ -112,7 +111,7 @@ def done(command: list[str]) -> str:
 
 
 def test_without_a_folder_the_first_command_makes_one() -> None:
-    from kaicep.demo.run import Options, commands
+    from kaicep.demo.morning import Options, commands
 
     first, second, *_ = list(commands(Options(seed=9), None))[1:]
     assert first.strip() == "kaicep demo --scale campus --seed 9 --seconds 5 --keep kaicep-demo"
@@ -168,27 +167,3 @@ def test_on_a_terminal_the_table_is_drawn_in_place() -> None:
         assert each in shown
     assert shown.rstrip().endswith("Summary")
     assert "\x1b[1A" in screen.getvalue()  # it goes up and draws over what was there
-
-
-@pytest.mark.spark
-def test_spark_archives_what_this_process_would(spark: Any, tmp_path: Path) -> None:
-    from kaicep.archive.archive import Archive
-    from kaicep.demo.campus import SCALES, Campus
-    from kaicep.demo.folder import Folder
-    from kaicep.demo.morning import Morning
-    from kaicep.demo.run import archive_here, archive_on_spark
-
-    campus = Campus.make(SCALES["small"])
-    folders = [Folder(tmp_path / name, campus) for name in ("here", "spark")]
-    for folder in folders:
-        for some in Morning(campus).minutes(0, 2):
-            folder.write(some)
-        archive_here(folder)
-        for some in Morning(campus).minutes(2, 5):
-            folder.write(some)
-    assert archive_here(folders[0]) == archive_on_spark(folders[1], spark) > 0
-    here, there = (Archive(each.archive).snapshot() for each in folders)
-    assert here.cut == there.cut
-    for stream in here.tables:
-        one, other = list(here.events(stream)), list(there.events(stream))
-        assert [(each, dict(each.values)) for each in one] == [(each, dict(each.values)) for each in other]

@@ -7,6 +7,7 @@ beginning of one, names in a folder. So `Disk.after_crash` chooses by chance, fr
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import re
@@ -21,7 +22,7 @@ from tests.deployment.processes import SECONDS, environment
 
 from kaicep.processes import bound
 
-__all__ = ["Disk", "Operation", "faulted", "record"]
+__all__ = ["Disk", "Left", "Operation", "record"]
 
 T = TypeVar("T")
 
@@ -32,38 +33,24 @@ _CALLS = (
 _DRIVER = """
 import sys
 from pathlib import Path
-import kaicep.deployment.sinks, kaicep.deployment.sessions
 from kaicep.deployment.config import load_config
 from kaicep.deployment.running import Deployment
-from kaicep.storage import delta
-kaicep.deployment.sinks._QUIET = 0.01
-kaicep.deployment.sessions._SAVE_EVERY = 0.0
-delta._EVERY = 4
+from tests.deployment.restarts import hurry
+hurry()
 Deployment(load_config(Path(sys.argv[1]) / "kaicep.toml")).run()
 """
-"""The deployment of a folder, to its end; it saves its state, and makes checkpoints, as often as it can."""
-
-
-def _ran(folder: Path, *tracing: str) -> subprocess.CompletedProcess[str]:
-    words = ["strace", "-f", "--seccomp-bpf", *tracing, sys.executable, "-c", _DRIVER, str(folder)]
-    return subprocess.run(
-        bound(words), env=environment(), capture_output=True, text=True, timeout=SECONDS, check=False
-    )
 
 
 def record(folder: Path) -> list[Operation]:
-    """What a deployment does in its folder, to its end."""
+    """What the deployment of a folder does there, to its end."""
     trace = folder.with_name(folder.name + ".trace")
-    done = _ran(folder, "-y", "-xx", "-s", str(1 << 24), "-e", f"trace={_CALLS}", "-o", str(trace))
+    tracing = ["-y", "-xx", "-s", str(1 << 24), "-e", f"trace={_CALLS}", "-o", str(trace)]
+    words = ["strace", "-f", "--seccomp-bpf", *tracing, sys.executable, "-c", _DRIVER, str(folder)]
+    done = subprocess.run(
+        bound(words), env=environment(), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return list(_operations(trace, folder))
-
-
-def faulted(folder: Path, calls: str, error: str, when: int) -> bool:
-    """Runs a deployment in which a system call fails; whether there was such a call."""
-    trace = folder.with_name(folder.name + ".trace")
-    _ran(folder, "-e", f"trace={calls}", "-e", f"inject={calls}:error={error}:when={when}", "-o", str(trace))
-    return "(INJECTED)" in trace.read_text(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -238,13 +225,56 @@ class Disk:
             node = node.after(node.since).get(name)
         return node
 
-    def write(self, folder: Path) -> None:
-        """Writes what there is, synced or not."""
-        _write(self._root, None, folder, {})
+    def now(self) -> Left:
+        """What there is, synced or not."""
+        return Left(_chosen(self._root, None))
 
-    def after_crash(self, chosen: random.Random, folder: Path) -> None:
-        """Writes what a crash may leave into a folder."""
-        _write(self._root, chosen, folder, {})
+    def after_crash(self, chosen: random.Random) -> Left:
+        """What a crash may leave."""
+        return Left(_chosen(self._root, chosen))
+
+
+_Tree = dict[str, "_File | _Tree"]
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left on a disk: folders and the content of files; a file may have several names."""
+
+    _tree: _Tree
+
+    def digest(self) -> bytes:
+        """The same for disks on which the same is left."""
+        found = hashlib.blake2b(digest_size=16)
+        linked: dict[int, str] = {}
+        for path, node in _walk(self._tree):
+            found.update(f"{path}\0".encode())
+            if isinstance(node, _File):
+                first = linked.setdefault(id(node), path)
+                found.update(first.encode() if first != path else b"%d\0" % len(node.content) + node.content)
+        return found.digest()
+
+    def write(self, folder: Path) -> None:
+        """Makes the folder."""
+        folder.mkdir()
+        linked: dict[int, Path] = {}
+        for path, node in _walk(self._tree):
+            place = folder / path
+            if not isinstance(node, _File):
+                place.mkdir()
+            elif id(node) in linked:
+                os.link(linked[id(node)], place)
+            else:
+                place.write_bytes(node.content)
+                linked[id(node)] = place
+
+
+def _walk(tree: _Tree, above: str = "") -> Iterator[tuple[str, _File | _Tree]]:
+    """Every folder and file, by name, a folder before what is in it."""
+    for name, node in sorted(tree.items()):
+        yield above + name, node
+        if not isinstance(node, _File):
+            yield from _walk(node, f"{above}{name}/")
 
 
 def _read(folder: Path) -> _Folder:
@@ -254,21 +284,23 @@ def _read(folder: Path) -> _Folder:
     return found
 
 
-def _write(node: _Folder, chosen: random.Random | None, place: Path, linked: dict[int, Path]) -> None:
-    place.mkdir()
+def _chosen(node: _Folder, chosen: random.Random | None, made: dict[int, _File] | None = None) -> _Tree:
+    """What of a folder came to the disk; a file that is met again is the same one."""
+    made = {} if made is None else made
+    tree: _Tree = {}
     for name, each in node.after(_survivors(node.since, chosen)).items():
         if isinstance(each, _Folder):
-            _write(each, chosen, place / name, linked)
-        elif id(each) in linked:
-            os.link(linked[id(each)], place / name)
-        else:
+            tree[name] = _chosen(each, chosen, made)
+            continue
+        if id(each) not in made:
             done = _survivors(each.since, chosen)
             if chosen is not None and done and chosen.random() < 0.5 and done[-1].data:
                 last = done[-1]
                 torn = last.data[: chosen.randrange(len(last.data))]
                 done = [*done[:-1], Operation("write", last.path, torn, last.at)]
-            (place / name).write_bytes(each.after(done))
-            linked[id(each)] = place / name
+            made[id(each)] = _File(each.after(done))
+        tree[name] = made[id(each)]
+    return tree
 
 
 def _survivors(done: Sequence[T], chosen: random.Random | None) -> list[T]:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,11 +19,8 @@ SECONDS = 300.0
 
 
 def environment() -> dict[str, str]:
-    """With a place for compiled modules, so that every start but the first is quick."""
-    cache = Path(tempfile.gettempdir()) / f"kaicep-tests-{os.getuid()}"
-    paths = os.pathsep.join(each for each in sys.path if each)
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPATH": paths, "PYTHONPYCACHEPREFIX": str(cache)}
+    """What finds the package as this process does."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
 
 
 def spawn(folder: Path, *args: str, module: str = "kaicep") -> subprocess.Popen[bytes]:

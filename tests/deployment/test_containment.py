@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.deployment.processes import environment, matches, write
+from tests.deployment.processes import SECONDS, environment, matches, write
 from tests.deployment.test_deployment import (
     HIGH,
     PAIR,
@@ -177,7 +177,7 @@ def test_what_was_archived_before_a_stream_failed_is_answered(
     faulty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit came to pass, and what was to come after it did not."""
-    from kaicep.archive.stream import StreamTable
+    from kaicep.archive.stream_table import StreamTable
 
     whole, failed = StreamTable.append, []
 
@@ -212,6 +212,30 @@ def test_a_finite_stream_that_fails_ends_the_run_with_its_reason(folder: Path) -
     assert told(folder) == [{"x": 7}]
 
 
+def test_a_stream_whose_last_records_are_not_archived_has_not_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end would say that nothing comes any more: nobody would find what comes after a restart."""
+    from kaicep.archive.stream_table import StreamTable
+
+    append(folder, *(event(n, 9) for n in range(2, 8)))
+    write(folder, {"kaicep.toml": toml(follow=False).replace('"s.jsonl"', '"s.jsonl", batch = 4')})
+    whole, calls = StreamTable.append, iter((True, False))
+
+    def append_once(self: StreamTable, *args: Any, **named: Any) -> Any:
+        if not next(calls):
+            raise OSError(28, "No space left on device")
+        return whole(self, *args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamTable, "append", append_once)
+        with pytest.raises(Failure, match="No space left on device"):
+            Deployment(load_config(folder / "kaicep.toml")).run()
+    assert len(told(folder)) < 7
+    Deployment(load_config(folder / "kaicep.toml")).run()
+    assert told(folder) == [{"x": 7}] + [{"x": 9}] * 6
+
+
 def test_a_sink_that_fails_for_a_reason_of_ours_is_left_out_and_told_the_rest_next_time(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -234,7 +258,7 @@ def test_a_sink_that_fails_for_a_reason_of_ours_is_left_out_and_told_the_rest_ne
         append(folder, event(2, 8))
         for _ in range(5):
             made.tick()
-        assert made.outlets["out"].wait(made._moment, 20)
+        assert made.outlets["out"].wait(made._moment, SECONDS)
         assert "TypeError" in made.status()["sinks"]["two"]["trouble"]
     assert "Traceback" in caplog.text
     assert (told(folder), matches(folder / "two.jsonl")) == ([{"x": 7}, {"x": 8}], [])

@@ -17,13 +17,13 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.deployment.processes import matches, write
+from tests.deployment.processes import SECONDS, matches, write
 from tests.servers import Broker, Fuseki, free_port, make_topics
 from typer.testing import CliRunner
 
 from kaicep.api import open_run
 from kaicep.archive.archive import Archive
-from kaicep.archive.stream import expire
+from kaicep.archive.stream_table import expire
 from kaicep.cli.main import app
 from kaicep.connectors.contract import Guarantee, Position, Source, SourceBatch
 from kaicep.connectors.shape import Schema
@@ -99,7 +99,7 @@ def settle(made: Deployment) -> None:
     while made.tick():
         pass
     for outlet in made.outlets.values():
-        assert outlet.wait(made._moment, 20)
+        assert outlet.wait(made._moment, SECONDS)
 
 
 def append(folder: Path, *lines: str) -> None:
@@ -174,7 +174,7 @@ def test_how_much_rules_may_derive_is_said_in_the_file(folder: Path) -> None:
 
 
 def test_now_is_the_time_of_the_newest_event(folder: Path) -> None:
-    """The clock on the wall decides nothing: recorded events of long ago are answered like any others."""
+    """The wall clock decides nothing: recorded events of long ago are answered like any others."""
     write(folder, {"queries/first.chi": "SELECT ?e.x FROM (?e, s)"})
     with deployed(folder) as made:
         settle(made)
@@ -239,8 +239,8 @@ def test_the_archive_says_where_it_begins(folder: Path, caplog: pytest.LogCaptur
     write(folder, {"queries/old.chi": "SELECT ?e.x FROM (?e, s) WITHIN [1999-01-01, )"})
     with deployed(folder) as made:
         settle(made)
-    assert "old: asks from 1999-01-01" in caplog.text
-    assert "the archive has s from 2012-05-07T09:00:00" in caplog.text
+    assert "old: reads from 1999-01-01" in caplog.text
+    assert "the archive has s only from 2012-05-07T09:00:00" in caplog.text
 
 
 def test_queries_of_both_languages_read_each_other(folder: Path) -> None:
@@ -879,7 +879,7 @@ def test_another_lateness_counts_from_the_next_event_on(folder: Path, before: st
 def test_whatever_falls_silent_or_is_lost_the_answer_is_that_of_the_archive_as_seen(
     folder: Path, seed: int
 ) -> None:
-    """Who is late may hang on the clock on the wall; but the archive says who was, and all go by it."""
+    """The wall clock may decide which events are late; the archive records them, and everybody follows it."""
     chance = random.Random(seed)
     (folder / "s.jsonl").unlink()
     files = [folder / "s.jsonl" / name for name in ("a.jsonl", "b.jsonl", "c.jsonl")]

@@ -22,6 +22,11 @@ PAUSE = 0.02 if KILLS <= 20 else 0.2
 """Between two appends: what comes while a process is killed hundreds of times must be checked in the end."""
 
 LONG = 600.0
+ANNOTATION = """{"stream": "s", "prefixes": {"v": "urn:v:"}, "attributes": {"k": "v:k", "x": "v:x"}}"""
+FALL = """PREFIX v: <urn:v:> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>
+SELECT ?k ?n ?m WHERE
+{ ?a v:k ?k . ?a v:x ?n . FILTER (?n > 900) } SEQ { ?b v:k ?k . ?b v:x ?m . FILTER (?m < 100) }
+FILTER (getDURATION() < "PT5S"^^xsd:duration)"""
 QUERIES = {
     "rise": "SELECT ?a.k, ?b.x - ?a.x AS rise FROM (?a, s), (?b, s) WITHIN [2012-01-01, ) WHERE "
     "JOIN (?b.k = ?a.k) JOIN (?b.x - ?a.x > 800) SEQ (?a, ?b) WINDOW (?a, ?b, 5s)",
@@ -45,6 +50,7 @@ def toml(source: str) -> str:
     return f"""
 tick = "20ms"
 [streams.s]
+annotation = "s.json"
 lateness = "500ms"
 source = {source}
 [sinks.out]
@@ -110,8 +116,16 @@ def table_ids(folder: Path) -> list[str]:
 @pytest.mark.slow
 def test_every_match_is_told_once_and_in_order_however_often_it_is_killed(tmp_path: Path) -> None:
     chance = random.Random(KILLS)
-    write(tmp_path, {f"queries/{name}.chi": text for name, text in QUERIES.items()})
-    write(tmp_path, {"s.jsonl": "", "kaicep.toml": toml('{kind = "files", path = "s.jsonl", follow = true}')})
+    texts = {**{f"{name}.chi": text for name, text in QUERIES.items()}, "fall.epsparql": FALL}
+    write(tmp_path, {f"queries/{name}": text for name, text in texts.items()})
+    write(
+        tmp_path,
+        {
+            "s.json": ANNOTATION,
+            "s.jsonl": "",
+            "kaicep.toml": toml('{kind = "files", path = "s.jsonl", follow = true}'),
+        },
+    )
     with load(tmp_path / "s.jsonl"):
         for _ in range(KILLS):
             kill_at_random(tmp_path, chance)
@@ -119,14 +133,15 @@ def test_every_match_is_told_once_and_in_order_however_often_it_is_killed(tmp_pa
     write(tmp_path, {"kaicep.toml": toml('{kind = "files", path = "s.jsonl"}')})
     done = kaicep(tmp_path, "run", seconds=LONG)
     assert done.returncode == 0, done.stderr
-    queries = [f"queries/{name}.chi" for name in QUERIES]
-    words = ("--stream", "s=s.jsonl", "--lateness", "500ms")
+    queries = [f"queries/{name}" for name in texts]
+    words = ("--stream", "s=s.jsonl", "--annotation", "s.json", "--lateness", "500ms")
     wanted = kaicep(tmp_path, "match", *queries, *words, seconds=LONG)
     ids = sorted(json.loads(each)["id"] for each in wanted.stdout.splitlines())
     assert len(ids) > 100
     told = matches(tmp_path / "out.jsonl")
     assert sorted(each["id"] for each in told) == ids
-    for name in QUERIES:
+    for name in (Path(each).stem for each in texts):
+        assert name in {each["query"] for each in told}
         ends = [each["end"] for each in told if each["query"] == name]
         assert ends == sorted(ends), name
     assert sorted(table_ids(tmp_path)) == ids

@@ -197,6 +197,6 @@ def test_what_the_broker_has_removed_is_told_and_the_rest_goes_on(
     running.run()
     lost = running.feeds["s"].status()["lost"]
     assert [(each["part"], each["to"]) for each in lost] == [(0, held)]
-    assert "are lost: the source does not have them any more" in caplog.text
+    assert "are lost: the source no longer has them" in caplog.text
     again = [each for each in matches(tmp_path / "out.jsonl") if each["query"] == "again"]
     assert len(again) >= first + 5

@@ -7,18 +7,24 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.deployment.processes import matches, running, write
-from tests.server.test_service import HIGH, SINCE, TOML, Asking, asking, event
+from tests.deployment.processes import SECONDS, matches, running, write
+from tests.server.test_service import HIGH, SINCE, START, TOML, Asking, asking, event
 
+from kaicep.archive.archive import Archive
 from kaicep.deployment.config import load_config
-from kaicep.deployment.guests import Allowance
+from kaicep.deployment.guest_process import _Guest
+from kaicep.deployment.guests import Allowance, Guest, Guests
 from kaicep.errors import Failure
+from kaicep.plan.time import format_time
 from kaicep.server.service import Client
+
+pytestmark = pytest.mark.slow
 
 SMALL = Allowance(step=1.0, setting_up=15.0, memory=600 << 20, matches=500.0, nice=0)
 AT_ONCE = float(os.environ.get("KAICEP_AT_ONCE", "5"))
@@ -124,7 +130,6 @@ HOSTILE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_query_is_refused_or_ended_and_the_victim_goes_on(victim: Victim, name: str) -> None:
     status, answer = _post(victim, *HOSTILE[name])
@@ -187,12 +192,62 @@ def test_a_guest_finds_what_a_query_of_the_deployment_finds(folder: Path) -> Non
     with asking(folder) as ask:  # with its mark, it goes on where it stood
         with (folder / "s.jsonl").open("a") as file:
             file.writelines(event(4_200 + n, n % 5, f"k{n % 2}") for n in range(20))
-        count = ask.until("/queries/victim", lambda found: found["matches"] > count)["matches"]
+        last = format_time((START + 4_219) * 1_000_000)
+        count = ask.until("/queries/victim", lambda found: found["watermark"] == last)["matches"]
         ask.until("/queries/guest", lambda found: found["matches"] == count)
     found: dict[str, list[Any]] = {"victim": [], "guest": []}
     for each in matches(folder / "out.jsonl"):
         found[each["query"]].append(json.dumps([each["start"], each["end"], each["select"], each["events"]]))
     assert sorted(found["guest"]) == sorted(found["victim"])
+
+
+class ByHand:
+    """A deployment that goes on while a guest is still setting up, and the end of its connection."""
+
+    def __init__(self, goes_on: Callable[[], dict[str, Any]]) -> None:
+        self._goes_on: Callable[[], dict[str, Any]] | None = goes_on
+        self._notes: list[dict[str, Any]] = []
+        self.found: list[Any] = []
+
+    def send_bytes(self, said: bytes) -> None:
+        told = json.loads(said)
+        self.found += [json.loads(row[3]) for row in told.get("found", ())]
+        if "report" in told and self._goes_on is not None:
+            goes_on, self._goes_on = self._goes_on, None
+            self._notes.append(goes_on())
+
+    def poll(self) -> bool:
+        return bool(self._notes)
+
+    def recv_bytes(self) -> bytes:
+        if not self._notes:
+            raise EOFError
+        notes, self._notes = self._notes, []
+        return json.dumps(notes).encode()
+
+
+def test_what_comes_while_a_guest_goes_through_the_past_is_not_late(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Guest] = []
+    monkeypatch.setattr(Guests, "start", lambda _, guest: begun.append(guest))
+    with asking(folder) as ask:
+        ask.until("/queries", lambda found: found.get("victim", {}).get("state") == "live")
+        assert ask("POST", "/queries/guest", HIGH)[0] == 201
+    errand = begun[0].errand
+
+    def goes_on() -> dict[str, Any]:
+        with asking(folder) as ask:
+            with (folder / "s.jsonl").open("a") as file:
+                file.writelines(event(4_000 + n, 9) for n in range(20))
+            ask.until("/queries/victim", lambda found: found["matches"] == 20)
+        cut = json.loads(Archive(errand.config.archive).snapshot().cut.text())
+        return {"cut": cut, "idle": [], "ended": [], "version": errand.version}
+
+    deployment = ByHand(goes_on)
+    with suppress(EOFError):
+        _Guest(deployment, errand).run()  # type: ignore[arg-type]
+    assert [each["events"]["e"]["seq"] for each in deployment.found] == list(range(4_000, 4_020))
 
 
 def test_who_follows_a_guest_is_told_why_it_ended_and_no_restart_tries_it_again(
@@ -218,7 +273,7 @@ def test_who_follows_a_guest_is_told_why_it_ended_and_no_restart_tries_it_again(
             time.sleep(0.01)
         with (folder / "s.jsonl").open("a") as file:
             file.writelines(event(5_000 + n, 9) for n in range(100))
-        thread.join(60)
+        thread.join(SECONDS)
         assert told == ["guest was ended: it finds more than 0.5 matches a second"]
         found = ask.until("/queries/guest", lambda found: found["state"] == "failed")
         assert "0.5 matches a second" in found["problem"]
@@ -285,7 +340,7 @@ def test_a_guest_ends_with_the_deployment(folder: Path) -> None:
         Client(load_config(folder / "kaicep.toml")).register("guest", "chi-cep", HIGH)
         numbers = _children(process.pid)
         assert numbers
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS
     while any(Path(f"/proc/{each}").exists() and "Z" not in _state(each) for each in numbers):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -114,6 +114,16 @@ def test_an_entry_that_lacks_its_last_lines_is_torn(tmp_path: Path) -> None:
         held(tmp_path / "A")
 
 
+def test_half_a_line_of_checksums_does_not_spoil_the_next(tmp_path: Path) -> None:
+    """A write that fails may leave half of it, and the process goes on."""
+    table = meter(tmp_path / "A")
+    append_readings(table, readings(0, 3))
+    with (tmp_path / "A/meter/_delta_log/_checksums").open("ab") as file:
+        file.write(b"00000000000000000002.json 4")
+    append_readings(table, readings(3, 6))
+    assert list(delta.damages(tmp_path / "A" / "meter", [])) == []
+
+
 def test_a_checkpoint_that_was_not_on_the_disk_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from kaicep.api import build_run, parse_query
 from kaicep.archive.archive import Archive
-from kaicep.archive.stream import compact
+from kaicep.archive.stream_table import compact
 from kaicep.cli.main import app
 from kaicep.connectors.files import read_stream
 from kaicep.connectors.shape import Form

@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections import Counter
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from tests.deployment.processes import matches, write
 from tests.deployment.test_deployment import (
@@ -25,11 +29,15 @@ from tests.deployment.test_deployment import (
 )
 
 from kaicep.archive.archive import Archive
+from kaicep.connectors.records import Record
 from kaicep.connectors.registry import Count
-from kaicep.connectors.shape import Form, Schema
+from kaicep.connectors.shape import SAMPLE, Form, Schema
 from kaicep.connectors.sources.files import FileSource, FileSourceOptions
+from kaicep.deployment.config import load_config
+from kaicep.deployment.running import Deployment
 from kaicep.history.strategies import open_history, past_matches
 from kaicep.hosts.queries import ChiSearch
+from kaicep.plan.events import Event, Match
 from kaicep.plan.types import Type
 
 AVERAGE = f"SELECT AVG(?e.x) AS mean FROM (?e, s) {SINCE} WINDOW (?e, sliding, 5s) PARTITION BY ?e.k"
@@ -71,6 +79,7 @@ def test_queries_that_begin_together_are_one_run_that_computes_each_query_once(
         assert {"high", "over", "pair"} <= {*asked}
 
 
+@pytest.mark.slow
 def test_a_query_that_comes_later_joins_the_engine_of_the_others(folder: Path) -> None:
     with deployed(folder) as made:
         settle(made)
@@ -164,6 +173,7 @@ def test_columns_stand_in_the_order_of_their_positions_also_where_some_records_a
     assert found == [[0, 1, 2], [3]]
 
 
+@pytest.mark.slow
 def test_ep_sparql_queries_come_change_and_go_while_others_keep_what_they_hold(folder: Path) -> None:
     """A pair that is half found is found whole, whatever is registered, edited or removed meanwhile."""
     annotation = '{"stream": "s", "prefixes": {"v": "urn:v:"}, "attributes": {"x": "v:x"}}'
@@ -186,3 +196,41 @@ def test_ep_sparql_queries_come_change_and_go_while_others_keep_what_they_hold(f
         settle(made)
     found = [(each["m"]["value"], each["n"]["value"]) for each in told(folder, query="both")]
     assert sorted(found) == [("7", "8"), ("7", "9"), ("8", "9")]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_no_event_is_an_object_between_its_source_and_the_sink(
+    tmp_path: Path, kind: str, objects: Counter[type]
+) -> None:
+    count = 5_000
+    rows = [{"ts": each, "k": f"k{each % 7}", "x": each % 1_000} for each in range(count)]
+    if kind == "parquet":
+        table = pyarrow.Table.from_pylist(rows)
+        times = table["ts"].cast(pyarrow.timestamp("s", "UTC"))
+        pyarrow.parquet.write_table(table.set_column(0, "ts", times), tmp_path / "s.parquet")
+    else:
+        lines = ["ts,k,x"] if kind == "csv" else []
+        lines += [",".join(map(str, each.values())) if lines else json.dumps(each) for each in rows]
+        (tmp_path / f"s.{kind}").write_text("\n".join(lines) + "\n")
+    write(
+        tmp_path,
+        {
+            "queries/high.chi": "SELECT ?e.x FROM (?e, s) FILTER (?e.x > 998)",
+            "queries/mean.chi": "SELECT AVG(?e.x) > 999 AS mean FROM (?e, s) WINDOW (?e, sliding, 5s)",
+            "queries/pair.chi": """SELECT ?a.x FROM (?a, s), (?b, s) FILTER (?a.x > 990)
+                JOIN (?a.k = ?b.k) JOIN (?b.x > ?a.x + 6) SEQ (?a, ?b) WINDOW (?a, ?b, 20s)""",
+            "kaicep.toml": f"""[queries]
+                folder = "queries"
+                [streams.s]
+                source = {{kind = "files", path = "s.{kind}"}}
+                [sinks.out]
+                kind = "files"
+                path = "out.jsonl" """,
+        },
+    )
+    Deployment(load_config(tmp_path / "kaicep.toml")).run()
+    told = matches(tmp_path / "out.jsonl")
+    assert Counter(each["query"] for each in told) == {"high": 5, "pair": 10}
+    assert objects[Event] < 10  # the earliest of a batch, where a part wakes up
+    assert objects[Record] <= 2 * SAMPLE  # which the types are inferred from
+    assert objects[Match] == len(told)

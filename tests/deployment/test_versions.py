@@ -4,14 +4,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.deployment.lives import Lives
 from tests.deployment.processes import matches, write
 from tests.deployment.test_deployment import (
     SINCE,
@@ -27,8 +30,10 @@ from tests.deployment.test_deployment import (
 
 from kaicep.deployment.running import Deployment
 
-RUNS = int(os.environ.get("KAICEP_VERSIONS", "3"))
+RUNS = int(os.environ.get("KAICEP_VERSIONS", "2"))
 """So many random runs, each of which is lost several times."""
+KILLS = int(os.environ.get("KAICEP_KILLS", "3"))
+"""At least so many kills of a process."""
 
 ANNOTATION = {
     "stream": "s",
@@ -195,3 +200,46 @@ def test_a_run_that_was_lost_tells_what_one_tells_that_was_not(tmp_path: Path, s
     for name in ("out.jsonl", "few.jsonl"):
         assert (lost / name).read_bytes() == (whole / name).read_bytes()
     assert len(matches(whole / "out.jsonl")) > 20
+
+
+def _killed(folder: Path, seed: int, chance: random.Random) -> int:
+    """The same story happens to processes that are killed in the middle of what they do; how often."""
+    prepared(folder, f'lateness = "{seed % 3}s"', **{"k/a.ttl": hot("p"), "k/b.ttl": hot("q")})
+    kills = 0
+    with Lives(folder) as lives:
+        for kind, what in _story(random.Random(seed)):
+            if kind == "events":
+                append(folder, *what)  # type: ignore[misc]
+            elif kind == "gone":
+                (folder / str(what)).unlink(missing_ok=True)
+            else:
+                name, text = what  # type: ignore[misc]
+                write(folder, {f"queries/{name}.chi" if kind == "query" else name: text})
+            for word in ("settle", "look"):
+                while chance.random() < (0.5 if KILLS > 20 else 0.1):
+                    lives.tell(word)
+                    time.sleep(chance.expovariate(10))
+                    lives.kill()
+                    kills += 1
+                lives.tell(word)
+                lives.wait()
+    return kills
+
+
+@pytest.mark.slow
+@pytest.mark.random
+def test_killed_at_any_moment_its_sinks_are_those_of_a_run_that_was_not(tmp_path: Path) -> None:
+    """`KAICEP_KILLS=200 pytest tests/deployment/test_versions.py -k killed` kills two hundred times."""
+    kills, chance = 0, random.Random(KILLS)
+    for seed in itertools.count():
+        if kills >= KILLS:
+            break
+        whole, killed = tmp_path / f"whole-{seed}", tmp_path / f"killed-{seed}"
+        _lived(whole, seed, 0.0)
+        kills += _killed(killed, seed, chance)
+        write(killed, {"kaicep.toml": (killed / "kaicep.toml").read_text().replace("true", "false")})
+        with deployed(killed) as made:
+            settle(made)
+        for name in ("out.jsonl", "few.jsonl"):
+            assert (killed / name).read_bytes() == (whole / name).read_bytes(), (seed, name)
+    print(f"{kills} kills")

@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kaicep.api import open_run
 from kaicep.deployment.config import load_config
 from kaicep.deployment.running import Deployment
@@ -22,6 +24,7 @@ def settle(running: Deployment) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_query_asked_at_ten_is_answered_as_if_it_had_been_there_at_nine(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "campus" / "data", tmp_path / "campus" / "data")
     here = tmp_path / "demand-response"

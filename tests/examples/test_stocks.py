@@ -259,6 +259,7 @@ def answered(folder: Path, query: str) -> list[Row]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_1_over_a_larger_stream(made: Path) -> None:
     expected = {
         (company, first, last)

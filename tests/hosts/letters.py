@@ -8,7 +8,8 @@ from typing import Any
 from kaicep.api import build_run, parse_query
 from kaicep.connectors.files import StreamData
 from kaicep.errors import SourceText
-from kaicep.hosts.inprocess import Engine, Settings
+from kaicep.hosts.inprocess import Engine
+from kaicep.hosts.queries import Settings
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match

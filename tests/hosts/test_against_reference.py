@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.effort import EXAMPLES
 from tests.hosts.random_runs import Drawn, runs
 
 from kaicep.api import FiniteRun
-from kaicep.hosts.inprocess import Engine, Settings
+from kaicep.hosts.inprocess import Engine
+from kaicep.hosts.queries import Settings
 from kaicep.plan.events import Event, Match
 from kaicep.reference import evaluate
 
 pytestmark = pytest.mark.random
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
-"""More of them at night."""
 
 
 def judged(run: FiniteRun) -> list[str]:

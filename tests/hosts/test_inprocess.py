@@ -10,8 +10,10 @@ from tests.hosts.letters import S, ends, engine, event
 import kaicep as kai
 from kaicep import testing
 from kaicep.errors import Failure, Mistake
-from kaicep.hosts.inprocess import Engine, Settings
+from kaicep.hosts.inprocess import Engine
+from kaicep.hosts.queries import Settings
 from kaicep.kernel.operator import Limits
+from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
 
@@ -204,7 +206,7 @@ def test_saved_state_of_something_else_is_refused():
     with pytest.raises(Failure, match="not a saved state"):
         engine(PAIR).restore(b"\x80\x04nonsense")
     with pytest.raises(Failure, match="format 99"):
-        engine(PAIR).restore(saved.replace(b'"version":3', b'"version":99', 1))
+        engine(PAIR).restore(saved.replace(b'"version":4', b'"version":99', 1))
 
 
 # --- queries come and go -----------------------------------------------------------------------------------
@@ -399,3 +401,25 @@ def test_bytes_are_a_limit_too() -> None:
     )
     with pytest.raises(Failure, match="WINDOW"):
         running.push([event(seq, seq, "p", seq) for seq in range(100)])
+
+
+def test_values_that_name_nothing_are_counted_as_often_as_they_come() -> None:
+    knowledge = Knowledge.parse("@prefix v: <urn:v:> . v:p a v:Hot . v:q a v:Hot .")
+    annotation = {
+        "stream": "s",
+        "prefixes": {"v": "urn:v:"},
+        "entities": {"k": {"property": "v:of", "iri": "v:{value}"}},
+    }
+    query = kai.compile(
+        "SELECT ?a.x FROM (?a, s) PATH {?a v:of ?o . ?o a v:Hot}",
+        knowledge=knowledge,
+        streams={"s": {"k": "string", "x": "int64"}},
+        annotations=[annotation],
+    )
+    unknown = UnknownEntities()
+    made = Engine(query, lateness=0, unknown=unknown)
+    keys = ["p", "zz", None, "q", "yy", "zz", None, "p"] * 9
+    events = [Event("s", 0, at, at, {"ts": at, "k": key, "x": at}) for at, key in enumerate(keys)]
+    found = [*made.push(events[:30]), *made.push(events[30:]), *made.finish()]
+    assert len(found) == 27
+    assert unknown.counts == {("s.k", "zz"): 18, ("s.k", "yy"): 9}

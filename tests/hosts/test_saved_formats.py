@@ -1,6 +1,6 @@
 """Every format of saved state that was ever released still loads, and goes on with the same answers.
 
-`states/format-3.state` is what `saved()` gave in format 3. A new format gets a file of its own; old ones
+`states/format-4.state` is what `saved()` gave in format 4. A new format gets a file of its own; old ones
 stay.
 What was saved before the first release is refused, in words.
 """

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.effort import EXAMPLES
 from tests.hosts.random_runs import Drawn, events
 from tests.hosts.test_against_reference import interleaved, judged
 
 from kaicep.api import FiniteRun
 from kaicep.hosts import replacing
-from kaicep.hosts.inprocess import Engine, Settings
+from kaicep.hosts.inprocess import Engine
+from kaicep.hosts.queries import Settings
 from kaicep.plan.events import Event, Match
 
 pytestmark = pytest.mark.random
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150")) // 12
 
 SHAPES = {
     "filter": "SELECT ?a.x, ?a.k, ?a.y FROM (?a, s, t) FILTER (?a.x > 1 || ?a.y < 3)",
@@ -85,7 +85,7 @@ def lived(run: FiniteRun, drawn: Drawn, chance: random.Random) -> list[str]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_shape_gives_what_the_reference_gives(shape: str) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=max(EXAMPLES // 12, 8), deadline=None, suppress_health_check=list(HealthCheck))
     @given(events(most=14), st.sampled_from((None, 0, 2_000_000)), st.integers(0, 2**32))
     def agree(some: tuple[Event, ...], lateness: int | None, seed: int) -> None:
         drawn = Drawn({"q": SHAPES[shape]}, (*some, *PADDING), lateness)

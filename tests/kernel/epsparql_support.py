@@ -18,10 +18,8 @@ from kaicep.reference.epsparql import run_epsparql
 Rows = list[tuple[Triple, int, int]]
 
 
-def operator(
-    plans: Sequence[EpPlan], knowledge: Knowledge, limit: int = 10_000, compiled: bool = False
-) -> EpOperator:
-    return EpOperator(plans, knowledge, limit, compiled=compiled)
+def operator(plans: Sequence[EpPlan], knowledge: Knowledge, limit: int = 10_000) -> EpOperator:
+    return EpOperator(plans, knowledge, limit)
 
 
 def run_kernel(
@@ -30,14 +28,10 @@ def run_kernel(
     knowledge: Knowledge,
     limit: int = 10_000,
     seed: int | None = None,
-    compiled: bool = False,
 ) -> dict[str, list[Match]]:
-    """What `run_epsparql` gives, by the operator; a seed cuts the input, and saves and restores between.
-
-    What is saved may be restored by an operator that is compiled where the other was not.
-    """
+    """What `run_epsparql` gives, by the operator; a seed cuts the input, and saves and restores between."""
     rows = sorted(occurrences, key=lambda row: row[2])
-    running = operator(plans, knowledge, limit, compiled)
+    running = operator(plans, knowledge, limit)
     if not running.streams:
         rows = [row[:3] for row in rows]
     found: list[Match] = []
@@ -50,11 +44,9 @@ def run_kernel(
             found += running.advance(rows[0][2])
         if seed is not None and random.random() < 0.4:
             state = running.snapshot()
-            again = compiled and random.random() < 0.7
-            running = operator(plans, knowledge, limit, again)
+            running = operator(plans, knowledge, limit)
             running.restore(state)
-            if not compiled:
-                assert running.snapshot() == state
+            assert running.snapshot() == state
     found += running.finish()
     assert len({(each.query, each.id) for each in found}) == len(found)
     return {each.name: sorted_matches(m for m in found if m.query == each.name) for each in plans}
@@ -70,10 +62,9 @@ def both(
     knowledge: str = "",
     limit: int = 10_000,
     seed: int | None = None,
-    compiled: bool = False,
 ) -> tuple[dict[str, list[Match]], dict[str, list[Match]]]:
     """The matches by the reference and by the kernel."""
     plans = [plan(text, f"q{index}") for index, text in enumerate(queries)]
     rows = rows_of(occurrences, queries) if isinstance(occurrences, str) else occurrences
     known = knowledge_of(knowledge)
-    return run_epsparql(plans, rows, known, limit), run_kernel(plans, rows, known, limit, seed, compiled)
+    return run_epsparql(plans, rows, known, limit), run_kernel(plans, rows, known, limit, seed)

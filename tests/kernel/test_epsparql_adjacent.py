@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.effort import FEWER
 from tests.kernel.epsparql_support import Rows, both, operator
 from tests.reference.epsparql_support import SECOND, knowledge_of, plan, term
 
@@ -27,7 +29,8 @@ def stream(random: Random) -> Rows:
     return rows
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_as_the_reference_has_it(seed: int) -> None:
     random = Random(seed)

@@ -27,8 +27,7 @@ def check() -> Callable[..., Any]:
     return partial(testing.check, host="reference")
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["interpreted", "compiled"])
-def kernel_in_place_of_reference(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    kernel = partial(run_kernel, compiled=request.param)
-    monkeypatch.setattr(reference, "run_epsparql", kernel)
-    monkeypatch.setattr(epsparql_support, "run_epsparql", kernel)
+@pytest.fixture(autouse=True)
+def kernel_in_place_of_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "run_epsparql", run_kernel)
+    monkeypatch.setattr(epsparql_support, "run_epsparql", run_kernel)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.effort import FEWER
 from tests.kernel.epsparql_support import Rows, both, operator, sorted_matches
 from tests.reference.epsparql_support import BASE, SECOND, knowledge_of, plan, stream, term
 
 from kaicep.errors import Failure
-from kaicep.kernel.epsparql import EpOperator, run
+from kaicep.kernel.epsparql import EpOperator
 from kaicep.kernel.epsparql.dictionary import TripleColumns
-from kaicep.kernel.epsparql.lowered import ColumnQuery
 from kaicep.plan.events import Match
 from kaicep.plan.terms import RDF, XSD, Iri, Literal
 
@@ -103,11 +103,12 @@ class Maker:
 
 def agree(rows: Rows, queries: list[str], seed: int | None) -> None:
     note("\n".join(queries))
-    expected, found = both(rows, *queries, knowledge=KNOWN, seed=seed, compiled=True)
+    expected, found = both(rows, *queries, knowledge=KNOWN, seed=seed)
     assert found == expected
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_any_query(seed: int) -> None:
     maker = Maker(seed)
@@ -115,7 +116,8 @@ def test_any_query(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_any_cut_and_a_state_that_is_saved(seed: int) -> None:
     maker = Maker(seed)
@@ -123,14 +125,16 @@ def test_any_cut_and_a_state_that_is_saved(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_what_is_forgotten_is_never_missed(seed: int) -> None:
     maker = Maker(seed)
     agree(maker.stream(40, 40), [maker.select(bounded=True)], seed)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_beside_rules_and_other_queries(seed: int) -> None:
     maker = Maker(seed)
@@ -139,13 +143,7 @@ def test_beside_rules_and_other_queries(seed: int) -> None:
     agree(maker.stream(15, 10), [rule, maker.select(), other], seed)
 
 
-def test_most_of_these_queries_are_run_over_columns() -> None:
-    known = knowledge_of(KNOWN)
-    made = [operator([plan(Maker(seed).select(), "q")], known, compiled=True) for seed in range(60)]
-    assert sum(isinstance(each._queries[0], ColumnQuery) for each in made) > 50
-
-
-# --- columns in, switching over, terms that are forgotten ------------------------------------------------
+# --- columns in, terms that are forgotten ------------------------------------------------
 
 WITHIN = 'getDURATION() < "PT9S"^^xsd:duration'
 PAIR = f"SELECT * WHERE {{ {{ ?x :p ?v }} SEQ {{ ?x :q ?w }} FILTER (?w > ?v && {WITHIN}) }}"
@@ -173,7 +171,7 @@ def answered(running: EpOperator, rows: Rows, size: int) -> list[Match]:
 def test_columns_with_a_list_of_terms_that_grows() -> None:
     rows = readings(300)
     terms: list[str] = []
-    running, found = operator([plan(PAIR)], knowledge_of(""), compiled=True), list[Match]()
+    running, found = operator([plan(PAIR)], knowledge_of("")), list[Match]()
     for first in range(0, len(rows), 70):
         codes = []
         for (s, p, o), start, end in rows[first : first + 70]:
@@ -186,36 +184,17 @@ def test_columns_with_a_list_of_terms_that_grows() -> None:
     assert sorted_matches(found) == answered(operator([plan(PAIR)], knowledge_of("")), rows, 300)
 
 
-def test_much_input_at_a_time_is_taken_over_columns_and_a_trickle_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(run, "_FEW", 40)
-    monkeypatch.setattr(run, "_BATCH", 8)
-    monkeypatch.setattr(run, "_TRICKLE", 5)
-    rows = readings(300)
-    running = EpOperator([plan(PAIR)], knowledge_of(""))
-    kinds, found = [], list[Match]()
-    for first, last in [(0, 30), (30, 100), (100, 200), *((i, i + 1) for i in range(200, 300))]:
-        found += running.feed(rows[first:last])
-        kinds.append(isinstance(running._queries[0], ColumnQuery))
-    assert kinds[:4] == [False, True, True, True]
-    assert not kinds[-1]
-    found += running.finish()
-    assert sorted_matches(found) == answered(operator([plan(PAIR)], knowledge_of("")), rows, 300)
-
-
 def test_terms_that_nothing_kept_has_are_forgotten() -> None:
     rows = [
         ((s, p, Literal(str(i), XSD + "integer")), a, b)
         for i, ((s, p, _), a, b) in enumerate(readings(2_000))
     ]
-    running = EpOperator([plan(PAIR)], knowledge_of(""), compiled=True)
+    running = EpOperator([plan(PAIR)], knowledge_of(""))
     found: list[Match] = []
     for first in range(0, len(rows), 50):
-        assert running._columns is not None
-        running._columns.most_terms = 200
+        running._batches.most_terms = 200
         found += running.feed(rows[first : first + 50])
-        assert len(running._columns.dictionary) < 300
+        assert len(running._batches.dictionary) < 300
     found += running.finish()
     assert sorted_matches(found) == answered(operator([plan(PAIR)], knowledge_of("")), rows, 300)
 
@@ -223,7 +202,7 @@ def test_terms_that_nothing_kept_has_are_forgotten() -> None:
 def test_ids_of_long_texts_other_letters_and_times_before_1970() -> None:
     long = Literal("ü\n" * 5_000)
     rows: Rows = [((term("a"), term("p"), long), -5, -5), ((term("a"), term("p"), term("β")), 0, 7)]
-    expected, found = both(rows, "SELECT * WHERE { ?x :p ?y }", compiled=True)
+    expected, found = both(rows, "SELECT * WHERE { ?x :p ?y }")
     assert len(found["q0"]) == 2
     assert found == expected
 
@@ -238,13 +217,13 @@ def test_ids_of_long_texts_other_letters_and_times_before_1970() -> None:
 )
 def test_a_key_that_may_be_unbound_still_has_to_agree_where_it_is_bound(where: str) -> None:
     rows = stream("1 c q c\n2 d p c\n3 c q d\n4 e r d\n5 d q d\n6 a q c")
-    expected, found = both(rows, f"SELECT * WHERE {{ {where} }}", compiled=True)
+    expected, found = both(rows, f"SELECT * WHERE {{ {where} }}")
     assert expected["q0"]
     assert found == expected
 
 
 def test_what_comes_too_late_is_refused() -> None:
-    running = operator([plan(PAIR)], knowledge_of(""), compiled=True)
+    running = operator([plan(PAIR)], knowledge_of(""))
     rows = readings(3)
     with pytest.raises(Failure, match=r"ends at 1970-01-01T00:00:00.* comes after 1970-01-01T00:00:02"):
         running.feed([rows[2], rows[0]])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.effort import FEWER
 from tests.kernel.epsparql_support import Rows, both
 from tests.reference.epsparql_support import SECOND, term
 
@@ -13,7 +15,7 @@ from kaicep.plan.sparql import TEMPORAL_OPERATORS
 
 KNOWN = ":a :p :b . :p rdfs:subPropertyOf :q . :c :r :a . :b :r 2 . :c :s :b ."
 PREDICATES = [":p", ":q", ":r", ":p", ":q", ":p+", ":q*", "(:p/:r)", "^:r", "(:p|:r)", "!:p", "?w"]
-PREDICATES += ["(:p|:r)+", "(:p/:r)+"]
+PREDICATES += ["(:p|:r)+", "(:p/:r)+", ":p?", ":p/:q*", ":p*/:r?", "(:p*|^:r)+", "(:p?/:r)*"]
 AGGREGATES = ["COUNT(*)", "COUNT(DISTINCT ?y)", "SUM(?y)", "AVG(?y)", "MIN(?y)", "MAX(?z)", "SAMPLE(?y)"]
 AGGREGATES += ["GROUP_CONCAT(STR(?y))", "SUM(DISTINCT ?y)", "COUNT(DISTINCT *)"]
 
@@ -137,40 +139,44 @@ class Maker:
 
 def agree(rows: Rows, queries: list[str], seed: int | None = None) -> None:
     note("\n".join(queries))
-    for compiled in (False, True):
-        expected, found = both(rows, *queries, knowledge=KNOWN, seed=seed, compiled=compiled)
-        assert found == expected
+    expected, found = both(rows, *queries, knowledge=KNOWN, seed=seed)
+    assert found == expected
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_any_query(seed: int) -> None:
     maker = Maker(seed)
     agree(maker.stream(9, 6), [maker.select(maker.group(2))])
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_any_cut_and_a_state_that_is_saved(seed: int) -> None:
     maker = Maker(seed)
     agree(maker.stream(14, 8), [maker.select(maker.group(2)), maker.select(maker.group(1))], seed)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_what_is_forgotten_is_never_missed(seed: int) -> None:
     maker = Maker(seed)
     agree(maker.stream(25, 40), [maker.select(maker.bounded(2))], seed)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_rules_on_what_came_earlier(seed: int) -> None:
     maker = Maker(seed)
     agree(maker.stream(9, 6), [maker.rule_on_earlier(), maker.select(maker.group(1))], seed)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_rules_that_only_grow(seed: int) -> None:
     maker = Maker(seed)
@@ -178,7 +184,8 @@ def test_rules_that_only_grow(seed: int) -> None:
     agree(maker.stream(7, 4), [*rules, maker.select(maker.group(1))], seed)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_rules_that_read_what_they_make_over_columns(seed: int) -> None:
     maker = Maker(seed)
@@ -192,6 +199,6 @@ def test_a_rule_comes_after_those_that_it_reads_although_they_read_themselves() 
         "CONSTRUCT { ?x :r ?y } WHERE { ?x :q ?y }",
         "CONSTRUCT { ?x :q ?z } WHERE { { ?x :q ?y } { ?y :q ?z } }",
     ]
-    expected, found = both("1 a q b\n2 b q c\n3 c q d", *rules, "SELECT * { ?x :r ?y }", compiled=True)
+    expected, found = both("1 a q b\n2 b q c\n3 c q d", *rules, "SELECT * { ?x :r ?y }")
     assert len(expected["q2"]) == 6
     assert found == expected

@@ -64,7 +64,7 @@ def test_a_triple_brings_what_follows_from_it(text: str, reasoning: str) -> None
 def test_columns_see_what_the_patterns_ask_for(text: str, reasoning: str, query: str) -> None:
     knowledge = Knowledge.parse(PREFIXES + text, reasoning=reasoning)
     rows = [(each, i * SECOND, i * SECOND) for i, each in enumerate(triples())]
-    running = EpOperator([plan(query)], knowledge, compiled=True)
+    running = EpOperator([plan(query)], knowledge)
     found = sorted_matches([*running.feed(rows), *running.finish()])
     assert found
     assert found == run_epsparql([plan(query)], rows, knowledge)["q"]
@@ -72,6 +72,6 @@ def test_columns_see_what_the_patterns_ask_for(text: str, reasoning: str, query:
 
 def test_a_class_is_met_by_all_below_it_but_not_by_what_is_known_anyway() -> None:
     stream = "1 x a Oak\n2 new a Oak\n3 new a Plant\n4 new a Stone"
-    expected, found = both(stream, "SELECT ?x WHERE { ?x a :Plant }", knowledge=HIERARCHIES, compiled=True)
+    expected, found = both(stream, "SELECT ?x WHERE { ?x a :Plant }", knowledge=HIERARCHIES)
     assert [each.start_us // SECOND for each in found["q0"]] == [2, 3]
     assert found == expected

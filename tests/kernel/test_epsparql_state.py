@@ -24,9 +24,9 @@ def ticks(count: int, keys: int) -> Rows:
     ]
 
 
-def most_kept(query: str, rows: Rows, knowledge: str = "", compiled: bool = False) -> tuple[int, int]:
+def most_kept(query: str, rows: Rows, knowledge: str = "") -> tuple[int, int]:
     """The most that was kept at any time, and what is left in the end."""
-    running = operator([plan(query)], knowledge_of(knowledge), compiled=compiled)
+    running = operator([plan(query)], knowledge_of(knowledge))
     most = 0
     for row in rows:
         running.feed([row])
@@ -48,9 +48,8 @@ def most_kept(query: str, rows: Rows, knowledge: str = "", compiled: bool = Fals
         "{ ?x :p+ ?v . ?y :q ?w }",
     ],
 )
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_bound_of_ten_seconds_keeps_what_ten_seconds_bring(where: str, compiled: bool) -> None:
-    most, _ = most_kept(f"SELECT * WHERE {{ {where} {WITHIN} }}", ticks(1_500, 750), compiled=compiled)
+def test_a_bound_of_ten_seconds_keeps_what_ten_seconds_bring(where: str) -> None:
+    most, _ = most_kept(f"SELECT * WHERE {{ {where} {WITHIN} }}", ticks(1_500, 750))
     assert most <= 60
 
 
@@ -64,16 +63,15 @@ def test_without_a_bound_everything_is_kept() -> None:
     assert most >= 500
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     "where", ["{ ?x :p ?v } OPTIONALSEQ { ?x :q ?w }", "{ ?x :q ?w OPTIONAL { ?x :p ?v } }"]
 )
-def test_of_an_optional_side_one_witness_for_each_key_stays(where: str, compiled: bool) -> None:
+def test_of_an_optional_side_one_witness_for_each_key_stays(where: str) -> None:
     # A partner that is too old for an answer still is a partner: the other side does not stand alone.
     query = f"SELECT * WHERE {{ {where} {WITHIN} }}"
-    most, _ = most_kept(query, ticks(2_000, 7), compiled=compiled)
+    most, _ = most_kept(query, ticks(2_000, 7))
     assert most <= 30
-    expected, found = both(ticks(60, 7), query, compiled=compiled)
+    expected, found = both(ticks(60, 7), query)
     assert found == expected
 
 
@@ -82,9 +80,8 @@ def test_a_filter_inside_the_optional_side_bounds_it() -> None:
     assert most_kept(query, ticks(2_000, 500))[0] <= 30
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_time_alone_frees_what_is_kept(compiled: bool) -> None:
-    running = operator([plan(PAIR)], knowledge_of(""), compiled=compiled)
+def test_time_alone_frees_what_is_kept() -> None:
+    running = operator([plan(PAIR)], knowledge_of(""))
     running.feed(ticks(20, 20))
     running.advance(20 * SECOND)
     assert running.size > 0
@@ -92,19 +89,16 @@ def test_time_alone_frees_what_is_kept(compiled: bool) -> None:
     assert running.size == 0
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_above_the_cap_the_operator_is_named_and_the_way_out(compiled: bool) -> None:
+def test_above_the_cap_the_operator_is_named_and_the_way_out() -> None:
     running = EpOperator(
         [plan("SELECT * WHERE { ?x :p ?v } SEQ { ?x :q ?w }", "mine")],
         knowledge_of(""),
         held=100,
-        compiled=compiled,
     )
     with pytest.raises(Failure, match=r"SEQ in mine keeps more than 100 solutions: .*getDURATION\(\) <"):
         running.feed(ticks(1_000, 500))
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     ("query", "way"),
     [
@@ -118,9 +112,9 @@ def test_above_the_cap_the_operator_is_named_and_the_way_out(compiled: bool) -> 
         ),
     ],
 )
-def test_a_bound_that_the_query_has_already_is_not_what_helps(query: str, way: str, compiled: bool) -> None:
+def test_a_bound_that_the_query_has_already_is_not_what_helps(query: str, way: str) -> None:
     bounded = query.replace("FILTER }", f"{WITHIN} }}")
-    running = EpOperator([plan(bounded, "q")], knowledge_of(""), held=100, compiled=compiled)
+    running = EpOperator([plan(bounded, "q")], knowledge_of(""), held=100)
     with pytest.raises(Failure, match=f"more than 100 solutions: .*{way}" if "SEQ" not in way else way):
         running.feed(ticks(1_000, 500))
 
@@ -160,18 +154,15 @@ GROWING = [
 MADE = "CONSTRUCT { ?x :q ?w } WHERE { ?x :made ?w }"
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("where", GROWING)
 @pytest.mark.parametrize("rules", [[], [MADE]], ids=["alone", "with a rule"])
-def test_what_nothing_can_change_is_answered_at_once_and_once(
-    where: str, rules: list[str], compiled: bool
-) -> None:
+def test_what_nothing_can_change_is_answered_at_once_and_once(where: str, rules: list[str]) -> None:
     plans = [plan(f"SELECT * WHERE {where}"), *(plan(each, "rule") for each in rules)]
-    running = operator(plans, knowledge_of(":b :s 7 ."), compiled=compiled)
+    running = operator(plans, knowledge_of(":b :s 7 ."))
     rows = stream(f"1 a p b\n1 a {'made' if rules else 'q'} c\n1 a p b\n1 a p c\n2 z z z")
 
     def answered(row: Rows) -> int:
-        again = operator(plans, knowledge_of(":b :s 7 ."), compiled=compiled)
+        again = operator(plans, knowledge_of(":b :s 7 ."))
         again.restore(running.snapshot())  # what was answered before a state is saved is not answered again
         found = [sum(each.query == "q" for each in one.feed(row)) for one in (again, running)]
         assert found[0] == found[1]
@@ -182,12 +173,11 @@ def test_what_nothing_can_change_is_answered_at_once_and_once(
     assert [each for each in running.finish() if each.query == "q"] == []
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     "where", ["{ ?x :p ?v } EQUALSOPTIONAL { ?x :q ?w }", "{ ?x :p ?v OPTIONAL { ?x :q ?w } }"]
 )
-def test_what_can_change_is_answered_when_the_instant_is_over(where: str, compiled: bool) -> None:
-    running = operator([plan(f"SELECT * WHERE {where}")], knowledge_of(""), compiled=compiled)
+def test_what_can_change_is_answered_when_the_instant_is_over(where: str) -> None:
+    running = operator([plan(f"SELECT * WHERE {where}")], knowledge_of(""))
     rows = stream("1 a p b\n1 a q c\n2 a z b")
     assert list(running.feed(rows[:1])) == []
     assert list(running.advance(1 * SECOND)) == []  # more may come at the watermark itself

@@ -9,7 +9,8 @@ from tests.hosts.test_against_reference import judged
 from tests.hosts.test_shapes import PADDING, SHAPES
 
 from kaicep.api import FiniteRun
-from kaicep.hosts.inprocess import Engine, Listed, Settings
+from kaicep.hosts.inprocess import Engine
+from kaicep.hosts.queries import Listed, Settings
 from kaicep.kernel.columns import Matches
 from kaicep.kernel.lines import lines_of
 from kaicep.plan.events import Event

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.effort import EXAMPLES
 from tests.hosts.random_runs import Drawn, events, patterns
 from tests.hosts.test_against_reference import judged
 from tests.hosts.test_shapes import PADDING, SHAPES
@@ -27,7 +27,6 @@ from kaicep.optimize import optimize
 from kaicep.plan.events import Event, Match
 
 pytestmark = pytest.mark.random
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 
 MORE = {
     "three, next": (

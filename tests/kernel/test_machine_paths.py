@@ -6,12 +6,12 @@ what the knowledge base says of them are small, so that many coincidences happen
 
 from __future__ import annotations
 
-import os
 from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.effort import EXAMPLES
 from tests.hosts.random_runs import ATTRIBUTES, events
 from tests.hosts.test_against_reference import judged
 from tests.hosts.test_shapes import PADDING
@@ -25,7 +25,6 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event
 
 pytestmark = pytest.mark.random
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 
 # q is in two rooms and has two limits; z has a limit that is not a number; of null nothing is known.
 KNOWLEDGE = """
@@ -145,6 +144,15 @@ def agree(text: str, some: tuple[Event, ...], seed: int) -> None:
 @given(valued(), events(), st.integers(0, 2**32))
 def test_values_of_paths(text: str, some: tuple[Event, ...], seed: int) -> None:
     agree(text, some, seed)
+
+
+def test_an_event_of_which_nothing_is_asked_stands_for_no_other() -> None:
+    """All events of a stream are one where a variable does not range over it; for another they differ."""
+    values = {"x": None, "y": None, "k": "p"}
+    own = [Event("s", 0, seq, 0 if seq < 7 else 1_000_000, values) for seq in range(8)]
+    text = """SELECT ?a.x AS a_x FROM (?a, t), (?b, s) PATH {?a :from/:limit ?l_a}
+        PATH {?b :from/:limit ?l_b} PATH {?a :from/:in ?r . ?b :from/:in ?r} SEQ (?a, ?b)"""
+    agree(text, (*own, Event("t", 0, 0, 0, values)), 871157)
 
 
 @st.composite

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.effort import EXAMPLES
 
 from kaicep.kernel.batches import ColumnSorter, batch_of_events
 from kaicep.kernel.columns import Matches, Strings
@@ -28,8 +28,6 @@ from kaicep.reference.pattern import pattern_matches
 SKIPS = ("none", "next", "past_last", "first", "last")
 
 pytestmark = pytest.mark.random
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
-"""More of them at night."""
 
 OPS = ("<", "<=", "=", "!=", ">")
 VARIABLES = ("a", "b", "c", "d")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.effort import EXAMPLES
 
 from kaicep import testing
 from kaicep.api import FiniteRun
@@ -23,10 +23,9 @@ from kaicep.optimize import optimize
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Semantic
 from kaicep.plan.types import Type
-from kaicep.reference.semantics import KnowledgeSemantics
+from kaicep.reference.chicep import KnowledgeSemantics
 
 pytestmark = pytest.mark.random
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 ANNOTATIONS = [
     {
         "stream": name,
@@ -89,8 +88,6 @@ def table_of(events: list[Event], strings: Strings, untyped: bool = False) -> Ta
         np.array(["ts".index(each.stream) for each in events], np.int16),
         np.zeros(count, np.int64),
         np.array([each.seq for each in events], np.int64),
-        np.zeros(count, np.uint64),
-        np.zeros(count, np.uint64),
         {
             name: column_of(None if untyped else type, [each.values[name] for each in events], strings)
             for name, type in TYPES.items()

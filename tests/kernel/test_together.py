@@ -71,6 +71,7 @@ def test_few_that_differ_in_a_level_are_none_and_equal_patterns_are_one() -> Non
     assert grouped(*skipping) == [["q0"], ["q1"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", [">", ">=", "<", "<="])
 @pytest.mark.parametrize("shape", [RISE, FALL])
 def test_together_they_find_what_each_finds_alone(shape: str, op: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.effort import EXAMPLES
 
 from kaicep.kernel.columns import Column, Strings, Table, column_of
 from kaicep.kernel.vectors import _StringLookup, vectors_of
@@ -18,7 +18,6 @@ from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
 from kaicep.reference.expressions import Environment, evaluate
 
 pytestmark = pytest.mark.random
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 BOOL, INT, FLOAT, TEXT, TIME = Type.BOOL, Type.INT64, Type.FLOAT64, Type.STRING, Type.TIMESTAMP
 H = 3_600_000_000
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -84,8 +83,6 @@ def table_of(events: list[Event], types: dict[str, Type | None], strings: String
         np.array([STREAMS.index(each.stream) for each in events], np.int8),
         np.zeros(count, np.int64),
         np.arange(count),
-        np.zeros(count, np.uint64),
-        np.zeros(count, np.uint64),
         {
             name: column_of(type, [each.values.get(name) for each in events], strings)
             for name, type in types.items()

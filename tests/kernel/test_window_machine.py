@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.effort import EXAMPLES
 from tests.hosts.random_runs import Drawn, S, _filters, events
 from tests.hosts.test_against_reference import judged
 from tests.hosts.test_shapes import PADDING
@@ -29,7 +29,6 @@ from kaicep.plan.events import Event, Match
 from kaicep.plan.types import INT64_MAX, INT64_MIN
 
 pytestmark = pytest.mark.random
-EXAMPLES = int(os.environ.get("KAICEP_EXAMPLES", "150"))
 
 COLUMNS = [
     "COUNT(?e) AS n",

@@ -140,7 +140,7 @@ def test_mistakes_in_files_are_underlined(tmp_path: Path) -> None:
         f" --> {file}:2:1",
     ]
     assert mistake(file, '{"stream": "s", "stream": "t"}')[:2] == [
-        'error: "stream" stands here twice',
+        'error: "stream" is here twice',
         f" --> {file}:1:17",
     ]
     assert mistake(file, "{}")[1] == f" --> {file}"

@@ -11,7 +11,8 @@ from tests.knowledge.test_reasoning import LISTS, OWL_ROWS, RDFS_ROWS, loaded
 from tests.knowledge.words import PREFIXES, iri, known, triple
 
 from kaicep.errors import Mistake
-from kaicep.knowledge.store import Change, Knowledge, Reason
+from kaicep.knowledge.changes import Change
+from kaicep.knowledge.store import Knowledge, Reason
 from kaicep.plan.terms import XSD, Blank, Literal, Triple
 
 LEVEL = st.sampled_from(["none", "rdfs", "owl-rl"])

@@ -68,7 +68,7 @@ def test_what_a_server_has_is_known_and_followed(fuseki, tmp_path, caplog):
 
     again = KnowledgeFiles([], "rdfs", [Copy.begun(Endpoint(fuseki.url), tmp_path / "all")])
     assert rooms(again) == ["urn:r2", "urn:r9"]
-    assert "going on with what it said at" in caplog.text
+    assert "continuing with its answer of" in caplog.text
     assert again.trouble is not None
 
     fuseki.start()  # without its data, which it kept in memory

@@ -8,8 +8,10 @@ import pytest
 
 from kaicep.errors import Mistake
 from kaicep.knowledge import store
+from kaicep.knowledge.changes import Change
 from kaicep.knowledge.kept import KeptGraph
-from kaicep.knowledge.store import Change, Knowledge
+from kaicep.knowledge.lineage import fingerprint
+from kaicep.knowledge.store import Knowledge
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.terms import Blank, Iri, Literal
 
@@ -52,7 +54,14 @@ def told(knowledge: Knowledge) -> list[object]:
         [each.message for each in (*knowledge.warnings, *knowledge.contradictions)],
         knowledge.properties(),
         knowledge.classes(),
+        [graphs(knowledge.at(ts)) for ts in instants],
     ]
+
+
+def graphs(knowledge: Knowledge) -> dict[str, list[str]]:
+    return {
+        str(name): sorted(map(str, each.match(None, None, None))) for name, each in knowledge.graphs().items()
+    }
 
 
 def asked(knowledge: Knowledge) -> list[object]:
@@ -76,6 +85,8 @@ def test_the_second_load_says_what_the_first_said(file, level):
     assert (is_kept(first), is_kept(second)) == (False, True)
     assert told(second) == told(first)
     assert asked(second) == asked(first)
+    assert list(graphs(second.at(0))) == ["<urn:k:monday>"]
+    assert fingerprint(second) == fingerprint(first)
     assert second.why((Iri("urn:k:r1"), Iri("urn:k:near"), Blank("b0"))) == first.why(
         (Iri("urn:k:r1"), Iri("urn:k:near"), Blank("b0"))
     )

@@ -12,8 +12,7 @@ from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.runtime import RuntimeSettings
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
-from kaicep.reference.chicep import answers
-from kaicep.reference.semantics import KnowledgeSemantics
+from kaicep.reference.chicep import KnowledgeSemantics, answers
 
 ANNOTATION = {
     "stream": "s",
@@ -114,6 +113,7 @@ def test_tables_follow_every_change(path, facts, axioms, changes):
         assert judged(run, plan, relations) == judged(run, query, judge)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", [0, 1, 100])
 @QUIET
 @given(

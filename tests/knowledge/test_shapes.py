@@ -8,7 +8,7 @@ import pytest
 from tests.servers import need
 
 from kaicep.errors import Mistake
-from kaicep.knowledge.store import Change
+from kaicep.knowledge.changes import Change
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.terms import Iri
 
@@ -53,7 +53,7 @@ def test_violations_are_warnings(folder: Path, caplog: pytest.LogCaptureFixture)
         "<urn:k:s1>, <urn:k:in>: a point is in one room",
         "<urn:k:s2>, <urn:k:in>: a point is in one room",
     ]
-    assert caplog.text.count("does not have its shape") == 2
+    assert caplog.text.count("violates its shapes") == 2
 
 
 def test_violations_are_refused(folder: Path) -> None:

@@ -11,9 +11,10 @@ from tests.knowledge.test_reasoning import LISTS, OWL_ROWS, loaded
 from tests.knowledge.words import PREFIXES, iri, triple
 
 from kaicep.errors import Mistake
+from kaicep.knowledge.changes import Change
 from kaicep.knowledge.loading import KAI
 from kaicep.knowledge.rules import LISTED
-from kaicep.knowledge.store import Change, Knowledge, Reason
+from kaicep.knowledge.store import Knowledge, Reason
 from kaicep.plan.terms import Literal, Triple
 from kaicep.plan.time import format_time, parse_time
 
@@ -96,7 +97,7 @@ def test_two_overlapping_validities_of_one_statement() -> None:
         :h kai:validFrom "2012-05-08T00:00:00Z"^^xsd:dateTime .
         :h kai:validTo "2012-05-10T00:00:00Z"^^xsd:dateTime .
         GRAPH :g { :s1 :in :r1 . } GRAPH :h { :s1 :in :r1 . }""")
-    assert knowledge.epochs == (MONDAY, ts("2012-05-10"))
+    assert knowledge.epochs == (MONDAY, TUESDAY, WEDNESDAY, ts("2012-05-10"))  # of each graph
     assert [rooms(knowledge.at(each)) for each in (MONDAY - 1, MONDAY, TUESDAY, WEDNESDAY)] == [
         [],
         ["r1"],
@@ -110,7 +111,8 @@ def test_a_statement_that_also_holds_always() -> None:
     knowledge = trig(
         ':g kai:validTo "2012-05-09T00:00:00Z"^^xsd:dateTime . :x :p :y . GRAPH :g { :x :p :y . }'
     )
-    assert knowledge.epochs == ()
+    assert knowledge.epochs == (WEDNESDAY,)  # when it leaves the graph
+    assert [knowledge.at(each).holds(triple("x p y")) for each in (TUESDAY, WEDNESDAY)] == [True, True]
     assert knowledge.holds(triple("x p y"))
 
 
@@ -240,6 +242,15 @@ def fresh(held: Held, level: str) -> Held:
     return {instant: set(loaded(triples, level).match()) for instant, triples in held.items()}
 
 
+def test_a_property_is_transitive_from_now_on_and_what_holds_for_a_time_is_a_step() -> None:
+    knowledge = Knowledge.parse("@prefix : <urn:t:> . :x :p :y .", reasoning="owl-rl")
+    declared = "@prefix : <urn:t:> . @prefix owl: <http://www.w3.org/2002/07/owl#> . :p a owl:"
+    knowledge.update(f"{declared}SymmetricProperty .", valid_from=MONDAY)
+    knowledge.update(f"{declared}TransitiveProperty .")
+    assert [knowledge.at(each).holds(triple("y p y")) for each in (MONDAY - 1, MONDAY)] == [False, True]
+
+
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(
     LEVEL,
@@ -272,6 +283,7 @@ def test_every_instant_is_what_a_fresh_one_is(
         before = after
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     LEVEL,

@@ -9,13 +9,15 @@ import pytest
 from tests.knowledge.words import PREFIXES, SPACE, iri, triple
 
 from kaicep.errors import Mistake
+from kaicep.knowledge.changes import Change
 from kaicep.knowledge.loading import KAI
 from kaicep.knowledge.sparql_update import operations
-from kaicep.knowledge.store import Change, Knowledge
+from kaicep.knowledge.store import Knowledge
 from kaicep.knowledge.watching import KnowledgeFiles
-from kaicep.plan.terms import Triple
+from kaicep.plan.terms import XSD, Triple
+from kaicep.plan.time import parse_time
 
-HEAD = f"PREFIX : <{SPACE}>\n"
+HEAD = f"PREFIX : <{SPACE}> PREFIX kai: <{KAI}> PREFIX xsd: <{XSD}>\n"
 
 
 def write(file: Path, text: str) -> None:
@@ -207,7 +209,7 @@ def test_an_update_finds_what_follows(folder: Path) -> None:
         ("DROP DEFAULT", "DROP is not possible"),
         ("WITH :g DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }", "WITH is not possible"),
         ("DELETE { ?s ?p ?o } USING :g WHERE { ?s ?p ?o }", "USING is not possible"),
-        ("INSERT DATA { graph :g { :a :p :b } }", "graph is not possible"),
+        ("DELETE { graph ?g { :a :p :b } } WHERE { graph ?g { :a :p :c } }", "is named, not found"),
         ("INSERT { :a :p ?o } WHERE { SERVICE <http://localhost/> { ?s ?p ?o } }", "SERVICE is not possible"),
         (r"INSERT DATA { :a :it\'s :b } ; LOAD <http://localhost/'>", "LOAD is not possible"),
         (r"INSERT DATA { :a :p :b \u007D ; LOAD <http://localhost/>", "is not possible"),
@@ -257,11 +259,85 @@ def test_an_rdf_patch_is_applied_once_and_in_its_order(folder: Path) -> None:
     assert files.poll() is None
 
 
+GRAPHS = f"""
+    @prefix kai: <{KAI}> .
+    :old kai:validTo "2012-05-08T00:00:00Z"^^xsd:dateTime .
+    :s1 :in :r1 . :old {{ :s1 :in :r1 . :s2 :in :r2 . }} :plan {{ :s3 :in :r3 . }}
+"""
+TUESDAY = parse_time("2012-05-08") or 0
+
+
+def with_graphs(folder: Path) -> KnowledgeFiles:
+    (folder / "campus.ttl").unlink()
+    write(folder / "graphs.trig", GRAPHS)
+    return KnowledgeFiles([folder])
+
+
+def stated(knowledge: Knowledge, text: str, ts: int = TUESDAY) -> bool:
+    return knowledge.at(ts).holds(triple(text))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        (
+            "change.ru",
+            """DELETE DATA { GRAPH :old { :s1 :in :r1 } GRAPH :plan { :s2 :in :r2 } } ;
+            INSERT DATA { GRAPH :old { :s4 :in :r4 } . :s5 :in :r5 } ;
+            DELETE { GRAPH :plan { ?s :in ?r } } INSERT { GRAPH :old { ?s :in ?r } }
+            WHERE { GRAPH :plan { ?s :in ?r } }""",
+        ),
+        (
+            "change.rdfp",
+            f"""TX .\nPA "" "{SPACE}" .\nD :s1 :in :r1 :old .\nD :s2 :in :r2 :plan .
+A :s4 :in :r4 :old .\nA :s5 :in :r5 .\nD :s3 :in :r3 <{SPACE}plan> .\nA :s3 :in :r3 :old .\nTC .""",
+        ),
+    ],
+)
+def test_changes_of_named_graphs(folder: Path, name: str, change: str) -> None:
+    files = with_graphs(folder)
+    knowledge = files.knowledge
+    write(folder / name, change) if name.endswith("ru") else (folder / name).write_text(change)
+    found = files.poll()
+    assert isinstance(found, Change)
+    assert found.missing == {triple("s2 in r2")}  # it is in another graph
+    assert stated(knowledge, "s1 in r1")  # the default graph has it still
+    assert stated(knowledge, "s5 in r5")
+    # What stands in a graph holds as long as the graph does.
+    for each in ("s2 in r2", "s3 in r3", "s4 in r4"):
+        assert stated(knowledge, each, TUESDAY - 1)
+        assert not stated(knowledge, each)
+
+
+def test_the_validity_of_a_graph_changes(folder: Path) -> None:
+    files = with_graphs(folder)
+    date = 'kai:validTo "2012-05-08T00:00:00Z"^^xsd:dateTime'
+    write(folder / "a.ru", f"DELETE DATA {{ :old {date} }} ; INSERT DATA {{ :plan {date} }}")
+    files.poll()
+    assert stated(files.knowledge, "s2 in r2")
+    assert not stated(files.knowledge, "s3 in r3")
+    assert stated(files.knowledge, "s3 in r3", TUESDAY - 1)
+    write(folder / "b.ru", 'INSERT DATA { :plan kai:validTo "2013-01-01T00:00:00Z"^^xsd:dateTime }')
+    assert "two times" in mistake(files)
+    assert not stated(files.knowledge, "s3 in r3")
+
+
+def test_a_statement_that_another_graph_has_now_is_a_change(folder: Path) -> None:
+    files = with_graphs(folder)
+    write(folder / "a.ru", "INSERT DATA { GRAPH :plan { :s1 :in :r1 } }")
+    assert changed(files) == ({triple("s1 in r1")}, {triple("s1 in r1")})
+    assert files.knowledge.version == 1
+    write(folder / "graphs.trig", GRAPHS.replace(":s1 :in :r1 . :old", ":old"))
+    files.poll()
+    assert not stated(files.knowledge, "s1 in r1")  # the file says again where it stands
+
+
 @pytest.mark.parametrize(
     "line",
     [
         "A <urn:a> <urn:p> .",
-        "A <urn:a> <urn:p> <urn:b> <urn:g> .",
+        "A <urn:a> <urn:p> <urn:b> _:g .",
+        "A <urn:a> <urn:p> <urn:b> <urn:g> <urn:h> .",
         "D _:b <urn:p> 1 .",
         "X <urn:a>",
         "A } ; {",

@@ -330,12 +330,14 @@ def parsed(parse, text):
         raise
 
 
+@pytest.mark.slow
 @given(chi_queries)
 def test_chi(query):
     query = replace(query, within=sound(query.within))
     assert parsed(parse_chi, chi_text(query)) == query
 
 
+@pytest.mark.slow
 @given(ep_queries)
 def test_ep(query):
     assert parsed(parse_ep, ep_text(query)) == query

@@ -4,7 +4,7 @@ import pytest
 
 from kaicep.errors import SourceText
 from kaicep.language import parse_ep
-from kaicep.language.names import absolute
+from kaicep.language.lexer import absolute
 from kaicep.plan.expressions import Aggregate, Call, Exists, TermConst, VariableRef
 from kaicep.plan.functions import SPARQL_FUNCTIONS
 from kaicep.plan.sparql import (

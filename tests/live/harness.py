@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kaicep.live import sources
+from kaicep.live import ticking
 from kaicep.live.bindings import Delivery
+from kaicep.live.event_service import Service, Settings
 from kaicep.live.graph import Consumer, Graph, Node, Operator
 from kaicep.live.processor import Seat
-from kaicep.live.service import Service, Settings
 
 LONG = 120.0
 """Seconds after which a test gives up on what should happen at once."""
@@ -21,7 +21,7 @@ LONG = 120.0
 MODES = [
     pytest.param(False, id="queue"),
     pytest.param(
-        True, id="fifo", marks=pytest.mark.skipif(not sources.allowed(), reason="no SCHED_FIFO here")
+        True, id="fifo", marks=pytest.mark.skipif(not ticking.allowed(), reason="no SCHED_FIFO here")
     ),
 ]
 

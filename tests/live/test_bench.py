@@ -33,6 +33,7 @@ def test_figure_7_shares_two_spectra_and_what_is_before_them():
     assert all(isinstance(each, Operator) for each in graph.operators.values())
 
 
+@pytest.mark.slow
 def test_every_run_leaves_its_rows():
     """A run of a few events over the network: suppliers and consumers are other processes."""
     bench = live.Bench(live.Size((), (), (), 2, 0.3, 0.2))

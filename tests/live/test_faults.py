@@ -8,8 +8,8 @@ import pytest
 from tests.live.harness import LONG, MODES, Clock, Gate, Got, python, service
 
 from kaicep.errors import Mistake
+from kaicep.live.event_service import Service, Settings
 from kaicep.live.graph import Consumer, Operator, Supplier
-from kaicep.live.service import Service, Settings
 
 
 def test_an_operator_that_raises_leaves_a_dead_letter():

@@ -10,10 +10,10 @@ import pytest
 from tests.live.harness import LONG, Gate, Got, python, service
 
 from kaicep.errors import Failure
+from kaicep.live.event_service import Service
 from kaicep.live.gateway import Gateway, Offset, Receiver, Sender
 from kaicep.live.graph import Consumer, Supplier
 from kaicep.live.metrics import figures
-from kaicep.live.service import Service
 
 HOUR = 3_600_000_000_000
 

@@ -7,8 +7,17 @@ import re
 import pytest
 
 from kaicep.errors import Mistake, SourceText
-from kaicep.live.draw import as_dot, as_text
-from kaicep.live.graph import Consumer, Graph, Operator, Supplier, consumer, operator, supplier
+from kaicep.live.graph import (
+    Consumer,
+    Graph,
+    Operator,
+    Supplier,
+    as_dot,
+    as_text,
+    consumer,
+    operator,
+    supplier,
+)
 from kaicep.live.parse import load_graph, parse_rows, parse_toml
 
 GOOD = """\
@@ -101,7 +110,7 @@ def test_the_same_graph_from_python_and_from_toml():
         (
             'inputs = ["radar"]',
             'inputs = ["spectrum"]',
-            "in a circle: track -> spectrum -> track",
+            "form a circle: track -> spectrum -> track",
             "13:1",
             "",
         ),
@@ -175,7 +184,7 @@ def test_operators_have_a_queue_and_may_be_parallel():
         ("EKF 1 9", "no operator has the number 9"),
         ("EKF 0 urgent", "'urgent' is not a priority"),
         ("EKFF 0 high", "no kind of operator is named ekff"),
-        ("EKF 1 1", "in a circle"),
+        ("EKF 1 1", "form a circle"),
         ("EKF 0 high 3", "after the followers comes a priority, and there are 2 words"),
         ("SUPPLIER 1 2 soon\nEKF 0 high", "soon is not a duration"),
         ("SUPPLIER 1 2 10ms 5ms 1\nEKF 0 high", "a validity and a period, and nothing after them"),

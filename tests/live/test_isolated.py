@@ -13,7 +13,7 @@ import pytest
 from tests.live.harness import LONG, MODES, Got, service
 
 from kaicep.errors import Mistake
-from kaicep.live import sources
+from kaicep.live import ticking
 from kaicep.live.graph import Consumer, Operator, Supplier, operator
 from kaicep.live.isolated import Isolated
 from kaicep.live.metrics import figures, shown
@@ -125,7 +125,7 @@ def test_whoever_keeps_the_lock_there_delays_nobody_here_and_may_be_killed(real_
             time.sleep(0.001)
         if real_time:
             assert os.sched_getscheduler(pid) == os.SCHED_FIFO
-            assert os.sched_getparam(pid).sched_priority < sources.TOP - 1
+            assert os.sched_getparam(pid).sched_priority < ticking.TOP - 1
         running.push("t", b"")
         assert high.wait(LONG)
         os.kill(pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ from tests.live.harness import LONG, Got, service
 
 from kaicep.errors import Mistake
 from kaicep.live.graph import Operator, Supplier
-from kaicep.live.operators import function_of
+from kaicep.live.kinds import function_of
 
 needs = pytest.mark.skipif(
     not all(importlib.util.find_spec(each) for each in ("numba", "scipy", "cryptography")),

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.live.harness import LONG, MODES, Gate, Got, names_of_starts, python, service
 
+from kaicep.live.event_service import Service
 from kaicep.live.graph import Supplier
 from kaicep.live.processor import Seat
-from kaicep.live.service import Service
 
 
 @pytest.mark.parametrize("real_time", MODES)

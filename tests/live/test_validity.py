@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.live.harness import LONG, Clock, Gate, Got, python, service
 
 from kaicep.live.graph import Consumer, Graph, Operator, Supplier
-from kaicep.live.store import GROWTH, Event, Ring
+from kaicep.live.rings import GROWTH, Event, Ring
 
 MS = 1000
 
@@ -297,7 +297,7 @@ def test_events_are_references_to_the_same_memory():
 
 def test_arrow_is_looked_at_and_not_copied():
     pa = pytest.importorskip("pyarrow")
-    from kaicep.live.operators import _array
+    from kaicep.live.kinds import _array
 
     column = pa.array(np.arange(100, dtype=np.float64))
     address = column.buffers()[1].address

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
+from tests.effort import EXAMPLES
 from tests.optimize.compiled import compiled
 
 from kaicep import testing
@@ -164,7 +163,7 @@ def judge_and_compiled(query, rows, facts, reasoning, settings=None):
 
 
 QUIET = settings(
-    max_examples=int(os.environ.get("KAICEP_EXAMPLES", "100")),
+    max_examples=EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -39,7 +39,7 @@ def test_a_constant_of_the_knowledge_takes_the_place_of_the_question():
     pattern, said, notes = optimised(query)
     assert said == [
         "prune_constants: :limit :value ?l . gives ?l = 500",
-        "transform_paths: the PATH asks of the event itself: ?e.x > 500.0 || ?e.y > 500.0",
+        "transform_paths: the PATH asks the event itself: ?e.x > 500.0 || ?e.y > 500.0",
     ]
     assert [str(term) for triple in notes[0].depends for term in triple] == [
         "<urn:kaicep:limit>",
@@ -170,7 +170,7 @@ def test_what_ties_events_beside_their_partition_is_asked_of_both(path):
 )
 def test_what_cannot_be_cut_is_asked_for_at_run_time(path, why):
     _, said, _ = optimised(f"SELECT ?e.x PATH {{{path}}}")
-    asked = [each for each in said if "asked for as values are met" in each]
+    asked = [each for each in said if "evaluated when values first occur" in each]
     assert bool(asked) is (why is not None)
     assert why is None or why in asked[0]
 
@@ -223,7 +223,7 @@ def test_under_owl_rl_what_an_event_may_add_to_is_asked_for(path, axiom, why):
     knowledge = f"@prefix owl: <{OWL}> . {KNOWLEDGE} {axiom}"
     query = f"SELECT ?e.x PATH {{?e :from ?s . {path}}}"
     _, said, _ = optimised(query, knowledge=knowledge, reasoning="owl-rl")
-    assert "asked for as values are met" in said[-1]
+    assert "evaluated when values first occur" in said[-1]
     assert why in said[-1]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kaicep.errors import SourceText
 from kaicep.join.handoff import reach_of
-from kaicep.language.chicep import parse_chi
+from kaicep.language.parse_chicep import parse_chi
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.nodes import Program
 from kaicep.plan.resolve import resolve_chi

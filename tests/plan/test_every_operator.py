@@ -49,7 +49,7 @@ def test_a_language_says_an_operator_or_that_it_cannot(op: str, target: str) -> 
     call = Call(op, fields, row.gives or types[0])
     texts = [f"<{number}>" for number in range(len(types))]
     if getattr(row, target) is None:
-        with pytest.raises(Unsupported, match="cannot say"):
+        with pytest.raises(Unsupported, match="cannot express"):
             express(target, call, texts, "q")
         return
     said = express(target, call, texts, "q")

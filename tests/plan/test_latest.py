@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kaicep.errors import SourceText
-from kaicep.language.chicep import parse_chi
+from kaicep.language.parse_chicep import parse_chi
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.explain import Explanation, explain_text
 from kaicep.plan.nodes import ChiPlan, Latest, Pattern
@@ -78,7 +78,7 @@ def test_a_condition_on_an_absent_event_stays_with_the_absence():
 )
 def test_check_warns_of_what_is_kept_for_ever(clauses, warned):
     found = [each.message for each in plan(f"SEQ (?a, ?b) WINDOW (?a, ?b, 1h) {clauses}").warnings]
-    text = "no WINDOW names {}: on an endless stream one event for each key is kept for ever"
+    text = "no WINDOW names {}: on an endless stream it keeps one event for each key for ever"
     assert found == [text.format(each) for each in warned]
 
 

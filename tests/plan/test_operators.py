@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,6 +91,7 @@ EVENTS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.one_of(WHOLE, REAL, STRINGS, LOGIC), EVENTS)
 def test_the_value_is_that_of_the_reference(expr, event):

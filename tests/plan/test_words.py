@@ -8,8 +8,10 @@ from kaicep import testing
 
 KNOWLEDGE = """
     @prefix : <urn:kaicep:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+    @prefix owl: <http://www.w3.org/2002/07/owl#> .
     @prefix kai: <https://kaicep.org/ns#> . @prefix xsd: <http://www.w3.org/2001/XMLSchema#> .
     :Office rdfs:subClassOf :Room . :s1 :hasLocation :r1 . :r1 a :Office . :partOf rdfs:range :Building .
+    :flow owl:equivalentProperty :throughput . :hasSource owl:sameAs :comesFrom .
     :monday { :s1 :movedTo :r2 . :r2 a :Store } :monday kai:validTo "2012-05-08T00:00:00Z"^^xsd:dateTime .
 """
 ANNOTATION = {
@@ -63,6 +65,7 @@ def test_a_word_that_nobody_knows(path, kind, word, hint):
         "?s :movedTo ?r . ?r a :Store",  # held for a time
         "?r a :Room . ?r rdfs:label ?l . ?x a :Alarm",
         "?s !:unheardOf ?r",
+        "?e :throughput ?f ; :comesFrom ?s",  # the same as what an annotation says
         "?s ?p ?o . ?s a ?c",
     ],
 )

@@ -11,13 +11,14 @@ import re
 from typing import Any
 
 from kaicep.errors import SourceText
-from kaicep.language.chicep import parse_chi
+from kaicep.language.parse_chicep import parse_chi
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import ChiPlan
 from kaicep.plan.resolve import resolve_chi
+from kaicep.plan.results import Answer
 from kaicep.plan.types import Type
-from kaicep.reference.chicep import Answer, run_chi
+from kaicep.reference.chicep import run_chi
 
 S = 1_000_000
 

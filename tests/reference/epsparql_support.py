@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from kaicep.errors import SourceText
 from kaicep.knowledge.store import Knowledge
-from kaicep.language.epsparql import parse_ep
+from kaicep.language.parse_epsparql import parse_ep
 from kaicep.plan.algebra import ep_plan
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import EpPlan

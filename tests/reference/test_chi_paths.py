@@ -9,7 +9,7 @@ from tests.reference.chi_letters import S
 from kaicep.errors import SourceText
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.knowledge.store import Knowledge
-from kaicep.language.chicep import parse_chi
+from kaicep.language.parse_chicep import parse_chi
 from kaicep.plan.catalog import Catalog, Entity, Stream
 from kaicep.plan.events import Event
 from kaicep.plan.resolve import resolve_chi

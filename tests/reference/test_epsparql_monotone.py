@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.effort import FEWER
 from tests.reference.epsparql_support import SECOND, run, term
 
 from kaicep.plan.events import Match
@@ -86,7 +88,8 @@ def seen(found: dict[str, list[Match]], until: int) -> list[Match]:
     )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_answers_are_never_taken_back(seed: int) -> None:
     maker = Maker(seed)
@@ -98,7 +101,8 @@ def test_answers_are_never_taken_back(seed: int) -> None:
         assert seen(run(known, *queries, knowledge=KNOWN), until) == seen(whole, until)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_answers_do_not_depend_on_the_order_of_arrival(seed: int) -> None:
     maker = Maker(seed)

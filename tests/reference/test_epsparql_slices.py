@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.effort import FEWER
 from tests.kernel.test_epsparql_random import KNOWN, Maker
 from tests.reference.epsparql_support import SECOND, knowledge_of, plan
 
@@ -62,7 +63,8 @@ def test_what_an_answer_hangs_on(where: str, expected: bool) -> None:
     assert inside(plan(f"SELECT * WHERE {where}")) is expected
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32), st.booleans())
 def test_slices_give_the_answers_of_the_whole(seed: int, rules: bool) -> None:
     maker = Maker(seed)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kaicep.errors import Mistake, SourceText
-from kaicep.language.epsparql import parse_ep
+from kaicep.language.parse_epsparql import parse_ep
 from kaicep.plan.algebra import element_variables, ep_plan, substitute, translate, visible_variables
 from kaicep.plan.expressions import Exists
 from kaicep.plan.nodes import Bgp, Extend, FilterSolutions, Grouping, LeftJoin, Node, Solutions, Temporal
 from kaicep.plan.sparql import Element, Group, Select
 from kaicep.plan.terms import Iri, Term, Triple
 from kaicep.plan.text import group_text
-from kaicep.reference.paths import TimedGraph
-from kaicep.reference.sparql import bindings, evaluate, exists
+from kaicep.reference.sparql import TimedGraph, bindings, evaluate, exists
 
 
 def group(text: str) -> Group:

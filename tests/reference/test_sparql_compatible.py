@@ -14,11 +14,13 @@ import pyoxigraph as ox
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.effort import FEWER
 
 from kaicep.errors import SourceText
-from kaicep.language.epsparql import parse_ep
+from kaicep.language.parse_epsparql import parse_ep
 from kaicep.plan.algebra import ep_plan, visible_variables
 from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, TermConst, VariableRef
+from kaicep.plan.functions import Interval
 from kaicep.plan.sparql import (
     Alternative,
     Bind,
@@ -44,8 +46,7 @@ from kaicep.plan.sparql import (
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Triple, Variable, n_triples
 from kaicep.plan.text import group_text
 from kaicep.plan.values import normalise
-from kaicep.reference.paths import Interval, TimedGraph
-from kaicep.reference.sparql import evaluate
+from kaicep.reference.sparql import TimedGraph, evaluate
 
 # --- random groups -----------------------------------------------------------------------------------
 
@@ -190,7 +191,8 @@ def ours(text: str, graph: list[Triple], interval: Interval | None) -> Counter[R
 
 
 @pytest.mark.parametrize("interval", [None, (7, 7)], ids=["knowledge", "instant"])
-@settings(max_examples=300, deadline=None, derandomize=True)
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_a_group_means_what_sparql_says(interval: Interval | None, seed: int) -> None:
     maker = Maker(seed)

@@ -88,12 +88,12 @@ def rows(table: Path) -> list[dict[str, Any]]:
 
 
 def main(toml: Path) -> None:
-    from kaicep.deployment import on_spark
+    from kaicep.deployment import spark_step
     from kaicep.deployment.config import load_config
     from kaicep.deployment.on_spark import SparkDeployment
 
     logging.basicConfig(level=logging.INFO)
-    on_spark.SMALL = 0
+    spark_step.SMALL = 0
     SparkDeployment(load_config(toml)).run()
 
 

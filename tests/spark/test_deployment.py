@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.deployed import QUERIES, laid_out, rows
+from deltalake import write_deltalake
+from tests.deployment.test_attached import deployed, history, matches
+from tests.spark.deployed import QUERIES, described, grown, laid_out, rows
 
-from kaicep.deployment import on_spark
+from kaicep.deployment import on_spark, spark_step
 from kaicep.deployment.config import load_config
 from kaicep.deployment.on_spark import SparkDeployment
 from kaicep.deployment.running import Deployment
@@ -26,7 +29,7 @@ def test_the_matches_are_those_of_this_process(
     assert {each["query"] for each in wanted} == {Path(name).stem for name in QUERIES}
     for small in (0, 10**9):  # all on workers; all in the driver
         folder = tmp_path / f"spark-{small}"
-        monkeypatch.setattr(on_spark, "SMALL", small)
+        monkeypatch.setattr(spark_step, "SMALL", small)
         SparkDeployment(load_config(laid_out(folder, engine='[engine]\nkind = "spark"\nbuckets = 2'))).run()
         found = rows(folder / "state" / "matches")
         assert Counter(each["query"] for each in found) == Counter(each["query"] for each in wanted)
@@ -39,11 +42,30 @@ def test_the_matches_are_those_of_this_process(
         assert step.startswith("step ")
 
 
+def test_what_is_taken_in_before_the_first_step_is_not_the_past(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Late events are used by a query that goes back in time, not by one that was there before them."""
+    Deployment(load_config(laid_out(tmp_path / "here", lateness="20s"))).run()
+    monkeypatch.setattr(spark_step, "SMALL", 10**9)
+    toml = laid_out(tmp_path / "spark", engine='[engine]\nkind = "spark"', lateness="20s")
+    made = SparkDeployment(load_config(toml))
+    made.open()
+    try:
+        for each in made.sources.values():
+            made._take(each)
+        while not made.is_over:
+            made.tick()
+    finally:
+        made.close()
+    assert rows(tmp_path / "spark" / "state" / "matches") == rows(tmp_path / "here" / "sunk")
+
+
 def test_triples_and_attributes_of_any_name(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream of triples, and one whose records have a `seq` and a `part` of their own."""
-    monkeypatch.setattr(on_spark, "SMALL", 0)
+    monkeypatch.setattr(spark_step, "SMALL", 0)
     stocks = Path(__file__).parents[2] / "examples" / "stocks"
     found = []
     for engine in ("inprocess", "spark"):
@@ -77,3 +99,135 @@ path = "sunk"
         found.append(rows(folder / "sunk"))
     assert {"query1", "own"} <= {each["query"] for each in found[0]}
     assert found[1] == found[0]
+
+
+def test_the_history_is_a_table_that_is_there(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its folder, or by its name in Spark's catalog; the live file goes on after it."""
+    for first in (0, 10):
+        write_deltalake(tmp_path / "lake", history(first, first + 10), mode="append")
+    spark.sql(f"CREATE TABLE lake_of_meters USING parquet LOCATION '{tmp_path / 'lake'}'")
+    try:
+        Deployment(load_config(deployed(tmp_path / "here", 'table = "../lake"', range(20, 30)))).run()
+        for number, (name, small) in enumerate({"../lake": 0, "default.lake_of_meters": 10**9}.items()):
+            monkeypatch.setattr(spark_step, "SMALL", small)
+            folder = tmp_path / f"spark-{number}"
+            toml = deployed(folder, f'table = "{name}"', range(20, 30), 'engine = {kind = "spark"}')
+            deployment = SparkDeployment(load_config(toml))
+            deployment.run()
+            assert matches(folder) == matches(tmp_path / "here")
+            assert sum(each.rows for each in deployment.archive.stream("meter").table.files()) == 10
+    finally:
+        spark.sql("DROP TABLE lake_of_meters")
+
+
+class Lost(Exception):
+    """The driver is gone."""
+
+
+def test_a_driver_that_is_lost_goes_on_with_the_knowledge_of_the_first_time(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that was begun is done again by the version it was begun with, whatever files say by now."""
+    folder = tmp_path / "small"
+    engine = '[engine]\nkind = "spark"\nbuckets = 2'
+    config = load_config(laid_out(folder, 300, follow=True, engine=engine, lateness="0s"))
+    knowledge = sorted((folder / "knowledge").glob("*.ttl"))
+    building = folder / "knowledge" / "building.ttl"
+    first = building.read_text()
+
+    def work(deployment: SparkDeployment) -> None:
+        while sum(deployment.archive.snapshot().cut.positions.get("airflowReport", {}).values()) < grown_to:
+            for each in deployment.sources.values():
+                deployment._take(each)
+        while deployment.tick():
+            pass
+
+    grown_to = 300
+    deployment = SparkDeployment(config)
+    deployment.open()
+    work(deployment)
+    assert deployment.knowledge.knowledge.version == 0
+    rooms = set(re.findall(r"bd:hasLocation (bd:\w+)", "".join(each.read_text() for each in knowledge)))
+    building.write_text(first + "".join(f"{room} a bd:MeetingRoom .\n" for room in rooms))
+    deployment.tick()
+    assert deployment.knowledge.knowledge.version == 1
+    before = deployment.told["room"]
+
+    def lost(*given: Any) -> None:
+        raise Lost
+
+    grown_to = 900
+    grown(folder, 300, 900)
+    monkeypatch.setattr(on_spark, "match_step", lost)
+    with pytest.raises(Lost):
+        work(deployment)
+    monkeypatch.undo()
+    deployment.close()
+    building.write_text(first)
+
+    again = SparkDeployment(config)
+    again.open()
+    assert again.knowledge.knowledge.version == 1
+    work(again)
+    again.close()
+    assert again.knowledge.knowledge.version == 2
+    found = [each for each in rows(folder / "state" / "matches") if each["query"] == "room"]
+    told = Counter(each["knowledge"] for each in found)
+    assert told[1] > 0, told
+    assert len(found) == again.told["room"] > before
+    meeting = {name.removeprefix("bd:") for name in re.findall(r"(bd:\w+) a bd:MeetingRoom", first)}
+    seen = {json.loads(each["select"])["room"] for each in found if each["knowledge"] == 1}
+    assert {re.split("[#/]", room)[-1] for room in seen} - meeting, seen
+    third = SparkDeployment(config)
+    third.open()
+    third.close()
+    assert third.knowledge.knowledge.version == 2
+
+
+def test_a_query_from_outside_ends_nobody_else(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs with the others; where its engine fails, it is ended, and the others have found the same."""
+    engine = '[engine]\nkind = "spark"\nbuckets = 2'
+    Deployment(load_config(laid_out(tmp_path / "here", 700, lateness="20s"))).run()
+    folder = tmp_path / "there"
+    deployment = SparkDeployment(load_config(laid_out(folder, 0, follow=True, engine=engine, lateness="20s")))
+    over: list[tuple[str, str]] = []
+    deployment.endings.append(lambda name, reason: over.append((name, reason)))
+    deployment.open()
+    grown(folder, 0, 60)
+    for each in deployment.sources.values():
+        deployment._take(each)
+    deployment.tick()
+    groups = {each.id for each in deployment.groups}
+    deployment.register("guest", "ep-sparql", "SELECT ?s WHERE { ?e evt:hasSource ?s }")
+    deployment.register("good", "chi-cep", QUERIES["high.chi"])
+    assert groups < {each.id for each in deployment.groups}  # nobody has begun again
+
+    plain = on_spark.match_step
+
+    def failing(spark: Any, step: spark_step.MatchStep, *rest: Any) -> Any:
+        if any("guest" in each.reported for each in step.groups):
+            raise MemoryError("the engine of guest needs too much")
+        return plain(spark, step, *rest)
+
+    monkeypatch.setattr(on_spark, "match_step", failing)
+    grown(folder, 60, 700)
+    for each in deployment.sources.values():
+        deployment._take(each)
+    deployment.tick()
+    ((name, reason),) = over
+    assert name == "guest"
+    assert "needs too much" in reason
+    status = deployment.status()["queries"]
+    assert (status["guest"]["state"], status["good"]["state"]) == ("failed", "live")
+    deployment.close()
+    described(folder, follow=False, engine=engine, lateness="20s")
+    again = SparkDeployment(load_config(folder / "kaicep.toml"))
+    again.run()
+    assert again.status()["queries"].keys() == {Path(each).stem for each in QUERIES} | {"good"}
+    outside = ("guest", "good")
+    own = [each for each in rows(folder / "state" / "matches") if each["query"] not in outside]
+    assert own == rows(tmp_path / "here" / "sunk")

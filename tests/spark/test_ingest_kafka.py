@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.spark.test_ingest import LATENESS, contents, lines
 from tests.spark.test_ingest_files import Steps
 from typer.testing import CliRunner
 
+import kaicep as kai
 from kaicep.archive.archive import Archive
 from kaicep.cli import ingest as cli
 from kaicep.cli.main import app
@@ -29,6 +31,7 @@ from kaicep.connectors.shape import Form
 from kaicep.errors import Failure, Mistake
 from kaicep.ingest import files as inprocess
 from kaicep.ingest import on_spark
+from kaicep.knowledge.annotation import load_annotations
 
 need("confluent_kafka")
 need("pyspark")
@@ -107,6 +110,77 @@ class TestDataFrames:
         other.send({"n": 1})
         with pytest.raises(Exception, match=f"the checkpoint is of topic {topic.name}, and the stream reads"):
             taken("b", other)
+
+
+TYPES = {"kW": "float64", "n": "int64", "name": "string", "on": "bool"}
+
+
+class TestTypedColumns:
+    """JSON values become columns where they are read, as the archive reads them."""
+
+    GOOD = ('{"at": "2024-01-01T00:00:00Z", "kW": 1.5, "n": 3, "name": "a", "on": true}',)
+    VALUES = (
+        *GOOD,
+        '{"at": 1704067201, "kW": 2, "other": [1]}',
+        '{"at": 1704067202.5, "kW": "NaN", "n": null}',
+        "not JSON",
+        '{"kW": 1}',
+        '{"at": 1704067203, "n": 1.5}',
+        None,
+    )
+
+    def test_they_are_what_the_archive_has(self, spark: Any, kafka: str, tmp_path: Path) -> None:
+        topic = Topic(kafka, 2)
+        for part in (0, 1):
+            topic.send(*(None if each is None else each.encode() for each in self.VALUES), part=part)
+        note = tmp_path / "annotation.json"
+        note.write_text(json.dumps({"stream": "meter", "time": "at", "types": TYPES}))
+        frame = kai.spark.kafka(spark, topic.servers, topic.name, annotation=note)
+        assert frame.columns == ["part", "seq", *TYPES, "at", "dead"]
+        found = [row.asDict() for row in frame.orderBy("part", "seq").collect()]
+        (said,) = load_annotations(note)
+        inprocess.ingest(Archive(tmp_path / "A"), Form.of("meter", said), of(topic))
+        archive = Archive(tmp_path / "A")
+        wanted = [(e.part, e.seq, e.values) for e in archive.snapshot().events("meter")]
+        moment = found[0]["at"].replace(tzinfo=UTC)
+        assert moment == datetime(2024, 1, 1, tzinfo=UTC)
+        good = [each for each in found if each["dead"] is None]
+        shown = [(e["part"], e["seq"], {name: e[name] for name in TYPES}) for e in good]
+        told = [(part, seq, {name: values.get(name) for name in TYPES}) for part, seq, values in wanted]
+        assert shown == sorted(told, key=lambda each: each[:2])
+        dead = {(e["part"], e["seq"]): e["dead"] for e in found if e["dead"] is not None}
+        letters = archive.dead_letters.read()
+        assert dead == {(e["part"], e["seq"]): e["reason"] for e in letters}
+        assert len(dead) == 8
+
+    def test_a_stream_of_them_is_matched(self, spark: Any, kafka: str, tmp_path: Path) -> None:
+        topic = Topic(kafka)
+        topic.send(*(json.dumps({"ts": at, "n": at % 5}).encode() for at in range(40)), b"{}")
+        types = {"n": "int64"}
+        query = kai.compile("SELECT ?e.n FILTER (?e.n > 3)", name="q", streams={"s": types})
+        events = kai.spark.kafka(spark, topic.servers, topic.name, streaming=True, types=types, most=15)
+        found: dict[int, list[kai.Match]] = {}
+        running = kai.spark.deliver(
+            events.where("dead IS NULL"),
+            query,
+            found.__setitem__,
+            lateness=0,
+            checkpoint=tmp_path / "checkpoint",
+            availableNow=True,
+        )
+        running.awaitTermination()
+        matches = [match.to_json() for some in found.values() for match in some]
+        wanted = kai.run(query, [{"ts": at, "n": at % 5} for at in range(40)])
+        assert matches == [match.to_json() for match in wanted][: len(matches)]
+        assert len(matches) == 7  # of 8: what comes with the last instant is not certain yet
+
+    @pytest.mark.parametrize(
+        ("types", "said"),
+        [({"n": "int"}, "n: there is no type int"), ({"seq": "int64"}, "a column seq is there already")],
+    )
+    def test_a_wrong_column_is_a_mistake(self, types: dict[str, str], said: str, spark: Any) -> None:
+        with pytest.raises(Mistake, match=said):
+            kai.spark.kafka(spark, "localhost:1", "t", types=types)
 
 
 class TestIngest:

@@ -75,8 +75,8 @@ def test_random_events(spark: Any, tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b+)", "a loop without a fixed number of rounds"),
-        ("SELECT ?a.x FROM (?a, s) FILTER (regex(?a.k, 'a'))", "cannot say regex"),
-        ("SELECT ?a.x FROM (?a, s) FILTER (round(?a.y) = 3)", "cannot say round"),
+        ("SELECT ?a.x FROM (?a, s) FILTER (regex(?a.k, 'a'))", "cannot express regex"),
+        ("SELECT ?a.x FROM (?a, s) FILTER (round(?a.y) = 3)", "cannot express round"),
         ("SELECT ?a.x FROM (?a, s), (?b, s) SEQ (?a, ?b) MATCH next", "MATCH next"),
         ("SELECT ?a.x FROM (?a, s) PATH {?a ?p <urn:t:a>}", "lead back to events"),
     ],

@@ -56,7 +56,7 @@ def test_what_is_no_query_or_no_frame_is_told(spark: Any) -> None:
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("s3://bucket/folder", "has to be on a disk of this machine"),
+        ("s3://bucket/folder", "must be on a disk of this machine"),
         ("dbfs:/folder", "there is no store for dbfs"),
     ],
 )

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from kaicep.archive.archive import Archive
 from kaicep.archive.parquet import TableShape
-from kaicep.archive.stream import compact, expire
+from kaicep.archive.stream_table import compact, expire
 from kaicep.cli.main import app
 from kaicep.deployment.config import load_config
 from kaicep.deployment.running import Deployment
@@ -35,7 +35,7 @@ def test_a_scheme_of_no_store_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
             Archive(given)
     with pytest.raises(Mistake, match="no bucket or host is named"):
         Archive("s3://")
-    with pytest.raises(Mistake, match="has to be on a disk of this machine"):
+    with pytest.raises(Mistake, match="must be on a disk of this machine"):
         local_path("gs://bucket/state", "state")
     assert list(tmp_path.iterdir()) == []
 
@@ -72,10 +72,10 @@ def test_a_deployment_is_refused_at_the_line(tmp_path: Path) -> None:
     with pytest.raises(Mistake) as found:
         load_config(tmp_path / "kaicep.toml")
     said = {line.strip() for line in str(found.value).splitlines()}
-    assert "error: state s3://bucket/state: this has to be on a disk of this machine" in said
+    assert "error: state s3://bucket/state: this must be on a disk of this machine" in said
     assert "error: folder ftp://b/a: there is no store for ftp" in said
-    assert "error: stream s: path: s3://bucket/s.jsonl: this has to be on a disk of this machine" in said
-    assert "error: sink all: path: s3://bucket/m.jsonl: this has to be on a disk of this machine" in said
+    assert "error: stream s: path: s3://bucket/s.jsonl: this must be on a disk of this machine" in said
+    assert "error: sink all: path: s3://bucket/m.jsonl: this must be on a disk of this machine" in said
     assert "error: storage: the environment variable KAICEP_NO_SUCH is not set" in said
     for line in (1, 3, 5, 8, 10):
         assert any(each.startswith(f"--> {tmp_path / 'kaicep.toml'}:{line}:") for each in said)
@@ -174,9 +174,7 @@ def on_a_store(folder: Path, bucket: str, s3: dict[str, str], engine: str = "", 
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize(
-    "engine", ["", pytest.param('[engine]\nkind = "spark"\nbuckets = 2', marks=[pytest.mark.spark])]
-)
+@pytest.mark.parametrize("engine", ["inprocess", pytest.param("spark", marks=[pytest.mark.spark])])
 def test_a_deployment_on_a_store(
     engine: str,
     bucket: str,
@@ -193,13 +191,14 @@ def test_a_deployment_on_a_store(
     wanted = rows(local / "sunk")
     assert len({each["query"] for each in wanted}) == 7
     laid_out(folder)
-    if engine:
-        from kaicep.deployment import on_spark
+    if engine == "spark":
+        from kaicep.deployment import spark_step
         from kaicep.deployment.on_spark import SparkDeployment
 
         request.getfixturevalue("spark")
-        monkeypatch.setattr(on_spark, "SMALL", 0)
-        toml = on_a_store(folder, bucket, s3, f'{engine}\ncheckpoint = "{bucket}/checkpoint"')
+        monkeypatch.setattr(spark_step, "SMALL", 0)
+        engine = f'[engine]\nkind = "spark"\nbuckets = 2\ncheckpoint = "{bucket}/checkpoint"'
+        toml = on_a_store(folder, bucket, s3, engine)
         SparkDeployment(load_config(toml)).run()
         assert rows(place_of(f"{bucket}/checkpoint/matches", "x")) == wanted
         assert not (folder / "state" / "matches").exists()

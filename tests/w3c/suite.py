@@ -16,7 +16,7 @@ from tests.servers import jars_of, locked
 from kaicep.errors import SourceText
 from kaicep.kernel.epsparql import EpOperator
 from kaicep.knowledge.store import Knowledge
-from kaicep.language.epsparql import parse_ep
+from kaicep.language.parse_epsparql import parse_ep
 from kaicep.plan.algebra import ep_plan
 from kaicep.plan.nodes import EpPlan
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, literal

@@ -337,7 +337,7 @@ def test_knowledge_that_has_changed_is_named_with_the_path_and_the_version(
     (tmp_path / "m.jsonl").write_text(json.dumps({**match, "knowledge": 4}) + "\n")
     words = (SEVEN, "--archive", campus, "--results", tmp_path / "m.jsonl", "--knowledge", tmp_path)
     told = refused("why", match["id"], *words, *options("--annotation", ANNOTATIONS))
-    assert f"recomputing does not give the match {match['id']}" in told
+    assert f"recomputing does not find the match {match['id']}" in told
     assert "PATH { ?e1 evt:hasSource ?src1 ." in told
     assert "no longer holds for its events: the match used version 4 of the knowledge" in told
 

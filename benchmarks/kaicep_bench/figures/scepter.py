@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kaicep_bench.figures.claim import Claim, Drawing, Row, first, number, rows_titled, value
 from kaicep_bench.plot import Line, Panel, Point
@@ -10,67 +10,76 @@ from kaicep_bench.table import Report
 
 __all__ = ["figure8", "figure9"]
 
-# Events a second, where the text of section 8.1 says them.
+# Events a second, where the text of section 8.1 says them: what a strategy keeps up with.
 _THROUGHPUT = {
     "query 1": 100_000.0,
     "query 5, bare": 80.0,
     "query 5, buffer 1 s": 500.0,
     "query 5, cache 5%": 170.0,
     "query 5, cache 25%": 1_200.0,
-    "query 5, both, 25%": 3_000.0,
+    "query 5, both, 25%, 2 s": 3_000.0,
+}
+# What stands for what in the drawing: colour and dashes.
+_DRAWN = {
+    "query 1": (5, 0),
+    "query 5, compiled": (4, 0),
+    "query 5, both, 25%, 2 s": (1, 0),
+    "query 5, buffer 2 s": (0, 0),
+    "query 5, buffer 1 s": (0, 1),
+    "query 5, cache 25%": (2, 0),
+    "query 5, cache 5%": (2, 1),
+    "query 5, bare": (3, 0),
 }
 _SAID = {
     "query 1": "keeps up with 100,000 events/s, the most that was tried",
-    "query 5, both, 25%": "3,000 events/s (its buffer: 2 s)",
 }
 _MODULES = ("annotate", "cache", "evaluate", "match")
 
 
 def figure8(report: Report) -> Drawing:
-    """(a) The throughput of every strategy for query 5, beside query 1; (b) where the time goes.
-
-    The paper draws throughput over the rate of the input; this is where each strategy stops keeping up.
-    """
-    throughput, modules = (rows_titled(report, f"(figure 8{part})") for part in "ab")
-    hosts = {
-        "reference": "every event is asked about, as in the paper",
-        "in process": "FILTERs first, as we run it",
-    }
-    lines = [
-        Line(
-            text,
-            [
-                Point(
-                    str(row["strategy"]),
-                    value(row, "events/s"),
-                    paper=_THROUGHPUT.get(str(row["strategy"])) if host == "reference" else None,
-                )
-                for row in throughput
-                if row["host"] == host
-            ],
-        )
-        for host, text in hosts.items()
-    ]
+    """(a) The throughput of every strategy over the rate of the input; (b) where the time goes."""
+    rated, modules = (rows_titled(report, f"(figure 8{part})") for part in "ab")
     asked = [row for row in modules if row["host"] == "reference"]
     stacked = [
         Line(each, [Point(str(row["strategy"]), value(row, each)) for row in asked]) for each in _MODULES
     ]
     return Drawing(
         [
-            Panel("(a) throughput", "strategy", "events/s", lines, "bars", "y"),
+            Panel(
+                "(a) throughput",
+                "input, events/s",
+                "output, events/s",
+                list(_over_rates(rated)),
+                "lines",
+                "xy",
+            ),
             Panel(
                 "(b) time an event, every event asked about", "strategy", "microseconds", stacked, "stacked"
             ),
         ],
-        [*_strategies(throughput), *_times(asked)],
+        [*_strategies(rated, rows_titled(report, "throughput")), *_times(asked)],
     )
 
 
-def _strategies(rows: Sequence[Row]) -> list[Claim]:
+def _over_rates(rows: Sequence[Row]) -> Iterator[Line]:
+    """A line for each strategy; the paper's number stands at the rate from which on it was so."""
+    for strategy, (colour, dash) in _DRAWN.items():
+        said = _THROUGHPUT.get(strategy)
+        own = [(value(row, "input/s"), value(row, "output/s")) for row in rows if row["strategy"] == strategy]
+        at = next((rate for rate, _ in own if said is not None and rate >= said), None)
+        points = [Point(rate, out, paper=said if rate == at else None) for rate, out in own]
+        yield Line(strategy, points, colour, dash)
+
+
+def _strategies(rated: Sequence[Row], rows: Sequence[Row]) -> list[Claim]:
+    def most(strategy: str) -> str | None:
+        out = [value(row, "output/s") for row in rated if row["strategy"] == strategy]
+        return number(max(out), "events/s") if out else None
+
     found = [
         Claim(
-            f"(a) {strategy}, every event asked about",
-            number(first(rows, "events/s", {"host": "reference", "strategy": strategy}), "events/s"),
+            f"(a) {strategy}, the most that comes out",
+            most(strategy),
             _SAID.get(strategy, f"{said:,.0f} events/s"),
             "8.1",
         )

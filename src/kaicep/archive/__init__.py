@@ -1,4 +1,4 @@
-"""The archive: one Delta table for each stream, in a folder; what was, exactly once, and quickly found.
+"""The archive: a folder with one Delta table for each stream, and every event of the past exactly once.
 
 Batches of events with the source positions that they cover enter; snapshots leave: the events up to a
 version or a cut, read by time. `rewrite` turns a plan into one query over all of it.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Event
 from kaicep.plan.terms import Blank, Iri, Term, Triple, literal, n_triples
 from kaicep.plan.types import Type
@@ -30,31 +30,6 @@ from kaicep.storage.disk import sync_folder
 
 if TYPE_CHECKING:
     import pyarrow
-
-__all__ = [
-    "read_triple",
-    "LATE",
-    "PART",
-    "SEQ",
-    "START",
-    "TRIPLES",
-    "TS",
-    "TableShape",
-    "arrow_schema",
-    "events_of",
-    "extended",
-    "known_column",
-    "moments",
-    "rows_of",
-    "shape_of",
-    "ROWS",
-    "DataFile",
-    "add_action",
-    "discard",
-    "in_time",
-    "measured",
-    "write_files",
-]
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -117,9 +92,7 @@ def arrow_schema(shape: TableShape) -> pyarrow.Schema:
     try:
         import pyarrow
     except ImportError:
-        raise Mistake(
-            Diagnostic("an archive needs the package pyarrow", hint="pip install 'kaicep[delta]'")
-        ) from None
+        raise Mistake("an archive needs the package pyarrow", hint="pip install 'kaicep[delta]'") from None
 
     fields = [(PART, pyarrow.int32()), (SEQ, pyarrow.int64()), (LATE, pyarrow.bool_())]
     if shape.rdf:
@@ -180,23 +153,19 @@ def extended(stream: str, held: TableShape, wanted: TableShape) -> TableShape:
     """
     if held.rdf != wanted.rdf:
         first, then = ("triples", "records") if held.rdf else ("records", "triples")
-        raise Mistake(Diagnostic(f"stream {stream}: the archive holds {first}, and these are {then}"))
+        raise Mistake(f"stream {stream}: the archive holds {first}, and these are {then}")
     if not held.rdf and held.time != wanted.time:
         raise Mistake(
-            Diagnostic(
-                f"stream {stream}: its time is {held.time} in the archive, and {wanted.time} here",
-                hint="give the annotation that the archive was made with",
-            )
+            f"stream {stream}: its time is {held.time} in the archive, and {wanted.time} here",
+            hint="give the annotation with which the archive was made",
         )
     known = dict(held.attributes)
     for name, type in wanted.attributes:
         if known.setdefault(name, type) is not type:
             raise Mistake(
-                Diagnostic(
-                    f"stream {stream}: {name} is {known[name]} in the archive, and {type} here",
-                    hint=f'an archived attribute keeps its type: "types": {{"{name}": "{known[name]}"}} '
-                    "in the annotation, or a new archive",
-                )
+                f"stream {stream}: {name} is {known[name]} in the archive, and {type} here",
+                hint=f'an archived attribute keeps its type: "types": {{"{name}": "{known[name]}"}} '
+                "in the annotation, or a new archive",
             )
     told = tuple(dict.fromkeys((*held.known, *wanted.known)))
     return check_names(stream, replace(held, attributes=tuple(known.items()), known=told))
@@ -210,18 +179,14 @@ def check_names(stream: str, shape: TableShape) -> TableShape:
         if other != name or name in _OWN:
             what = "a column of the archive itself" if other in (*_OWN, TS) else f"the attribute {other}"
             raise Mistake(
-                Diagnostic(
-                    f"stream {stream}: the attribute {name} cannot be told from {what}",
-                    hint="rename it at the source; names that differ in case only are one name in a table",
-                )
+                f"stream {stream}: the attribute {name} cannot be told from {what}",
+                hint="rename it at the source; names that differ in case only are one name in a table",
             )
     for name in shape.known:
         if seen.setdefault(name.lower(), f"the column {name}") != f"the column {name}" or name in _OWN:
             raise Mistake(
-                Diagnostic(
-                    f"stream {stream}: the column {name} of what is known cannot be told from another",
-                    hint="an attribute and the columns of --materialise need names of their own",
-                )
+                f"stream {stream}: the column {name} of what is known cannot be told from another",
+                hint="an attribute and the columns of --materialise need names of their own",
             )
     return shape
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kaicep.archive.parquet import DataFile, add_action, discard, listed
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.errors import Failure, Mistake
 from kaicep.storage.delta import FILES, check_entries, checkpoint, mend, prune, quietly, settle
 from kaicep.storage.disk import make_folder
 from kaicep.storage.places import options_of
@@ -27,19 +27,6 @@ from kaicep.storage.delta import parquet_dataset
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = [
-    "Ranges",
-    "TableState",
-    "fresh",
-    "moved",
-    "ATTEMPTS",
-    "Conflict",
-    "ArchiveTable",
-    "attempts",
-    "DEAD_LETTERS",
-    "DeadLetters",
-]
-
 # ----------------------------------------------------------------------------------------------------------
 # What a table knows besides its rows: it travels with every commit, so that it is never apart from them.
 
@@ -53,7 +40,8 @@ class TableState:
     """By part: the next position, the largest `ts` so far (late marks hang on it), the name of the source.
 
     `expired` is the time before which events were removed. `progress` is of a table of matches: how far they
-    answer, and what goes on from there.
+    answer, and what goes on from there. `attached` is the list of the files of a table that is read beside
+    this one (`attached.py`).
     """
 
     next: Mapping[str, int] = field(default_factory=dict)
@@ -61,6 +49,7 @@ class TableState:
     sources: Mapping[str, str] = field(default_factory=dict)
     expired: int | None = None
     progress: Mapping[str, Any] | None = None
+    attached: str | None = None
 
     def text(self) -> str:
         """The state as a commit carries it."""
@@ -71,6 +60,7 @@ class TableState:
                 "sources": dict(self.sources),
                 "expired": self.expired,
                 **({} if self.progress is None else {"progress": self.progress}),
+                **({} if self.attached is None else {"attached": self.attached}),
             },
             sort_keys=True,
         )
@@ -79,7 +69,8 @@ class TableState:
     def parse(cls, text: str) -> TableState:
         """The state that a commit carries."""
         found = json.loads(text)
-        return cls(found["next"], found["newest"], found["sources"], found["expired"], found.get("progress"))
+        rest = {name: found.get(name) for name in ("progress", "attached")}
+        return cls(found["next"], found["newest"], found["sources"], found["expired"], **rest)
 
 
 def fresh(name: str, state: TableState, ranges: Ranges) -> dict[str, tuple[int, int]]:
@@ -96,7 +87,7 @@ def fresh(name: str, state: TableState, ranges: Ranges) -> dict[str, tuple[int, 
         if first > held:
             raise Failure(
                 f"{name}: the archive holds part {part} up to position {held}, and this batch begins at "
-                f"{first}: what lies between is missing"
+                f"{first}: the events between are missing"
             )
         if after > held or part not in state.next:
             found[part] = held, after
@@ -115,12 +106,10 @@ def moved(
         known = state.sources.get(part, source)
         if known != source:
             raise Mistake(
-                Diagnostic(
-                    f"{name}: part {part} is {known} in the archive, and {source} here",
-                    hint="a file's place among the others is the part of its events: new files come after "
-                    "the old ones by name, and none is renamed or removed; files beside a source of another "
-                    "kind are its history: kaicep ingest --history",
-                )
+                f"{name}: part {part} is {known} in the archive, and {source} here",
+                hint="a file's place among the others is the part of its events: new files come after "
+                "the old ones by name, and none is renamed or removed; files beside a source of another "
+                "kind are its history: kaicep ingest --history",
             )
     largest = dict(state.newest)
     for part, ts in newest.items():
@@ -162,7 +151,7 @@ def attempts(name: str, what: Callable[[], T]) -> T:
             return what()
         except Conflict:
             time.sleep(random.uniform(0, 0.02 * 2 ** min(attempt, 5)))
-    raise Failure(f"{name}: other writers were quicker {ATTEMPTS} times in a row; nothing was changed")
+    raise Failure(f"{name}: other writers were faster {ATTEMPTS} times in a row; nothing was changed")
 
 
 class ArchiveTable:
@@ -385,9 +374,7 @@ def _delta() -> Any:
         import deltalake
         import deltalake.exceptions
     except ImportError:
-        raise Mistake(
-            Diagnostic("an archive needs the package deltalake", hint="pip install 'kaicep[delta]'")
-        ) from None
+        raise Mistake("an archive needs the package deltalake", hint="pip install 'kaicep[delta]'") from None
     return deltalake
 
 
@@ -395,7 +382,6 @@ def _delta() -> Any:
 # The dead letters of an archive: one table for all streams, each record in it once.
 
 DEAD_LETTERS = "_dead_letters"
-"""The name of the table."""
 _NUMBERS = ("part", "seq", "line")
 _TEXTS = ("stream", "file", "reason", "record")
 

@@ -1,4 +1,4 @@
-"""The language server: what editors ask by the Language Server Protocol, answered by `service`.
+"""The language server: answers to editors over the Language Server Protocol, by `help`.
 
 A query belongs to the nearest `kaicep.toml` at or above its folder, which says what streams and knowledge
 there are.
@@ -14,11 +14,9 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from kaicep import __version__
-from kaicep.assist import service
-from kaicep.assist.service import Situation
+from kaicep.assist import help
+from kaicep.assist.help import Situation
 from kaicep.errors import Mistake, SourceText
-
-__all__ = ["serve"]
 
 _log = logging.getLogger("kaicep.lsp")
 _FILE = "kaicep.toml"
@@ -71,10 +69,10 @@ def make_server(deployment: Path | None) -> LanguageServer:
     def check(uri: str) -> None:
         path, text = _path(uri), server.workspace.get_text_document(uri).source
         try:
-            found = service.diagnose(deployments.of(path), path.stem, path.suffix, text)
+            found = help.diagnose(deployments.of(path), path.stem, path.suffix, text)
         except Mistake as mistake:
             message = "; ".join(each.message for each in mistake.diagnostics)
-            found = [service.Finding(0, 0, 1, 1, "warning", message)]
+            found = [help.Finding(0, 0, 1, 1, "warning", message)]
         said = [_diagnostic(each, text) for each in found]
         server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, said))
 
@@ -91,14 +89,14 @@ def make_server(deployment: Path | None) -> LanguageServer:
     )
     def complete(params: types.CompletionParams) -> types.CompletionList:
         path, text, offset = _asked(server, params)
-        made = service.complete(deployments.of(path), path.suffix, text, offset)
+        made = help.complete(deployments.of(path), path.suffix, text, offset)
         area = types.Range(_position(text, made.start), params.position)
         return types.CompletionList(True, [_item(each, area) for each in made.items])
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     def hover(params: types.HoverParams) -> types.Hover | None:
         path, text, offset = _asked(server, params)
-        found = service.hover(deployments.of(path), path.suffix, text, offset)
+        found = help.hover(deployments.of(path), path.suffix, text, offset)
         if found is None:
             return None
         said = types.MarkupContent(types.MarkupKind.PlainText, found.text)
@@ -107,7 +105,7 @@ def make_server(deployment: Path | None) -> LanguageServer:
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
     def define(params: types.DefinitionParams) -> types.Location | None:
         path, text, offset = _asked(server, params)
-        found = service.find_definition(deployments.of(path), path.suffix, text, offset)
+        found = help.find_definition(deployments.of(path), path.suffix, text, offset)
         if found is None:
             return None
         if found.path is None:
@@ -138,13 +136,13 @@ def _position(text: str, offset: int) -> types.Position:
     return types.Position(line - 1, len(before.encode("utf-16-le")) // 2)
 
 
-def _diagnostic(found: service.Finding, text: str) -> types.Diagnostic:
+def _diagnostic(found: help.Finding, text: str) -> types.Diagnostic:
     area = types.Range(_position(text, found.start), _position(text, max(found.end, found.start + 1)))
     message = f"{found.message}\n{found.hint}" if found.hint else found.message
     return types.Diagnostic(area, message, _SEVERITIES.get(found.severity), source="kaicep")
 
 
-def _item(item: service.Item, area: types.Range) -> types.CompletionItem:
+def _item(item: help.Item, area: types.Range) -> types.CompletionItem:
     return types.CompletionItem(
         label=item.label,
         kind=_KINDS.get(item.kind),

@@ -8,21 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kaicep.cli.arguments import duration, guarded, moment, say
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.cli.arguments import duration, group, moment, say
+from kaicep.errors import Failure, Mistake
 
 if TYPE_CHECKING:
     from kaicep.archive.archive import Archive
-    from kaicep.archive.stream import UpkeepReport
-
-__all__ = ["archive"]
-
-archive = typer.Typer(
-    name="archive",
-    help="Show what is in an archive, and maintain it.\n\nExample: kaicep archive status morning",
-    no_args_is_help=True,
-)
-"""The commands `kaicep archive ...`."""
+    from kaicep.archive.stream_table import UpkeepReport
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the archive.", show_default=False)]
 Place = Annotated[
@@ -33,21 +24,17 @@ Place = Annotated[
 ]
 Keep = Annotated[
     str,
-    typer.Option(
-        "--keep", metavar="DURATION", help="How long what was replaced or removed can still be read."
-    ),
+    typer.Option("--keep", metavar="DURATION", help="How long replaced and removed files stay readable."),
 ]
 
 
-@archive.command()
-@guarded
 def status(
     folder: Folder,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Show the streams of an archive.
 
-    How much there is of each, from when to when, up to which position.
+    For each stream: its size, its first and last time, and its positions.
 
     Example: kaicep archive status morning
     """
@@ -64,69 +51,62 @@ def status(
         typer.echo(f"dead letters: {dead:,} (in {folder / '_dead_letters'})")
 
 
-@archive.command()
-@guarded
 def compact(folder: Folder, keep: Keep = "7d") -> None:
-    """Put small files together and in order of time.
+    """Merge small files, and put them in order of time.
 
-    The space of what is not read any more is given back.
+    Files that are no longer needed are removed after --keep.
 
     Example: kaicep archive compact morning --keep 1d
     """
-    from kaicep.archive import stream
+    from kaicep.archive import stream_table
 
     hours = _hours(keep)
     for name in _opened(folder).streams():
         table = _opened(folder).stream(name)
-        say(f"{name}: {_told(stream.compact(table))}; {len(table.table.vacuum(hours)):,} removed from disk")
+        did = _told(stream_table.compact(table))
+        say(f"{name}: {did}; {len(table.table.vacuum(hours)):,} removed from disk")
 
 
-@archive.command()
-@guarded
 def expire(
     folder: Folder,
     before: Annotated[
-        str | None, typer.Option("--before", metavar="TIME", help="Events before this time are removed.")
+        str | None, typer.Option("--before", metavar="TIME", help="Remove events before this time.")
     ] = None,
     older: Annotated[
         str | None,
         typer.Option(
             "--older-than",
             metavar="DURATION",
-            help="Events further behind the newest of their stream are removed, such as 48h.",
+            help="Remove events that are this much older than the newest of their stream, such as 48h.",
         ),
     ] = None,
     keep: Keep = "7d",
 ) -> None:
     """Remove old events.
 
-    Their positions stay taken, so that they do not come in again.
+    Their positions stay used, so they do not come in again.
 
     Example: kaicep archive expire morning --older-than 48h
     """
-    from kaicep.archive import stream
+    from kaicep.archive import stream_table
 
     instant, age, hours = moment("--before", before), duration("--older-than", older), _hours(keep)
     if (instant is None) == (age is None):
-        raise Mistake(
-            Diagnostic("say which events are old", hint="--before TIME or --older-than DURATION, one of them")
-        )
+        raise Mistake("say which events are old", hint="--before TIME or --older-than DURATION, one of them")
     for name in _opened(folder).streams():
         table = _opened(folder).stream(name)
         newest = max(table.newest.values(), default=None)
         limit = instant if instant is not None else None if newest is None else newest - (age or 0)
         if limit is not None:
-            kept = stream.expire(table, limit)
+            kept = stream_table.expire(table, limit)
             say(f"{name}: {_told(kept)}; {len(table.table.vacuum(hours)):,} removed from disk")
 
 
-@archive.command()
-@guarded
 def verify(place: Place) -> None:
     """Read everything, and say what is damaged.
 
-    Of a deployment also its progress, states and sinks, and which queries a damage affects. Changes nothing;
-    exit status 1 where something is damaged.
+    For a deployment, also check its progress, states and sinks, and name the affected queries. It changes
+    nothing; the exit status is 1 if something is damaged.
 
     Example: kaicep archive verify kaicep.toml
     """
@@ -144,13 +124,11 @@ def verify(place: Place) -> None:
     typer.echo("all is as it was written")
 
 
-@archive.command()
-@guarded
 def repair(place: Place) -> None:
     """Remove what a crash left half-written; read what is missing from the sources again.
 
-    The latter needs the file of a deployment, which must not run meanwhile. Where a sink has answers to more
-    events than the archive has, they are read again.
+    To read again, give the file of a deployment, which must not be running. If a sink has matches of events
+    that the archive lacks, those events are read from the sources again.
 
     Example: kaicep archive repair kaicep.toml
     """
@@ -166,8 +144,8 @@ def repair(place: Place) -> None:
     with locked(config.state):
         whole = repair(config, say)
     if not whole:
-        raise Failure("the archive still lacks events that a sink has answers to: restore a copy of it")
-    say("the archive has all events that the sinks have answers to")
+        raise Failure("the archive still lacks events that a sink needs: restore a copy of it")
+    say("the archive has all events that the sinks need")
 
 
 def _opened(folder: Path) -> Archive:
@@ -222,3 +200,14 @@ def _details(found: dict[str, Any]) -> Iterator[str]:
         yield f"  expired before {found['expiredBefore']}"
     if found["attributes"] != "triples":
         yield "  " + ", ".join(f"{name} {type}" for name, type in found["attributes"].items())
+
+
+archive = group(
+    "archive",
+    "Show what is in an archive, and maintain it.\n\nExample: kaicep archive status morning",
+    status,
+    compact,
+    expire,
+    verify,
+    repair,
+)

@@ -30,39 +30,6 @@ if TYPE_CHECKING:
     from kaicep.hosts.spark.session import Cluster
     from kaicep.knowledge.annotation import Annotation
 
-__all__ = [
-    "FAILED",
-    "INTERRUPTED",
-    "MISTAKEN",
-    "guarded",
-    "has_colour",
-    "say",
-    "warn",
-    "PATIENCE",
-    "compile_kernel",
-    "progress",
-    "Annotations",
-    "Conf",
-    "DeploymentFile",
-    "Inputs",
-    "KnowledgeFiles",
-    "Master",
-    "Now",
-    "Queries",
-    "Reasoning",
-    "Remote",
-    "Streams",
-    "choose",
-    "choose_cluster",
-    "duration",
-    "files",
-    "inputs_of",
-    "moment",
-    "named_streams",
-    "query_files",
-    "reasoning_level",
-]
-
 # ----------------------------------------------------------------------------------------------------------
 # How a command ends: every error becomes a message on stderr and an exit status (semantics 5).
 
@@ -111,6 +78,20 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(status) from None
 
     return run
+
+
+def group(name: str, help: str, *commands: Callable[..., None]) -> typer.Typer:
+    """Commands that have a first word in common, each guarded."""
+    made = typer.Typer(
+        name=name,
+        help=help,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    for each in commands:
+        made.command()(guarded(each))
+    return made
 
 
 def _last_words(error: BaseException) -> tuple[str, int]:
@@ -212,7 +193,6 @@ Queries = Annotated[
         show_default=False,
     ),
 ]
-"""The queries of a command."""
 Streams = Annotated[
     list[str] | None,
     typer.Option(
@@ -221,7 +201,6 @@ Streams = Annotated[
         help="A stream: .jsonl, .csv, .parquet, or a folder of these. May be given several times.",
     ),
 ]
-"""The option `--stream`."""
 KnowledgeFiles = Annotated[
     list[Path] | None,
     typer.Option(
@@ -230,22 +209,19 @@ KnowledgeFiles = Annotated[
         help="A knowledge file: RDF, or .epsparql with CONSTRUCT rules. May be given several times.",
     ),
 ]
-"""The option `--knowledge`."""
 Annotations = Annotated[
     list[Path] | None,
     typer.Option("--annotation", metavar="FILE", help="An annotation file. May be given several times."),
 ]
-"""The option `--annotation`."""
 DeploymentFile = Annotated[
     Path | None,
     typer.Option(
         "--deployment",
         metavar="TOML",
-        help="Take the streams that are files, the annotations and the knowledge from a deployment's file; "
-        "what is given besides is added, or counts instead.",
+        help="Use the annotations, the knowledge and the streams of files of this deployment; "
+        "your other options add to these, or replace them.",
     ),
 ]
-"""The option `--deployment`."""
 Reasoning = Annotated[
     str | None,
     typer.Option(
@@ -255,26 +231,21 @@ Reasoning = Annotated[
         show_default=False,
     ),
 ]
-"""The option `--reasoning`."""
 Now = Annotated[
     str | None, typer.Option("--now", metavar="TIME", help="The time that `now` means in the queries.")
 ]
-"""The option `--now`."""
 Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", help="The Spark cluster, such as spark://head:7077 or local[4]."),
 ]
-"""The option `--master`."""
 Remote = Annotated[
     str | None,
     typer.Option("--remote", metavar="URL", help="A Spark Connect server, such as sc://head:15002."),
 ]
-"""The option `--remote`."""
 Conf = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's. May be given several times."),
 ]
-"""The option `--conf`."""
 
 
 @dataclass(frozen=True)
@@ -287,6 +258,11 @@ class Inputs:
     annotations: list[Path | Annotation]
     reasoning: str
     archive: Path | None = None
+
+    @property
+    def known(self) -> tuple[list[Path], list[Path | Annotation], str]:
+        """What is known of the streams: the knowledge, the annotations, and how far to reason."""
+        return self.knowledge, self.annotations, self.reasoning
 
     @property
     def files(self) -> list[Path]:
@@ -343,7 +319,7 @@ def inputs_of(
         paths = paths or sorted(each for each in config.queries.iterdir() if each.suffix in _LANGUAGES)
     if not paths:
         hint = "give a file such as QUERY.chi, or --deployment kaicep.toml"
-        raise Mistake(Diagnostic("no query is given", hint=hint))
+        raise Mistake("no query is given", hint=hint)
     found = query_files(paths, list(named.items()))
     known += files("--knowledge", knowledge, folders=True)
     said += files("--annotation", annotations)
@@ -411,13 +387,11 @@ def named_streams(given: Sequence[str]) -> list[tuple[str, Path]]:
         if not (name and equals and file):
             file = file or ("FILE" if equals else name) or "FILE"
             hint = f"such as --stream {name if equals and name else Path(file).stem}={file}"
-            raise Mistake(Diagnostic(f"--stream {each}: a name and a file are needed", hint=hint))
+            raise Mistake(f"--stream {each}: a name and a file are needed", hint=hint)
         if name in streams:
             raise Mistake(
-                Diagnostic(
-                    f"two streams are named {name}: {streams[name]} and {file}",
-                    hint="several files of one stream are put into one folder: --stream NAME=FOLDER",
-                )
+                f"two streams are named {name}: {streams[name]} and {file}",
+                hint="put several files of one stream into one folder: --stream NAME=FOLDER",
             )
         streams[name] = Path(file)
     return list(streams.items())
@@ -454,9 +428,7 @@ def reasoning_level(given: str | None) -> str:
 def choose(option: str, value: str, choices: Collection[str]) -> str:
     """The value of an option, if it is one of the choices."""
     if value not in choices:
-        raise Mistake(
-            Diagnostic(f"{option} {value}: it is one of {', '.join(choices)}", hint=_near(value, choices))
-        )
+        raise Mistake(f"{option} {value}: choose one of {', '.join(choices)}", hint=_near(value, choices))
     return value
 
 
@@ -472,11 +444,7 @@ def duration(option: str, text: str | None) -> int | None:
     micros = parse_duration(text)
     if micros is None:
         units = ", ".join(DURATION_UNITS)
-        raise Mistake(
-            Diagnostic(
-                f"{option} {text}: not a duration", hint=f"a number and a unit, such as 5min ({units})"
-            )
-        )
+        raise Mistake(f"{option} {text}: not a duration", hint=f"a number and a unit, such as 5min ({units})")
     return micros
 
 
@@ -489,7 +457,7 @@ def choose_cluster(
         return None
     if not spark:
         option = next(name for name, value in given.items() if value)
-        raise Mistake(Diagnostic(f"{option} is for what runs on Spark", hint=hint))
+        raise Mistake(f"{option} is for what runs on Spark", hint=hint)
     from kaicep.hosts.spark.session import Cluster, configured, use_cluster
 
     settings: dict[str, str] = {}
@@ -497,7 +465,7 @@ def choose_cluster(
         name, equals, value = each.partition("=")
         if not (name and equals):
             hint = "such as --conf spark.executor.memory=2g"
-            raise Mistake(Diagnostic(f"--conf {each}: a name and a value are needed", hint=hint))
+            raise Mistake(f"--conf {each}: a name and a value are needed", hint=hint)
         settings[name] = value
     cluster = Cluster(master, remote, settings)
     configured(cluster)
@@ -517,8 +485,6 @@ def moment(option: str, text: str | None) -> int | None:
             micros = None
     if micros is None:
         raise Mistake(
-            Diagnostic(
-                f"{option} {text}: not a time", hint="ISO 8601, such as 2012-05-07T09:00, or epoch seconds"
-            )
+            f"{option} {text}: not a time", hint="ISO 8601, such as 2012-05-07T09:00, or epoch seconds"
         )
     return micros

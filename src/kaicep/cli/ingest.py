@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from kaicep.ingest.files import Ingested, Origin
     from kaicep.ingest.materialise import Materialise
 
-__all__ = ["ingest"]
-
 _HOSTS = ("inprocess", "spark")
 _KAFKA = "kafka://"
 _EVERY = 1.0
@@ -57,7 +55,7 @@ def ingest(
         typer.Option(
             "--materialise",
             metavar="COLUMN=PATH",
-            help="A column of what is known of the events, such as 'room=?e evt:hasSource/bd:hasLocation "
+            help="A column with knowledge about the events, such as 'room=?e evt:hasSource/bd:hasLocation "
             "?room'. May be given several times.",
         ),
     ] = None,
@@ -67,8 +65,8 @@ def ingest(
         typer.Option(
             "--lateness",
             metavar="DURATION",
-            help="How far behind its part's newest event an event may come, such as 5min, before it is "
-            "marked as late. Without it, nothing is late.",
+            help="How far an event may be behind the newest of its source partition, such as 5min, "
+            "before it is late. Without it, nothing is late.",
         ),
     ] = None,
     dead_letters: Annotated[
@@ -76,21 +74,21 @@ def ingest(
         typer.Option(
             "--dead-letters",
             metavar="FILE",
-            help="Where records go, besides the archive, that cannot be read.",
+            help="Write unreadable records to this file too, besides the archive.",
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", metavar="|".join(_HOSTS), help="Who reads and writes.")
+        str, typer.Option("--host", metavar="|".join(_HOSTS), help="Where the work is done.")
     ] = "inprocess",
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with what comes, until interrupted.")
+        bool, typer.Option("--follow", help="Continue with what is added, until interrupted.")
     ] = False,
     history: Annotated[
         bool,
         typer.Option(
             "--history",
             help="The files are history of a stream whose live source is something else, such as a topic. "
-            "Each is known by its name: they may come one by one, and be deleted afterwards.",
+            "You may add them one by one, and delete them afterwards; their names identify them.",
         ),
     ] = False,
     master: Master = None,
@@ -99,21 +97,21 @@ def ingest(
 ) -> None:
     """Append files or a Kafka topic to an archive, each record once.
 
-    What it holds already does not come in again. The archive is made where there is
-    none. Run it again whenever files have grown or new ones have come.
+    Run it again whenever files have grown or new ones have been added: only new records
+    come in. If there is no archive yet, it is created.
 
-    A topic is written kafka://SERVER:PORT/TOPIC in the place of a file.
+    For a topic, write kafka://SERVER:PORT/TOPIC instead of a file.
 
     Example: kaicep ingest --stream air=air.jsonl --archive morning
     """
     streams = _origins(stream or ())
     if host not in _HOSTS:
-        raise Mistake(Diagnostic(f"--host {host}: there is no such host", hint=did_you_mean(host, _HOSTS)))
+        raise Mistake(f"--host {host}: there is no such host", hint=did_you_mean(host, _HOSTS))
     choose_cluster(master, remote, conf, host == "spark", "such as --host spark")
     if not streams:
-        raise Mistake(Diagnostic("no stream is given", hint="such as --stream NAME=FILE.jsonl"))
+        raise Mistake("no stream is given", hint="such as --stream NAME=FILE.jsonl")
     if archive is None:
-        raise Mistake(Diagnostic("no archive is given", hint="such as --archive DIR"))
+        raise Mistake("no archive is given", hint="such as --archive DIR")
     if history:
         _refuse_history(streams, host, follow)
     annotations = files("--annotation", annotation)
@@ -122,10 +120,10 @@ def ingest(
     if bool(known) != bool(materialise):
         missing = "--materialise" if known else "--knowledge"
         hint = "a column is what the knowledge says of the events: --knowledge FILE --materialise COLUMN=PATH"
-        raise Mistake(Diagnostic(f"{missing} is not given", hint=hint))
+        raise Mistake(f"{missing} is not given", hint=hint)
     allowed = duration("--lateness", lateness)
 
-    from kaicep.cli.output import atomic, json_line, refuse_overwriting
+    from kaicep.cli.formats import atomic, json_line, refuse_overwriting
     from kaicep.connectors.shape import mostly_bad
 
     inputs = [*annotations, *known, *(each for _, each in streams if isinstance(each, Path))]
@@ -159,7 +157,7 @@ def _origins(given: Sequence[str]) -> list[tuple[str, Origin]]:
         servers, _, topic = place.removeprefix(_KAFKA).partition("/")
         if not servers or not topic or "/" in topic:
             hint = f"such as {name}=kafka://broker:9092/{name}"
-            raise Mistake(Diagnostic(f"--stream {text}: servers and a topic are needed", hint=hint))
+            raise Mistake(f"--stream {text}: servers and a topic are needed", hint=hint)
         found.append((name, KafkaSourceOptions(servers, topic)))
     return found
 
@@ -168,13 +166,13 @@ def _refuse_history(streams: Sequence[tuple[str, Origin]], host: str, follow: bo
     """History is of whole files, and taken in by this process."""
     if follow:
         hint = "leave out --follow, or let a deployment follow the files as its source"
-        raise Mistake(Diagnostic("--history is of files that are whole: they are not followed", hint=hint))
+        raise Mistake("--history is of files that are whole: they are not followed", hint=hint)
     if host != "inprocess":
-        raise Mistake(Diagnostic(f"--history is not for --host {host}", hint="leave out --host"))
+        raise Mistake(f"--history is not for --host {host}", hint="leave out --host")
     for name, origin in streams:
         if not isinstance(origin, Path):
             hint = "a topic keeps its own positions: leave out --history"
-            raise Mistake(Diagnostic(f"stream {name}: --history is of files", hint=hint))
+            raise Mistake(f"stream {name}: --history is of files", hint=hint)
 
 
 def _ingested(
@@ -284,13 +282,13 @@ def _materialised(
     """The columns to add."""
     if not given:
         return None
-    from kaicep.api import load_knowledge
     from kaicep.ingest.materialise import Materialise, wanted_columns
     from kaicep.knowledge.annotation import load_annotations
+    from kaicep.knowledge.store import Knowledge
 
     wanted = wanted_columns(given)
     said = [each for path in annotations for each in load_annotations(path)]
-    return Materialise(wanted, load_knowledge(knowledge, reasoning), said)
+    return Materialise(wanted, Knowledge.load(*knowledge, reasoning=reasoning), said)
 
 
 class _Speaking:

@@ -1,4 +1,4 @@
-"""`kaicep knowledge`: what a knowledge base speaks of, and how to get at it in a query."""
+"""`kaicep knowledge`: what a knowledge base contains, and how to use it in a query."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kaicep.cli.arguments import Annotations, KnowledgeFiles, Reasoning, files, guarded, reasoning_level, warn
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.cli.arguments import Annotations, KnowledgeFiles, Reasoning, files, group, reasoning_level, warn
+from kaicep.errors import Failure, Mistake
 from kaicep.plan.terms import Variable
 from kaicep.plan.text import predicate_text
 
@@ -22,19 +22,7 @@ if TYPE_CHECKING:
     from kaicep.plan.catalog import Entity
     from kaicep.plan.terms import Iri
 
-__all__ = ["knowledge"]
-
 _MOST_ROWS = 60
-
-knowledge = typer.Typer(
-    name="knowledge",
-    help="Explore the knowledge, and how streams connect to it.\n\n"
-    "Example: kaicep knowledge summary --knowledge campus.ttl",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-"""The commands `kaicep knowledge ...`."""
 
 Json = Annotated[bool, typer.Option("--json", help="Everything, as JSON.")]
 From = Annotated[str, typer.Argument(metavar="FROM", help="A stream, a class or a thing.")]
@@ -96,12 +84,8 @@ def path(
 
     found = ways(start, end, known, annotations, names)
     if not found:
-        raise Failure(f"nothing leads from {start} to {end} in {MOST_STEPS} steps")
+        raise Failure(f"there is no way from {start} to {end} in {MOST_STEPS} steps")
     _print(_ways_json(found, names) if as_json else _ways_text(found, names))
-
-
-for _command in (summary, concepts, path):
-    knowledge.command()(guarded(_command))
 
 
 def _open(
@@ -114,16 +98,16 @@ def _open(
     level = reasoning_level(reasoning)
     known, given = files("--knowledge", paths, folders=True), files("--annotation", annotations)
     if annotated and not given:
-        raise Mistake(Diagnostic("nothing is annotated", hint="name annotation files with --annotation"))
+        raise Mistake("nothing is annotated", hint="name annotation files with --annotation")
     if not known and not annotated:
-        raise Mistake(Diagnostic("no knowledge is given", hint="name its files with --knowledge"))
+        raise Mistake("no knowledge is given", hint="name its files with --knowledge")
 
-    from kaicep.api import load_knowledge
     from kaicep.knowledge.annotation import load_annotations
+    from kaicep.knowledge.store import Knowledge
     from kaicep.knowledge.vocabulary import KnowledgeNames
 
     read = tuple(each for one in given for each in load_annotations(one))
-    base = load_knowledge(known, level)
+    base = Knowledge.load(*known, reasoning=level)
     return base, read, KnowledgeNames(base, read)
 
 
@@ -334,3 +318,13 @@ def _indented(rows: Iterable[tuple[str, ...]]) -> list[str]:
         ]
         lines.append(("  " + "  ".join(padded if len(row) > 1 else row)).rstrip())
     return lines
+
+
+knowledge = group(
+    "knowledge",
+    "Explore the knowledge, and how streams connect to it.\n\n"
+    "Example: kaicep knowledge summary --knowledge campus.ttl",
+    summary,
+    concepts,
+    path,
+)

@@ -17,33 +17,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kaicep.cli.arguments import choose, duration, guarded, say, warn
+from kaicep.cli.arguments import choose, duration, group, say, warn
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake
 
 if TYPE_CHECKING:
     from kaicep.connectors.contract import Source
     from kaicep.live.bindings import Delivery
+    from kaicep.live.event_service import Service
     from kaicep.live.gateway import Receiver
     from kaicep.live.graph import Graph, Operator, Supplier
-    from kaicep.live.service import Service
     from kaicep.live.sharing import LiveQuery
-    from kaicep.live.sources import Pulse
-
-__all__ = ["live", "open_graph"]
+    from kaicep.live.ticking import Pulse
 
 _NETWORK = "network"
 
 _WAIT, _DRAIN = 0.2, 10.0
-
-live = typer.Typer(
-    name="live",
-    help="Run a graph of operators by priority and in time.\n\n"
-    "Example: kaicep live run brakes.toml --seconds 10",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-"""The commands `kaicep live ...`."""
 
 GraphFile = Annotated[
     Path, typer.Argument(metavar="GRAPH", help="A graph: .toml, or rows as in the CPEP paper.")
@@ -70,15 +58,15 @@ def explain(
         typer.Option("--draw", metavar="FILE", help="Draw it into a .svg, .png or .dot file (graphviz)."),
     ] = None,
     shared: Annotated[
-        bool, typer.Option("--shared/--given", help="As it runs, equal operators being one; or as given.")
+        bool, typer.Option("--shared/--given", help="As it runs, with equal operators shared, or as given.")
     ] = True,
 ) -> None:
     """Show the levels of a graph, and what moves between them.
 
     Example: kaicep live explain brakes.toml --draw brakes.svg
     """
-    from kaicep.live.draw import as_dot, as_text
-    from kaicep.live.draw import draw as drawn
+    from kaicep.live.graph import as_dot, as_text
+    from kaicep.live.graph import draw as drawn
     from kaicep.live.sharing import shared as merged
 
     found = open_graph(graph)
@@ -96,35 +84,38 @@ def run(
     graph: GraphFile,
     seconds: Seconds = None,
     listen: Annotated[
-        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Take suppliers and consumers here.")
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Accept suppliers and consumers here.")
     ] = None,
     token_env: Annotated[
         str | None,
-        typer.Option("--token-env", metavar="NAME", help="The variable with the token that they must show."),
+        typer.Option(
+            "--token-env", metavar="NAME", help="The environment variable with the token that they must send."
+        ),
     ] = None,
     metrics: Annotated[
-        Path | None, typer.Option("--metrics", metavar="FILE", help="Figures for Prometheus, every second.")
+        Path | None,
+        typer.Option("--metrics", metavar="FILE", help="Write metrics for Prometheus, every second."),
     ] = None,
     apart: Annotated[
         bool,
-        typer.Option("--apart", help="Simulated suppliers, and the consumers, in processes of their own."),
+        typer.Option("--apart", help="Run simulated suppliers, and the consumers, as processes."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The figures at the end as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics at the end as JSON.")] = False,
     real_time: Annotated[
-        bool, typer.Option("--real-time/--no-real-time", help="SCHED_FIFO where it is allowed.")
+        bool, typer.Option("--real-time/--no-real-time", help="SCHED_FIFO if the system allows it.")
     ] = True,
 ) -> None:
-    """Run a graph, and print the figures of each consumer.
+    """Run a graph, and print the metrics of each consumer.
 
-    It runs until interrupted, for --seconds, or until all sources have come to their end. With --apart,
+    It runs until interrupted, for --seconds, or until all sources have ended. With --apart,
     `kaicep live feed` and `kaicep live consume` run beside it, as they could on other machines.
 
     Example: kaicep live run brakes.toml --seconds 10
     """
     found = open_graph(graph)
 
+    from kaicep.live.event_service import Service, Settings
     from kaicep.live.metrics import figures, shown
-    from kaicep.live.service import Service, Settings
 
     with ExitStack() as stack:
         if not apart:
@@ -134,20 +125,18 @@ def run(
             found,
             settings,
             on_dead_letter=lambda each: say(f"warning: {each.node} failed: {each.error!r}"),
-            on_hanging=lambda each: say(f"warning: {each.node} has not come back for {each.seconds:.1f} s"),
+            on_hanging=lambda each: say(f"warning: {each.node} has not returned for {each.seconds:.1f} s"),
         )
         pulses, sources = list(_pulses(service, apart)), dict(_connected(service, graph.parent))
         if apart and listen is None:
             listen = "127.0.0.1:0"
         if not pulses and not sources and listen is None:
             raise Mistake(
-                Diagnostic(
-                    f"{graph}: no supplier has a source",
-                    hint='give them one, such as source = {kind = "wave"}, or take them from --listen',
-                )
+                f"{graph}: no supplier has a source",
+                hint='give them one, such as source = {kind = "wave"}, or take them from --listen',
             )
         if not service.real_time:
-            say("order by queues: SCHED_FIFO is not allowed here, or not wanted")
+            say("priorities by queues alone: no SCHED_FIFO")
         feeds = [_feed(service, name, source, stack) for name, source in sources.items()]
         endless = bool(pulses) or listen is not None
         door = None if listen is None else _door(listen, token_env)
@@ -161,7 +150,7 @@ Where = Annotated[
     str, typer.Argument(metavar="HOST:PORT", help="Where `kaicep live run --listen` runs the graph.")
 ]
 TokenEnv = Annotated[
-    str | None, typer.Option("--token-env", metavar="NAME", help="The variable with the token to show.")
+    str | None, typer.Option("--token-env", metavar="NAME", help="The environment variable with the token.")
 ]
 
 
@@ -172,13 +161,13 @@ def feed(graph: GraphFile, where: Where, seconds: Seconds = None, token_env: Tok
     """
     from kaicep.live.bindings import as_bytes
     from kaicep.live.gateway import Sender
-    from kaicep.live.sources import GENERATED, Pulse, Ticker, payloads
+    from kaicep.live.ticking import GENERATED, Pulse, Ticker, payloads
 
     found = open_graph(graph)
     simulated = [each for each in found.suppliers.values() if _is_apart(each)]
     if not simulated:
         kinds = ", ".join(each for each in GENERATED if each != "clock")
-        raise Mistake(Diagnostic(f"{graph}: no supplier is simulated", hint=f"a source of kind {kinds}"))
+        raise Mistake(f"{graph}: no supplier is simulated", hint=f"a source of kind {kinds}")
     address, token = _door(where, token_env, serves=False)
     sender = Sender(address, [each.name for each in simulated], token)
 
@@ -231,14 +220,14 @@ def _receive(name: str, receiver: Receiver, write: Callable[[str], None] | None)
 
 def _is_apart(supplier: Supplier) -> bool:
     """Whether a supplier is simulated by `feed`; the time comes from the service itself."""
-    from kaicep.live.sources import GENERATED
+    from kaicep.live.ticking import GENERATED
 
     kind = supplier.source.get("kind")
     return kind in GENERATED and kind != "clock" and supplier.period is not None
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print the figures once and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the metrics once and exit.")] = False,
 ) -> None:
     """Watch the services that `kaicep live run` runs on this machine.
 
@@ -257,16 +246,12 @@ def top(
         time.sleep(1)
 
 
-for _command in (check, explain, run, feed, consume, top):
-    live.command()(guarded(_command))
-
-
 # --- the graph ---------------------------------------------------------------------------------------------
 
 
 def open_graph(path: Path) -> Graph:
     """Reads a graph, checks it, compiles its queries, and sees whether keys and functions are there."""
-    from kaicep.live.operators import function_of
+    from kaicep.live.kinds import function_of
     from kaicep.live.parse import load_graph
 
     graph = load_graph(path)
@@ -289,7 +274,7 @@ def open_graph(path: Path) -> Graph:
 def _source_problems(supplier: Supplier) -> Iterator[Diagnostic]:
     from kaicep.connectors.registry import SOURCES
     from kaicep.live.graph import problem
-    from kaicep.live.sources import GENERATED
+    from kaicep.live.ticking import GENERATED
 
     if not supplier.source:
         return
@@ -316,18 +301,18 @@ def _settled(operator: Operator, folder: Path) -> Operator:
 
 def _compiled(operator: Operator, folder: Path) -> LiveQuery:
     """The query of an operator, compiled."""
-    from kaicep.api import build_run, load_knowledge, read_query
+    from kaicep.api import build_run, read_query
     from kaicep.connectors.files import StreamData
     from kaicep.knowledge.annotation import load_annotations
+    from kaicep.knowledge.store import Knowledge
     from kaicep.live.sharing import CLOCK, LiveQuery
 
     has = operator.settings
     annotations = [one for each in has.get("annotation", ()) for one in load_annotations(folder / each)]
     prefixes = {name: iri for each in annotations for name, iri in each.prefixes}
     parsed = read_query(folder / has["query"], prefixes)
-    knowledge = load_knowledge(
-        [folder / each for each in has.get("knowledge", ())], has.get("reasoning", "rdfs")
-    )
+    files = (folder / each for each in has.get("knowledge", ()))
+    knowledge = Knowledge.load(*files, reasoning=has.get("reasoning", "rdfs"))
     lateness = duration("lateness", has.get("lateness", "0s")) or 0
     streams = [each for each in operator.inputs if each != CLOCK]
     data = [StreamData(name, (), ()) for name in streams]
@@ -367,7 +352,7 @@ def _lines(output: str, stack: ExitStack) -> Callable[[str], Any]:
 
 def _pulses(service: Service, apart: bool) -> Iterator[Pulse]:
     """What pushes the events of the suppliers that make them up, but for those that another process does."""
-    from kaicep.live.sources import GENERATED, Pulse, payloads
+    from kaicep.live.ticking import GENERATED, Pulse, payloads
 
     for supplier in service.graph.suppliers.values():
         kind = supplier.source.get("kind")
@@ -413,7 +398,7 @@ def _feed(service: Service, name: str, source: Source, stack: ExitStack) -> thre
                     if batch.ended:
                         return
             except KaicepError as error:
-                say(f"warning: {name} gives nothing any more: {error}")
+                say(f"warning: {name} brings no more events: {error}")
 
     thread = threading.Thread(target=work, name=f"kaicep-live-source-{name}", daemon=True)
     thread.start()
@@ -440,16 +425,16 @@ def _door(listen: str, token_env: str | None, serves: bool = True) -> tuple[tupl
     """Where suppliers and consumers are taken, and the token that they must show."""
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit():
-        raise Mistake(Diagnostic(f"{listen}: not a host and a port", hint="such as 127.0.0.1:7070"))
+        raise Mistake(f"{listen}: not a host and a port", hint="such as 127.0.0.1:7070")
     from kaicep.connectors.http import is_loopback
 
     if serves and token_env is None and not is_loopback(host):
         hint = "name an environment variable that has one: --token-env KAICEP_TOKEN"
-        raise Mistake(Diagnostic(f"{host} can be reached by others, and there is no token", hint=hint))
+        raise Mistake(f"{host} can be reached by others, and there is no token", hint=hint)
     token = None if token_env is None else os.environ.get(token_env, "")
     if token == "":
         hint = f"such as export {token_env}=$(openssl rand -hex 32)"
-        raise Mistake(Diagnostic(f"the variable {token_env} has no token", hint=hint))
+        raise Mistake(f"the variable {token_env} has no token", hint=hint)
     return (host, int(port)), token
 
 
@@ -467,7 +452,7 @@ def _go(
     """Runs until the time is over, or until all of the feeds, if there are any, have ended."""
     from kaicep.live.gateway import Gateway
     from kaicep.live.metrics import figures, prometheus
-    from kaicep.live.sources import Ticker
+    from kaicep.live.ticking import Ticker
 
     stack.enter_context(service)
     others: list[subprocess.Popen[bytes]] = []
@@ -531,3 +516,15 @@ def _running() -> Iterator[Mapping[str, Any]]:
             yield json.loads(path.read_text("utf-8"))
         except (OSError, ValueError):
             path.unlink(missing_ok=True)
+
+
+live = group(
+    "live",
+    "Run a graph of operators by priority and in time.\n\nExample: kaicep live run brakes.toml --seconds 10",
+    check,
+    explain,
+    run,
+    feed,
+    consume,
+    top,
+)

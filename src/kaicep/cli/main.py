@@ -9,22 +9,14 @@ import typer
 from kaicep import __version__
 from kaicep.cli.archive import archive
 from kaicep.cli.arguments import guarded
-from kaicep.cli.bench import bench
-from kaicep.cli.check import check, explain
-from kaicep.cli.console import console, lsp
-from kaicep.cli.demo import demo
-from kaicep.cli.doctor import doctor
+from kaicep.cli.checking import check, explain
+from kaicep.cli.deployment import console, follow, lsp, run, status
+from kaicep.cli.first_steps import bench, demo, doctor, init
 from kaicep.cli.ingest import ingest
-from kaicep.cli.init import init
 from kaicep.cli.knowledge import knowledge
 from kaicep.cli.live import live
-from kaicep.cli.match import match
-from kaicep.cli.query import query
-from kaicep.cli.run import run
-from kaicep.cli.status import follow, status
+from kaicep.cli.match import match, query
 from kaicep.cli.why import why
-
-__all__ = ["app", "main"]
 
 GREETING = """\
 kaicep finds patterns in streams of events, and knows what the events are about.
@@ -41,7 +33,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-"""The command line as a whole."""
 
 
 @app.callback(invoke_without_command=True)

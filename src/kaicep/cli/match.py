@@ -1,10 +1,10 @@
-"""`kaicep match`: queries over finite streams, and all their matches."""
+"""`kaicep match` and `kaicep query`: all matches of queries over finite streams, or over an archive."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,18 +34,26 @@ from kaicep.cli.arguments import (
     say,
     warn,
 )
-from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.errors import Mistake, did_you_mean
 
 if TYPE_CHECKING:
     from kaicep.api import FiniteRun
+    from kaicep.history.strategies import History
     from kaicep.plan.events import Event
 
-__all__ = ["match"]
+
+# ----------------------------------------------------------------------------------------------------------
+# `kaicep match`: queries over finite streams, and all their matches.
 
 _HOSTS = ("inprocess", "reference", "spark-batch", "spark-stream")
-_FORMS = ("jsonl", "table", "csv", "parquet", "srj", "sparql-xml", "sparql-csv", "nt", "trig")
+_FORMS = ("jsonl", "table", "csv", "parquet")
+_RDF_FORMS = (*_FORMS, "srj", "sparql-xml", "sparql-csv", "nt", "trig")
 _FEW, _MANY = 3, 20
 _ENDS = ("closed", "open")
+
+Output = Annotated[
+    Path | None, typer.Option("--output", metavar="FILE", help="Where the matches go, instead of stdout.")
+]
 
 
 def match(
@@ -62,31 +70,29 @@ def match(
         typer.Option(
             "--lateness",
             metavar="DURATION",
-            help="How far behind its part's newest event an event may come, such as 5min. Without it, "
-            "nothing is late.",
+            help="How far an event may be behind the newest of its source partition, such as 5min. "
+            "Without it, nothing is late.",
         ),
     ] = None,
     now: Now = None,
     reasoning: Reasoning = None,
     out: Annotated[
-        str, typer.Option("--out", metavar="|".join(_FORMS), help="The form of the matches.")
+        str, typer.Option("--out", metavar="|".join(_RDF_FORMS), help="The format of the matches.")
     ] = "jsonl",
-    output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Where the matches go, instead of stdout.")
-    ] = None,
+    output: Output = None,
     dead_letters: Annotated[
         Path | None,
-        typer.Option("--dead-letters", metavar="FILE", help="Where records go that cannot be read."),
+        typer.Option("--dead-letters", metavar="FILE", help="Write unreadable records to this file."),
     ] = None,
     late: Annotated[
-        Path | None, typer.Option("--late", metavar="FILE", help="Where events go that come too late.")
+        Path | None, typer.Option("--late", metavar="FILE", help="Write late events to this file.")
     ] = None,
     end: Annotated[
         str,
         typer.Option(
             "--end",
             metavar="|".join(_ENDS),
-            help="Whether the streams are over, or may go on: what is undecided at an open end is left out.",
+            help="Whether the streams are complete, or may go on: then undecided matches are left out.",
         ),
     ] = "closed",
     ahead: Annotated[
@@ -94,8 +100,8 @@ def match(
         typer.Option(
             "--ahead",
             metavar="DURATION",
-            help="How far in the future an event may be, by the clock on the wall; a later one is a bad "
-            "record. Without it, or with 0s, as far as it likes.",
+            help="How far in the future an event may be, by the wall clock; a later one is a bad "
+            "record. Without it, or with 0s, there is no limit.",
         ),
     ] = None,
     derived: Annotated[
@@ -104,7 +110,7 @@ def match(
             "--derived",
             metavar="N",
             min=1,
-            help="How many triples the CONSTRUCT rules may derive at one instant; more are a runaway.",
+            help="How many triples CONSTRUCT rules may derive at one instant before they are stopped.",
             show_default="10,000, or what the deployment says",
         ),
     ] = None,
@@ -113,7 +119,7 @@ def match(
         typer.Option(
             "--only",
             metavar="QUERY",
-            help="Print the matches of this query alone; the others work for it. May be given several times.",
+            help="Print only the matches of this query; it may read the others. May be given several times.",
         ),
     ] = None,
     master: Master = None,
@@ -128,14 +134,14 @@ def match(
 
     Example: kaicep match rise.chi --deployment campus/kaicep.toml
     """
-    from kaicep.cli.output import FORMATS, atomic, columns_of, refuse_form, refuse_overwriting, to_stdout
+    from kaicep.cli.formats import FORMATS, atomic, columns_of, refuse_form, refuse_overwriting, to_stdout
     from kaicep.plan.nodes import Program
 
     inputs = inputs_of(queries, stream, knowledge, annotation, reasoning, deployment)
     if not inputs.streams:
         hint = "such as --stream NAME=FILE.jsonl, or --deployment kaicep.toml"
-        raise Mistake(Diagnostic("no stream is given", hint=hint))
-    choose("--out", out, _FORMS)
+        raise Mistake("no stream is given", hint=hint)
+    choose("--out", out, _RDF_FORMS)
     choose("--end", end, _ENDS)
     allowed, instant = duration("--lateness", lateness), moment("--now", now)
     future, wanted = duration("--ahead", ahead), _wanted(only, inputs.queries)
@@ -144,8 +150,7 @@ def match(
     places = {"--output": output, "--dead-letters": dead_letters, "--late": late}
     given = {option: path for option, path in places.items() if path is not None}
     refuse_overwriting(given, inputs.files)
-    if out == "parquet" and output is None and sys.stdout.isatty():
-        raise Mistake(Diagnostic("Parquet is not for a terminal", hint="write it to a file: --output FILE"))
+    _refuse_parquet(out, output)
 
     with ExitStack() as stack:
         targets = {option: stack.enter_context(atomic(path, option)) for option, path in given.items()}
@@ -170,14 +175,17 @@ def match(
         raise typer.Exit(FAILED)  # most of a stream could not be read: the answer says little
 
 
+def _refuse_parquet(form: str, output: Path | None) -> None:
+    if form == "parquet" and output is None and sys.stdout.isatty():
+        raise Mistake("Parquet is not for a terminal", hint="write it to a file: --output FILE")
+
+
 def _wanted(only: Sequence[str] | None, queries: Sequence[Path]) -> set[str]:
     """The names of the queries whose matches are printed; all of them, where nothing is said."""
     names = [path.stem for path in queries]
     for each in only or ():
         if each not in names and Path(each) not in queries:
-            raise Mistake(
-                Diagnostic(f"--only {each}: no query of that name is given", hint=did_you_mean(each, names))
-            )
+            raise Mistake(f"--only {each}: no query of that name is given", hint=did_you_mean(each, names))
     return {name if name in names else Path(name).stem for name in only or names}
 
 
@@ -186,7 +194,7 @@ def _check_host(host: str) -> None:
 
     if host in HOSTS:
         return
-    raise Mistake(Diagnostic(f"--host {host}: there is no such host", hint=did_you_mean(host, HOSTS)))
+    raise Mistake(f"--host {host}: there is no such host", hint=did_you_mean(host, HOSTS))
 
 
 def _open(
@@ -207,14 +215,13 @@ def _open(
             read[path] = position
             advance(sum(read.values()))
 
-        known = given.knowledge, given.annotations, given.reasoning
         with watching(follow), given.looked_beside():
-            return open_run(given.queries, given.streams, *known, lateness, now, end, ahead, derived)
+            return open_run(given.queries, given.streams, *given.known, lateness, now, end, ahead, derived)
 
 
 def _dead_rows(run: FiniteRun) -> Iterator[bytes]:
     """The dead letters as JSON Lines."""
-    from kaicep.cli.output import json_line
+    from kaicep.cli.formats import json_line
 
     for each in run.dead:
         yield json_line(each.to_dict())
@@ -222,7 +229,7 @@ def _dead_rows(run: FiniteRun) -> Iterator[bytes]:
 
 def _late_rows(run: FiniteRun) -> Iterator[bytes]:
     """The late events as JSON Lines."""
-    from kaicep.cli.output import json_line
+    from kaicep.cli.formats import json_line
 
     types = {each.name: dict(each.attributes) for each in run.data}
     for each in run.late:
@@ -262,14 +269,156 @@ def _notes(run: FiniteRun, dead_kept: bool, late_kept: bool) -> Iterator[str]:
         for stream in run.data:
             if count := sum(each.stream == stream.name for each in run.late):
                 yield f"  {stream.name}: {count}"
-    if run.unknown:
-        many = _counted(len(run.unknown), "value")
+    yield from _unknown(run.unknown)
+
+
+def _unknown(values: Mapping[tuple[str, str], int], counted: bool = True) -> Iterator[str]:
+    """The values that no entity was known for, each with how often it came where that is `counted`."""
+    if values:
+        many = _counted(len(values), "value")
         yield f"unknown: {many} with no entity in the knowledge base, so that no PATH holds for them"
-        for (attribute, value), count in list(run.unknown.items())[:_MANY]:
-            yield f"  {attribute}: {value} ({_counted(count, 'time')})"
-        if len(run.unknown) > _MANY:
-            yield f"  and {len(run.unknown) - _MANY} more"
+        for (attribute, value), count in list(values.items())[:_MANY]:
+            yield f"  {attribute}: {value}" + (f" ({_counted(count, 'time')})" if counted else "")
+        if len(values) > _MANY:
+            yield f"  and {len(values) - _MANY} more"
 
 
 def _counted(count: int, word: str) -> str:
     return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+# ----------------------------------------------------------------------------------------------------------
+# `kaicep query`: queries over an archive, back in time, and on with what it gets.
+
+_STRATEGIES = ("auto", "replay", "rewrite", "hybrid")
+_POLL = 0.5
+
+
+def query(
+    queries: Queries = None,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", metavar="DIR", help="The folder of the archive.")
+    ] = None,
+    knowledge: KnowledgeFiles = None,
+    annotation: Annotations = None,
+    deployment: DeploymentFile = None,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            metavar="|".join(_STRATEGIES),
+            help="How to search the past. auto: the cheapest; replay: all events through the kernel; "
+            "rewrite: one SPARQL or Spark SQL query; hybrid: filters on columns, then the kernel. "
+            "All find the same matches.",
+        ),
+    ] = "auto",
+    now: Now = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Continue with new events of the archive, until interrupted.")
+    ] = False,
+    lateness: Annotated[
+        str,
+        typer.Option(
+            "--lateness",
+            metavar="DURATION",
+            help="With --follow: how far an event may be behind the newest of its source partition.",
+        ),
+    ] = "0s",
+    idle: Annotated[
+        str,
+        typer.Option(
+            "--idle",
+            metavar="DURATION",
+            help="With --follow: how long to wait for a source partition that is silent.",
+        ),
+    ] = "30s",
+    as_seen: Annotated[
+        bool, typer.Option("--as-seen", help="Leave out late events, as a live query did.")
+    ] = False,
+    reasoning: Reasoning = None,
+    out: Annotated[
+        str, typer.Option("--out", metavar="|".join(_FORMS), help="The format of the matches.")
+    ] = "jsonl",
+    output: Output = None,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
+) -> None:
+    """Run queries over an archive and print their matches.
+
+    They come in the order of their end, then of their id. WITHIN says how far back a query reaches.
+
+    Example: kaicep query rise.chi --archive morning --out table
+
+    Example: kaicep query rise.chi --deployment campus/kaicep.toml
+    """
+    if archive is None and deployment is None:
+        raise Mistake("no archive is given", hint="such as --archive DIR")
+    given = inputs_of(queries, (), knowledge, annotation, reasoning, deployment)
+    archive = archive or given.archive
+    assert archive is not None, "a deployment has one"
+    if deployment is not None and archive == given.archive and not archive.is_dir():
+        from kaicep.deployment.config import load_config
+
+        raise load_config(deployment).not_run
+    choose("--out", out, _FORMS)
+    choose("--strategy", strategy, _STRATEGIES)
+    choose_cluster(master, remote, conf)
+    instant, allowed = moment("--now", now), duration("--lateness", lateness) or 0
+    silence = (duration("--idle", idle) or 0) / 1_000_000
+    if follow and (out != "jsonl" or output is not None):
+        raise Mistake("--follow prints lines of JSON as they come", hint="leave --out and --output")
+    _refuse_parquet(out, output)
+
+    from kaicep.archive.archive import Archive
+    from kaicep.cli.formats import refuse_overwriting
+    from kaicep.history.strategies import open_history
+
+    # Unknown entities are told at the end; the log would tell them again.
+    logging.getLogger("kaicep").addHandler(logging.NullHandler())
+    refuse_overwriting({"--output": output} if output else {}, given.files)
+    history = open_history(given.queries, Archive.open(archive), *given.known, instant)
+    warn(history.diagnostics(history.archive.snapshot()))
+    compile_kernel()
+    if follow:
+        _follow(history, "hybrid" if strategy == "auto" else strategy, as_seen, allowed, silence)
+    else:
+        _search(history, strategy, as_seen, out, output)
+
+
+def _search(history: History, strategy: str, as_seen: bool, out: str, output: Path | None) -> None:
+    from kaicep.cli.formats import FORMATS, atomic, columns_of, to_stdout
+    from kaicep.history.strategies import past_matches, way_of
+
+    snapshot = history.archive.snapshot()
+    way = way_of(history, strategy, snapshot)
+    if way.place == "spark":
+        say(f"strategy: {way}")  # it takes a while to start
+    with ExitStack() as stack:
+        target = stack.enter_context(atomic(output, "--output")) if output is not None else None
+        with progress("searching"):
+            found = past_matches(history, strategy, as_seen, snapshot)
+        chunks = FORMATS[out](found, columns_of(history.program))
+        if target is not None:
+            target.writelines(chunks)
+    if output is None:
+        to_stdout(chunks)
+    for note in _unknown(history.unknown.counts, counted=False):
+        say(note)
+
+
+def _follow(history: History, strategy: str, as_seen: bool, lateness: int, idle: float) -> None:
+    import time
+
+    from kaicep.cli.formats import FORMATS, columns_of, to_stdout
+    from kaicep.history.strategies import follow
+
+    def wait() -> bool:
+        time.sleep(_POLL)
+        return True
+
+    columns = columns_of(history.program)
+    for found in follow(history, strategy, as_seen, lateness, wait, idle):
+        if found:
+            to_stdout(FORMATS["jsonl"](found, columns))
+            sys.stdout.flush()

@@ -23,13 +23,11 @@ from kaicep.cli.arguments import (
     moment,
     warn,
 )
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 
 if TYPE_CHECKING:
     from kaicep.why.match import Why
     from kaicep.why.sources import EventSource
-
-__all__ = ["why"]
 
 _EXAMPLE = (
     "such as kaicep why 3f2a07 QUERY.chi --stream NAME=FILE, or kaicep why 3f2a07 --deployment kaicep.toml"
@@ -41,8 +39,8 @@ def why(
         list[str],
         typer.Argument(
             metavar="MATCH_ID QUERY...",
-            help="The id of a match, or its beginning, and the query files; with --not only these, the one "
-            "that is asked about first. With --deployment the queries are its own, and --not takes a name.",
+            help="The id of a match, or its beginning, then the query files. With --not: only the files, "
+            "the one in question first. With --deployment: no files; --not takes the name of a query.",
             show_default=False,
         ),
     ],
@@ -55,8 +53,8 @@ def why(
         typer.Option(
             "--results",
             metavar="FILE",
-            help="Where the match was seen: a file of matches, or the folder of a Delta sink. Only the "
-            "events from its start to its end are read then. May be given several times.",
+            help="Where you saw the match: a file of matches, or the folder of a Delta sink. Then only the "
+            "events from its start to its end are read. May be given several times.",
         ),
     ] = None,
     deployment: Annotated[
@@ -64,7 +62,7 @@ def why(
         typer.Option(
             "--deployment",
             metavar="TOML",
-            help="A deployment, running or not: its queries, knowledge, archive and sinks are looked at.",
+            help="A deployment, running or not: use its queries, knowledge, archive and sinks.",
         ),
     ] = None,
     knowledge: KnowledgeFiles = None,
@@ -116,7 +114,7 @@ def why(
         return
     id, paths = ("", words) if negated else (words[0].lower(), words[1:])
     if not paths:
-        raise Mistake(Diagnostic("no query is given", hint=_EXAMPLE))
+        raise Mistake("no query is given", hint=_EXAMPLE)
     inputs = inputs_of([Path(each) for each in paths], stream, knowledge, annotation, reasoning, None)
     if archive is not None:
         source = _archived(inputs, archive, moment("--now", now))
@@ -133,22 +131,22 @@ def _agree(given: Mapping[str, object], deployment: Path | None, negated: bool) 
     there = [option for option, value in given.items() if value]
     if deployment is not None and there:
         hint = f"leave {there[0]}: what it says stands in {deployment}, or in what the deployment remembers"
-        raise Mistake(Diagnostic(f"{there[0]} does not go with --deployment", hint=hint))
+        raise Mistake(f"{there[0]} does not go with --deployment", hint=hint)
     if given["--archive"] is not None:
         for option, hint in (
             ("--stream", "events come from the one or the other"),
             ("--lateness", "an archive remembers which events were late"),
         ):
             if given[option]:
-                raise Mistake(Diagnostic(f"{option} does not go with --archive", hint=hint))
+                raise Mistake(f"{option} does not go with --archive", hint=hint)
     if negated and given["--results"]:
-        raise Mistake(Diagnostic("--results does not go with --not", hint="--near says when to look"))
+        raise Mistake("--results does not go with --not", hint="--near says when to look")
 
 
 def _when(near: str | None) -> int:
     found = moment("--near", near)
     if found is None:
-        raise Mistake(Diagnostic("--not needs to know when", hint="such as --near 2012-05-07T09:30"))
+        raise Mistake("--not needs to know when", hint="such as --near 2012-05-07T09:30")
     return found
 
 
@@ -160,8 +158,7 @@ def _streams(given: Inputs, lateness: int | None, now: int | None) -> EventSourc
     from kaicep.why import sources
 
     with given.looked_beside():
-        known = given.knowledge, given.annotations, given.reasoning
-        run = open_run(given.queries, given.streams, *known, lateness, now)
+        run = open_run(given.queries, given.streams, *given.known, lateness, now)
     warn(run.diagnostics)
     return sources.Streams(run)
 
@@ -171,8 +168,7 @@ def _archived(given: Inputs, archive: Path, now: int | None) -> EventSource:
     from kaicep.history.strategies import open_history
     from kaicep.why.sources import Archived
 
-    known = given.knowledge, given.annotations, given.reasoning
-    history = open_history(given.queries, Archive.open(archive), *known, now)
+    history = open_history(given.queries, Archive.open(archive), *given.known, now)
     snapshot = history.archive.snapshot()
     warn(history.diagnostics(snapshot))
     return Archived(history, snapshot)
@@ -184,7 +180,7 @@ def _of_deployment(path: Path, words: Sequence[str], near: int | None, key: str 
 
     if len(words) > 1:
         hint = "the queries are those of the deployment; with --not, one of them is named"
-        raise Mistake(Diagnostic(f"{words[1]} does not go with --deployment", hint=hint))
+        raise Mistake(f"{words[1]} does not go with --deployment", hint=hint)
     deployed = Deployed.of(load_config(path))
     if near is not None:
         return _not(deployed.source(words[0]), words[0], near, key, as_json)
@@ -206,7 +202,7 @@ def _why(source: EventSource, id: str, results: Sequence[Path]) -> Why:
     else:
         match, where, hint = searched(source, id), "", "`kaicep match` and `kaicep query` show the ids"
     if match is None:
-        raise Mistake(Diagnostic(f"no match{where} has the id {id}", hint=hint))
+        raise Mistake(f"no match{where} has the id {id}", hint=hint)
     return explained(source, match)
 
 

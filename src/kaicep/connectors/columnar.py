@@ -1,4 +1,4 @@
-"""Records as typed columns: JSON Lines and CSV, and Parquet files that are so already."""
+"""Records as typed columns, decoded from JSON Lines, CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from kaicep.connectors.records import Record
-from kaicep.connectors.shape import DeadLetter, Form, Shaper
+from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
 from kaicep.plan.events import Event
 from kaicep.plan.time import nearest_thousandth
 from kaicep.plan.types import Dialect, Notation, Type
@@ -18,27 +18,7 @@ from kaicep.plan.types import Dialect, Notation, Type
 if TYPE_CHECKING:
     import numpy
     import pyarrow
-from typing import TYPE_CHECKING
-
-from kaicep.connectors.shape import Schema
-
-if TYPE_CHECKING:
-    import pyarrow
     import pyarrow.parquet
-
-__all__ = [
-    "ColumnEvents",
-    "EventColumns",
-    "arrow_types",
-    "csv_columns",
-    "event_columns",
-    "has_arrow",
-    "json_columns",
-    "value_columns",
-    "value_events",
-    "as_typed",
-    "is_direct",
-]
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -72,16 +52,37 @@ class EventColumns:
     values: Mapping[str, pyarrow.Array]
     dead: Sequence[DeadLetter] = field(default_factory=list)
 
-    def split(self, count: int) -> tuple[EventColumns, EventColumns | None]:
-        """The first events, so many, with all dead letters; and the rest, where there is one."""
-        if len(self.seq) <= count:
-            return self, None
-        return replace(self.slice(0, count), dead=self.dead), self.slice(count, len(self.seq) - count)
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    def split(self, count: int) -> tuple[EventColumns, EventColumns, int]:
+        """The first events, so many, with the dead letters up to there; the rest; the position between."""
+        after = self.seq[count - 1].as_py() + 1
+        rest = replace(self.slice(count, len(self) - count), dead=[e for e in self.dead if e.seq >= after])
+        some = replace(self.slice(0, count), dead=[each for each in self.dead if each.seq < after])
+        return some, rest, after
 
     def slice(self, first: int, count: int) -> EventColumns:
         """Some of the events."""
         values = {name: each.slice(first, count) for name, each in self.values.items()}
         return EventColumns(self.seq.slice(first, count), values)
+
+
+@dataclass(frozen=True)
+class EventRows:
+    """The same one by one."""
+
+    events: Sequence[Event]
+    dead: Sequence[DeadLetter]
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def split(self, count: int) -> tuple[EventRows, EventRows, int]:
+        """As that of columns."""
+        after = self.events[count - 1].seq + 1
+        rest = EventRows(self.events[count:], [each for each in self.dead if each.seq >= after])
+        return EventRows(self.events[:count], [e for e in self.dead if e.seq < after]), rest, after
 
 
 class ColumnEvents(Sequence[Event]):
@@ -230,6 +231,7 @@ def _key(name: str) -> str:
 def _read_json(
     shaper: Shaper, lines: pyarrow.BinaryArray, textual: frozenset[str]
 ) -> dict[str, pyarrow.Array]:
+    import numpy
     import pyarrow
     import pyarrow.compute as pc
     import pyarrow.json
@@ -246,10 +248,12 @@ def _read_json(
         if type is Type.TIMESTAMP
     }
     fields = [(name, times.get(name) or kinds[type]) for name, type in shaper.schema.attributes]
-    data = b"".join(lines.to_pylist())
+    _, ends, text = lines.buffers()
+    offsets = numpy.frombuffer(ends, numpy.int32)[lines.offset :][: len(lines) + 1]
+    data = text.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     read = pyarrow.json.read_json(
-        io.BytesIO(data),
-        pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        pyarrow.BufferReader(data),
+        pyarrow.json.ReadOptions(use_threads=False, block_size=data.size + 1),
         pyarrow.json.ParseOptions(explicit_schema=pyarrow.schema(fields), unexpected_field_behavior="ignore"),
     ).combine_chunks()
     if read.num_rows != len(lines):

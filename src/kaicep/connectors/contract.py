@@ -18,11 +18,9 @@ from enum import Enum
 from typing import Any, ClassVar, Self
 
 from kaicep.connectors.shape import DeadLetter, Form, Schema
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 from kaicep.plan.events import Event, Match
 from kaicep.plan.types import json_text
-
-__all__ = ["SourceBatch", "Guarantee", "Lost", "Mark", "Position", "Sink", "Source", "read_position"]
 
 Position = Mapping[int, int]
 """Part -> seq of its next record. As JSON its keys are texts; `read_position` makes numbers of them."""
@@ -48,7 +46,7 @@ def read_position(data: Mapping[Any, Any] | None) -> dict[int, int]:
     except (AttributeError, TypeError, ValueError):
         pass
     hint = 'a position maps each part to the number of its next record, such as {"0": 12}'
-    raise Mistake(Diagnostic(f"this is not a position: {json_text(data)}", hint=hint))
+    raise Mistake(f"this is not a position: {json_text(data)}", hint=hint)
 
 
 class Guarantee(Enum):

@@ -13,27 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from kaicep.connectors.parts import in_order, note_of
-from kaicep.connectors.records import Record, parquet_columns, read_csv, read_json_lines, read_parquet
+from kaicep.connectors.parts import in_order, kind_of, note_of, records_of
+from kaicep.connectors.records import Record, parquet_columns
 from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Shaper
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 from kaicep.plan.events import Event
 from kaicep.plan.types import USUAL, Notation, Type
-
-__all__ = [
-    "SAMPLE",
-    "SUFFIXES",
-    "DeadLetter",
-    "StreamData",
-    "check_suffix",
-    "files_of",
-    "growing_names",
-    "is_whole",
-    "mark_late",
-    "near_files",
-    "parts_of",
-    "read_stream",
-]
 
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 SUFFIXES = (*_JSON_LINES, ".csv", ".parquet")
@@ -142,10 +127,8 @@ def parts_of(name: str, path: Path) -> dict[int, Path]:
         inside = next((each for each in sorted(names) if (path / each).is_dir()), None)
         if inside is not None:
             raise Mistake(
-                Diagnostic(
-                    f"stream {name}: {path / inside} is a folder inside the stream's folder",
-                    hint="a stream is one file, or one folder of files",
-                )
+                f"stream {name}: {path / inside} is a folder inside the stream's folder",
+                hint="a stream is one file, or one folder of files",
             )
         found = in_order(note_of(path), names)
         parts = {part: path / each.now for part, each in found.items() if each.now in names}
@@ -153,10 +136,8 @@ def parts_of(name: str, path: Path) -> dict[int, Path]:
         raise _unreadable(name, path, error) from None
     if not parts:
         raise Mistake(
-            Diagnostic(
-                f"stream {name}: the folder {path} has no file to read",
-                hint="an empty stream is a folder with an empty .jsonl file in it, or such a file itself",
-            )
+            f"stream {name}: the folder {path} has no file to read",
+            hint="for an empty stream, name an empty .jsonl file, or a folder with one",
         )
     for each in parts.values():
         check_suffix(name, each)
@@ -187,10 +168,8 @@ def check_suffix(name: str, path: Path) -> None:
         return
     kind = f"files that end in {path.suffix}" if path.suffix else "files without an ending"
     raise Mistake(
-        Diagnostic(
-            f"stream {name}: the format of {path} is unknown",
-            hint=f"a stream is read from .jsonl, .csv or .parquet, not from {kind}",
-        )
+        f"stream {name}: the format of {path} is unknown",
+        hint=f"a stream is read from .jsonl, .csv or .parquet, not from {kind}",
     )
 
 
@@ -207,19 +186,12 @@ def near_files(path: Path, suffixes: Sequence[str]) -> str | None:
 def _unreadable(name: str, path: Path, error: Exception) -> Mistake:
     hint = near_files(path, SUFFIXES) if isinstance(error, FileNotFoundError) else None
     reason = getattr(error, "strerror", None) or str(error)
-    return Mistake(Diagnostic(f"stream {name}: cannot read {path}: {reason}", hint=hint))
+    return Mistake(f"stream {name}: cannot read {path}: {reason}", hint=hint)
 
 
 def _read(name: str, part: int, path: Path, shaper: Shaper) -> Iterator[Record]:
     """The records of one file, good and bad."""
-    suffix = path.suffix.lower()
     try:
-        if suffix == ".parquet":
-            yield from read_parquet(name, part, path, notation=shaper.form.notation)
-        elif suffix == ".csv":
-            form = shaper.form
-            yield from read_csv(part, path, form.time, shaper.header, notation=form.notation)
-        else:
-            yield from read_json_lines(part, path, notation=shaper.form.notation)
+        yield from records_of(shaper.form, part, path, kind_of(path.name), header=shaper.header)
     except OSError as error:
         raise _unreadable(name, path, error) from None

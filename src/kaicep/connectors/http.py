@@ -1,4 +1,4 @@
-"""HTTP as a source: a server that no sender holds up, what a request may hold, and the events it brings."""
+"""HTTP as a source: a server that no sender can block, limits on requests, and their events."""
 
 from __future__ import annotations
 
@@ -22,19 +22,7 @@ from kaicep.connectors.log import Log, PushSource
 from kaicep.connectors.records import Record, json_object
 from kaicep.connectors.registry import Count, Variable, secret
 from kaicep.connectors.shape import Form
-from kaicep.errors import Diagnostic, Failure, Mistake
-
-__all__ = [
-    "App",
-    "Guard",
-    "Listening",
-    "Reply",
-    "is_loopback",
-    "Intake",
-    "RequestLimits",
-    "HttpOptions",
-    "HttpSource",
-]
+from kaicep.errors import Failure, Mistake
 
 # ----------------------------------------------------------------------------------------------------------
 # An HTTP server for an ASGI application, in a thread of its own, that no sender can hold up.
@@ -430,10 +418,8 @@ class HttpSource(PushSource):
         self._token = secret(options.token, where)
         if self._token is None and not is_loopback(options.host):
             raise Mistake(
-                Diagnostic(
-                    f"{where}: host {options.host} can be reached by others, and there is no token",
-                    hint='name an environment variable that holds one: token = "KAICEP_TOKEN"',
-                )
+                f"{where}: host {options.host} can be reached by others, and there is no token",
+                hint='name an environment variable that holds one: token = "KAICEP_TOKEN"',
             )
         self._server: Listening | None = None
 
@@ -459,9 +445,7 @@ class HttpSource(PushSource):
             place = f"{self._options.host}:{self._options.port}"
             hint = "another program listens there; port = 0 takes any that is free"
             raise Mistake(
-                Diagnostic(
-                    f"stream {self.form.stream}: cannot listen on {place}: {error.strerror}", hint=hint
-                )
+                f"stream {self.form.stream}: cannot listen on {place}: {error.strerror}", hint=hint
             ) from None
         self._server.start()
 

@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from kaicep.connectors.records import Record, json_object
-from kaicep.connectors.registry import Variable, secret
-from kaicep.errors import Diagnostic, Mistake
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
-
-from kaicep.connectors.contract import Guarantee, Lost, Position, Source, SourceBatch, read_position
-from kaicep.connectors.registry import Count
-from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper, refuse_wide
-from kaicep.errors import Failure, did_you_mean
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
 
-from kaicep.connectors.contract import Mark, Sink
-from kaicep.connectors.registry import Duration
+from kaicep.connectors.columnar import value_events
+from kaicep.connectors.contract import (
+    Guarantee,
+    Lost,
+    Mark,
+    Position,
+    Sink,
+    Source,
+    SourceBatch,
+    read_position,
+)
+from kaicep.connectors.records import Record, json_object
+from kaicep.connectors.registry import Count, Duration, Variable, secret
+from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper, refuse_wide
+from kaicep.errors import Failure, Mistake, did_you_mean
 from kaicep.plan.events import Match
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
-
-__all__ = [
-    "Setting",
-    "client_settings",
-    "is_gone",
-    "is_passing",
-    "kafka_record",
-    "KafkaSourceOptions",
-    "KafkaSource",
-    "KafkaSinkOptions",
-    "KafkaSink",
-]
+    from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 # ----------------------------------------------------------------------------------------------------------
 # What the Kafka source and the Kafka sink have in common: settings, secrets, the words for errors.
@@ -73,7 +56,7 @@ def client_settings(
     for name in (*settings, *secrets):
         if name in own:
             message = f"{where}: settings: {name} is set by kaicep, whose promises rest on it"
-            raise Mistake(Diagnostic(message, hint="leave it out"))
+            raise Mistake(message, hint="leave it out")
     hidden = {name: secret(variable, where) for name, variable in secrets.items()}
     # Errors come by callback; librdkafka would also print them.
     return {"log_level": 0, "reconnect.backoff.max.ms": 2_000, **settings, **hidden, **own}
@@ -218,26 +201,37 @@ class KafkaSource(Source):
 
     def next_batch(self, timeout: float) -> SourceBatch:
         """The next records of all partitions, each partition in the order of its offsets."""
-        records = self.records(timeout)
-        self._learn_as_it_comes(records)
-        events, dead = self._shaper.shape(records)
+        came = self.values(timeout)
+
+        def exact(part: int, at: int) -> Record:
+            seq, values = came[part]
+            return kafka_record(self._options.topic, part, seq[at], values[at])
+
+        if self.schema is None:
+            self._learn_as_it_comes(
+                exact(part, at) for part, own in came.items() for at in range(len(own[0]))
+            )
+        events, dead = value_events(self._shaper, came, exact)
         lost, self._lost = self._lost, []
         return SourceBatch(self.position, events, dead, lost, self.ended)
 
-    def records(self, timeout: float) -> list[Record]:
-        """The same before they are events."""
+    def values(self, timeout: float) -> dict[int, tuple[list[int], list[bytes | None]]]:
+        """The same as they were sent: by partition, their offsets and their values."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + timeout
-        records: list[Record] = []
+        found: dict[int, tuple[list[int], list[bytes | None]]] = {}
         try:
             if not self._assigned or time.monotonic() - self._looked > _LOOK_AGAIN or self._trouble:
                 self._look(max(0.1, timeout))
             for message in self._poll(max(0.0, deadline - time.monotonic())):
-                records += self._take(message)
+                if (place := self._place(message)) is not None:
+                    seq, values = found.setdefault(place[0], ([], []))
+                    seq.append(place[1])
+                    values.append(message.value())
         except KafkaException as error:
             self._on_error(error.args[0])
-        return records
+        return found
 
     # --- records --------------------------------------------------------------------------------------
 
@@ -251,25 +245,21 @@ class KafkaSource(Source):
             return []
         return [first, *self._consumer.consume(self._options.batch - 1, 0.0)]
 
-    def _take(self, message: Message) -> Iterable[Record]:
-        """The record of a message, unless it was given before or comes after the end."""
+    def _place(self, message: Message) -> tuple[int, int] | None:
+        """Partition and offset of a message; None where it was given before or comes after the end."""
         if (error := message.error()) is not None:
             self._on_message_error(message, error)
-            return ()
+            return None
         part, seq = message.partition(), message.offset()
         assert part is not None
         assert seq is not None
         if seq < self._next[part]:
-            return ()
+            return None
         if seq >= self._ends.get(part, seq + 1):
             self._next[part] = self._ends[part]
-            return ()
+            return None
         self._next[part] = seq + 1
-        return (self._record(message),)
-
-    def _record(self, message: Message) -> Record:
-        place = message.partition() or 0, message.offset() or 0
-        return kafka_record(self._options.topic, *place, message.value())
+        return part, seq
 
     @property
     def ended(self) -> bool:
@@ -317,7 +307,7 @@ class KafkaSource(Source):
             )
         others = [each for each in self._consumer.list_topics(timeout=timeout).topics if each[:2] != "__"]
         hint = did_you_mean(self._options.topic, others) or "it has no topics at all: create this one first"
-        raise Mistake(Diagnostic(f"{self._where}: there is none on {self._options.servers}", hint=hint))
+        raise Mistake(f"{self._where}: there is none on {self._options.servers}", hint=hint)
 
     def _watermarks(self, part: int) -> tuple[int, int]:
         """The oldest offset of a partition, and the one after its newest."""
@@ -367,19 +357,18 @@ class KafkaSource(Source):
                 message = self._consumer.poll(0.1)
                 if message is not None and message.error() is None:
                     seq = (message.offset() or 0) + 1
-                    learned = self._shaper.learn(self._record(message))
+                    record = kafka_record(self._options.topic, part, seq - 1, message.value())
+                    learned = self._shaper.learn(record)
                 elif message is not None:
                     break  # the end, where the last offsets hold no records
         if learned:
             self._shaper.settle()
 
-    def _learn_as_it_comes(self, records: list[Record]) -> None:
+    def _learn_as_it_comes(self, records: Iterable[Record]) -> None:
         """Infers the types from the first records of a topic that had none when it was opened."""
-        if self.schema is None and (good := [each for each in records if each.fields is not None]):
-            for each in good[:SAMPLE]:
-                self._shaper.learn(each)
-            self._shaper.settle()
-        elif self.schema is None and self.ended:
+        good = islice((each for each in records if each.fields is not None), SAMPLE)
+        learned = max(map(self._shaper.learn, good), default=0)
+        if learned or self.ended:
             self._shaper.settle()
 
     # --- errors ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Ranges of a Kafka topic: which offsets there are, and the records between two of them.
+"""Ranges of a Kafka topic: its offsets, and the records between two of them.
 
 The end of a range is fixed before it is read, so that a second reader gets the same records. What
 the broker no longer has, or does not have yet, is an error that names the offsets: nothing is skipped.
@@ -13,25 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kaicep.connectors.kafka import KafkaSourceOptions, client_settings, is_gone, is_passing
-from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
+from kaicep.errors import Failure, Mistake, did_you_mean
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
-__all__ = [
-    "OFFSETS",
-    "PATIENCE",
-    "Offsets",
-    "Records",
-    "TopicEnds",
-    "offsets_of",
-    "read_offsets",
-    "topic_ends",
-]
 
 OFFSETS = 200_000
 """The largest number of offsets in one range."""
@@ -139,9 +124,7 @@ def _partitions(consumer: Consumer, options: KafkaSourceOptions, where: str) -> 
         raise KafkaException(topic.error)
     others = [each for each in consumer.list_topics(timeout=5).topics if each[:2] != "__"]
     hint = did_you_mean(options.topic, others) or "it has no topics at all: create this one first"
-    raise Mistake(
-        Diagnostic(f"{where}: topic {options.topic}: there is none on {options.servers}", hint=hint)
-    )
+    raise Mistake(f"{where}: topic {options.topic}: there is none on {options.servers}", hint=hint)
 
 
 def offsets_of(

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import base64
+import json
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kaicep.connectors.kafka import KafkaSourceOptions
-from kaicep.errors import Diagnostic, Failure, Mistake
-
-if TYPE_CHECKING:
-    pass
-import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
+from kaicep.connectors.columnar import value_columns
 from kaicep.connectors.contract import read_position
+from kaicep.connectors.kafka import KafkaSourceOptions, kafka_record
+from kaicep.connectors.kafka_offsets import Offsets, Records, TopicEnds, offsets_of, read_offsets, topic_ends
+from kaicep.connectors.records import Record
+from kaicep.connectors.shape import Form, Schema, Shaper, refuse_wide
+from kaicep.errors import Failure, Mistake
+from kaicep.plan.types import Type
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
-
-from kaicep.connectors.kafka_offsets import Offsets, TopicEnds, offsets_of, read_offsets, topic_ends
-
-__all__ = [
-    "ReadAllAvailable",
-    "ReadLimit",
-    "ReadMaxRows",
-    "SupportsTriggerAvailableNow",
-    "FORMAT",
-    "KafkaRecords",
-    "connector_for",
-    "kafka_frame",
-    "kafka_stream",
-]
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -79,6 +66,9 @@ except ImportError:
 # The columns are `part` (the partition), `seq` (the offset), `key` and `value`. Where Spark's own connector
 # is on the class path it reads instead, and the columns hold the same.
 #
+# Of a form that is given, JSON values become columns where they are read: Arrow takes a batch of them apart
+# at once, and only typed columns cross over to the JVM. Spark's connector would send every value to Python
+# and back.
 
 
 FORMAT = "kaicep-kafka"
@@ -101,7 +91,7 @@ class KafkaRecords(DataSource):
     """The records of a topic.
 
     Options: `servers`, `topic`; `starting` and `ending`, offsets by partition as JSON (the end is not
-    included); `maxOffsetsPerTrigger`; `settings` of librdkafka as JSON.
+    included); `maxOffsetsPerTrigger`; `settings` of librdkafka as JSON; `form`, of JSON values.
     """
 
     @classmethod
@@ -111,7 +101,11 @@ class KafkaRecords(DataSource):
 
     def schema(self) -> str:
         """The columns."""
-        return "part int, seq bigint, key binary, value binary"
+        form = _form_of(self.options)
+        if form is None:
+            return "part int, seq bigint, key binary, value binary"
+        cells = (f"`{name}` {_SPARK[type]}" for name, type in _attributes(form))
+        return ", ".join(["part int", "seq bigint", *cells, f"`{DEAD}` string"])
 
     def reader(self, schema: Any) -> DataSourceReader:
         """For a table."""
@@ -128,13 +122,14 @@ class _Topic:
     def __init__(self, options: Mapping[str, str]) -> None:
         for name in ("servers", "topic"):
             if not options.get(name):
-                raise Mistake(Diagnostic(f"{FORMAT}: the option {name} is missing"))
+                raise Mistake(f"{FORMAT}: the option {name} is missing")
         self.options = KafkaSourceOptions(
             options["servers"], options["topic"], settings=json.loads(options.get("settings", "{}"))
         )
         self.starting = read_position(json.loads(options.get("starting", "{}")))
         self.ending = read_position(json.loads(options.get("ending", "{}")))
         self.most = int(options["maxOffsetsPerTrigger"]) if "maxOffsetsPerTrigger" in options else None
+        self.form = _form_of(options)
 
     def pieces(self, first: Mapping[int, int], ends: Mapping[int, tuple[int, int]]) -> list[InputPartition]:
         """The ranges between two offsets of every partition."""
@@ -148,6 +143,9 @@ class _Topic:
         assert isinstance(partition, _Partition)
         wanted = Offsets(partition.part, partition.first, partition.after)
         for each in read_offsets(self.options, _WHERE, wanted):
+            if self.form is not None:
+                yield _decoded(each, self.form, self.options.topic)
+                continue
             columns = {
                 "part": pyarrow.array([each.part] * len(each.seq), pyarrow.int32()),
                 "seq": pyarrow.array(each.seq, pyarrow.int64()),
@@ -155,6 +153,65 @@ class _Topic:
                 "value": pyarrow.array(each.values, pyarrow.binary()),
             }
             yield pyarrow.RecordBatch.from_pydict(columns)
+
+
+# --- JSON values as columns ---------------------------------------------------------------------------
+
+DEAD = "dead"
+"""The column that says why a value is no event; null where it is one."""
+
+_SPARK = {
+    Type.BOOL: "boolean",
+    Type.INT64: "bigint",
+    Type.FLOAT64: "double",
+    Type.STRING: "string",
+    Type.TIMESTAMP: "timestamp",
+}
+
+
+def _form_of(options: Mapping[str, str]) -> Form | None:
+    """What is said of the values, as it travels among the options."""
+    text = options.get("form")
+    return None if text is None else pickle.loads(base64.b64decode(text))
+
+
+def _attributes(form: Form) -> tuple[tuple[str, Type], ...]:
+    types = {**form.types, form.time: Type.TIMESTAMP}
+    return tuple(types.items())
+
+
+def check_form(form: Form) -> None:
+    """Refuses what a DataFrame of a topic cannot hold."""
+    taken = [name for name, _ in _attributes(form) if name in ("part", "seq", DEAD)]
+    if taken:
+        hint = "leave types out, and take the value apart with from_json"
+        raise Mistake(f"a column {taken[0]} is there already, beside the attribute", hint=hint)
+    refuse_wide(form, "Kafka")
+
+
+def _decoded(records: Records, form: Form, topic: str) -> pyarrow.RecordBatch:
+    """Records as typed columns, followed by those that are no events, with the reason."""
+    import pyarrow
+
+    def exact(at: int) -> Record:
+        return kafka_record(topic, records.part, records.seq[at], records.values[at])
+
+    attributes = _attributes(form)
+    found = value_columns(Shaper(form, Schema(attributes)), records.seq, records.values, exact)
+    utc = pyarrow.timestamp("us", "UTC")
+    cells = {
+        name: found.values[name].cast(utc) if type is Type.TIMESTAMP else found.values[name]
+        for name, type in attributes
+    }
+    rows = pyarrow.table({"seq": found.seq, **cells})
+    if found.dead:
+        letters = {"seq": [each.seq for each in found.dead], DEAD: [each.reason for each in found.dead]}
+        rows = pyarrow.concat_tables([rows, pyarrow.table(letters)], promote_options="default")
+    else:
+        rows = rows.append_column(DEAD, pyarrow.nulls(len(rows), pyarrow.string()))
+    part = pyarrow.array([records.part] * len(rows), pyarrow.int32())
+    (batch,) = rows.add_column(0, "part", part).combine_chunks().to_batches() or [None]
+    return batch
 
 
 class _TopicReader(_Topic, DataSourceReader):
@@ -272,10 +329,12 @@ def kafka_frame(
     starting: Mapping[int, int] | None = None,
     ending: Mapping[int, int] | None = None,
     pieces: int = 1,
+    form: Form | None = None,
 ) -> DataFrame:
     """The records of a topic as a table; without offsets, from the oldest to what is the end by then."""
-    if not connector_for(spark, options):
-        return spark.read.format(_registered(spark)).options(**_own(options, starting, ending)).load()
+    if form is not None or not connector_for(spark, options):
+        given = _own(options, starting, ending, form)
+        return spark.read.format(_registered(spark)).options(**given).load()
     if starting:  # Spark's connector would say that some data is lost, and not which
         ends = topic_ends(options, _WHERE)
         list(offsets_of(options, _WHERE, {part: ends[part] for part in starting if part in ends}, starting))
@@ -290,11 +349,12 @@ def kafka_stream(
     options: KafkaSourceOptions,
     starting: Mapping[int, int] | None = None,
     most: int | None = None,
+    form: Form | None = None,
 ) -> DataFrame:
     """The records of a topic as a stream, at most so many in a micro-batch."""
     limit = {"maxOffsetsPerTrigger": str(most)} if most else {}
-    if not connector_for(spark, options):
-        given = {**_own(options, starting, None), **limit}
+    if form is not None or not connector_for(spark, options):
+        given = {**_own(options, starting, None, form), **limit}
         return spark.readStream.format(_registered(spark)).options(**given).load()
     return _named(spark.readStream.format("kafka").options(**_theirs(options, starting), **limit).load())
 
@@ -305,17 +365,21 @@ def _registered(spark: SparkSession) -> str:
 
 
 def _own(
-    options: KafkaSourceOptions, starting: Mapping[int, int] | None, ending: Mapping[int, int] | None
+    options: KafkaSourceOptions,
+    starting: Mapping[int, int] | None,
+    ending: Mapping[int, int] | None,
+    form: Form | None,
 ) -> dict[str, str]:
     if options.secrets:
         hint = "give the workers their settings by librdkafka's own means"
-        raise Mistake(Diagnostic("a DataFrame of a topic takes no secrets", hint=hint))
+        raise Mistake("a DataFrame of a topic takes no secrets", hint=hint)
     return {
         "servers": options.servers,
         "topic": options.topic,
         "settings": json.dumps(dict(options.settings)),
         "starting": json.dumps({str(part): at for part, at in (starting or {}).items()}),
         "ending": json.dumps({str(part): at for part, at in (ending or {}).items()}),
+        **({} if form is None else {"form": base64.b64encode(pickle.dumps(form)).decode()}),
     }
 
 

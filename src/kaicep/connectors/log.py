@@ -1,4 +1,4 @@
-"""A durable log on the local disk, between those who send events and the source that reads them."""
+"""A durable log on the local disk, between the senders of events and the source that reads them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from kaicep.connectors.records import Record
 from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper, refuse_wide
 from kaicep.errors import Failure, Mistake
 from kaicep.storage.disk import sync_folder, write_all
-
-__all__ = ["Log", "PushSource"]
 
 # ----------------------------------------------------------------------------------------------------------
 # A log on the local disk: records in order, each with its number, durable before `append` returns.

@@ -2,50 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from kaicep.connectors.registry import Variable, secret
-from kaicep.errors import Diagnostic, Mistake
-
-if TYPE_CHECKING:
-    from paho.mqtt.client import Client
 import threading
-from collections import deque
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from kaicep.connectors.log import Log, PushSource
-from kaicep.connectors.records import Record, json_object
-from kaicep.connectors.registry import Count
-from kaicep.connectors.shape import Form
-from kaicep.errors import Failure
-
-if TYPE_CHECKING:
-    from paho.mqtt.client import Client, MQTTMessage
 import time
 import uuid
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kaicep.connectors.contract import Guarantee, Mark, Sink
-from kaicep.connectors.registry import Duration
+from kaicep.connectors.log import Log, PushSource
+from kaicep.connectors.records import Record, json_object
+from kaicep.connectors.registry import Count, Duration, Variable, secret
+from kaicep.connectors.shape import Form
+from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Match
 
 if TYPE_CHECKING:
-    from paho.mqtt.client import Client
-
-__all__ = [
-    "Server",
-    "make_client",
-    "parse_server",
-    "MqttSourceOptions",
-    "MqttSource",
-    "MqttSinkOptions",
-    "MqttSink",
-]
+    from paho.mqtt.client import Client, MQTTMessage
 
 # ----------------------------------------------------------------------------------------------------------
 # What the MQTT source and the MQTT sink have in common: addresses, and a client that keeps trying.
@@ -86,7 +63,7 @@ def parse_server(
         host, port = server, str(_TLS_PORT if tls else _PORT)
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         hint = "write it as host:port, such as 127.0.0.1:1883"
-        raise Mistake(Diagnostic(f"{where}: server: {server} is not an address", hint=hint))
+        raise Mistake(f"{where}: server: {server} is not an address", hint=hint)
     return Server(host, int(port), tls, username, secret(password, where))
 
 
@@ -303,7 +280,7 @@ class MqttSink(Sink):
         if set("+#") & set(options.topic):
             hint = "matches are published under one topic, without + and #"
             message = f"{self._where}: topic: {options.topic} is not a topic to publish to"
-            raise Mistake(Diagnostic(message, hint=hint))
+            raise Mistake(message, hint=hint)
         self._client: Client | None = None
         self._trouble: str | None = None
         self._connected = False

@@ -1,4 +1,4 @@
-"""Files as source partitions, and ranges of them that anybody can read by themselves."""
+"""Files as source partitions, and ranges of them that can be read independently."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kaicep.connectors.columnar import EventColumns, arrow_types, csv_columns, event_columns, json_columns
+from kaicep.connectors.columnar import (
+    EventColumns,
+    EventRows,
+    arrow_types,
+    csv_columns,
+    event_columns,
+    has_arrow,
+    json_columns,
+)
 from kaicep.connectors.records import (
+    Record,
     TextPosition,
     begin_csv,
     csv_record,
@@ -28,28 +37,11 @@ from kaicep.connectors.records import (
     tell,
 )
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Event
 
 if TYPE_CHECKING:
     import numpy
-
-__all__ = [
-    "NOTE",
-    "Located",
-    "history_part",
-    "in_order",
-    "is_history",
-    "note_of",
-    "remember",
-    "BYTES",
-    "ROWS",
-    "FileRange",
-    "next_stretch",
-    "read_events",
-    "read_stretch",
-    "stretches",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # Which file is which part of a stream, and the note that keeps it so.
@@ -169,7 +161,7 @@ def remember(note: Path, names: Iterable[str]) -> dict[int, Located]:
         descriptor = os.open(note, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         hint = f"what follows files writes {note.name} there, so that they keep their parts: make it writable"
-        raise Mistake(Diagnostic(f"cannot write {note}: {error.strerror}", hint=hint)) from None
+        raise Mistake(f"cannot write {note}: {error.strerror}", hint=hint) from None
     with os.fdopen(descriptor, "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         content = file.read()
@@ -193,7 +185,7 @@ def _known(note: Path, content: bytes) -> dict[int, Located]:
         text, _, checksum = line.rpartition(b" ")
         if checksum != b"%08x" % zlib.crc32(text):
             hint = "its lines carry checksums, and are not written by hand; bring a copy of it back"
-            raise Mistake(Diagnostic(f"{note} cannot be read: it is damaged", hint=hint))
+            raise Mistake(f"{note} cannot be read: it is damaged", hint=hint)
         said = json.loads(text)
         made = Located(
             said["part"], said["name"], said["device"], said["inode"], said["head"].encode("latin-1")
@@ -278,7 +270,6 @@ BYTES = 16_000_000
 ROWS = 500_000
 """So many rows of Parquet are in one stretch, about."""
 
-_LONG_LINE = 1_000  # bytes, so that a block has about as many lines as are wanted
 _LONGEST = 131_072  # of a cell, for the reader of single rows
 _BOM = b"\xef\xbb\xbf"
 
@@ -313,24 +304,63 @@ class FileRange:
         return self.first // self.width, self.after // self.width
 
 
+def kind_of(name: str) -> Literal["json", "csv", "parquet"]:
+    """The format of a file, by how its name ends."""
+    suffix = Path(name).suffix.lower()
+    return "parquet" if suffix == ".parquet" else "csv" if suffix == ".csv" else "json"
+
+
 def stretches(
-    form: Form, schema: Schema, part: int, path: Path, first: int = 0, growing: bool = False
+    form: Form,
+    schema: Schema | None,
+    part: int,
+    path: Path,
+    first: int = 0,
+    growing: bool = False,
+    kind: str | None = None,
+    cursor: TextPosition | None = None,
 ) -> Iterator[FileRange]:
     """The stretches of a file from a position on, in order.
 
-    Of a `growing` file, a last line without its end is left for later: it may be half of one.
+    Of a `growing` file, a last line without its end is left for later: it may be half of one. `kind` is the
+    format where the name does not tell it any more. Of text, reading begins at the `cursor`, which is moved
+    along to the end of each stretch.
     """
+    kind = kind or kind_of(path.name)
     try:
-        if path.suffix.lower() == ".parquet":
+        if kind == "parquet":
             yield from _of_parquet(form, schema, part, path, first)
-        elif path.suffix.lower() == ".csv":
-            yield from _of_csv(form, part, path, first, growing)
+        elif kind == "csv":
+            yield from _of_csv(form, part, path, first, growing, cursor)
         else:
             width = row_width(form.notation, json_columns_of(form.notation))
-            for each in _of_json(form, part, path, first // width, growing):
+            for each in _of_json(form, part, path, first // width, growing, cursor):
                 yield each.scaled(width)
     except OSError as error:
         raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
+
+
+def records_of(
+    form: Form,
+    part: int,
+    path: Path,
+    kind: str,
+    growing: bool = False,
+    header: Callable[[list[str]], None] = lambda names: None,
+) -> Iterator[Record]:
+    """The records of a whole file one by one, the good and the bad; `header` gets to see that of CSV."""
+    if kind == "parquet":
+        return read_parquet(form.stream, part, path, notation=form.notation)
+    if kind == "csv":
+        return read_csv(part, path, form.time, header, growing=growing, notation=form.notation)
+    return read_json_lines(part, path, growing=growing, notation=form.notation)
+
+
+def read_some(stretch: FileRange, form: Form, schema: Schema | None) -> EventColumns | EventRows:
+    """The events of a stretch: by columns, but those of triples, and where nobody knows the types yet."""
+    if schema is None or schema.rdf or not has_arrow():
+        return EventRows(*read_events(stretch, form, schema))
+    return read_stretch(stretch, form, schema)
 
 
 def read_stretch(stretch: FileRange, form: Form, schema: Schema) -> EventColumns:
@@ -349,47 +379,6 @@ def read_stretch(stretch: FileRange, form: Form, schema: Schema) -> EventColumns
     except OSError as error:
         raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
     return _read_lines(stretch, shaper, block)
-
-
-def next_stretch(
-    form: Form,
-    schema: Schema,
-    part: int,
-    path: Path,
-    kind: str,
-    cursor: TextPosition,
-    growing: bool,
-    rows: int,
-) -> FileRange | None:
-    """What comes next in a file, where it can be read by columns; None: it cannot be.
-
-    `kind` is how the file's name ended at first. Of text, up to so many rows; of Parquet it may be more,
-    since groups of rows are read whole.
-    """
-    if schema.rdf or form.notation.wide is not None or kind == ".csv":
-        return None
-    try:
-        if kind != ".parquet":
-            return _next_lines(part, path, cursor, growing, rows)
-        found = next(_of_parquet(form, schema, part, path, cursor.seq), None)
-    except OSError as error:
-        raise Failure(f"stream {form.stream}: cannot read {path}: {error.strerror}") from None
-    return found if found is not None and found.way == "columns" else None
-
-
-def _next_lines(part: int, path: Path, cursor: TextPosition, growing: bool, rows: int) -> FileRange | None:
-    import numpy
-
-    with path.open("rb") as file:
-        file.seek(cursor.offset)
-        block = file.read(min(BYTES, rows * _LONG_LINE))
-        if block and not growing and not block.endswith(b"\n") and not file.read(1):
-            block += b"\n"  # the last line, which may do without its end
-    ends = numpy.flatnonzero(numpy.frombuffer(block, numpy.uint8) == 10)[:rows] + 1
-    if not len(ends):
-        return None
-    size = min(int(ends[-1]), path.stat().st_size - cursor.offset)
-    return FileRange("json", part, str(path), cursor.seq, cursor.seq + len(ends), cursor.offset, size)
 
 
 # --- text ---------------------------------------------------------------------------------------------
@@ -418,41 +407,48 @@ def _blocks(path: Path, offset: int, growing: bool) -> Iterator[tuple[int, bytes
                 return
 
 
-def _of_json(form: Form, part: int, path: Path, first: int, growing: bool) -> Iterator[FileRange]:
-    begin = _ended_at(path, first) if growing else TextPosition()
-    seq = begin.seq
-    for offset, block, ends in _blocks(path, begin.offset, growing):
-        found = FileRange("json", part, str(path), seq, seq + len(ends), offset, len(block))
-        seq = found.after
-        if growing:
-            _remember(path, TextPosition(offset + len(block), seq))
-        if seq > first:
+def _of_json(
+    form: Form, part: int, path: Path, first: int, growing: bool, cursor: TextPosition | None
+) -> Iterator[FileRange]:
+    known = cursor or (_ended_at(path, first) if growing else TextPosition())
+    for offset, block, ends in _blocks(path, known.offset, growing):
+        found = FileRange("json", part, str(path), known.seq, known.seq + len(ends), offset, len(block))
+        known.offset, known.seq = offset + len(block), found.after
+        if growing and cursor is None:
+            _remember(path, replace(known))
+        if known.seq > first:
             yield _from(found, first, ends)
-    _reaches(form, path, first, seq)
+    _reaches(form, path, first, known.seq)
 
 
-def _of_csv(form: Form, part: int, path: Path, first: int, growing: bool) -> Iterator[FileRange]:
-    begun = begin_csv(path, form.time, growing, form.notation.csv)
-    if begun.header is None:
-        return
-    header = tuple(begun.header)
+def _of_csv(
+    form: Form, part: int, path: Path, first: int, growing: bool, cursor: TextPosition | None
+) -> Iterator[FileRange]:
+    known = cursor or TextPosition()
+    if known.header is None:
+        begun = begin_csv(path, form.time, growing, form.notation.csv)
+        if begun.header is None:
+            return
+        known.offset, known.line, known.header = begun.offset, begun.line, begun.header
+    header = tuple(known.header)
     width = row_width(form.notation, header)
     first //= width
-    begin = _ended_at(path, first, begun) if growing else begun
-    seq, line = begin.seq, begin.line
-    for offset, block, ends in _blocks(path, begin.offset, growing):
+    if growing and cursor is None:
+        known = _ended_at(path, first, known)
+    for offset, block, ends in _blocks(path, known.offset, growing):
+        seq, line = known.seq, known.line
         if not _a_row_a_line(block, ends, form.notation.csv.delimiter):
             rows = FileRange("rows", part, str(path), seq, seq, offset, 0, line, header)
-            for each in _of_rows(form, rows, first, growing):
+            for each in _of_rows(form, rows, first, growing, known):
                 yield each.scaled(width)
             return
         found = FileRange("csv", part, str(path), seq, seq + len(ends), offset, len(block), line, header)
-        seq, line = found.after, line + len(ends)
-        if growing:
-            _remember(path, TextPosition(offset + len(block), seq, line))
-        if seq > first:
+        known.offset, known.seq, known.line = offset + len(block), found.after, line + len(ends)
+        if growing and cursor is None:
+            _remember(path, replace(known))
+        if known.seq > first:
             yield _from(found, first, ends).scaled(width)
-    _reaches(form, path, first, seq)
+    _reaches(form, path, first, known.seq)
 
 
 # Where the whole lines of files that grow ended when they were last looked at, so that a file of gigabytes
@@ -467,7 +463,7 @@ def _ended_at(path: Path, first: int, begin: TextPosition | None = None) -> Text
     inode, end = _ENDS.get(path, (0, begin))
     found = path.stat()
     known = end.seq == first and found.st_ino == inode and found.st_size >= end.offset
-    return end if known else begin
+    return replace(end) if known else begin
 
 
 def _remember(path: Path, end: TextPosition) -> None:
@@ -477,9 +473,10 @@ def _remember(path: Path, end: TextPosition) -> None:
     _ENDS[path] = path.stat().st_ino, end
 
 
-def _of_rows(form: Form, begin: FileRange, first: int, growing: bool) -> Iterator[FileRange]:
+def _of_rows(
+    form: Form, begin: FileRange, first: int, growing: bool, cursor: TextPosition
+) -> Iterator[FileRange]:
     """The rest of a CSV file whose rows may go over several lines: only reading it tells where they end."""
-    cursor = TextPosition(begin.offset, begin.first, begin.line, list(begin.header))
     path, start = Path(begin.file), begin
     for _ in read_csv(begin.part, path, form.time, cursor=cursor, growing=growing, notation=form.notation):
         if cursor.seq <= first:
@@ -595,14 +592,16 @@ def _read_lines(stretch: FileRange, shaper: Shaper, block: bytes) -> EventColumn
     )
 
 
-def read_events(stretch: FileRange, form: Form, schema: Schema) -> tuple[list[Event], list[DeadLetter]]:
+def read_events(
+    stretch: FileRange, form: Form, schema: Schema | None
+) -> tuple[list[Event], list[DeadLetter]]:
     """The events of a stretch one by one, and the dead letters: slow, and for every kind of stream."""
     path, notation = Path(stretch.file), form.notation
     first, _ = stretch.rows
     cursor = TextPosition(stretch.offset, first - stretch.blank, stretch.line, list(stretch.header) or None)
-    if path.suffix.lower() == ".parquet":
+    if stretch.way in ("columns", "records"):
         records = read_parquet(form.stream, stretch.part, path, first, notation)
-    elif path.suffix.lower() == ".csv":
+    elif stretch.way in ("csv", "rows"):
         records = read_csv(stretch.part, path, form.time, cursor=cursor, notation=notation)
     else:
         records = read_json_lines(stretch.part, path, cursor, notation=notation)
@@ -612,13 +611,13 @@ def read_events(stretch: FileRange, form: Form, schema: Schema) -> tuple[list[Ev
 # --- Parquet ------------------------------------------------------------------------------------------
 
 
-def _of_parquet(form: Form, schema: Schema, part: int, path: Path, first: int) -> Iterator[FileRange]:
+def _of_parquet(form: Form, schema: Schema | None, part: int, path: Path, first: int) -> Iterator[FileRange]:
     from kaicep.connectors.columnar import is_direct
 
     with open_parquet(form.stream, path) as file:
         found = file.metadata
         width = row_width(form.notation, file.schema_arrow.names)
-        direct = not schema.rdf and is_direct(file, form, schema)
+        direct = schema is not None and not schema.rdf and is_direct(file, form, schema)
         way: Literal["columns", "records"] = "columns" if direct else "records"
         counts = [found.row_group(each).num_rows for each in range(found.num_row_groups)]
     size, seq, first = path.stat().st_size, 0, first // width

@@ -1,4 +1,4 @@
-"""Records as JSON Lines, CSV and Parquet hold them, the good and the bad."""
+"""Records, good and bad, from JSON Lines, CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -9,37 +9,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from io import TextIOWrapper
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 from kaicep.plan.time import nearest_thousandth, parse_time
 from kaicep.plan.types import USUAL, Dialect, Instant, Notation, Type, WallTime, guess_text
 
 if TYPE_CHECKING:
     import pyarrow
-
-__all__ = [
-    "TextPosition",
-    "Record",
-    "Watcher",
-    "begin_csv",
-    "csv_record",
-    "json_columns_of",
-    "json_object",
-    "json_record",
-    "read_csv",
-    "read_json_lines",
-    "row_width",
-    "skip_json_lines",
-    "tell",
-    "watching",
-    "arrow_values",
-    "open_parquet",
-    "parquet_columns",
-    "read_parquet",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # Records as JSON Lines and CSV hold them: every line or row, the good and the bad.
@@ -115,7 +93,7 @@ def json_columns_of(notation: Notation) -> tuple[str, ...]:
         return ()
     if not notation.wide.columns:
         hint = 'CSV and Parquet have a header; else write "columns": ["AHU1 supply air", ...]'
-        raise Mistake(Diagnostic("a wide table of JSON objects needs its columns by name", hint=hint))
+        raise Mistake("a wide table of JSON objects needs its columns by name", hint=hint)
     return notation.wide.columns
 
 
@@ -145,19 +123,6 @@ def read_json_lines(
                 tell(path, cursor.offset)
             if (record := json_record(part, seq, str(path), raw)) is not None:
                 yield record if width == 1 else replace(record, seq=seq * width)
-
-
-def skip_json_lines(path: Path, seq: int) -> TextPosition:
-    """The cursor at a line, found without reading what is in those before it.
-
-    If the file is shorter than that, the cursor is at its end.
-    """
-    cursor = TextPosition()
-    with path.open("rb") as file:
-        for raw in islice(file, seq):
-            cursor.offset += len(raw)
-            cursor.seq += 1
-    return cursor
 
 
 _decode = json.JSONDecoder(parse_constant=lambda _: None).decode
@@ -333,7 +298,7 @@ def _csv_header(path: Path, names: list[str], time: str, dialect: Dialect) -> li
         if len(names) == 1 and mark in names[0]:
             said = f'say so in the annotation: "csv": {{"delimiter": {json.dumps(mark)}}}'
             said += ', with "decimal": "," if its numbers are written so'
-            raise Mistake(Diagnostic(f"{path}: its columns are separated by {called}", hint=said))
+            raise Mistake(f"{path}: its columns are separated by {called}", hint=said)
     for place, each in enumerate(header):
         problem = hint = None
         if not each:
@@ -347,7 +312,7 @@ def _csv_header(path: Path, names: list[str], time: str, dialect: Dialect) -> li
             problem = f"there is no header: the first row has the value {each}"
         if problem:
             hint = hint or "the first row must name every column, each differently"
-            raise Mistake(Diagnostic(f"{path}: {problem}", hint=hint))
+            raise Mistake(f"{path}: {problem}", hint=hint)
     return header
 
 
@@ -378,7 +343,7 @@ def open_parquet(name: str, path: Path) -> Iterator[pyarrow.parquet.ParquetFile]
         import pyarrow.parquet
     except ImportError:
         raise Mistake(
-            Diagnostic(f"stream {name}: reading {path} needs pyarrow", hint="pip install 'kaicep[parquet]'")
+            f"stream {name}: reading {path} needs pyarrow", hint="pip install 'kaicep[parquet]'"
         ) from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:

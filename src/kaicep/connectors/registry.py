@@ -17,20 +17,6 @@ from kaicep.plan.time import format_duration, parse_duration
 from kaicep.plan.types import show
 from kaicep.storage.places import local_path, place_of
 
-__all__ = [
-    "Anywhere",
-    "Count",
-    "Duration",
-    "Variable",
-    "read_options",
-    "secret",
-    "SINKS",
-    "SOURCES",
-    "ConnectorKind",
-    "make_sink",
-    "make_source",
-]
-
 # ----------------------------------------------------------------------------------------------------------
 # Options of a connector, as a table of a configuration file gives them, checked against a dataclass.
 #
@@ -99,7 +85,7 @@ def secret(variable: Variable | None, where: str) -> str | None:
         return None
     if not (value := os.environ.get(variable)):
         hint = f"set it before the start, for example: export {variable}=..."
-        raise Mistake(Diagnostic(f"{where}: the environment variable {variable} is not set", hint=hint))
+        raise Mistake(f"{where}: the environment variable {variable} is not set", hint=hint)
     return value
 
 
@@ -270,11 +256,11 @@ def _find(
     name = options.get("kind")
     if name is None:
         hint = f"known: {', '.join(kinds)}"
-        raise Mistake(Diagnostic(f"{where}: the option kind is missing", hint=hint))
+        raise Mistake(f"{where}: the option kind is missing", hint=hint)
     kind = kinds.get(name) if isinstance(name, str) else None
     if kind is None:
         message = f"{where}: there is no {what} of kind {name}"
-        raise Mistake(Diagnostic(message, hint=did_you_mean(str(name), kinds)))
+        raise Mistake(message, hint=did_you_mean(str(name), kinds))
     module = import_module(kind.module)
     rest = {option: value for option, value in options.items() if option != "kind"}
     settings = read_options(getattr(module, kind.options), rest, where)
@@ -292,4 +278,4 @@ def _insist(kind: ConnectorKind, where: str) -> None:
     if not there:
         package = kind.package.replace(".", "-").replace("_", "-")
         hint = f"pip install 'kaicep[{kind.extra}]'"
-        raise Mistake(Diagnostic(f"{where}: needs the package {package}, which is not installed", hint=hint))
+        raise Mistake(f"{where}: needs the package {package}, which is not installed", hint=hint)

@@ -1,4 +1,4 @@
-"""What the records of a stream are: its attributes and their types, and how a record becomes an event.
+"""The attributes of a stream and their types, and how a record becomes an event.
 
 Records enter as their readers found them; events leave, and a dead letter for every record that is none.
 This is the one place where a record becomes typed values, and a row of a wide table the records of its
@@ -18,7 +18,7 @@ from math import isfinite
 from typing import Any, Protocol
 
 from kaicep.connectors.records import Record
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 from kaicep.plan.events import Event
 from kaicep.plan.terms import Blank, Iri, Term, Triple, literal
 from kaicep.plan.time import format_time
@@ -38,8 +38,6 @@ from kaicep.plan.types import (
     json_text,
     widen,
 )
-
-__all__ = ["SAMPLE", "DeadLetter", "Form", "Schema", "Shaper", "mostly_bad", "refuse_wide"]
 
 SAMPLE = 1_000
 """How many records are looked at to infer the types (semantics 1)."""
@@ -165,7 +163,7 @@ def refuse_wide(form: Form, kind: str) -> None:
     """A mistake where a stream is a wide table and comes from where positions leave no room for its cells."""
     if form.notation.wide is not None:
         message = f"stream {form.stream}: a wide table is read from files, not from {kind}"
-        raise Mistake(Diagnostic(message, hint="send a record for each reading"))
+        raise Mistake(message, hint="send a record for each reading")
 
 
 class Shaper:

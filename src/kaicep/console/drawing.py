@@ -1,4 +1,4 @@
-"""Drawings as plain figures: charts, timelines and plans laid out here, written as SVG by the templates."""
+"""Drawings as numbers: charts, timelines and plans laid out here, written as SVG by the templates."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-__all__ = ["Chart", "Curve", "PlanDrawing", "Timeline", "chart", "plan_graph", "timeline"]
 
 _MOST_LINES = 7
 _LONGEST = 46

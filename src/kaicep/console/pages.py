@@ -1,4 +1,4 @@
-"""The pages: what each of them shows, and what can be done there.
+"""The pages: what each of them shows, and what you can do there.
 
 `PAGES` is the table of them. A page is rendered from what the board shows and from what the worker process
 answers; nothing is done in the deployment's thread but to register and to remove a query.
@@ -28,7 +28,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from kaicep.assist.service import KEYWORDS
+from kaicep.assist.help import KEYWORDS
 from kaicep.console.drawing import chart, plan_graph, timeline
 from kaicep.deployment.updates import next_change
 from kaicep.errors import Failure, KaicepError, Mistake
@@ -39,8 +39,6 @@ from kaicep.storage.disk import replace_file
 
 if TYPE_CHECKING:
     from kaicep.server.app import Application
-
-__all__ = ["OPEN", "PAGES", "Page", "Pages"]
 
 _log = logging.getLogger("kaicep.console")
 _HERE = Path(__file__).parent
@@ -967,4 +965,3 @@ PAGES: tuple[Page, ...] = (
     Page("GET", "/console/static/{name}", _static),
     Page("GET", "/console/{rest:path}", _missing),
 )
-"""All pages."""

@@ -1,4 +1,4 @@
-"""What the pages ask that takes time: worked out in a process of its own, from files and the archive alone.
+"""Slow answers for the pages, computed in a process of their own from files and the archive alone.
 
 Every function is given the situation and what the page asks, and answers with plain JSON. `QUESTIONS` are all
 of them.
@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.api import explanations, parse_query
-from kaicep.archive.snapshot import Snapshot
-from kaicep.assist import service
-from kaicep.assist.service import OntologyWords, Situation
+from kaicep.archive.archive import Snapshot
+from kaicep.assist import help
+from kaicep.assist.help import OntologyWords, Situation
 from kaicep.connectors.sinks.delta import match_of_row
 from kaicep.deployment.registered import upstream
 from kaicep.errors import Diagnostic, Mistake, SourceText, did_you_mean
 from kaicep.history.strategies import History, engine_of, history_of, replayed
 from kaicep.knowledge.event_graph import event_triples
-from kaicep.knowledge.sparql_update import changes_of, operations
-from kaicep.knowledge.store import Knowledge
+from kaicep.knowledge.sparql_update import carry_out, operations
+from kaicep.knowledge.store import Edit, Knowledge
 from kaicep.knowledge.vocabulary import is_standard, summary
 from kaicep.knowledge.ways import path_text, undeclared_prefixes, ways
 from kaicep.knowledge.words import TYPE
@@ -44,8 +44,6 @@ from kaicep.why.again import Deployed, explained, searched, why_not_between
 from kaicep.why.match import Statement, Why
 from kaicep.why.misses import WhyNot
 from kaicep.why.sources import match_of
-
-__all__ = ["QUESTIONS"]
 
 _MOST_MATCHES = 100
 _MOST_ROWS = 200
@@ -99,7 +97,7 @@ def story(situation: Situation, id: str, match: Answer | None, version: int | No
         found = deployed.written(id) or _searched(deployed, id)
     if found is None or deployed is None:
         hint = "neither the sinks nor the archive have it: it may have been removed there, or the id is wrong"
-        raise Mistake(Diagnostic(f"no match of {situation.config.name} has the id {id[:64]}", hint=hint))
+        raise Mistake(f"no match of {situation.config.name} has the id {id[:64]}", hint=hint)
     source = deployed.source(found.query)
     reason = explained(source, found, version)
     knowledge = situation.knowledge.at(reason.match.end_us)
@@ -335,10 +333,8 @@ def related(situation: Situation, entity: str) -> list[str]:
     )
     if chosen is None:
         raise Mistake(
-            Diagnostic(
-                f"the knowledge has no entity that is called {entity[:80]}",
-                hint="search for it on the Knowledge page",
-            )
+            f"the knowledge has no entity that is called {entity[:80]}",
+            hint="search for it on the Knowledge page",
         )
     found, level = {chosen}, {chosen}
     for _ in range(2):
@@ -372,7 +368,7 @@ def misses(situation: Situation, query: str, low: str, high: str, key: str = "")
     source = Deployed.of(situation.config, situation.knowledge).source(query)
     begin, end = _time(low, "from"), _time(high, "to")
     if end < begin:
-        raise Mistake(Diagnostic(f"the range ends before it begins: {low} to {high}"))
+        raise Mistake(f"the range ends before it begins: {low} to {high}")
     return _misses(why_not_between(source, query, begin, end, key or None))
 
 
@@ -454,24 +450,24 @@ def _carried(situation: Situation, stream: str, attribute: str) -> str:
 
 def diagnostics(situation: Situation, text: str, language: str) -> list[Answer]:
     """What is wrong with a text."""
-    return [asdict(each) for each in service.diagnose(situation, "draft", service.suffix_of(language), text)]
+    return [asdict(each) for each in help.diagnose(situation, "draft", help.suffix_of(language), text)]
 
 
 def completions(situation: Situation, text: str, language: str, offset: int) -> Answer:
     """What could stand at a place of a text."""
-    found = service.complete(situation, service.suffix_of(language), text, offset)
+    found = help.complete(situation, help.suffix_of(language), text, offset)
     return {"start": found.start, "items": [asdict(each) for each in found.items]}
 
 
 def hover(situation: Situation, text: str, language: str, offset: int) -> Answer | None:
     """What a word of a text means."""
-    found = service.hover(situation, service.suffix_of(language), text, offset)
+    found = help.hover(situation, help.suffix_of(language), text, offset)
     return asdict(found) if found else None
 
 
 def plan(situation: Situation, name: str, text: str, language: str) -> Answer:
     """The plan of a text: as it is written, as it is optimised, and how hosts run it."""
-    made = service.resolve(situation, name, service.suffix_of(language), text)
+    made = help.resolve(situation, name, help.suffix_of(language), text)
     (found,) = (each for each in explain_json(explanations(made))["queries"] if each["name"] == name)
     streams = [each for each in _scanned(found["optimised"]) if each in made.catalog.streams]
     return {**found, "streams": streams or sorted(made.catalog.streams)}
@@ -488,7 +484,7 @@ def _scanned(card: Mapping[str, Any]) -> list[str]:
 def trial(situation: Situation, text: str, language: str, low: str, high: str) -> Answer:
     """An unsaved query over a range of the archive: its first matches, how far events came, what it took."""
     name = "draft"
-    query = parse_query(SourceText(f"{name}{service.suffix_of(language)}", text), situation.prefixes)
+    query = parse_query(SourceText(f"{name}{help.suffix_of(language)}", text), situation.prefixes)
     begin, end = _time(low, "from"), _time(high, "to")
     bounds = Within(Bound(begin, 0, True), Bound(end, 0, True))
     others = situation.others(name)
@@ -582,7 +578,7 @@ def entity(situation: Situation, iri: str) -> Answer:
     """A word with its statements, asserted and inferred, and what touches it."""
     words, knowledge, term = situation.vocabulary, situation.knowledge.whole, Iri(iri)
     if term not in words.by_iri:
-        raise Mistake(Diagnostic(f"the knowledge does not know {iri[:200]}", hint=_SEARCH))
+        raise Mistake(f"the knowledge does not know {iri[:200]}", hint=_SEARCH)
     outgoing, incoming = _about(situation, term)
     return {
         **_term(term, words),
@@ -680,9 +676,9 @@ def preview(situation: Situation, update: str) -> Answer:
     removed: set[Triple] = set()
     missing: list[Triple] = []
     for each in operations(update, "<change>"):
-        add, remove = changes_of(each, knowledge)
-        change = knowledge.update(add, remove, each.valid_from)
-        stated += [*add, *remove]
+        edit = Edit(knowledge)
+        stated += carry_out(each, edit)
+        change = edit.done()
         added |= set(change.added)
         removed |= set(change.removed)
         missing += change.missing
@@ -725,9 +721,7 @@ def events(
     """The newest events of a stream in a range, with a value, for which a condition holds."""
     snapshot = situation.snapshot()
     if stream not in snapshot.tables:
-        raise Mistake(
-            Diagnostic(f"the archive has no stream {stream}", hint=did_you_mean(stream, snapshot.tables))
-        )
+        raise Mistake(f"the archive has no stream {stream}", hint=did_you_mean(stream, snapshot.tables))
     within = Interval(low=_time(low, "from") if low else None, high=_time(high, "to") if high else None)
     fits = _condition(situation, stream, condition)
     found: list[Event] = []
@@ -768,7 +762,7 @@ def _condition(situation: Situation, stream: str, condition: str) -> Callable[[E
     from kaicep.reference.expressions import Environment, evaluate
 
     text = f"SELECT ?e.ts FROM (?e, {stream}) FILTER ({condition})"
-    made = service.resolve(situation, "condition", ".chi", text)
+    made = help.resolve(situation, "condition", ".chi", text)
     body = made.program.chi_plans[0].body
     conditions = [each for chain in body.chains for each in chain.conditions]
     return lambda event: all(evaluate(each, Environment({"e": event})) is True for each in conditions)
@@ -803,4 +797,3 @@ QUESTIONS: Mapping[str, Callable[..., Any]] = {
         dead,
     )
 }
-"""All that the pages may ask."""

@@ -1,4 +1,4 @@
-"""The files of the demo: what is known of its campus, annotations, queries, the deployment."""
+"""The files of the demo: knowledge about its campus, annotations, queries, the deployment."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from typing import Any
 
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import Form, Schema, Shaper
-from kaicep.demo.campus import VENDORS, Campus
-from kaicep.demo.morning import SensorReport
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.demo.campus import VENDORS, Campus, SensorReport
+from kaicep.errors import Mistake
 from kaicep.knowledge.annotation import Annotation, parse_annotations
 from kaicep.plan.events import Event
 from kaicep.plan.types import Type
-
-__all__ = ["NAMESPACES", "knowledge", "stream_annotations", "QUERIES", "Folder", "check_empty"]
 
 # ----------------------------------------------------------------------------------------------------------
 # What is known of a campus: one Turtle file for each domain, and the annotations of its streams.
@@ -29,7 +26,6 @@ NAMESPACES = {
     "org": "http://cei.usc.edu/Organization.owl#",
     "evt": "http://cei.usc.edu/Event.owl#",
 }
-"""The namespaces of the campus, by prefix."""
 _GENERAL = {
     "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
     "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
@@ -302,7 +298,7 @@ def check_empty(folder: Path) -> None:
     """Refuses a folder that has something in it."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         hint = "nothing is overwritten: name a new or empty folder"
-        raise Mistake(Diagnostic(f"{folder} is not empty", hint=hint))
+        raise Mistake(f"{folder} is not empty", hint=hint)
 
 
 def _shaper(form: Form) -> Shaper:

@@ -1,4 +1,4 @@
-"""The queries of a deployment: those of a folder, which is watched, and those that came in from outside.
+"""The queries of a deployment: those of a watched folder, and those that were posted.
 
 A query that was registered stays so until its file is gone, or it is removed. Of each there is a session,
 as soon as the streams that it reads are known. A query that reads the output of others evaluates those
@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kaicep.archive.archive import Archive
-from kaicep.archive.snapshot import Cut, Snapshot
+from kaicep.archive.archive import Archive, Cut, Snapshot
 from kaicep.deployment.config import Config, QueryConfig, SinkConfig
 from kaicep.deployment.guest_process import Errand
 from kaicep.deployment.guests import Guest, Guests
@@ -43,15 +43,13 @@ from kaicep.deployment.sessions import (
 from kaicep.deployment.sinks import Entry
 from kaicep.deployment.streams import Feed
 from kaicep.deployment.versions import Versions
-from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake, reason_of
+from kaicep.errors import Failure, KaicepError, Mistake, reason_of
 from kaicep.history.strategies import History, history_of
 from kaicep.kernel.operator import Limits
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.chi import ChiQuery
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.time import format_time
-
-__all__ = ["FROM_OUTSIDE", "Catalogue", "may_read"]
 
 _log = logging.getLogger("kaicep.run")
 
@@ -116,6 +114,7 @@ class Catalogue:
         self, told: Told, parts: Mapping[str, Sequence[int]], sinks: Mapping[str, SinkConfig]
     ) -> None:
         """Looks at the folder, and sees to it that every query has its session."""
+        self._look_again()
         self._look()
         self._end_guests()
         if self.shape_changed:
@@ -128,15 +127,16 @@ class Catalogue:
     def register(self, name: str, language: str, text: str) -> None:
         """Takes a query in from outside, or the new text of one."""
         check_name(name, self._config.streams)
+        self._look_again()
         known = self.registry.queries.get(name)
         if known is not None and not known.outside:
             hint = f"edit its file in {self._config.queries}, or use another name"
-            raise Mistake(Diagnostic(f"{name} is a query of the deployment itself", hint=hint))
+            raise Mistake(f"{name} is a query of the deployment itself", hint=hint)
         made = self._registered(Registered(name, SUFFIXES[language], text, None, outside=True))
         if known is None:
             self._add(made)
         elif (known.suffix, known.text) != (made.suffix, made.text):
-            _log.info("%s: changed, and starts again", name)
+            _log.info("%s: changed, and starts over", name)
             self.registry.put(replace(made, generation=known.generation + 1))
             self._tried.clear()
         self.problems.pop(name, None)
@@ -154,14 +154,14 @@ class Catalogue:
             self.registry.save()
             return
         if known is None:
-            raise Mistake(Diagnostic(f"no query is called {name}"))
+            raise Mistake(f"no query is called {name}")
         if not known.outside:
             hint = f"remove its file from {self._config.queries}"
-            raise Mistake(Diagnostic(f"{name} is a query of the deployment itself", hint=hint))
+            raise Mistake(f"{name} is a query of the deployment itself", hint=hint)
         self._parse()
         readers = readers_of(name, self._parsed, self._classed)
         if readers:
-            raise Mistake(Diagnostic(f"{name} is read by {', '.join(readers)}", hint="remove those first"))
+            raise Mistake(f"{name} is read by {', '.join(readers)}", hint="remove those first")
         self._drop(name)
         self.registry.save()
 
@@ -175,7 +175,7 @@ class Catalogue:
                 self.registry.drop(guest.name)
                 self._others.pop(guest.name, None)
                 self.registry.end(guest.name, reason)
-                _log.error("%s: %s; it is ended, and not registered any more", guest.name, reason)
+                _log.error("%s: %s; it was stopped, and is no longer registered", guest.name, reason)
                 self.over.append((guest.name, reason))
             self.guests.drop(guest.id)
             self.changed = True
@@ -239,10 +239,10 @@ class Catalogue:
         if known is not None and not known.outside and (known.suffix, known.text) == (path.suffix, text):
             return
         if twice:
-            raise Mistake(Diagnostic(f"two queries are named {name}", hint="rename one of them"))
+            raise Mistake(f"two queries are named {name}", hint="rename one of them")
         check_name(name, self._config.streams)
         if known is not None and known.outside:
-            _log.warning("%s: the query from outside of this name makes room for that of the folder", name)
+            _log.warning("%s: the file of this name in the folder replaces the posted query", name)
             self._drop(name)
             known = None
         made = self._registered(Registered(name, path.suffix, text, None))
@@ -260,11 +260,23 @@ class Catalogue:
         self._others[made.name] = own
         seen = self._seen_by(made, self._others)
         read = [seen[each] for each in upstream(made.name, seen, self._classed)]
-        tables = self._archive.snapshot().tables
-        newest = [
-            ts for name, table in tables.items() if may_read(read, name) for ts in table.newest.values()
-        ]
+        newest = (ts for name, ts in self._newest.items() if may_read(read, name))
         return replace(made, now=max(newest, default=None))
+
+    @cached_property
+    def _held(self) -> Snapshot:
+        """What the archive holds, as long as nobody looks again (`_look_again`)."""
+        return self._archive.snapshot()
+
+    @cached_property
+    def _newest(self) -> dict[str, int]:
+        """The time of the newest event of each archived stream."""
+        tables = self._held.tables.items()
+        return {name: max(table.newest.values()) for name, table in tables if table.newest}
+
+    def _look_again(self) -> None:
+        for each in ("_held", "_newest"):
+            self.__dict__.pop(each, None)
 
     def _add(self, made: Registered) -> None:
         _log.info("%s: registered", made.name)
@@ -286,10 +298,10 @@ class Catalogue:
             return  # it is asked again when it has caught up, which it must do under its old text
         reason = self._why_anew(session, known, replace(made, now=known.now))
         if reason is None:
-            _log.info("%s: changed, and goes on", made.name)
+            _log.info("%s: changed, and keeps its state", made.name)
             self.registry.put(replace(made, now=known.now, generation=known.generation))
         else:
-            _log.info("%s: changed, and starts again: %s", made.name, reason)
+            _log.info("%s: changed, and starts over: %s", made.name, reason)
             self.registry.put(replace(made, generation=known.generation + 1))
         self._tried.clear()
 
@@ -332,13 +344,12 @@ class Catalogue:
             found |= dict.fromkeys(upstream(name, seen, self._classed))
         return list(found)
 
-    def _seen_by(self, query: Registered, queries: Mapping[str, Query]) -> dict[str, Query]:
+    def _seen_by(self, query: Registered, queries: Mapping[str, Query]) -> Mapping[str, Query]:
         """The queries whose output one may read: the deployment's own see nothing of those from outside."""
-        if query.outside:
-            return dict(queries)
-        registered = self.registry.queries
-        guests = {name for name, each in registered.items() if each.outside and name != query.name}
-        return {name: each for name, each in queries.items() if name not in guests}
+        guests = self.registry.outside
+        if query.outside or not guests:
+            return queries
+        return {each: own for each, own in queries.items() if each == query.name or each not in guests}
 
     def _see_to_sessions(
         self, told: Told, parts: Mapping[str, Sequence[int]], sinks: Mapping[str, SinkConfig]
@@ -355,7 +366,7 @@ class Catalogue:
         if not new:
             return
         self._tried |= new.keys()
-        snapshot = self._archive.snapshot()
+        snapshot = self._held
         together = self._together(new.values())
         made: list[Session] = []
         since: dict[str, Cut | None] = {}
@@ -498,13 +509,14 @@ class Catalogue:
 
     def _lateness(self) -> dict[str, int | None]:
         """By stream; what is archived and has no source is all there, and never late."""
-        others = dict.fromkeys(self._archive.streams(), 0)
+        others = dict.fromkeys(self._held.tables, 0)
         return {**others, **self._config.lateness}
 
     def _asked(self, id: str, names: tuple[str, ...], together: History | None) -> SessionSubject:
         queries = [self.registry.queries[each] for each in self._needed(names)]
-        if together is not None and {each.name for each in queries} <= set(together.names):
-            history = together.only({each.name for each in queries})
+        own_names = {each.name for each in queries}
+        if together is not None and together.program.has(own_names):
+            history = together.only(own_names)
         else:
             history = self._history(queries)
         own = self._config.of_query(names[0]) if len(names) == 1 else QueryConfig()
@@ -520,7 +532,7 @@ class Catalogue:
 
     def _missing(self, parsed: Sequence[Query]) -> list[str]:
         """The streams that queries need and of which nobody has seen a record."""
-        held = self._archive.streams()
+        held = self._held.tables
         return [name for name in self._config.streams if name not in held and may_read(parsed, name)]
 
     def _since(self, id: str, names: tuple[str, ...], snapshot: Snapshot) -> Cut | None:
@@ -552,7 +564,7 @@ class Catalogue:
             lows = [each.low for each in snapshot.files(stream) if each.low is not None]
             if within.low is not None and session.start.mark is None and lows and within.low < min(lows):
                 _log.info(
-                    "%s: asks from %s on; the archive has %s from %s on",
+                    "%s: reads from %s on, but the archive has %s only from %s on",
                     *(name, format_time(within.low), stream, format_time(min(lows))),
                 )
         tables = snapshot.tables.items()

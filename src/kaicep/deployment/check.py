@@ -1,4 +1,4 @@
-"""A deployment looked at without being run: its file, and whether all that it keeps is whole."""
+"""Checks of a deployment that does not run: its file, and whether everything that it keeps is undamaged."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from kaicep.api import read_query
-from kaicep.archive.archive import Archive, table_damages
-from kaicep.archive.snapshot import Cut, Snapshot
+from kaicep.archive.archive import Archive, Cut, Snapshot, table_damages
 from kaicep.deployment.catalogue import may_read
 from kaicep.deployment.config import Config, SinkConfig, read_token
 from kaicep.deployment.registered import SUFFIXES, Registry, check_name
@@ -31,8 +30,6 @@ from kaicep.plan.sparql import EpQuery
 from kaicep.query import resolve_queries
 from kaicep.storage.disk import read_sealed
 from kaicep.storage.places import StorePath, place_of
-
-__all__ = ["catalog_of", "check_deployment", "missing_packages", "check_progress", "repair", "verify"]
 
 # ----------------------------------------------------------------------------------------------------------
 # A deployment checked without being started: `kaicep run --check`.

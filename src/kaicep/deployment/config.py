@@ -42,20 +42,6 @@ from kaicep.plan.toml import Keys, key_spans, read_source, read_toml
 from kaicep.plan.types import Type
 from kaicep.storage.places import local_path, place_of, use_options
 
-__all__ = [
-    "ENGINES",
-    "PLANS",
-    "URGENCY",
-    "Config",
-    "EngineConfig",
-    "Listen",
-    "QueryConfig",
-    "SinkConfig",
-    "StreamConfig",
-    "load_config",
-    "read_token",
-]
-
 _TOKENS = ("token_env", "token_file", "read_token_env", "read_token_file")
 _SETTINGS = ("name", "time_zone", "state", "tick", "derived")
 _TOP = (*_SETTINGS, "listen", *_TOKENS, "storage", "archive", "engine", "knowledge", "queries")
@@ -74,7 +60,7 @@ _KNOWLEDGE = (
     "token",
     "updates",
 )
-_STREAM = ("annotation", "types", "lateness", "idle", "ahead", "source")
+_STREAM = ("annotation", "types", "lateness", "idle", "ahead", "source", "table", "identity")
 _ENGINE = ("kind", "master", "remote", "conf", "buckets", "trigger", "checkpoint")
 _QUERY = ("plan", "urgency", "annotation")
 
@@ -110,7 +96,8 @@ class StreamConfig:
     """A stream: what its records are, how late they may come, when it counts as silent, its source.
 
     Without a `lateness` nothing is ever late, and nothing certain before the end. `ahead` is how far in the
-    future an event may be; None: any distance.
+    future an event may be; None: any distance. `table` is a table that is there already, as its history: a
+    folder, or a name of Spark's catalog; `identity` are its columns for part and seq, if it has them.
     """
 
     name: str
@@ -120,6 +107,8 @@ class StreamConfig:
     lateness: int | None = 0
     idle: int = _IDLE
     ahead: int | None = None
+    table: str | None = None
+    identity: tuple[str, ...] = ()
 
     @property
     def form(self) -> Form:
@@ -218,11 +207,12 @@ class Config:
 
     @property
     def typed_annotations(self) -> tuple[Annotation, ...]:
-        """The same, each with the types that the file declares of its stream besides."""
+        """The same, with the types that the file declares; a stream of which nothing is said has none."""
         found: dict[str, Annotation] = {each.stream: each for each in self.annotations}
         for name, each in self.streams.items():
-            said = found.get(name, Annotation(name))
-            found[name] = replace(said, types=tuple({**dict(said.types), **each.types}.items()))
+            if each.types:
+                said = found.get(name, Annotation(name))
+                found[name] = replace(said, types=tuple({**dict(said.types), **each.types}.items()))
         return tuple(found.values())
 
     @property
@@ -238,7 +228,7 @@ class Config:
     @property
     def not_run(self) -> Mistake:
         """What to say where something is asked that only a deployment that has run can answer."""
-        return Mistake(Diagnostic(f"{self.name} has not run yet", hint=f"kaicep run {self.path} starts it"))
+        return Mistake(f"{self.name} has not run yet", hint=f"kaicep run {self.path} starts it")
 
     def of_query(self, name: str) -> QueryConfig:
         """What is said of a query."""
@@ -366,10 +356,28 @@ class _ConfigReader:
         made = self.tried((*way, "source"), found.open_source)
         if made is None:
             return None
+        found = replace(found, **self.history(way, read))
         # What has an end is sorted first, unless somebody says how late is too late; it may be of any time.
         if made.finite:
             return replace(found, lateness=None) if "lateness" not in read else found
         return replace(found, ahead=self.duration(way, read, "ahead", _AHEAD) or None)
+
+    def history(self, way: Keys, read: Mapping[str, Any]) -> dict[str, Any]:
+        """The table with the history of a stream, and its columns for part and seq."""
+        if "table" not in read:
+            if "identity" in read:
+                self.say((*way, "identity"), "identity is of a table", 'such as table = "s3://lake/meter"')
+            return {}
+        table = self.text(way, read, "table", "")
+        identity = read.get("identity", [])
+        if not _are_texts(identity) or len(identity) not in (0, 2):
+            hint = 'such as identity = ["partition", "offset"]; without it, a file is a part'
+            self.say((*way, "identity"), "identity is the columns of part and seq", hint)
+            identity = []
+        if "/" in table:
+            place = self.tried((*way, "table"), lambda: place_of(table, "table"))
+            table = str(self.folder / (place or table))
+        return {"table": table, "identity": tuple(identity)}
 
     def query(self, name: str, read: object) -> QueryConfig:
         way = ("queries", name)
@@ -652,7 +660,7 @@ def read_token(listen: Listen, which: str = "token") -> str | None:
         if not found:
             hint = f"set it before the start, for example: export {env}=..."
             message = f"{which}_env: the environment variable {env} is not set"
-            raise Mistake(Diagnostic(message, hint=hint))
+            raise Mistake(message, hint=hint)
         return found
     if file is None:
         return None
@@ -660,7 +668,7 @@ def read_token(listen: Listen, which: str = "token") -> str | None:
         found = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise Mistake(Diagnostic(f"{which}_file: cannot read {file}: {reason}")) from None
+        raise Mistake(f"{which}_file: cannot read {file}: {reason}") from None
     if not found:
-        raise Mistake(Diagnostic(f"{which}_file: {file} is empty"))
+        raise Mistake(f"{which}_file: {file} is empty")
     return str(found)

@@ -1,4 +1,4 @@
-"""The process of a query from outside: it reads the archive as it grows, and says what the query finds.
+"""The process of a posted query: it reads the archive as it grows, and reports matches.
 
 What the deployment archives is what a guest is given: the deployment says how far it is, and which parts are
 silent, and the guest reads up to there when it comes to it. So however slow it is, nobody waits for it, and
@@ -23,9 +23,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from kaicep.archive.archive import Archive
-from kaicep.archive.snapshot import Cut, Snapshot
-from kaicep.archive.stream import StreamTable
+from kaicep.archive.archive import Archive, Cut, Snapshot
+from kaicep.archive.stream_table import StreamTable
 from kaicep.deployment.config import Config
 from kaicep.deployment.registered import Registered, absolute
 from kaicep.deployment.sessions import (
@@ -39,13 +38,11 @@ from kaicep.deployment.sessions import (
 )
 from kaicep.deployment.sinks import Entry
 from kaicep.errors import KaicepError, reason_of
-from kaicep.history.events import Seam
+from kaicep.history.archived import Seam
 from kaicep.history.strategies import history_of
 from kaicep.kernel.operator import Limits
 from kaicep.knowledge.annotation import prefixes_of
 from kaicep.knowledge.watching import KnowledgeFiles
-
-__all__ = ["Errand", "work"]
 
 _log = logging.getLogger("kaicep.run")
 
@@ -178,7 +175,7 @@ class _Guest:
         asked = SessionSubject(
             errand.id, (errand.name,), history, config.of_query(errand.name), errand.limits
         )
-        self._snapshot = self._look()
+        self._snapshot = self._archive.snapshot()  # with tables of its own: those of `_look` move on
         self._at = {name: dict(parts) for name, parts in self._snapshot.cut.positions.items()}
         return Session(asked, self._snapshot, config.state / "states", recovery(errand.entries))
 
@@ -248,7 +245,8 @@ class _Guest:
         }
         if time.monotonic() - self._shown > _SHOW_EVERY or not session.active:
             self._shown = time.monotonic()
-            newest = {name: max(t.newest.values()) for name, t in self._tables.items() if t.newest}
+            tables = {**self._snapshot.tables, **self._tables}
+            newest = {name: max(each.newest.values()) for name, each in tables.items() if each.newest}
             told["row"] = figures_of(self._errand.name, session, newest, lambda stream, part: None)
         if session.failed is not None:
             told["failed"] = session.failed

@@ -1,4 +1,4 @@
-"""Queries from outside, each in a process of its own, under limits that hold while it works.
+"""Posted queries, each in a process of its own, under limits that hold at all times.
 
 A process is forked from one that has everything imported: that takes 20 ms and 3 MB, where a new one would
 take a second and 50 MB, and one for all of them could not say whose time and memory it is. A thread listens
@@ -26,14 +26,12 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from kaicep.archive.snapshot import Cut
+from kaicep.archive.archive import Cut
 from kaicep.deployment.guest_process import Errand, work
 from kaicep.deployment.sessions import FoundMatch, Recovery, recovery
 from kaicep.deployment.sinks import Entry
 from kaicep.errors import reason_of
 from kaicep.plan.events import Match
-
-__all__ = ["ALLOWED", "Allowance", "Guest", "Guests"]
 
 _log = logging.getLogger("kaicep.run")
 

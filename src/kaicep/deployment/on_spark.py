@@ -1,68 +1,61 @@
-"""A deployment on Spark: sources, archive, table of matches and sinks, each arrow by a commit."""
+"""A deployment on Spark: sources -> archive -> matches table -> sinks, each arrow by a commit.
+
+*Ingest* are jobs whose tasks write the files of the archive. *Match* are jobs over what the archive got
+since the last one, for all queries at once; their commit to the table of matches carries how far they
+answer, the queries, and the files of what their engines keep. So a driver that is lost goes on from that
+commit, and what it had begun beyond it never was. *Sinks* read the table of matches. The driver controls,
+and commits.
+
+What registers a query is a commit too: its past are the versions of the archive before, its present those
+after it. Sources that send to this process (MQTT, HTTP) are archived by it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import reduce
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
-
-from kaicep.archive.parquet import LATE, PART, SEQ, START, TRIPLES, TS, read_triple
-from kaicep.archive.snapshot import Snapshot
-from kaicep.connectors.sinks.delta import match_rows
-from kaicep.deployment.registered import Registered
-from kaicep.errors import Failure
-from kaicep.history.hybrid import spans
-from kaicep.hosts.inprocess import Engine
-from kaicep.plan.events import Event, Match, by_end
-from kaicep.plan.expressions import Field
-from kaicep.plan.nodes import Interval, Program
-from kaicep.plan.types import Type
-from kaicep.query import Query
-from kaicep.storage.delta import write_parquet
-from kaicep.storage.disk import read_sealed, replace_sealed
-
-if TYPE_CHECKING:
-    import pyarrow
-    from pyspark.sql import DataFrame, SparkSession
-
-    from kaicep.hosts.spark.layout import Layout
-    from kaicep.hosts.spark.physical import Part
-    from kaicep.hosts.spark.sent import Sent
-    from kaicep.plan.catalog import Catalog, Stream
 import logging
 import math
-import queue
+import re
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from kaicep.archive.archive import Archive
+from kaicep.archive.archive import Archive, Cut, Snapshot
 from kaicep.archive.parquet import DataFile, measured
-from kaicep.archive.snapshot import Cut
 from kaicep.archive.table import ArchiveTable, TableState
 from kaicep.connectors.kafka import KafkaSourceOptions
 from kaicep.connectors.registry import read_options
 from kaicep.connectors.sinks.delta import match_of_row, match_schema
 from kaicep.connectors.sources.files import FileSourceOptions
 from kaicep.deployment.config import Config, SinkConfig, StreamConfig
-from kaicep.deployment.registered import SUFFIXES, absolute, check_name, readers_of, upstream
-from kaicep.deployment.running import STEPS, Ending, Listener, engine_status, locked
+from kaicep.deployment.registered import SUFFIXES, Registered, absolute, check_name, readers_of, upstream
+from kaicep.deployment.running import STEPS, Commands, Ending, Listener, archive_status, engine_status, locked
+from kaicep.deployment.sessions import bounds_of
 from kaicep.deployment.sinks import BACKLOG, NoSink, Outlet
-from kaicep.deployment.streams import Feed
-from kaicep.errors import Diagnostic, KaicepError, Mistake
+from kaicep.deployment.spark_step import (
+    Done,
+    MatchStep,
+    QueryUnit,
+    SavedState,
+    UnitGroup,
+    grouped,
+    match_step,
+    pack_groups,
+)
+from kaicep.deployment.streams import Feed, attach_tables, reached_status
+from kaicep.deployment.versions import news_of, opened
+from kaicep.errors import Failure, KaicepError, Mistake, reason_of
 from kaicep.history.strategies import history_of
 from kaicep.hosts.queries import asks_the_knowledge
 from kaicep.knowledge.annotation import prefixes_of
 from kaicep.optimize import RULES, STEADY
+from kaicep.plan.events import Match, by_end
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.time import format_time
 from kaicep.storage.delta import parquet_dataset
@@ -71,434 +64,6 @@ from kaicep.storage.disk import make_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SMALL", "Done", "UnitGroup", "MatchStep", "QueryUnit", "grouped", "match_step", "SparkDeployment"]
-
-# ----------------------------------------------------------------------------------------------------------
-# One step of matching on Spark: new rows of the archive in, files of matches and of states out.
-#
-# All queries go through one job. Each event is sent to the buckets whose queries may use it, a bucket has
-# one engine for all queries with its key, and what has no key is a bucket of its own. A task writes the
-# matches of its buckets, and what their engines keep, into files, and reports their names: nothing counts
-# before the driver commits them together with the cut up to which they answer. A task may run twice,
-# anywhere.
-#
-# Which events are late, and how far time has come, stands in the archive; so there is no clock here.
-
-SMALL = 20_000
-"""So many rows are matched in the driver: a round of workers costs more than they do."""
-
-_MOST_LIVE = 256
-_EVENT, _CLOCK = 0, 1
-
-
-@dataclass(frozen=True)
-class QueryUnit:
-    """Queries that are resolved together: those reported, and all whose output they read, as registered."""
-
-    query: Query
-    part: Part
-    names: tuple[str, ...]
-    registered: tuple[Registered, ...]
-
-
-@dataclass(frozen=True)
-class UnitGroup:
-    """Units with the same key, which one engine a bucket runs, and whose matches are reported.
-
-    `states` has by bucket the file of what its engine keeps; one that has seen nothing has none.
-    """
-
-    id: str
-    units: tuple[QueryUnit, ...]
-    query: Query
-    buckets: int
-    reported: tuple[str, ...]
-    states: Mapping[int, str] = field(default_factory=dict)
-    watermark: int | None = None
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """How its units are spread, which is the same way for all."""
-        return tuple(each.part for each in self.units)
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """The streams of the archive that it reads."""
-        from kaicep.hosts.spark.layout import sources_of
-
-        found = (name for part in self.parts for name in sources_of(part, self.query.catalog))
-        return tuple(dict.fromkeys(found))
-
-
-@dataclass(frozen=True)
-class MatchStep:
-    """What is matched at a time: the new rows of a snapshot, and how far time has come for each group.
-
-    `ended` are the groups for which nothing comes any more. With `past`, late events count too.
-    """
-
-    groups: Sequence[UnitGroup]
-    rows: Snapshot
-    watermarks: Mapping[str, int | None]
-    ended: frozenset[str] = frozenset()
-    past: bool = False
-
-
-@dataclass(frozen=True)
-class Done:
-    """What became of a bucket: the file of its matches, how many of each query, the file of its state."""
-
-    group: str
-    bucket: int
-    state: str
-    kept: int
-    path: str | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-    last: Mapping[str, int] = field(default_factory=dict)
-
-
-def grouped(units: Sequence[QueryUnit], buckets: int) -> list[UnitGroup]:
-    """Units put together by their key; those of several queries have an engine of their own."""
-    found: dict[Any, list[QueryUnit]] = {}
-    for number, unit in enumerate(units):
-        alone = len(unit.part.queries) > 1 or bool(unit.query.program.ep_plans)
-        found.setdefault(number if alone else _key_of(unit.part), []).append(unit)
-    return [_group_of(tuple(some), buckets) for some in found.values()]
-
-
-def _group_of(units: tuple[QueryUnit, ...], buckets: int) -> UnitGroup:
-    plans = tuple(plan for each in units for plan in each.query.program.queries)
-    streams = {name: stream for each in units for name, stream in each.query.catalog.streams.items()}
-    first = units[0].query
-    whole = Query(Program(plans), replace(first.catalog, streams=streams), first.knowledge)
-    count = buckets if units[0].part.way in ("rows", "buckets") else 1
-    return UnitGroup(uuid4().hex, units, whole, count, tuple(name for each in units for name in each.names))
-
-
-def _key_of(part: Part) -> tuple[Any, ...]:
-    """What parts have in common that may share their buckets."""
-    if part.way == "rows":
-        return ("rows",)
-    if part.way != "buckets":
-        return ("one",)
-    return ("buckets", *((each.sources, each.type) if isinstance(each, Field) else each for each in part.key))
-
-
-# --- the job ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Target:
-    """A group as a task needs it."""
-
-    group: str
-    query: Query
-    layout: Layout
-    reported: frozenset[str]
-
-
-@dataclass(frozen=True)
-class _TaskWork:
-    """What every task of a step needs to know, besides the rows."""
-
-    targets: Sequence[Sent[_Target]]
-    places: Sequence[tuple[int, int]]  # of each number in `_target`: the target, and its bucket
-    states: Sequence[Path | None]
-    watermarks: Sequence[int | None]
-    ended: Sequence[bool]
-    matches: Path
-    folder: Path
-
-
-def match_step(
-    spark: SparkSession, step: MatchStep, number: int, matches: Path, folder: Path, sending: dict[str, Any]
-) -> list[Done]:
-    """Matches new rows, on workers or, where they are few, here; what became of every bucket.
-
-    `sending` keeps what was packed for the way, by group, from one step to the next.
-    """
-    from kaicep.hosts.spark.layout import Layout, layouts_of
-    from kaicep.hosts.spark.session import describe, told
-
-    parts = [part for group in step.groups for part in group.parts]
-    catalog = replace(
-        step.groups[0].query.catalog,
-        streams={name: each for group in step.groups for name, each in group.query.catalog.streams.items()},
-    )
-    layouts, whole = layouts_of(parts, catalog)
-    own = iter(layouts)
-    targets: list[tuple[UnitGroup, Layout]] = []
-    for group in step.groups:
-        some = [next(own) for _ in group.parts]
-        attributes = tuple(
-            tuple(dict.fromkeys(each for one in some for each in one.attributes[place]))
-            for place in range(len(whole.streams))
-        )
-        targets.append((group, Layout(whole.streams, whole.columns, attributes, whole.rdf)))
-    places = [(place, bucket) for place, (group, _) in enumerate(targets) for bucket in range(group.buckets)]
-    work = _TaskWork(
-        [_packed(group, layout, sending) for group, layout in targets],
-        places,
-        [_state_of(targets[place][0], bucket, folder) for place, bucket in places],
-        [step.watermarks.get(targets[place][0].id) for place, _ in places],
-        [targets[place][0].id in step.ended for place, _ in places],
-        matches / f"{number:012d}",
-        folder,
-    )
-    frame = _addressed(spark, step, targets, whole, catalog)
-    known = step.rows.tables.keys() & set(whole.streams)
-    rows = sum(each.rows for stream in known for each in step.rows.files(stream))
-    describe(spark, ", ".join(name for each in step.groups for name in each.reported) + f", step {number}")
-    with told():
-        if frame is None or rows <= SMALL:
-            batches = frame.toArrow().to_batches() if frame is not None else []
-            reports = [line for batch in _worked(work, batches, range(len(places))) for line in batch]
-        else:
-            clock = spark.range(len(places)).select(*_clock_columns(frame))
-            spread = frame.unionByName(clock).repartition(len(places), "_target")
-            reports = [row["told"] for row in spread.mapInArrow(_task(work), "told string").collect()]
-    return [Done(**json.loads(line)) for line in reports]
-
-
-def _state_of(group: UnitGroup, bucket: int, folder: Path) -> Path | None:
-    name = group.states.get(bucket)
-    return None if name is None else folder / name
-
-
-def _packed(group: UnitGroup, layout: Layout, sending: dict[str, Any]) -> Sent[_Target]:
-    """A group for the way: packed anew only where its knowledge or the columns of the step are others."""
-    from kaicep.hosts.spark.sent import sent
-
-    mark = group.query.knowledge.version, layout, group.reported
-    known = sending.get(group.id)
-    if known is None or known[0] != mark:
-        target = _Target(group.id, group.query, layout, frozenset(group.reported))
-        known = sending[group.id] = (mark, sent(target))
-    return known[1]
-
-
-def _addressed(
-    spark: SparkSession,
-    step: MatchStep,
-    targets: Sequence[tuple[UnitGroup, Layout]],
-    whole: Layout,
-    catalog: Catalog,
-) -> DataFrame | None:
-    """The rows of all streams, each once for every bucket that wants it, with its number in `_target`."""
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as sf
-
-    from kaicep.hosts.spark.batch import bucket
-    from kaicep.hosts.spark.prefilter import candidates
-
-    found: list[DataFrame] = []
-    plans = [plan for group, _ in targets for plan in group.query.program.queries]
-    bounds = spans(plans, catalog) if step.past else {}
-    for stream in whole.streams:
-        if stream not in step.rows.tables or not step.rows.files(stream):
-            continue
-        rows = _archived(spark, step, catalog.streams[stream], whole, bounds.get(stream, Interval()))
-        to = []
-        first = tag = 0
-        for group, _ in targets:
-            wanted = None
-            for part in group.parts if stream in group.streams else ():
-                rows, some = candidates(rows, stream, part, whole, catalog, group.query.knowledge, str(tag))
-                tag += 1
-                wanted = some if wanted is None else wanted | some
-            if wanted is not None:
-                part = group.parts[0]
-                if part.way == "rows":
-                    own = sf.pmod(sf.xxhash64("_part", "_seq"), sf.lit(group.buckets)).cast("int")
-                else:
-                    own = bucket(part, stream, whole, group.buckets)
-                to.append(sf.when(wanted, sf.lit(first) + own))
-            first += group.buckets
-        if to:
-            address = sf.explode(sf.array_compact(sf.array(*to))).alias("_target")
-            found.append(rows.select(*whole.names(), sf.lit(_EVENT).alias("_kind"), address))
-    return reduce(DataFrame.unionByName, found) if found else None
-
-
-def _archived(
-    spark: SparkSession, step: MatchStep, stream: Stream, layout: Layout, within: Interval
-) -> DataFrame:
-    """The new rows of a stream as the rows of a layout; what the archive has is typed and clean already."""
-    from pyspark.sql import functions as sf
-
-    from kaicep.history.hybrid import archived_frame
-    from kaicep.hosts.spark.source import SPARK_TYPES
-
-    name = stream.name
-    rows = archived_frame(spark, step.rows, name, within)
-    if not step.past:
-        rows = rows.where(f"NOT {LATE}")
-    if step.rows.since is not None:
-        for part, after in step.rows.since.cut.positions.get(name, {}).items():
-            rows = rows.where((sf.col(PART) != part) | (sf.col(SEQ) >= after))
-    base = [
-        sf.lit(layout.place(name)).alias("_stream"),
-        sf.col(PART).cast("bigint").alias("_part"),
-        sf.col(SEQ).alias("_seq"),
-        sf.unix_micros(TS).alias("_ts"),
-    ]
-    own = {number: attribute for attribute, number in layout.of_stream(name).items()}
-    cells = []
-    for number, type in enumerate(layout.columns):
-        cell = sf.lit(None) if number not in own else sf.col(f"`{own[number]}`")
-        if type is Type.TIMESTAMP and number in own:
-            cell = sf.unix_micros(cell)
-        cells.append(cell.cast(SPARK_TYPES[type]).alias(f"a{number}"))
-    if layout.rdf:
-        text = sf.lit(None)
-        if stream.rdf:
-            text = sf.to_json(
-                sf.struct(sf.unix_micros(START).alias("start"), sf.col(TRIPLES).alias("triples"))
-            )
-        cells.append(text.cast("string").alias("_rdf"))
-    return rows.select(*base, *cells)
-
-
-def _clock_columns(frame: DataFrame) -> Iterator[Any]:
-    """A row for a bucket without an event, with which it learns how far time has come."""
-    from pyspark.sql import functions as sf
-
-    for each in frame.schema.fields:
-        if each.name == "_target":
-            yield sf.col("id").cast("int").alias("_target")
-        else:
-            value = sf.lit(_CLOCK if each.name == "_kind" else None)
-            yield value.cast(each.dataType).alias(each.name)
-
-
-# --- a task -------------------------------------------------------------------------------------------
-
-
-def _task(work: _TaskWork) -> Any:
-    def run(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        import pyarrow
-
-        for lines in _worked(work, list(batches)):
-            yield pyarrow.RecordBatch.from_pydict({"told": lines})
-
-    return run
-
-
-def _worked(
-    work: _TaskWork, batches: Sequence[pyarrow.RecordBatch], numbers: Sequence[int] | None = None
-) -> Iterator[list[str]]:
-    """What became of the buckets whose rows these are, or of these buckets, whatever rows there are."""
-    import pyarrow
-    import pyarrow.compute as pc
-
-    from kaicep.hosts.spark.job import unpack
-
-    unpack()
-    some = [each for each in batches if each.num_rows]
-    rows = pyarrow.Table.from_batches(some).combine_chunks() if some else None
-    if numbers is None:
-        numbers = sorted(pc.unique(rows["_target"]).to_pylist()) if rows is not None else ()
-    for number in numbers:
-        own = None
-        if rows is not None:
-            mine = pc.and_(pc.equal(rows["_target"], number), pc.equal(rows["_kind"], _EVENT))
-            own = rows.filter(mine).combine_chunks()
-        yield [json.dumps(_bucket(work, number, own))]
-
-
-_LIVE: dict[Path, Engine] = {}
-"""Engines of this process that are as they were saved, by the file of their state."""
-
-
-def _bucket(work: _TaskWork, number: int, rows: pyarrow.Table | None) -> dict[str, Any]:
-    """Lets the engine of a bucket go on, and writes what it found and what it keeps."""
-    place, bucket = work.places[number]
-    target = work.targets[place].opened()
-    engine = _engine(target, work.states[number])
-    found: list[Match] = []
-    for batch in rows.to_batches() if rows is not None else ():
-        found += _push(engine, batch, target.layout)
-    watermark = work.watermarks[number]
-    if watermark is not None:
-        found += engine.advance(watermark)
-    if work.ended[number]:
-        found += engine.finish()
-    kept = sorted((each for each in found if each.query in target.reported), key=by_end)
-    name = f"{uuid4().hex}.state"
-    replace_sealed(work.folder / name, engine.snapshot())
-    while len(_LIVE) >= _MOST_LIVE:
-        del _LIVE[next(iter(_LIVE))]
-    _LIVE[work.folder / name] = engine
-    counts: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for each in kept:
-        counts[each.query] = counts.get(each.query, 0) + 1
-        last[each.query] = each.end_us
-    path = _write_matches(work.matches, kept) if kept else None
-    return {
-        "group": target.group,
-        "bucket": bucket,
-        "state": name,
-        "kept": engine.size,
-        "path": path,
-        "counts": counts,
-        "last": last,
-    }
-
-
-def _engine(target: _Target, state: Path | None) -> Engine:
-    live = _LIVE.pop(state, None) if state is not None else None
-    if live is not None and live.knowledge is target.query.knowledge:
-        return live
-    engine = Engine(target.query)
-    if state is not None:
-        try:
-            engine.restore(read_sealed(state))
-        except OSError as error:
-            raise Failure(f"the state {state} of a bucket is gone: {error.strerror}") from None
-    return engine
-
-
-def _push(engine: Engine, rows: pyarrow.RecordBatch, layout: Layout) -> list[Match]:
-    """Gives rows to an engine; triples travel as the archive has them."""
-    import pyarrow.compute as pc
-
-    from kaicep.hosts.spark.layout import push
-
-    if not layout.rdf:
-        return push(engine, rows, layout)
-    found: list[Match] = []
-    for name in layout.streams:
-        own = rows.filter(pc.equal(rows["_stream"], layout.place(name)))
-        if name not in layout.rdf:
-            found += push(engine, own, layout)
-            continue
-        events: list[Event] = []
-        columns = (own[each].to_pylist() for each in ("_part", "_seq", "_ts", "_rdf"))
-        for part, seq, ts, text in zip(*columns, strict=True):
-            said = json.loads(text)
-            triples = tuple(read_triple(each) for each in said["triples"])
-            events.append(Event(name, part, seq, ts, {}, start=said["start"], triples=triples))
-        found += engine.push(events)
-    return found
-
-
-def _write_matches(begin: Path, matches: Sequence[Match]) -> str:
-    """Writes matches into a file beside the table that will speak of it; its name."""
-    return write_parquet(begin.parent, match_rows(matches), f"{begin.name}-{uuid4().hex}")
-
-
-# ----------------------------------------------------------------------------------------------------------
-# A deployment on Spark: sources -> archive -> matches table -> sinks, each arrow by a commit.
-#
-# *Ingest* are jobs whose tasks write the files of the archive. *Match* are jobs over what the archive got
-# since the last one, for all queries at once; their commit to the table of matches carries how far they
-# answer, the queries, and the files of what their engines keep. So a driver that is lost goes on from that
-# commit, and what it had begun beyond it never was. *Sinks* read the table of matches. The driver controls,
-# and commits.
-#
-# What registers a query is a commit too: its past are the versions of the archive before, its present those
-# after it. Sources that send to this process (MQTT, HTTP) are archived by it.
 
 _log = logging.getLogger("kaicep.run")
 
@@ -547,19 +112,29 @@ class SparkDeployment:
         self.published: dict[str, Any] = {}
         """The status of a moment ago, for other threads."""
         self._took: deque[float] = deque(maxlen=STEPS)
+        self._step: dict[str, int] = {}
+        """Of the last step: the new events, those sent to engines, to the busiest one, the bytes of state."""
+        self._sent: Counter[str] = Counter()
+        """How many events the engines of each group got since the start."""
+        self._kept: dict[str, int] = {}
         self.problems: dict[str, str] = {}
+        self.ended: dict[str, str] = {}
+        """The queries from outside that were ended, and why."""
         self.told: Counter[str] = Counter()
         self.last: dict[str, int] = {}
         self._now = now
         self._stopping = threading.Event()
-        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._commands = Commands()
         self._lock = locked(config.state)
         for folder in (config.state / "marks", config.changes):
             folder.mkdir(exist_ok=True)
         kept = config.checkpoint.absolute()
         self._states = kept / _STATES
         make_folder(self._states)
-        self.knowledge = config.open_knowledge()
+        self.knowledge, self._versions = opened(config, kept / "versions")
+        self._again = True
+        """Whether the next step may have been done before, and is done by the knowledge of that time."""
+        self._unknown: str | None = None
         self._prefixes = prefixes_of(config.annotations)
         self.sources = {name: self._source(each) for name, each in config.streams.items()}
         wanted = config.sinks or {"none": SinkConfig("none", {})}
@@ -575,6 +150,8 @@ class SparkDeployment:
         self.queries = {each["name"]: Registered(**each) for each in progress.get("queries", ())}
         self._outside: dict[str, Registered] = {n: q for n, q in self.queries.items() if q.outside}
         self._held = Snapshot({}, _cut(progress.get("cut", {})))
+        self._first: set[str] = set()
+        """The queries that were there before any event: nothing is past for them."""
         self._since = {name: _cut(each) for name, each in progress.get("since", {}).items()}
         self._saved: list[Mapping[str, Any]] = progress.get("groups", [])
         self.told.update(progress.get("told", {}))
@@ -625,7 +202,8 @@ class SparkDeployment:
                     _log.info("all sources have ended")
                     break
                 if not busy:
-                    self._rest(begun + self.config.engine.trigger / 1_000_000 - time.monotonic())
+                    after = begun + self.config.engine.trigger / 1_000_000
+                    self._commands.do_until(after, self._stopping.is_set)
         finally:
             self._stopping.set()
             if ingesting.ident is not None:
@@ -635,7 +213,7 @@ class SparkDeployment:
     def stop(self) -> None:
         """Lets `run` come to an end: what is committed by then is what counts. May be called by anybody."""
         self._stopping.set()
-        self._commands.put((lambda: None, Future()))
+        self._commands.wake()
 
     def open(self) -> None:
         """Starts the session, sends this package to its executors, and goes on where everything stood."""
@@ -652,10 +230,17 @@ class SparkDeployment:
             ship(self.spark, (self.config.state / "ship").absolute())
         for outlet in self.outlets.values():
             outlet.open()
+        attach_tables(self.config, self.archive, self._files_of)
         for each in self.sources.values():
             if each.feed is not None:
                 each.feed.open()
         self._restore()
+        pack_groups(self.groups, self._sending)
+        later = list(self._versions.since(self.knowledge.knowledge.version))
+        if later:
+            self._write_states()
+        for number, contents in later:
+            self.knowledge.follow(contents, number)
         self._look_at_queries()
         self.published = self.status()
         counts = len(self.sources), len(self.queries)
@@ -664,6 +249,17 @@ class SparkDeployment:
         )
         if not is_connect(self.spark) and self.spark.sparkContext.uiWebUrl:
             _log.info("Spark's own pages: %s", self.spark.sparkContext.uiWebUrl)
+
+    def _files_of(self, table: str) -> list[str]:
+        """The files of a table of the catalog."""
+        from pyspark.errors import PySparkException
+
+        assert self.spark is not None
+        try:
+            files = self.spark.table(table).inputFiles()
+        except PySparkException as error:
+            raise Mistake(f"{table}: {str(error).splitlines()[0]}") from None
+        return sorted(re.sub("^file:/+", "/", unquote(each)) for each in files)
 
     @property
     def is_over(self) -> bool:
@@ -687,26 +283,7 @@ class SparkDeployment:
 
     def ask(self, what: Callable[[], Any], seconds: float = 30.0) -> Any:
         """Has something done by the deployment's own thread, between two steps; for other threads."""
-        answer: Future[Any] = Future()
-        self._commands.put((what, answer))
-        try:
-            return answer.result(seconds)
-        except TimeoutError:
-            raise Failure("the deployment is busy: try again") from None
-
-    def _rest(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not self._stopping.is_set():
-            try:
-                self._do(*self._commands.get(timeout=max(0.0, until - time.monotonic())))
-            except queue.Empty:
-                return
-
-    def _do(self, what: Callable[[], Any], answer: Future[Any]) -> None:
-        try:
-            answer.set_result(what())
-        except BaseException as error:
-            answer.set_exception(error)
+        return self._commands.ask(what, seconds)
 
     # --- ingest: a thread of its own ---
 
@@ -755,14 +332,14 @@ class SparkDeployment:
         self.ticked = time.monotonic()
         if self._ingest_failed is not None:
             raise self._ingest_failed
-        while not self._commands.empty():
-            self._do(*self._commands.get())
+        self._commands.do_all()
         self._look_at_knowledge()
         self._ended = frozenset(
             name for name, each in self.sources.items() if each.ended
         )  # before the archive
         self._look_at_queries()
         busy = self._match()
+        self._again = False
         self._deliver()
         if busy:
             self._took.append(time.monotonic() - self.ticked)
@@ -789,22 +366,64 @@ class SparkDeployment:
 
     def _stepped(self, step: MatchStep, now: Snapshot) -> list[UnitGroup]:
         """Does a step and commits it: matches, states and cut in one; the groups as they are after it."""
-        assert self.spark is not None
-        done = match_step(self.spark, step, self.number + 1, self.matches.folder, self._states, self._sending)
+        done = self._done(step)
         by_group: dict[str, list[Done]] = {}
+        kept: Counter[str] = Counter()
         for each in done:
             by_group.setdefault(each.group, []).append(each)
             self.told.update(each.counts)
+            self._sent[each.group] += each.rows
+            kept.update(each.held)
             for name, end in each.last.items():
                 self.last[name] = max(end, self.last.get(name, end))
-        before = {name for each in self.groups for name in each.states.values()}
+        self._kept |= kept
+        self._step = {
+            "events": step.events,
+            "sent": sum(each.rows for each in done),
+            "widest": max((each.rows for each in done), default=0),
+            "written": sum(each.written for each in done),
+        }
+        before = {name for each in self.groups for name in each.files}
         stepped = {each.id: each for each in self._after(step, by_group)}
-        groups = [stepped.pop(each.id, each) for each in self.groups] + list(stepped.values())
+        every = [stepped.pop(each.id, each) for each in self.groups] + list(stepped.values())
+        groups = [each for each in every if not self.ended.keys() & set(each.reported)]
         files = [measured(self.matches.folder, each.path) for each in done if each.path is not None]
         self._commit(groups, now.cut, files)
-        for name in before - {name for each in groups for name in each.states.values()}:
+        for name in before - {name for each in groups for name in each.files}:
             (self._states / name).unlink(missing_ok=True)
         return groups
+
+    def _done(self, step: MatchStep) -> list[Done]:
+        """One job for all groups; where it fails, those of queries from outside are tried one by one.
+
+        Whoever fails alone is ended: nothing that others ask ends the deployment's own queries.
+        """
+        assert self.spark is not None
+        spark, place = self.spark, (self.number + 1, self.matches.folder, self._states, self._sending)
+        guests = [each for each in step.groups if each.units[0].outside]
+        try:
+            return match_step(spark, step, *place)
+        except Exception as error:
+            if not guests:
+                raise
+            _log.warning("a step failed, and is tried without queries from outside: %s", reason_of(error))
+        own = [each for each in step.groups if each not in guests]
+        done = match_step(spark, replace(step, groups=own), *place) if own else []
+        for guest in guests:
+            try:
+                done += match_step(spark, replace(step, groups=[guest]), *place)
+            except Exception as error:
+                self._end(guest, reason_of(error))
+        return done
+
+    def _end(self, guest: UnitGroup, reason: str) -> None:
+        for name in guest.reported:
+            _log.warning("%s: ended: %s", name, reason)
+            self.ended[name] = reason
+            self._outside.pop(name, None)
+            self.queries.pop(name, None)
+            for told in self.endings:
+                told(name, reason)
 
     def _after(self, step: MatchStep, done: Mapping[str, Sequence[Done]]) -> Iterator[UnitGroup]:
         for group in step.groups:
@@ -824,6 +443,9 @@ class SparkDeployment:
             "last": self.last,
         }
         self.matches.commit(TableState(progress=progress), files)
+        self._versions.forget(
+            lambda *_: False
+        )  # what the last commit was found with is the oldest that matters
 
     def _written(self, group: UnitGroup) -> dict[str, Any]:
         queries = {each.name: each for unit in group.units for each in unit.registered}
@@ -833,7 +455,7 @@ class SparkDeployment:
             "queries": [asdict(each) for each in queries.values()],
             "reported": group.reported,
             "buckets": group.buckets,
-            "states": group.states,
+            "states": {bucket: asdict(each) for bucket, each in group.states.items()},
             "watermark": group.watermark,
         }
 
@@ -900,10 +522,11 @@ class SparkDeployment:
         known = self.queries.get(name)
         if known is not None and not known.outside:
             hint = f"edit its file in {self.config.queries}, or use another name"
-            raise Mistake(Diagnostic(f"{name} is a query of the deployment itself", hint=hint))
+            raise Mistake(f"{name} is a query of the deployment itself", hint=hint)
         made = Registered(name, SUFFIXES[language], text, None, outside=True)
         made.parse(self._prefixes)
         self._outside[name] = made
+        self.ended.pop(name, None)
         self._look_at_queries()
         self.published = self.status()
 
@@ -911,14 +534,14 @@ class SparkDeployment:
         """Removes a query that came in from outside."""
         known = self.queries.get(name)
         if known is None:
-            raise Mistake(Diagnostic(f"no query is called {name}"))
+            raise Mistake(f"no query is called {name}")
         if not known.outside:
             hint = f"remove its file from {self.config.queries}"
-            raise Mistake(Diagnostic(f"{name} is a query of the deployment itself", hint=hint))
+            raise Mistake(f"{name} is a query of the deployment itself", hint=hint)
         parsed = {each.name: each.parse(self._prefixes) for each in self.queries.values()}
         readers = readers_of(name, parsed, self._classed)
         if readers:
-            raise Mistake(Diagnostic(f"{name} is read by {', '.join(readers)}", hint="remove those first"))
+            raise Mistake(f"{name} is read by {', '.join(readers)}", hint="remove those first")
         del self._outside[name]
         self._look_at_queries()
         self.published = self.status()
@@ -929,12 +552,21 @@ class SparkDeployment:
         return [name for name, each in asked if each.annotation and each.annotation.event_class]
 
     def _look_at_knowledge(self) -> None:
-        change = self.knowledge.poll()
-        if isinstance(change, Mistake):
-            _log.warning("the knowledge stays unchanged: %s", change)
-        elif change is not None:
-            files = ", ".join(self.knowledge.news)
-            _log.info("the knowledge has changed: version %d, since %s", change.version, files)
+        """Takes what is new in the knowledge, and writes it down before an event is judged by it."""
+        if self._again:
+            return
+        change, self._unknown = news_of(self.knowledge)
+        if change is not None:
+            self._write_states()
+            self._versions.add(change.version, self.knowledge.news_of_files(), {})
+
+    def _write_states(self) -> None:
+        """Writes all states whole, by the knowledge that judged their rows, before that is another."""
+        groups = [each for each in self.groups if any(state.since for state in each.states.values())]
+        if groups:
+            watermarks = {each.id: each.watermark for each in groups}
+            step = MatchStep(groups, Snapshot({}), watermarks, whole=True)
+            self.groups = self._stepped(step, Snapshot({}, self._held.cut))
 
     def _files(self) -> Iterator[Registered]:
         """The queries of the folder; one that is missing says nothing."""
@@ -952,11 +584,10 @@ class SparkDeployment:
         known = {name: (each.suffix, each.text) for name, each in self.queries.items()}
         gone = {name for name in known if known[name] != texts.get(name)}
         new = {name for name in texts if texts[name] != known.get(name)}
-        if any(
-            name.endswith(".epsparql")
-            for name in _files_of((*wanted.values(), *self.queries.values()), gone | new)
-        ):
-            # What one EP-SPARQL query constructs all of them read: they begin together.
+        every = [*wanted.values(), *self.queries.values()]
+        changed = [each for each in every if each.name in gone | new and not each.outside]
+        if any(each.suffix == ".epsparql" for each in changed):
+            # What one EP-SPARQL query of the deployment constructs all of them read: they begin together.
             triples = {name for name, (suffix, _) in texts.items() if suffix == ".epsparql"}
             gone, new = gone | (triples & known.keys()), new | triples
         for name in gone:
@@ -973,6 +604,8 @@ class SparkDeployment:
     def _note(self, query: Registered) -> None:
         """Registers a query: what `now` is in it, and for EP-SPARQL from which positions on it counts."""
         tables = self._held.tables or self.archive.snapshot().tables
+        if not any(any(each.positions.values()) for each in tables.values()):
+            self._first.add(query.name)
         newest = [ts for table in tables.values() for ts in table.newest.values()]
         moment = self._now if self._now is not None else max(newest, default=None)
         try:
@@ -994,24 +627,27 @@ class SparkDeployment:
         if not self._held.tables:
             cut = self._held.cut
             self._held = self.archive.snapshot(cut=cut) if cut.positions else self.archive.snapshot()
-        triples = tuple(name for name in waiting if self.queries[name].suffix == ".epsparql")
-        units: dict[bool, list[QueryUnit]] = {}
+        own = {name: each for name, each in self.queries.items() if not each.outside}
+        triples = tuple(name for name in waiting if name in own and own[name].suffix == ".epsparql")
+        units: dict[tuple[str | None, bool], list[QueryUnit]] = {}
         for names in (*([triples] if triples else []), *((each,) for each in waiting if each not in triples)):
             try:
-                unit = self._resolved(names, self.queries)
+                unit = self._resolved(names, own if names[0] in own else self.queries)
             except KaicepError as error:
                 self._complain(names, error)
             else:
-                units.setdefault(names == triples, []).append(unit)
-        for of_triples, some in units.items():
+                of_triples = self.queries[names[0]].suffix == ".epsparql"
+                past = not self._first.issuperset(names)
+                units.setdefault((names[0] if of_triples else None, past), []).append(unit)
+        for (name, past), some in units.items():
             began = grouped(some, self.config.engine.buckets)
-            since = Snapshot({}, self._since[triples[0]]) if of_triples else None
+            since = None if name is None else Snapshot({}, self._since[name])
             rows = Snapshot(self._held.tables, None, since)
             watermarks = {each.id: self._watermark(each, self._held) for each in began}
-            self.groups = self._stepped(MatchStep(began, rows, watermarks, past=True), self._held)
-            for name in (name for each in began for name in each.reported):
-                self.problems.pop(name, None)
-                _log.info("%s: up to date, %d matches", name, self.told[name])
+            self.groups = self._stepped(MatchStep(began, rows, watermarks, past=past), self._held)
+            for each in (each for group in began for each in group.reported if each not in self.ended):
+                self.problems.pop(each, None)
+                _log.info("%s: up to date, %d matches", each, self.told[each])
         return bool(units)
 
     def _complain(self, names: Sequence[str], error: KaicepError) -> None:
@@ -1051,7 +687,7 @@ class SparkDeployment:
             every = {each["name"]: Registered(**each) for each in saved["queries"]}
             units = [self._resolved(tuple(names), every) for names in saved["units"]]
             (group,) = grouped(units, saved["buckets"])
-            states = {int(bucket): name for bucket, name in saved["states"].items()}
+            states = {int(bucket): SavedState.from_json(each) for bucket, each in saved["states"].items()}
             reported = tuple(saved["reported"])
             rest = {"states": states, "reported": reported, "watermark": saved["watermark"]}
             self.groups.append(replace(group, id=saved["id"], **rest))
@@ -1060,45 +696,37 @@ class SparkDeployment:
 
     def status(self) -> dict[str, Any]:
         """How everything is going."""
-        files = self.matches.files()
         return {
             "name": self.config.name,
             "since": format_time(int(self.started * 1_000_000)),
-            "engine": engine_status("spark", list(self._took)),
+            "engine": {**engine_status("spark", list(self._took)), **self._step},
             "streams": {name: self._of_source(name, each) for name, each in self.sources.items()},
             "trouble": None,
             "queries": self._of_queries(),
             "sinks": {
                 name: each.status(self._moment) for name, each in self.outlets.items() if self.config.sinks
             },
-            "archive": {
-                "folder": str(self.config.archive),
-                "events": sum(each.rows for each in self.sources.values()),
-                "files": len(files),
-                "bytes": sum(each.size for each in files),
-            },
+            "archive": archive_status(self.config.archive, self._held.tables.values()),
             "knowledge": {
                 "statements": len(self.knowledge.knowledge),
                 "version": self.knowledge.knowledge.version,
-                "trouble": self.knowledge.trouble,
+                "trouble": self._unknown,
             },
         }
 
     def _of_source(self, name: str, source: _StreamIngest) -> dict[str, Any]:
         table = self._held.tables.get(name)
-        newest = max(table.newest.values(), default=None) if table is not None else None
+        positions, newest = (table.positions, table.newest) if table is not None else ({}, {})
         return {
-            "positions": {str(part): at for part, at in table.positions.items()} if table is not None else {},
-            "newest": format_time(newest) if newest is not None else None,
-            "watermark": None,
-            "lag": round(time.time() - newest / 1_000_000, 3) if newest is not None else None,
+            **reached_status(positions, newest, source.config.lateness),
             "events": source.rows,
             "late": source.late,
             "dead": source.dead,
             "lost": [],
-            "idle": [],
+            "idle": [part for part, at in positions.items() if source.silent(part, at)],
             "ended": source.ended,
             "trouble": source.trouble,
+            **(source.feed.address if source.feed is not None else {}),
         }
 
     def _of_queries(self) -> dict[str, dict[str, Any]]:
@@ -1111,23 +739,21 @@ class SparkDeployment:
                 waits = self.problems[name].startswith("waiting")
                 row |= {"state": "waiting" if waits else "wrong", "problem": self.problems[name]}
             if group is not None:
-                time_of = format_time(group.watermark) if group.watermark is not None else None
+                reached = format_time(group.watermark) if group.watermark is not None else None
                 row |= {
                     "state": "complete" if group.id in self._closed else "live",
-                    "plan": f"{group.buckets} buckets",
+                    "plan": f"{group.buckets} bucket{'s' * (group.buckets > 1)}",
                     "matches": self.told[name],
                     "last": format_time(self.last[name]) if name in self.last else None,
-                    "held": None,
-                    "watermark": time_of,
-                    "from": None,
-                    "until": None,
+                    "held": self._kept.get(name, 0),
+                    "sent": self._sent[group.id],
+                    "watermark": reached,
+                    **bounds_of(next(each.query for each in group.units if name in each.names)),
                 }
             found[name] = row
+        for name, reason in self.ended.items():
+            found.setdefault(name, {"state": "failed", "outside": True, "problem": reason})
         return found
-
-
-def _files_of(queries: Sequence[Registered], names: Collection[str]) -> set[str]:
-    return {f"{each.name}{each.suffix}" for each in queries if each.name in names}
 
 
 def _mentions(query: Any, streams: Sequence[str]) -> bool:

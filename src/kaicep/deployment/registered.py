@@ -1,4 +1,4 @@
-"""What of a deployment's queries survives a crash: who they are, and who was at work when it came."""
+"""What survives a crash of a deployment's queries: their texts, and which of them were running."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from kaicep.api import parse_query
-from kaicep.errors import Diagnostic, Failure, Mistake, SourceText
+from kaicep.errors import Failure, Mistake, SourceText
 from kaicep.plan.chi import Bound, ChiQuery, Within
 from kaicep.plan.sparql import Construct, EpQuery
 from kaicep.storage.disk import read_sealed, replace_sealed
-
-__all__ = ["SUFFIXES", "Registered", "Registry", "absolute", "readers_of", "upstream", "Suspects"]
 
 # ----------------------------------------------------------------------------------------------------------
 # What is registered with a deployment and survives a crash: the queries, since when, under which text.
@@ -70,6 +68,7 @@ class Registry:
         self.ended: dict[str, str] = {}
         """Queries from outside that were ended, and why: they are registered no more."""
         self._saved: str | None = None
+        self._outside: frozenset[str] | None = None
         try:
             read = json.loads(read_sealed(path))
             self.queries = {each["name"]: Registered(**each) for each in read["queries"]}
@@ -80,13 +79,22 @@ class Registry:
         except (KeyError, TypeError, ValueError):
             raise Failure(f"{path} is damaged: it does not tell the registered queries") from None
 
+    @property
+    def outside(self) -> frozenset[str]:
+        """The names of those that came in from outside."""
+        if self._outside is None:
+            self._outside = frozenset(name for name, each in self.queries.items() if each.outside)
+        return self._outside
+
     def put(self, query: Registered) -> None:
         """Adds a query, or replaces the one of its name."""
         self.queries[query.name] = query
+        self._outside = None
 
     def drop(self, name: str) -> None:
         """Removes a query."""
         del self.queries[name]
+        self._outside = None
 
     def end(self, name: str, reason: str) -> None:
         """Takes note that a query from outside is over; of a hundred such, the newest are known."""
@@ -176,9 +184,9 @@ def check_name(name: str, streams: Iterable[str]) -> str:
     """The name of a query, if it can be one."""
     if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii() or len(name) > 64:
         hint = "letters, digits, - and _, at most 64 of them"
-        raise Mistake(Diagnostic(f"{name[:80]!r} is not a valid name for a query", hint=hint))
+        raise Mistake(f"{name[:80]!r} is not a valid name for a query", hint=hint)
     if name in streams:
-        raise Mistake(Diagnostic(f"{name} is the name of a stream", hint="give the query another name"))
+        raise Mistake(f"{name} is the name of a stream", hint="give the query another name")
     return name
 
 

@@ -14,31 +14,28 @@ import queue
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kaicep.archive.archive import Archive
-from kaicep.archive.snapshot import Cut
-from kaicep.archive.stream import at_most, compact, expire
+from kaicep.archive.archive import Archive, Cut
+from kaicep.archive.stream_table import StreamTable, at_most, compact, expire
 from kaicep.deployment.catalogue import Catalogue
 from kaicep.deployment.check import check_progress
 from kaicep.deployment.config import Config, SinkConfig
 from kaicep.deployment.guests import Guest
 from kaicep.deployment.sessions import FoundMatch, Session, SessionRun
 from kaicep.deployment.sinks import BACKLOG, Entry, NoSink, Outlet
-from kaicep.deployment.streams import Feed
-from kaicep.deployment.versions import Versions
+from kaicep.deployment.streams import Feed, attach_tables
+from kaicep.deployment.versions import news_of, opened
 from kaicep.errors import Failure, Mistake, reason_of
-from kaicep.history.events import PositionRange
+from kaicep.history.archived import PositionRange
 from kaicep.join.handoff import Gate, Mark, in_force
 from kaicep.knowledge.annotation import prefixes_of
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time
-
-__all__ = ["STEPS", "Deployment", "Ending", "Listener", "engine_status", "locked"]
 
 _log = logging.getLogger("kaicep.run")
 
@@ -64,6 +61,60 @@ def engine_status(kind: str, took: Sequence[float]) -> dict[str, Any]:
     if not took:
         return {"kind": kind, "newest": None, "median": None, "longest": None}
     return {"kind": kind, "newest": took[-1], "median": statistics.median(took), "longest": max(took)}
+
+
+def archive_status(folder: Path, tables: Iterable[StreamTable]) -> dict[str, Any]:
+    """How much an archive holds."""
+    files = [file for each in tables for file in each.files()]
+    return {
+        "folder": str(folder),
+        "events": sum(each.rows for each in files),
+        "files": len(files),
+        "bytes": sum(each.size for each in files),
+    }
+
+
+class Commands:
+    """What other threads ask the thread of a deployment to do between two steps."""
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+
+    def ask(self, what: Callable[[], Any], seconds: float) -> Any:
+        """Has something done; for other threads."""
+        answer: Future[Any] = Future()
+        self._asked.put((what, answer))
+        try:
+            return answer.result(seconds)
+        except TimeoutError:
+            if not answer.cancel():
+                return answer.result()  # it is being done: to say that it is not would be a lie
+            raise Failure("the deployment is busy: try again") from None
+
+    def wake(self) -> None:
+        """Ends a wait."""
+        self._asked.put((lambda: None, Future()))
+
+    def do_all(self) -> None:
+        """Does what is asked for by now."""
+        while not self._asked.empty():
+            self._do(*self._asked.get())
+
+    def do_until(self, moment: float, is_over: Callable[[], bool]) -> None:
+        """Does what is asked for until a moment (of `time.monotonic`), or until it is over."""
+        while not is_over():
+            try:
+                self._do(*self._asked.get(timeout=max(0.0, moment - time.monotonic())))
+            except queue.Empty:
+                return
+
+    def _do(self, what: Callable[[], Any], answer: Future[Any]) -> None:
+        if not answer.set_running_or_notify_cancel():
+            return  # whoever asked has been told that nothing is done
+        try:
+            answer.set_result(what())
+        except BaseException as error:
+            answer.set_exception(error)
 
 
 Listener = Callable[[Sequence[tuple[str, Match]]], None]
@@ -93,18 +144,15 @@ class Deployment:
         self.listeners: list[Listener] = []
         self.endings: list[Ending] = []
         self.published: dict[str, Any] = {}
-        self._took: deque[float] = deque(maxlen=STEPS)
         """The status of a moment ago, for other threads."""
+        self._took: deque[float] = deque(maxlen=STEPS)
         self._stopping = False
-        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._commands = Commands()
         self._lock = locked(config.state)
         for folder in (config.state / "marks", config.state / "states", config.changes):
             folder.mkdir(exist_ok=True)
-        self._versions = Versions(config.state / "versions")
-        self.knowledge = config.open_knowledge(self._versions.oldest() if self._versions.begun else None)
-        files = self.knowledge.news_of_files()
-        if not self._versions.begun:
-            self._versions.begin(files)
+        self.knowledge, self._versions = opened(config, config.state / "versions")
+        attach_tables(config, self.archive)
         self.feeds = {name: Feed(each, self.archive) for name, each in config.streams.items()}
         wanted = config.sinks or {"none": SinkConfig("none", {}, guests=True)}
         self.outlets = {
@@ -123,6 +171,7 @@ class Deployment:
         self._unknown: str | None = None
         self._moment = 0
         self._saving: list[_Saving] = []
+        self._found: list[tuple[Session | Guest, FoundMatch]] = []
         self._to_look = True
         """Whether the knowledge is looked at as soon as nobody goes through the past."""
         self._shown = 0.0
@@ -142,7 +191,7 @@ class Deployment:
                     _log.info("all sources have ended")
                     break
                 if not busy:
-                    self._rest(begun + self.config.tick / 1_000_000 - time.monotonic())
+                    self._commands.do_until(begun + self.config.tick / 1_000_000, lambda: self._stopping)
         finally:
             behind = self.drain()
             self.close()
@@ -152,12 +201,12 @@ class Deployment:
                 raise failed.failed
             raise Failure(f"stream {failed.name}: {reason_of(failed.failed)}") from failed.failed
         if behind and self.is_over:
-            raise Failure(f"sink {behind[0]} did not take everything; it gets the rest when you start again")
+            raise Failure(f"sink {behind[0]} did not take everything; it gets the rest at the next start")
 
     def stop(self) -> None:
         """Lets `run` come to an end: what was taken in is answered and told. May be called by anybody."""
         self._stopping = True
-        self._commands.put((lambda: None, Future()))
+        self._commands.wake()
 
     def open(self) -> None:
         """Opens sinks and sources, and goes on where everything stood."""
@@ -189,7 +238,9 @@ class Deployment:
         for outlet in self.outlets.values():
             outlet.close(_DRAIN)
             if outlet.settled < self._moment and outlet.broken is None:
-                _log.warning("sink %s did not take everything; it gets the rest next time", outlet.name)
+                _log.warning(
+                    "sink %s did not take everything; it gets the rest at the next start", outlet.name
+                )
         self._save_states()
         return [name for name, each in self.outlets.items() if each.settled < self._moment]
 
@@ -206,32 +257,7 @@ class Deployment:
 
     def ask(self, what: Callable[[], Any], seconds: float = 30.0) -> Any:
         """Has something done by the deployment's own thread, between two ticks; for other threads."""
-        answer: Future[Any] = Future()
-        self._commands.put((what, answer))
-        try:
-            return answer.result(seconds)
-        except TimeoutError:
-            if not answer.cancel():
-                return answer.result()  # it is being done: to say that it is not would be a lie
-            raise Failure("the deployment is busy: try again") from None
-
-    def _rest(self, seconds: float) -> None:
-        """Waits for the next tick, and does meanwhile what others ask for."""
-        until = time.monotonic() + seconds
-        while not self._stopping:
-            try:
-                what, answer = self._commands.get(timeout=max(0.0, until - time.monotonic()))
-            except queue.Empty:
-                return
-            self._do(what, answer)
-
-    def _do(self, what: Callable[[], Any], answer: Future[Any]) -> None:
-        if not answer.set_running_or_notify_cancel():
-            return  # whoever asked has been told that nothing is done
-        try:
-            answer.set_result(what())
-        except BaseException as error:
-            answer.set_exception(error)
+        return self._commands.ask(what, seconds)
 
     # --- what others ask for, by way of `ask` ---
 
@@ -260,22 +286,14 @@ class Deployment:
             "sinks": {
                 name: each.status(self._moment) for name, each in self.outlets.items() if self.config.sinks
             },
-            "archive": self._archive_status(),
+            "archive": archive_status(
+                self.config.archive, [each.table for each in self.feeds.values() if each.table is not None]
+            ),
             "knowledge": {
                 "statements": len(self.knowledge.knowledge),
                 "version": self.knowledge.knowledge.version,
                 "trouble": self._unknown,
             },
-        }
-
-    def _archive_status(self) -> dict[str, Any]:
-        tables = [each.table for each in self.feeds.values() if each.table is not None]
-        files = [file for table in tables for file in table.table.files()]
-        return {
-            "folder": str(self.config.archive),
-            "events": sum(each.rows for each in files),
-            "files": len(files),
-            "bytes": sum(each.size for each in files),
         }
 
     # --- a tick ---
@@ -288,8 +306,7 @@ class Deployment:
     def tick(self) -> bool:
         """Takes in what came, answers it, hands on what is certain; whether there is more to do at once."""
         self.ticked = time.monotonic()
-        while not self._commands.empty():
-            self._do(*self._commands.get())
+        self._commands.do_all()
         self._watch()
         self._follow_versions()
         if self._to_look:
@@ -389,8 +406,15 @@ class Deployment:
                 yield from run.idle(stream, part)
 
     def _hand_on(self, found: Iterator[tuple[Session | Guest, FoundMatch]], news: bool) -> None:
-        """Gives matches to the sinks and to those who follow, with how far everybody stands."""
-        told = sorted(found, key=lambda each: (each[1].match.end_us, each[1].match.id))
+        """Gives matches to the sinks and to those who follow, with how far everybody stands.
+
+        What queries find that go on where they stood has one order, whoever of them is the first to be there.
+        """
+        self._found += found
+        if any(each.recovering for each in self.catalogue.runs):
+            return
+        told = sorted(self._found, key=lambda each: (each[1].match.end_us, each[1].match.id))
+        self._found.clear()
         if not told and (self._is_older or not (news or self.catalogue.changed)):
             return  # while the knowledge is an older one, not all queries have their sessions
         self.catalogue.changed = False
@@ -517,20 +541,9 @@ class Deployment:
         self._to_look = self._is_older or any(each.state == "catching up" for each in self.sessions.values())
         if self._to_look:
             return
-        try:
-            change = self.knowledge.poll()
-        except Exception as error:
-            self._unknown = reason_of(error)
-            _log.error("the knowledge stays unchanged: %s", reason_of(error), exc_info=error)
-            return
-        self._unknown = self.knowledge.trouble
-        if isinstance(change, Mistake):
-            _log.warning("the knowledge stays unchanged: %s", change)
-        elif change is not None:
-            if change.version > self._versions.last:
-                self._log_version(change.version)
-            files = ", ".join(self.knowledge.news)
-            _log.info("the knowledge has changed: version %d, since %s", change.version, files)
+        change, self._unknown = news_of(self.knowledge)
+        if change is not None and change.version > self._versions.last:
+            self._log_version(change.version)
 
     def _look_at_queries(self) -> None:
         told = {name: each.entries for name, each in self.outlets.items()}

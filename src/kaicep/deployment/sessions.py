@@ -1,4 +1,4 @@
-"""Queries of a deployment, from their past on into what comes, and by which plan."""
+"""Queries of a deployment, from the past into the present, and the plan for that."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from kaicep.archive.snapshot import Cut, Snapshot
+from kaicep.archive.archive import Cut, Snapshot
 from kaicep.deployment.config import URGENCY, QueryConfig
 from kaicep.deployment.registered import Suspects
 from kaicep.deployment.sinks import Entry
 from kaicep.errors import Failure, KaicepError, reason_of
-from kaicep.history.events import PositionRange
+from kaicep.history.archived import PositionRange
 from kaicep.history.strategies import History
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.queries import Settings
@@ -30,23 +30,6 @@ from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import Interval, Program
 from kaicep.plan.time import format_duration, format_time
 from kaicep.storage.disk import read_sealed, replace_sealed
-
-__all__ = [
-    "PlanChoice",
-    "choose_plan",
-    "events_within",
-    "explained",
-    "joined",
-    "SessionSubject",
-    "Recovery",
-    "SessionRun",
-    "Session",
-    "FoundMatch",
-    "begins_later",
-    "figures_of",
-    "recovery",
-    "runs_of",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # Which plan a query over past and present gets, and why: by its window, its range, and how urgent it is.
@@ -81,20 +64,20 @@ def choose_plan(
     if plan == "concurrent" and impossible is not None:
         raise Failure(f"a concurrent plan is not possible: {impossible}")
     if plan != "auto":
-        return PlanChoice(plan, "as it was asked for")
+        return PlanChoice(plan, "as configured")
     events, length = events_within(history, snapshot)
     reach = reach_of(history.program)
     wait = events * 1_000_000 // EVENTS_A_SECOND
     if wait <= urgency:
-        return PlanChoice("hand-off", f"{events:,} events of the past are soon gone through")
+        return PlanChoice("hand-off", f"{events:,} events of the past take little time")
     if impossible is not None:
         return PlanChoice("hand-off", f"although there are {events:,} events of the past, since {impossible}")
     if reach * _WINDOWS > length:
         window = format_duration(int(reach))
-        return PlanChoice("hand-off", f"the window of {window} is much of the range that it looks back on")
+        return PlanChoice("hand-off", f"the window of {window} is a large part of the past that it reads")
     patience = format_duration(urgency)
     return PlanChoice(
-        "concurrent", f"{events:,} events of the past would hold live matches up for longer than {patience}"
+        "concurrent", f"{events:,} events of the past would delay live matches for longer than {patience}"
     )
 
 
@@ -707,8 +690,6 @@ def begins_later(session: Session, newest: Mapping[str, int]) -> str | None:
 def figures_of(name: str, session: Session, newest: Mapping[str, int], silence: Silence) -> dict[str, Any]:
     """How a query is doing, and why there may be nothing of it."""
     watermark = session.watermark
-    spans = session.asked.history.spans().values()
-    lows, highs = [each.low for each in spans], [each.high for each in spans]
     return {
         "state": session.state,
         "plan": session.plan,
@@ -716,16 +697,21 @@ def figures_of(name: str, session: Session, newest: Mapping[str, int], silence: 
         "last": session.last.get(name),
         "held": session.held,
         "watermark": format_time(int(watermark)) if watermark is not None else None,
-        "from": format_time(min(each for each in lows if each is not None))
-        if lows and None not in lows
-        else None,
-        "until": (
-            format_time(max(each for each in highs if each is not None))
-            if highs and None not in highs
-            else None
-        ),
+        **bounds_of(session.asked.history),
         **({"problem": session.failed} if session.failed is not None else {}),
         **_reasons(name, session, newest, silence),
+    }
+
+
+def bounds_of(history: History) -> dict[str, str | None]:
+    """From when on queries look, and until when; None: without a bound."""
+    spans = history.spans().values()
+    lows, highs = [each.low for each in spans], [each.high for each in spans]
+    low = None if None in lows else min((each for each in lows if each is not None), default=None)
+    high = None if None in highs else max((each for each in highs if each is not None), default=None)
+    return {
+        "from": None if low is None else format_time(low),
+        "until": None if high is None else format_time(high),
     }
 
 

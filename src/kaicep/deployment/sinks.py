@@ -1,4 +1,4 @@
-"""The sinks of a deployment: matches go out together with the mark of how far the answers stand.
+"""The sinks of a deployment: they get matches together with the progress of the queries.
 
 A sink works in a thread of its own, so that one which is down holds nobody up. Its mark says for every
 session how far it was told: `{"sessions": {id: entry}}`. The state folder keeps a copy of it. For a sink that
@@ -24,8 +24,6 @@ from kaicep.deployment.config import SinkConfig
 from kaicep.errors import KaicepError, reason_of
 from kaicep.plan.events import Match
 from kaicep.storage.disk import read_sealed, replace_sealed
-
-__all__ = ["BACKLOG", "Entry", "NoSink", "Outlet"]
 
 _log = logging.getLogger("kaicep.run")
 
@@ -186,7 +184,7 @@ class Outlet:
             replace_sealed(self._copy, json.dumps({"base": self._base, "mark": mark}).encode())
         except (KaicepError, OSError) as error:
             if str(error) != self._trouble:
-                _log.warning("sink %s: %s; it is tried again", self.name, error)
+                _log.warning("sink %s: %s; trying again", self.name, error)
                 self._trouble = str(error)
             time.sleep(_RETRY)
             return False

@@ -1,4 +1,4 @@
-"""A stream of a deployment: from its source into the archive first, then to whoever is asking.
+"""A stream of a deployment: from its source into the archive first, then to the queries.
 
 What the archive holds, by position, is what there is: a source is opened there, and what was read and not
 archived when a process was lost is read again.
@@ -12,26 +12,24 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kaicep.archive.archive import Archive
+from kaicep.archive.archive import Archive, Cut, Snapshot
 from kaicep.archive.parquet import TS, TableShape, arrow_schema, extended, rows_of
-from kaicep.archive.snapshot import Cut, Snapshot
-from kaicep.archive.stream import StreamTable, conforming
+from kaicep.archive.stream_table import StreamTable, conforming
 from kaicep.connectors.columnar import ColumnEvents
 from kaicep.connectors.contract import Lost, SourceBatch
 from kaicep.connectors.http import HttpSource
 from kaicep.connectors.parts import is_history
 from kaicep.connectors.shape import DeadLetter, Form, Schema
-from kaicep.deployment.config import StreamConfig
+from kaicep.deployment.config import Config, StreamConfig
 from kaicep.errors import Failure, KaicepError, Mistake, reason_of
-from kaicep.history.events import PositionRange, Seam, stretches
+from kaicep.history.archived import PositionRange, Seam, stretches
+from kaicep.ingest.attach import attach
 from kaicep.ingest.files import rows_of_columns
 from kaicep.plan.events import Event
 from kaicep.plan.time import format_time
 
 if TYPE_CHECKING:
     import pyarrow
-
-__all__ = ["Feed"]
 
 _log = logging.getLogger("kaicep.run")
 
@@ -54,7 +52,7 @@ class Counts:
 
 @dataclass
 class _Silence:
-    """Since when nothing came of a part, by the clock on the wall, and whether it counts as silent."""
+    """Since when nothing came of a part, by the wall clock, and whether it counts as silent."""
 
     since: float
     idle: bool = False
@@ -142,7 +140,7 @@ class Feed:
         if found is None:
             if self._table is not None:
                 folder = self._table.table.folder
-                raise Failure(f"{folder} is gone, and nothing is taken in until it is there again")
+                raise Failure(f"{folder} is gone; no events are taken in until it is there again")
             return None
         self._table = found
         self._position = _of_source(self._table.positions)
@@ -220,10 +218,10 @@ class Feed:
         self._tell_lost(batch)
         self._letters += batch.dead
         self.counts.dead += len(batch.dead)
-        self.ended = batch.ended
         for part in batch.position:  # some sources know their parts only now; one may never send anything
             self._parts.setdefault(part, _Silence(time.monotonic()))
         if self._table is None and not self._made():
+            self.ended = batch.ended
             return []
         before, after = self._position, dict(batch.position)
         covered = {part: (before.get(part, 0), at) for part, at in after.items() if at > before.get(part, -1)}
@@ -234,6 +232,7 @@ class Feed:
         self._archived(rows, covered)
         self._position = after
         self._awake(part for part, (low, high) in covered.items() if high > low)
+        self.ended = batch.ended  # not before the last records are archived: then they come again
         return list(stretches(self.name, before, after, events if shape.rdf else rows))
 
     def _made(self) -> bool:
@@ -281,7 +280,7 @@ class Feed:
     def _tell_lost(self, batch: SourceBatch) -> None:
         for each in batch.lost:
             _log.warning(
-                "%s: part %d: the positions %d to %d are lost: the source does not have them any more",
+                "%s: part %d: the positions %d to %d are lost: the source no longer has them",
                 *(self.name, each.part, each.start, each.end - 1),
             )
         self.lost = [*self.lost, *batch.lost][-_LOST_KEPT:]
@@ -324,14 +323,8 @@ class Feed:
 
     def status(self) -> dict[str, Any]:
         """How it is going."""
-        newest = self.newest
-        reached = max(newest.values(), default=None)
-        least = min(newest.values(), default=None) if self.config.lateness is not None else None
         return {
-            "positions": {str(part): at for part, at in sorted(self._position.items())},
-            "newest": format_time(reached) if reached is not None else None,
-            "watermark": format_time(least - (self.config.lateness or 0)) if least is not None else None,
-            "lag": round(time.time() - reached / 1_000_000, 3) if reached is not None else None,
+            **reached_status(self._position, self.newest, self.config.lateness),
             "events": self.counts.events,
             "late": self.counts.late,
             "dead": self.counts.dead,
@@ -339,12 +332,57 @@ class Feed:
             "idle": self.idle_parts,
             "ended": self.ended,
             "trouble": self._down or self._source.trouble,
-            **(
-                {"address": self._source.address}
-                if isinstance(self._source, HttpSource) and self._down is None
-                else {}
-            ),
+            **self.address,
         }
+
+    @property
+    def address(self) -> dict[str, str]:
+        """Where events are posted to, for the status, if that is how they come."""
+        if not isinstance(self._source, HttpSource) or self._down is not None:
+            return {}
+        return {"address": self._source.address}
+
+
+def attach_tables(config: Config, archive: Archive, files_of: FilesOf | None = None) -> None:
+    """Makes the tables that a file names the history of their streams; `files_of` knows those of Spark."""
+    for name, each in config.streams.items():
+        if each.table is None:
+            continue
+        place, known = each.table, files_of is not None and not is_place(each.table)
+        if files_of is None and not is_place(each.table):
+            hint = 'kind = "spark" under [engine], or the folder of the table'
+            raise Mistake(f"stream {name}: {place} is a table of Spark's catalog", hint=hint)
+        files = files_of(place) if known and files_of is not None else ()
+        attached = attach(archive, each.form, place, each.identity, files)
+        rows = sum(file.rows for file in attached.files)
+        _log.info("%s: its history is %s: %d events", name, place, rows)
+
+
+FilesOf = Callable[[str], Sequence[str]]
+"""The files of a table of Spark's catalog, by its name."""
+
+
+def is_place(table: str) -> bool:
+    """Whether it is a folder, and not a table of a catalog.
+
+    >>> is_place("s3://lake/meter"), is_place("lake/meter"), is_place("sales.meter")
+    (True, True, False)
+    """
+    return "/" in table
+
+
+def reached_status(
+    positions: Mapping[int, int], newest: Mapping[int, int], lateness: int | None
+) -> dict[str, Any]:
+    """How far a stream has come: its positions, its newest time, its watermark, its age."""
+    reached = max(newest.values(), default=None)
+    least = min(newest.values(), default=None) if lateness is not None else None
+    return {
+        "positions": {str(part): at for part, at in sorted(positions.items())},
+        "newest": format_time(reached) if reached is not None else None,
+        "watermark": format_time(least - (lateness or 0)) if least is not None else None,
+        "lag": round(time.time() - reached / 1_000_000, 3) if reached is not None else None,
+    }
 
 
 def _of_source(parts: Mapping[int, int]) -> dict[int, int]:

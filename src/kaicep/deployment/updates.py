@@ -1,4 +1,4 @@
-"""A Kafka topic with changes of the knowledge: SPARQL UPDATE or RDF Patch, a message each.
+"""A Kafka topic with changes of the knowledge: each message is a SPARQL UPDATE or an RDF Patch.
 
 Every message becomes a file in the folder of changes, which is followed as any other. Its name has a number,
 by which changes stand in the order in which they came here, and the partition and the offset: where to read
@@ -11,21 +11,18 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from kaicep.connectors.kafka import KafkaSource, KafkaSourceOptions, Setting
-from kaicep.connectors.records import Record
 from kaicep.connectors.registry import Variable
 from kaicep.connectors.shape import Form, Schema
 from kaicep.errors import Failure, Mistake
 from kaicep.knowledge.sparql_update import operations
 from kaicep.storage.disk import replace_file
-
-__all__ = ["UpdateOptions", "UpdateTopic", "next_change"]
 
 _LOG = logging.getLogger("kaicep.knowledge")
 _SUFFIXES = {"sparql-update": "ru", "rdf-patch": "rdfp"}
@@ -109,7 +106,7 @@ class UpdateTopic:
         try:
             with closing(self._opened(follow=False)) as source:
                 while not source.ended and source.trouble is None:
-                    self._keep(source.records(_PATIENCE))
+                    self._keep(source.values(_PATIENCE))
                 self._say(source.trouble)
         except Failure as error:
             self._say(str(error))
@@ -118,7 +115,7 @@ class UpdateTopic:
         try:
             if self._source is None:
                 self._source = self._opened(follow=True)
-            self._keep(self._source.records(_AT_ONCE))
+            self._keep(self._source.values(_AT_ONCE))
             self._say(self._source.trouble)
         except (Failure, Mistake, OSError) as error:
             # It is opened again where the folder ends.
@@ -128,18 +125,21 @@ class UpdateTopic:
             self._say(str(error))
         self._due = time.monotonic() + (_PAUSE if self.trouble is None else 5 * _PAUSE)
 
-    def _keep(self, records: list[Record]) -> None:
-        for each in records:
-            suffix = _SUFFIXES[self.options.format]
-            name = f"{next_change(self.file)}.{each.part}.{each.seq}"
-            text = each.text or ""
-            try:
-                operations(text, f"{name}.{suffix}")
-            except Mistake as mistake:
-                place = f"offset {each.seq} of partition {each.part}"
-                _LOG.warning("topic %s: %s is no update: %s", self.options.topic, place, mistake)
-                suffix = "refused"
-            replace_file(self.file / f"{name}.{suffix}", text.encode())
+    def _keep(self, came: Mapping[int, tuple[Sequence[int], Sequence[bytes | None]]]) -> None:
+        for part, (seq, values) in came.items():
+            for at, value in zip(seq, values, strict=True):
+                self._keep_one(part, at, (value or b"").decode(errors="replace"))
+
+    def _keep_one(self, part: int, seq: int, text: str) -> None:
+        suffix = _SUFFIXES[self.options.format]
+        name = f"{next_change(self.file)}.{part}.{seq}"
+        try:
+            operations(text, f"{name}.{suffix}")
+        except Mistake as mistake:
+            place = f"offset {seq} of partition {part}"
+            _LOG.warning("topic %s: %s is no update: %s", self.options.topic, place, mistake)
+            suffix = "refused"
+        replace_file(self.file / f"{name}.{suffix}", text.encode())
 
     def _say(self, trouble: str | None) -> None:
         if trouble is not None and self.trouble is None:

@@ -1,4 +1,4 @@
-"""The versions of a deployment's knowledge, and from which positions each of them counts.
+"""The versions of a deployment's knowledge, and the positions from which each of them counts.
 
 What is processed again after a crash uses the version that was used the first time. So each version is
 written down before an event is judged by it: what its files say, and a mark for every query, which is where
@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kaicep.errors import Failure
+from kaicep.deployment.config import Config
+from kaicep.errors import Failure, Mistake, reason_of
 from kaicep.join.handoff import Gate, Mark
+from kaicep.knowledge.changes import Change
+from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.storage.disk import make_folder, read_sealed, replace_sealed
 
-__all__ = ["Versions"]
+_log = logging.getLogger("kaicep.run")
 
 Contents = Mapping[Path, bytes | None]
 """What files say, those that are gone as None."""
@@ -81,6 +85,12 @@ class Versions:
                     for path, digest in each.files.items()
                 }
         return None
+
+    def since(self, version: int) -> Iterator[tuple[int, Contents]]:
+        """All versions that came after another, in their order."""
+        while (found := self.after(version)) is not None:
+            yield found
+            version = found[0]
 
     def gates(self, session: str) -> tuple[Gate, ...]:
         """Where a session stood when versions came, in their order."""
@@ -167,3 +177,29 @@ class Versions:
     def _digests(self) -> Iterator[str]:
         files: Sequence[Mapping[str, str | None]] = [self._base, *(each.files for each in self._later)]
         yield from (digest for each in files for digest in each.values() if digest is not None)
+
+
+def opened(config: Config, folder: Path) -> tuple[KnowledgeFiles, Versions]:
+    """The knowledge of a deployment as it was in the oldest version that matters, and the log in a folder."""
+    versions = Versions(folder)
+    knowledge = config.open_knowledge(versions.oldest() if versions.begun else None)
+    files = knowledge.news_of_files()
+    if not versions.begun:
+        versions.begin(files)
+    return knowledge, versions
+
+
+def news_of(knowledge: KnowledgeFiles) -> tuple[Change | None, str | None]:
+    """What is new in the knowledge; and why it cannot be known, in words."""
+    try:
+        change = knowledge.poll()
+    except Exception as error:
+        _log.error("the knowledge stays unchanged: %s", reason_of(error), exc_info=error)
+        return None, reason_of(error)
+    if isinstance(change, Mistake):
+        _log.warning("the knowledge stays unchanged: %s", change)
+        return None, knowledge.trouble
+    if change is not None:
+        files = ", ".join(knowledge.news)
+        _log.info("the knowledge has changed: version %d, since %s", change.version, files)
+    return change, knowledge.trouble

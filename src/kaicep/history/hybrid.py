@@ -15,14 +15,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call, Const, Expr, Field
-from kaicep.plan.nodes import (
-    Chain,
-    EpPlan,
-    Interval,
-    Pattern,
-    QueryPlan,
-    Semantic,
-)
+from kaicep.plan.nodes import Chain, EpPlan, Interval, Pattern, QueryPlan, Semantic
 from kaicep.plan.types import Type
 
 if TYPE_CHECKING:
@@ -43,11 +36,11 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
-    from kaicep.archive.snapshot import Snapshot
+    from kaicep.archive.archive import Snapshot
+    from kaicep.archive.attached import AttachedTable
+    from kaicep.archive.table import ArchiveTable
     from kaicep.hosts.spark.layout import Layout
     from kaicep.plan.nodes import Interval
-
-__all__ = ["Prefilter", "both", "spans", "archived_frame", "archived_rows", "spark_history", "takes"]
 
 # ----------------------------------------------------------------------------------------------------------
 # Which archived events can matter, decided by columns: filters and semantic relations, a batch at a time.
@@ -226,7 +219,7 @@ class Prefilter:
                 return _constant(value, type)
             case Call(op, args) if op in _ARROW:
                 return _ARROW[op](*(self._said(each, column) for each in args))
-        raise Unsupported(f"Arrow cannot say {expr}")
+        raise Unsupported(f"Arrow cannot express {expr}")
 
     def _field_value(self, field: Field, column: ColumnOf) -> Any:
         import pyarrow.compute as pc
@@ -367,21 +360,53 @@ def archived_rows(
 
 def archived_frame(spark: SparkSession, snapshot: Snapshot, stream: str, within: Interval) -> DataFrame:
     """The rows of the files of a snapshot that may hold events inside the bounds."""
-    table, shape = snapshot.tables[stream].table, snapshot.shape(stream)
-    files = [table.folder / each.path for each in snapshot.files(stream, within)]
+    whole, shape = snapshot.tables[stream], snapshot.shape(stream)
+    table, attached = whole.table, whole.attached
+    theirs = {each.path for each in attached.listed} if attached is not None else set()
+    found = [each.path for each in snapshot.files(stream, within)]
+    files = [table.folder / each for each in found if each not in theirs]
     columns = {PART: "INT", SEQ: "BIGINT", LATE: "BOOLEAN", TS: "TIMESTAMP"}
     if shape.rdf:
         columns |= {START: "TIMESTAMP", TRIPLES: "ARRAY<STRING>"}
     for name, type in shape.attributes:
         columns.setdefault(name, "TIMESTAMP" if type is Type.TIMESTAMP else SQL_TYPES[type])
     schema = ", ".join(f"{name_sql(name)} {type}" for name, type in columns.items())
+    others = [each for each in found if each in theirs]
+    if others:
+        assert attached is not None
+        fields = [table.schema.field(name) for name in columns]
+        work = _task_of_attached(attached, others, fields)
+        rows = spark.range(0, len(others), 1, len(others)).mapInArrow(work, schema)
+        if not files:
+            return rows
+        return rows.unionByName(_frame_of_files(spark, table, files, list(columns), schema))
     if not files:
         return spark.createDataFrame([], schema)
+    return _frame_of_files(spark, table, files, list(columns), schema)
+
+
+def _frame_of_files(
+    spark: SparkSession, table: ArchiveTable, files: Sequence[Path], columns: Sequence[str], schema: str
+) -> DataFrame:
     if isinstance(table.folder, StorePath):
         # Spark's own way to a store hangs on jars and on settings of its own; ours has written the files.
         work = _task_of_files(files, [table.schema.field(name) for name in columns])
         return spark.range(0, len(files), 1, len(files)).mapInArrow(work, schema)
     return spark.read.schema(schema).parquet(*map(str, files))
+
+
+def _task_of_attached(
+    attached: AttachedTable, paths: Sequence[str], fields: Sequence[pyarrow.Field]
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The rows of files of a table that is only read, as the archive would have them."""
+
+    def work(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+
+        for number in (each for batch in batches for each in batch.column(0).to_pylist()):
+            yield from attached.batches(paths[number], pyarrow.schema(fields))
+
+    return work
 
 
 def _task_of_files(

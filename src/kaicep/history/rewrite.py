@@ -9,15 +9,14 @@ from functools import partial, reduce
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
-from kaicep.archive.rewrite.logical import variable_name
-from kaicep.archive.rewrite.sparql import NEXT, Rewritten, own_properties, rewrite_to_sparql
-from kaicep.archive.rewrite.sql import MEMBERS, OWN, PathTable, RewrittenSql, rewrite_to_sql
-from kaicep.archive.snapshot import Snapshot
+from kaicep.archive.archive import Snapshot
+from kaicep.archive.as_sparql import NEXT, Rewritten, own_properties, rewrite_to_sparql, variable_name
+from kaicep.archive.as_sql import MEMBERS, OWN, PathTable, RewrittenSql, rewrite_to_sql
 from kaicep.errors import Unsupported
 from kaicep.history.hybrid import archived_frame, spans
 from kaicep.hosts.spark.sent import Sent, sent
 from kaicep.knowledge.event_graph import UnknownEntities, evaluates, event_node, event_triples
-from kaicep.knowledge.queries import from_oxigraph, to_oxigraph
+from kaicep.knowledge.queries import from_oxigraph, quads_of, to_oxigraph
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
@@ -39,15 +38,13 @@ from kaicep.plan.results import (
 from kaicep.plan.terms import Iri, Term, Triple
 from kaicep.plan.types import Type
 from kaicep.query import Query
-from kaicep.reference.chains import in_order, key_of, partitions
 from kaicep.reference.chicep import Windowed
 from kaicep.reference.expressions import Environment, evaluate
+from kaicep.reference.pattern import in_order, key_of, partitions
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["asks_paths", "pattern_match", "rewritten_matches", "window_match", "sql_matches", "sql_of"]
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -111,7 +108,7 @@ def _view(plan: ChiPlan, events: Sequence[Event], catalog: Catalog, knowledge: K
     store = pyoxigraph.Store()
     semantics = plan.body.all_semantics
     if semantics:
-        store.bulk_extend(_quad(each) for each in knowledge.match(None, None, None))
+        store.bulk_extend(quads_of(knowledge))
     store.bulk_extend(
         _quad(triple)
         for order, event in enumerate(events)

@@ -1,4 +1,4 @@
-"""Queries over the past: a snapshot in, all matches out, by the strategy that costs least."""
+"""Queries over the past: a snapshot in, all matches out, by the cheapest strategy."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kaicep.archive.rewrite.sparql import rewrite_to_sparql
+from kaicep.archive.as_sparql import rewrite_to_sparql
 from kaicep.errors import Unsupported
 from kaicep.history.hybrid import spans
 from kaicep.history.rewrite import sql_of
 
 if TYPE_CHECKING:
-    from kaicep.archive.snapshot import Snapshot
+    from kaicep.archive.archive import Snapshot
     from kaicep.knowledge.store import Knowledge
     from kaicep.plan.catalog import Catalog
     from kaicep.plan.nodes import QueryPlan
@@ -23,15 +23,15 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kaicep.api import load_knowledge, read_annotations, read_queries
-from kaicep.archive.archive import Archive
+from kaicep.api import read_annotations, read_queries
+from kaicep.archive.archive import EVERYTHING, Archive, Snapshot
 from kaicep.archive.parquet import TableShape, events_of
-from kaicep.archive.snapshot import EVERYTHING, Snapshot
 from kaicep.connectors.parts import is_history
 from kaicep.errors import Diagnostic, Mistake
-from kaicep.history.events import batch_of_rows
+from kaicep.history.archived import batch_of_rows
 from kaicep.history.hybrid import Prefilter, both
-from kaicep.hosts.inprocess import Engine, Settings
+from kaicep.hosts.inprocess import Engine
+from kaicep.hosts.queries import Settings
 from kaicep.knowledge.annotation import Annotation, build_catalog, prefixes_of
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.knowledge.store import Knowledge
@@ -39,7 +39,7 @@ from kaicep.optimize import RULES, optimize
 from kaicep.optimize.relate_paths import relate_paths
 from kaicep.plan.catalog import Stream
 from kaicep.plan.events import Event, Match, by_end
-from kaicep.plan.nodes import Interval, Program
+from kaicep.plan.nodes import Interval
 from kaicep.plan.time import format_time
 from kaicep.query import Query, resolve_queries
 
@@ -48,22 +48,6 @@ if TYPE_CHECKING:
 
     from kaicep.plan.chi import ChiQuery
     from kaicep.plan.sparql import EpQuery
-
-__all__ = [
-    "SMALL",
-    "SPARK_FROM",
-    "StrategyChoice",
-    "chosen",
-    "explained",
-    "rows_to_read",
-    "STRATEGIES",
-    "History",
-    "follow",
-    "history_of",
-    "open_history",
-    "past_matches",
-    "way_of",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # Which way through the past is the cheapest: by how many events there are to read, before any is read.
@@ -168,8 +152,7 @@ class History(Query):
 
     def only(self, names: Collection[str]) -> History:
         """Some of the queries."""
-        chosen = tuple(each for each in self.program.queries if each.name in names)
-        return replace(self, program=Program(chosen))
+        return replace(self, program=self.program.only(names))
 
     def spans(self) -> dict[str, Interval]:
         """The streams that the queries read, and the bounds of what they see of each."""
@@ -207,7 +190,7 @@ def open_history(
     """Reads and resolves queries against what an archive holds; `Mistake` with whatever is wrong."""
     known = read_annotations(annotations)
     parsed = read_queries(queries, prefixes_of(known))
-    return history_of(parsed, archive, load_knowledge(knowledge, reasoning), known, now)
+    return history_of(parsed, archive, Knowledge.load(*knowledge, reasoning=reasoning), known, now)
 
 
 def history_of(
@@ -221,9 +204,7 @@ def history_of(
     own = {each.name for each in queries}
     snapshot = archive.snapshot()
     for name in own & set(snapshot.tables):
-        raise Mistake(
-            Diagnostic(f"the query {name} has the name of an archived stream", hint="rename the query's file")
-        )
+        raise Mistake(f"the query {name} has the name of an archived stream", hint="rename the query's file")
     for each in annotations:
         if each.stream in snapshot.tables:
             _check_time(each, snapshot.shape(each.stream))
@@ -236,10 +217,8 @@ def history_of(
 def _check_time(annotation: Annotation, shape: TableShape) -> None:
     if not shape.rdf and annotation.time != shape.time:
         raise Mistake(
-            Diagnostic(
-                f"the time of {annotation.stream} is {shape.time} in the archive, "
-                f"and {annotation.time} in its annotation"
-            )
+            f"the time of {annotation.stream} is {shape.time} in the archive, "
+            f"and {annotation.time} in its annotation"
         )
 
 

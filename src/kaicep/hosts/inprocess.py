@@ -1,4 +1,4 @@
-"""The host in this process: queries registered with an engine, events pushed, matches at once."""
+"""The host in this process: you register queries with an engine, push events, and get matches."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.results import derived_event
 from kaicep.plan.terms import Triple
 from kaicep.query import Query
-
-__all__ = ["Engine", "Listed", "Settings", "run_inprocess"]
 
 _LATE_KEPT = 10_000
 
@@ -160,7 +158,7 @@ class Engine(Replacing):
                 own = [each for each in matches if each.query == name]
                 if own:
                     self._on_matches(Listed(name, own))
-        if len(answers) > 1:
+        if len(answers) > 1 and len(found) > 1:
             found.sort(key=by_end)
         if self._on_match is not None:
             for match in found:

@@ -16,16 +16,13 @@ import numpy as np
 
 from kaicep.kernel.columns import DTYPES, NULLS, Column, Table, cell
 from kaicep.kernel.operator import KernelOperator
-from kaicep.kernel.words import identity_of
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.time import parse_time, time_from_number
-from kaicep.plan.types import INT64_MAX, INT64_MIN, Notation, Type, plain
+from kaicep.plan.types import INT64_MAX, INT64_MIN, Notation, Type, Value, plain
 
 if TYPE_CHECKING:
     from kaicep.kernel.batches import ColumnSorter
     from kaicep.kernel.columns import Strings
-
-__all__ = ["Lane"]
 
 _MOST = sys.float_info.max
 _LEAST = -_MOST
@@ -52,8 +49,6 @@ class Lane:
         self._part = sorter.parts.part(self.stream, number)
         self._ts = np.zeros(1, np.int64)
         self._seq = np.zeros(1, np.int64)
-        self._low, self._high = np.zeros(1, np.uint64), np.zeros(1, np.uint64)
-        self._identify = identity_of(self.stream, number, self._low, self._high)
         columns = {
             name: Column(
                 type,
@@ -69,8 +64,6 @@ class Lane:
             np.zeros(1, np.int8),
             np.full(1, number, np.int64),
             self._seq,
-            self._low,
-            self._high,
             columns,
             strings,
         )
@@ -82,6 +75,8 @@ class Lane:
         times = [columns[time].data] if time in columns else []
         self._instants = [cell(each) for each in (self._ts, *times)]
         self._position = cell(self._seq)
+        self._row = _Row(self.stream, {"ts": _getter(Column(Type.TIMESTAMP, self._ts), strings)})
+        self._row.values |= {name: _getter(each, strings) for name, each in columns.items()}
 
     def push(self, record: Mapping[str, Any], seq: int) -> list[Sequence[Match]] | None:
         """What each operator finds by a record; None, and nothing is done, where it must go the long way."""
@@ -96,11 +91,38 @@ class Lane:
         for each in self._instants:
             each[0] = ts
         self._position[0] = seq
-        self._identify(seq)
         part.max_ts, part.next_seq = ts, seq + 1
         sorter.pass_to((ts, 0, "", self._number, seq + 1))
         self._memo.clear()  # what was worked out of the row that stood there before
+        self._memo["row"] = self._row
         return [look(ts) for look in self._looks]
+
+
+class _Row:
+    """The row as an event, whose values are read where they are written."""
+
+    def __init__(self, stream: str, values: dict[str, Callable[[], Value]]) -> None:
+        self.stream, self.values = stream, values
+
+    def value(self, name: str) -> Value:
+        """The value of an attribute."""
+        get = self.values.get(name)
+        return None if get is None else get()
+
+
+def _getter(column: Column, strings: Strings) -> Callable[[], Value]:
+    """Reads the value of a column's only row."""
+    data = cell(column.data)
+    if column.type is Type.FLOAT64:
+
+        def get_float() -> Value:
+            value: float = data[0]
+            return value if value == value else None
+
+        return get_float
+    if column.type is Type.STRING:
+        return lambda: strings.texts[data[0]] if data[0] >= 0 else None
+    return lambda: column.values(strings)[0]
 
 
 def _instant(raw: Any, unit: str) -> int | None:
@@ -119,7 +141,9 @@ def _single(operator: KernelOperator) -> Callable[[Table, int], Sequence[Match]]
     def single(table: Table, watermark: int) -> Sequence[Match]:
         found = [match for some in operator.feed(table) for match in some]
         found += [match for some in operator.advance(watermark) for match in some]
-        return sorted(found, key=by_end)
+        if len(found) > 1:
+            found.sort(key=by_end)
+        return found
 
     return single
 

@@ -30,19 +30,6 @@ from kaicep.plan.terms import OWL, RDF, RDFS, Iri, Term, Triple, Variable
 from kaicep.plan.time import datetime_of, format_duration
 from kaicep.plan.types import Type
 
-__all__ = [
-    "Settings",
-    "ChiSearch",
-    "Listed",
-    "News",
-    "TripleQueries",
-    "asks_the_knowledge",
-    "attribute_types",
-    "operator_of",
-    "awaited",
-]
-
-
 # ----------------------------------------------------------------------------------------------------------
 # How an engine works.
 

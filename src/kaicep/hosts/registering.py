@@ -1,4 +1,4 @@
-"""The queries of an engine: they are registered, get their operators and sort stages, and leave."""
+"""The queries of an engine: how they are added, get their operators and sort stages, and are removed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kaicep.errors import Diagnostic, Mistake, Unsupported
+from kaicep.errors import Mistake, Unsupported
 from kaicep.hosts.queries import (
     ChiSearch,
     Settings,
@@ -32,8 +32,6 @@ from kaicep.query import Query
 
 if TYPE_CHECKING:
     from kaicep.hosts.lane import Lane
-
-__all__ = ["Registering"]
 
 
 class Registering:
@@ -98,7 +96,7 @@ class Registering:
         if isinstance(plan, EpPlan):
             raise Unsupported(f"{plan.name}: EP-SPARQL queries are given to an engine when it starts")
         if plan.name in self.queries:
-            raise Mistake(Diagnostic(f"a query named {plan.name} is registered already"))
+            raise Mistake(f"a query named {plan.name} is registered already")
         self._learn(catalog)
         self._begin([plan], [self._optimized(plan, self.catalog)], {})
 
@@ -107,14 +105,12 @@ class Registering:
         if self._triples is not None and name in self._triples.names:
             raise Unsupported(f"{name}: the EP-SPARQL queries of an engine are one, and stay together")
         if name not in self._queries:
-            raise Mistake(Diagnostic(f"no query named {name} is registered"))
+            raise Mistake(f"no query named {name} is registered")
         readers = [each for each, query in self._queries.items() if name in query.sorter.places]
         if self._triples is not None and name in self._triples.sorter.places:
             readers += self._triples.names
         if readers:
-            raise Mistake(
-                Diagnostic(f"{name} is read by {', '.join(readers)}", hint=f"remove {readers[0]} first")
-            )
+            raise Mistake(f"{name} is read by {', '.join(readers)}", hint=f"remove {readers[0]} first")
         self._dismiss(name)
         self._parts.drop(name)
 

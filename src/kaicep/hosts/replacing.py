@@ -1,4 +1,4 @@
-"""A query goes on with another operator, when it was edited or saved, or the knowledge changed."""
+"""How a running query gets another operator: after an edit, a restore, or a change of the knowledge."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
+from kaicep.errors import Failure, Mistake, Unsupported
 from kaicep.hosts.queries import ChiSearch, News, Settings, TripleQueries, attribute_types
 from kaicep.hosts.registering import Registering
 from kaicep.kernel.batches import ColumnSorter
@@ -23,9 +23,6 @@ from kaicep.plan.chi import Absent, Place, SpanWindow
 from kaicep.plan.expressions import Call, Const, Expr, variables_of
 from kaicep.plan.nodes import Chain, ChiPlan, EpPlan, Pattern, QueryPlan, WindowAggregate
 from kaicep.query import Query
-
-__all__ = ["why_anew", "Saved", "read_saved", "written", "Replacing"]
-
 
 # ----------------------------------------------------------------------------------------------------------
 # An edited query: whether it may go on with the state of the old one, and what that keeps.
@@ -259,7 +256,7 @@ class Replacing(Registering):
         self._renew()  # so that both plans are of the knowledge of now
         old = self._queries.get(plan.name)
         if old is None:
-            raise Mistake(Diagnostic(f"no query named {plan.name} is registered"))
+            raise Mistake(f"no query named {plan.name} is registered")
         if len(old.names) > 1:
             old = self._set_apart(plan.name)
         reason = why_anew(old.optimized[0], optimized)

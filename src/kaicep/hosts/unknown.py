@@ -1,4 +1,4 @@
-"""Which entities nobody knows: batches of events are looked through for them, column by column.
+"""Unknown entities: finds them in batches of events, column by column.
 
 A value of an annotated attribute that names no entity makes a PATH untrue (semantics 2, event graph). It is
 counted for every event that has it, on the streams that some query with a PATH reads.
@@ -17,8 +17,6 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Event
 from kaicep.plan.types import Type, Value
-
-__all__ = ["UnknownValues"]
 
 
 class UnknownValues:
@@ -52,9 +50,14 @@ class UnknownValues:
         if len(columns) > 1 or columns[0].type is not Type.STRING:
             rows = zip(*(each.values(batch.strings) for each in columns), strict=True)
             return Counter(zip(rows, epochs.tolist(), strict=True))
-        pairs, counts = np.unique(np.stack([columns[0].data, epochs]), axis=1, return_counts=True)
-        texts = [(None if code < 0 else batch.strings.texts[code],) for code in pairs[0].tolist()]
-        return Counter(dict(zip(zip(texts, pairs[1].tolist(), strict=True), counts.tolist(), strict=True)))
+        found: Counter[tuple[tuple[Value, ...], int]] = Counter()
+        codes, first, last = columns[0].data, int(epochs.min(initial=0)), int(epochs.max(initial=0))
+        for epoch in range(first, last + 1):
+            own = codes if first == last else codes[epochs == epoch]
+            for code, count in zip(*map(np.ndarray.tolist, np.unique(own, return_counts=True)), strict=True):
+                text = None if code < 0 else batch.strings.texts[code]
+                found[(text,), epoch] = count
+        return found
 
     def _missing(self, stream: Stream, name: str, values: dict[str, Value], epoch: int) -> str | None:
         """The values as text, where they have no entity."""

@@ -1,1 +1,1 @@
-"""Files and topics enter, the archive has each of their records once; here, or by tasks of Spark."""
+"""Files and topics enter, and each of their records is in the archive once; in this process or by Spark."""

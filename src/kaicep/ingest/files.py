@@ -1,16 +1,20 @@
-"""Files and topics into the archive, in pieces that anybody can read by themselves, each record once."""
+"""Files and topics into the archive, in independent ranges, each record once."""
 
 from __future__ import annotations
 
+import signal
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from kaicep.archive.archive import Archive
 from kaicep.archive.parquet import PART, SEQ, TS, TableShape, rows_of
-from kaicep.archive.stream import StreamTable
+from kaicep.archive.stream_table import StreamTable
 from kaicep.connectors.columnar import EventColumns, value_columns
 from kaicep.connectors.files import growing_names, is_whole, parts_of
 from kaicep.connectors.kafka import KafkaSource, KafkaSourceOptions, kafka_record
@@ -28,39 +32,12 @@ from kaicep.connectors.parts import (
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper, refuse_wide
 from kaicep.connectors.sources.files import FileSource, FileSourceOptions
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.errors import Failure, Mistake
 
 if TYPE_CHECKING:
     import pyarrow
 
     from kaicep.ingest.materialise import Knowing, Materialise
-import signal
-import threading
-from contextlib import contextmanager
-from dataclasses import field
-from types import FrameType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from kaicep.ingest.materialise import Materialise
-
-__all__ = [
-    "Origin",
-    "Piece",
-    "Plan",
-    "covered_by",
-    "gathered",
-    "planned",
-    "rows_of_columns",
-    "rows_of_piece",
-    "rows_of_records",
-    "shape_with",
-    "interrupted_later",
-    "Ingested",
-    "ingest",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # What is to be taken into the archive: files or a topic, in pieces that anybody can read by themselves.
@@ -140,7 +117,7 @@ def planned(
         if seq and part > max(files):  # one in between may have been removed after it was read
             raise Failure(
                 f"stream {form.stream}: the archive holds {seq} records of part {part}, but {origin} has no "
-                f"such file ({len(files)} in all): some are gone, or it is another stream"
+                f"such file ({len(files)} in all): some are gone, or this is another stream"
             )
 
     def pieces() -> Iterator[Piece]:
@@ -157,10 +134,8 @@ def _as_history(stream: str, files: Mapping[int, Path]) -> dict[int, Path]:
         other = found.setdefault(history_part(path.name), path)
         if other != path:  # one in 2 ** 30
             raise Mistake(
-                Diagnostic(
-                    f"stream {stream}: {other.name} and {path.name} have names that lead to one part",
-                    hint="rename one of them",
-                )
+                f"stream {stream}: {other.name} and {path.name} have names that lead to one part",
+                hint="rename one of them",
             )
     return dict(sorted(found.items(), key=lambda each: each[1].name))
 
@@ -343,8 +318,9 @@ def rows_of_columns(columns: EventColumns, part: int, form: Form) -> pyarrow.Tab
 def interrupted_later() -> Iterator[None]:
     """Inside, Ctrl-C waits until the end; a second one does not.
 
-    Where signals arrive elsewhere (in another thread), or somebody else takes them, nothing changes. An
-    error inside comes before the interrupt.
+    Then it does what it would have done: it raises `KeyboardInterrupt`, or what Spark's session or
+    somebody else makes of it. Where signals arrive elsewhere (in another thread), nothing changes. An error
+    inside comes before the interrupt.
 
     >>> done = []
     >>> try:
@@ -356,8 +332,8 @@ def interrupted_later() -> Iterator[None]:
     >>> done
     ['to its end', 'interrupted']
     """
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
     asked = False
@@ -365,16 +341,16 @@ def interrupted_later() -> Iterator[None]:
     def ask(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
-            raise KeyboardInterrupt
+            handler(number, frame)
         asked = True
 
     signal.signal(signal.SIGINT, ask)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, handler)
     if asked:
-        raise KeyboardInterrupt
+        handler(signal.SIGINT, None)
 
 
 # ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the knowledge says of an event, written beside it: columns that any reader of a table can filter by.
+"""Columns with knowledge about events, by which any reader of a table can filter.
 
 A column is asked for by a PATH from the event, `?e`, to the variable that is called as the column is. It is
 answered as the PATH of a query is: with the reasoning of the knowledge, as of the time of the event, and once
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from kaicep.archive.parquet import LATE, PART, SEQ, TS, TableShape, events_of, known_column
 from kaicep.connectors.shape import Schema
-from kaicep.errors import Diagnostic, Mistake, SourceText
+from kaicep.errors import Mistake, SourceText
 from kaicep.hosts.spark.sent import Sent, sent
 from kaicep.knowledge.annotation import Annotation, build_catalog
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.store import Knowledge
-from kaicep.language.chicep import parse_chi
+from kaicep.language.parse_chicep import parse_chi
 from kaicep.optimize import optimize
 from kaicep.optimize.relate_paths import relate_paths
 from kaicep.plan.catalog import Catalog, Stream
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import pyarrow
 
     Numbers = numpy.ndarray[Any, Any]
-
-__all__ = ["Knowing", "Materialise", "wanted_columns"]
 
 _EVENT = "e"
 _NAME = re.compile(r"[A-Za-z]\w*")
@@ -53,9 +51,9 @@ def wanted_columns(given: Sequence[str]) -> dict[str, str]:
         if not equals or not pattern or not _NAME.fullmatch(name) or name == _EVENT:
             hint = 'such as --materialise "room=?e evt:hasSource/bd:hasLocation ?room"'
             message = f"--materialise {each}: a column and a PATH from ?{_EVENT} to ?COLUMN are needed"
-            raise Mistake(Diagnostic(message, hint=hint))
+            raise Mistake(message, hint=hint)
         if name in found:
-            raise Mistake(Diagnostic(f"--materialise: the column {name} is asked for twice"))
+            raise Mistake(f"--materialise: the column {name} is asked for twice")
         found[name] = pattern
     return found
 
@@ -80,7 +78,7 @@ class Materialise:
         said = next((each for each in self.annotations if each.stream == name), None)
         if said is None or schema.rdf:
             hint = "what the attributes of its events mean is said there: --annotation FILE"
-            raise Mistake(Diagnostic(f"--materialise: no annotation speaks of the stream {name}", hint=hint))
+            raise Mistake(f"--materialise: no annotation speaks of the stream {name}", hint=hint)
         catalog = build_catalog([Stream(name, schema.attributes)], self.annotations, self.knowledge, ())
         stream = catalog.streams[name]
         columns = tuple(self._column(each, stream, catalog) for each in self.patterns)
@@ -94,11 +92,11 @@ class Materialise:
         conditions = plan.body.all_semantics
         if not all(each.variables == (_EVENT,) for each in conditions if name in each.selected):
             hint = f"a column says something of the event: ?{_EVENT} property ?{name}"
-            raise Mistake(Diagnostic(f"--materialise {name}: the PATH is not about ?{_EVENT}", hint=hint))
+            raise Mistake(f"--materialise {name}: the PATH is not about ?{_EVENT}", hint=hint)
         if not all(each.alternatives for each in conditions):
             message = f"--materialise {name}: no event of {stream.name} has what the PATH asks for"
             hint = "its annotation says what it has; streams with other columns have a command of their own"
-            raise Mistake(Diagnostic(message, hint=hint))
+            raise Mistake(message, hint=hint)
         return _Column(name, conditions, *_asked(conditions, stream))
 
 

@@ -13,11 +13,11 @@ from uuid import uuid4
 
 from kaicep.archive.archive import Archive
 from kaicep.archive.parquet import LATE, PART, SEQ, TS, in_time, write_files
-from kaicep.archive.stream import Appended, Overtaken, StreamTable, conforming, marked
-from kaicep.connectors.kafka import KafkaSourceOptions
-from kaicep.connectors.kafka_offsets import Records
+from kaicep.archive.stream_table import Appended, Overtaken, StreamTable, conforming, marked
+from kaicep.connectors.kafka import KafkaSourceOptions, kafka_record
+from kaicep.connectors.kafka_offsets import Records, TopicEnds
 from kaicep.connectors.kafka_spark import connector_for, kafka_frame
-from kaicep.connectors.shape import DeadLetter, Form, Schema
+from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Schema, Shaper
 from kaicep.errors import Failure
 from kaicep.ingest.files import (
     Ingested,
@@ -29,30 +29,18 @@ from kaicep.ingest.files import (
     planned,
     rows_of_piece,
     rows_of_records,
+    shape_with,
 )
 from kaicep.storage.delta import parquet_dataset
+from kaicep.storage.disk import read_sealed, replace_sealed
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from kaicep.hosts.spark.sent import Sent
     from kaicep.ingest.materialise import Knowing, Materialise
-from typing import TYPE_CHECKING
-
-from kaicep.connectors.kafka import kafka_record
-from kaicep.connectors.kafka_offsets import TopicEnds
-from kaicep.connectors.shape import SAMPLE, Shaper
-from kaicep.ingest.files import shape_with
-from kaicep.storage.disk import read_sealed, replace_sealed
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from kaicep.ingest.materialise import Materialise
-
-__all__ = ["ROUND", "TASK", "ingest", "take_round", "follow"]
 
 # ----------------------------------------------------------------------------------------------------------
 # Files and topics into the archive by Spark: its workers read, type and write, the driver commits.
@@ -142,7 +130,7 @@ def ingest(
             return done
         except Overtaken as overtaken:
             waiting(f"{overtaken}; looking again")
-    raise Failure(f"{form.stream}: other writers were quicker {_ATTEMPTS} times in a row")
+    raise Failure(f"{form.stream}: other writers were faster {_ATTEMPTS} times in a row")
 
 
 def take_round(
@@ -485,7 +473,7 @@ class _FollowedTopic:
                     if number == 0 and first > held.get(part, first):
                         raise Failure(
                             f"{self.form.stream}: the archive holds part {part} up to position {held[part]}"
-                            f", and the stream begins at {first}: what lies between is missing"
+                            f", and the stream begins at {first}: the events between are missing"
                         )
                     last[part] = max(at, last.get(part, at))
             return {part: (held.get(part, 0), at + 1) for part, at in last.items()}
@@ -557,7 +545,7 @@ class _Notes:
             if held.get(int(part), 0) < at:
                 raise Failure(
                     f"{self.stream}: the checkpoint goes on at position {at} of part {part}, and the "
-                    f"archive holds it up to {held.get(int(part), 0)}: what lies between is missing"
+                    f"archive holds it up to {held.get(int(part), 0)}: the events between are missing"
                 )
 
     def write(self, table: StreamTable | None, number: int) -> None:

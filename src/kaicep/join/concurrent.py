@@ -1,4 +1,4 @@
-"""The concurrent plan (SCEPter paper, section 6): three engines, for past, present, and what lies across.
+"""The concurrent plan (SCEPter paper, section 6): engines for past, present and the cut.
 
 It starts on the live source at once, with nothing. The archive is put through an engine of its own, and the
 matches that lie across the cut are found by a third, which sees one window on either side of it.
@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from kaicep.archive.snapshot import Snapshot
-from kaicep.history.events import Seam
+from kaicep.archive.archive import Snapshot
+from kaicep.history.archived import Seam
 from kaicep.history.strategies import History, replayed
-from kaicep.hosts.inprocess import Engine, Settings
+from kaicep.hosts.inprocess import Engine
+from kaicep.hosts.queries import Settings
 from kaicep.join.handoff import JoinedRun, engine_for, reach_of, settled, stood
 from kaicep.kernel.sort import Lateness
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.nodes import Interval, WindowAggregate
-
-__all__ = ["Concurrent"]
 
 _NOTHING = Interval(low=0, low_inclusive=False, high=0)
 

@@ -1,4 +1,4 @@
-"""Past and present by hand-off: how far back matches reach, and one engine that goes on at the cut."""
+"""Past and present by hand-off: how far back matches reach, and one engine that continues at the cut."""
 
 from __future__ import annotations
 
@@ -9,29 +9,16 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kaicep.archive.snapshot import Cut, Snapshot
+from kaicep.archive.archive import Cut, Snapshot
 from kaicep.connectors.parts import is_history
-from kaicep.history.events import PositionRange, Seam
+from kaicep.history.archived import PositionRange, Seam
 from kaicep.history.strategies import History, replayed
-from kaicep.hosts.inprocess import Engine, Settings
+from kaicep.hosts.inprocess import Engine
+from kaicep.hosts.queries import Settings
 from kaicep.kernel.sort import Lateness, allowed_lateness
 from kaicep.plan.chi import span_bound
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import ChiPlan, EpPlan, Interval, Pattern, Program, QueryPlan, WindowAggregate
-
-__all__ = [
-    "reach_of",
-    "why_not_concurrent",
-    "Gate",
-    "HandOff",
-    "JoinedRun",
-    "Mark",
-    "engine_for",
-    "in_force",
-    "settled",
-    "stood",
-]
-
 
 # ----------------------------------------------------------------------------------------------------------
 # How far back the matches of queries reach, and what that means for cutting time in two.

@@ -17,11 +17,10 @@ from kaicep.errors import Failure
 from kaicep.kernel.columns import Matches, Table
 from kaicep.kernel.operator import refuse
 from kaicep.kernel.state import read_state, write_state
+from kaicep.kernel.vectors import sees, spread
 from kaicep.kernel.windowing import WindowMachine
 from kaicep.plan.nodes import Semantic
 from kaicep.plan.results import Answer, absence
-
-__all__ = ["AbsentMachine"]
 
 _MOST_WINDOWS = 100_000
 """So many windows between two events are answered for; more come of a time that is wrong."""
@@ -55,7 +54,7 @@ class AbsentMachine(WindowMachine):
     def feed(self, table: Table) -> list[Matches]:
         """What is found by these events, the next ones in order."""
         found: list[Matches] = []
-        inside = table.ts[self._sees(table)]
+        inside = table.ts[spread(sees(self.node.chain, table), table)]
         if len(inside):
             first = int(inside[0]) // self._span
             self._next = first if self._next is None else self._next
@@ -88,7 +87,7 @@ class AbsentMachine(WindowMachine):
         if last - self._next >= _MOST_WINDOWS:
             raise Failure(
                 f"{self.plan.name}: {last - self._next:,} windows lie between two events, more than "
-                "ABSENT answers for: see whether the time of an event is wrong, or widen its WINDOW"
+                "ABSENT answers for: check whether the time of an event is wrong, or widen its WINDOW"
             )
         answers = [each for number in range(self._next, last + 1) for each in self._answers(number)]
         self._next = max(self._next, last + 1)
@@ -120,7 +119,7 @@ class AbsentMachine(WindowMachine):
         terms = {name: [each.select[name] for each in rows] for name in names}
         times = np.array(start, np.int64), np.array(end, np.int64)
         version = self.version if self.versioned else None
-        head = self.plan.name, self.streams, self.strings, low, high
+        head = self.plan.name, self.streams, self.strings, lambda: (low, high)
         return Matches(*head, *times, names, {}, {}, terms, version=version)
 
     def renew(self) -> None:

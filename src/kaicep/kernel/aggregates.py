@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Value
 
-__all__ = ["FOLDS", "Fold"]
-
 
 class Moments(NamedTuple):
     """How many numbers, their sum and the sum of their squares.

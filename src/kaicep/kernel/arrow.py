@@ -13,15 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 from kaicep.kernel.batches import Batch
 from kaicep.kernel.columns import NO_TIME, Array, Column, Lists, Matches, Refs, Strings, id_of_words
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import ChiPlan, OutputColumn, QueryPlan, Solutions
 from kaicep.plan.time import TIME_UNITS, nearest_thousandth, parse_time, time_from_number
-from kaicep.plan.types import USUAL, Notation, Type, Unfit, convert, json_text
-
-__all__ = ["arrow_of", "arrow_of_rows", "batch_of_arrow", "type_of_arrow"]
+from kaicep.plan.types import INT64_MAX, INT64_MIN, USUAL, Notation, Type, Unfit, convert, json_text
 
 _FIRST, _LAST = parse_time("0001-01-01") or 0, parse_time("9999-12-31") or 0
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
@@ -72,11 +70,11 @@ def batch_of_arrow(
     """
     names = records.schema.names
     if time not in names:
-        raise Mistake(Diagnostic(f"the records of {stream} have no column {time}, which holds their time"))
+        raise Mistake(f"the records of {stream} have no column {time}, which holds their time")
     count = records.num_rows
     ts = _times(records.column(time), notation.time_unit)
     if (ts == NO_TIME).any():
-        raise Mistake(Diagnostic(f"a record of {stream} has no time"))
+        raise Mistake(f"a record of {stream} has no time")
     part = _integers(records.column("part")) if "part" in names else np.zeros(count, np.int64)
     seq = _integers(records.column("seq")) if "seq" in names else np.arange(first, first + count)
 
@@ -108,17 +106,21 @@ def _times(values: pa.Array, unit: str) -> Array:
     elif unit == "excel" or pa.types.is_floating(values.type):
         counts = (None if each is None else time_from_number(each, unit) for each in values.to_pylist())
         return np.array([NO_TIME if each is None else each for each in counts], np.int64)
-    known = values.is_valid().to_numpy(zero_copy_only=False)
-    counts = pc.fill_null(values.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    whole = values.cast(pa.int64())
+    counts = (pc.fill_null(whole, 0) if whole.null_count else whole).to_numpy(zero_copy_only=False)
     factor = int(TIME_UNITS[unit])
-    micros = counts * factor if factor else nearest_thousandth(counts)
-    absurd = np.flatnonzero((counts > _LAST // factor) | (counts < _FIRST // factor)) if factor else None
-    if absurd is not None and len(absurd):
+    least, most = (_FIRST // factor, _LAST // factor) if factor else (INT64_MIN, INT64_MAX)
+    if counts.min(initial=0) < least or counts.max(initial=0) > most:
+        first = np.flatnonzero((counts < least) | (counts > most))[0]
         try:
-            convert(int(counts[absurd[0]]), Type.TIMESTAMP, Notation(unit))
+            convert(int(counts[first]), Type.TIMESTAMP, Notation(unit))
         except Unfit as unfit:
             raise Mistake(str(unfit)) from None
-    return np.where(known, micros, NO_TIME)
+    if factor != 1:
+        counts = counts * factor if factor else nearest_thousandth(counts)
+    if not whole.null_count:
+        return counts  # type: ignore[no-any-return]
+    return np.where(whole.is_valid().to_numpy(zero_copy_only=False), counts, NO_TIME)
 
 
 def _column(values: pa.Array, type: Type, strings: Strings, unit: str) -> Column:
@@ -149,7 +151,7 @@ def _codes(values: pa.Array, strings: Strings) -> Array:
     own = _dictionary(values.dictionary, strings)
     places = values.indices
     if not places.null_count:
-        return own[places.to_numpy(zero_copy_only=False)]  # type: ignore[no-any-return]
+        return own.take(places.to_numpy(zero_copy_only=False))  # type: ignore[no-any-return]
     known = places.is_valid().to_numpy(zero_copy_only=False)
     found = np.full(len(known), -1, np.int32)
     found[known] = own[pc.drop_null(places).to_numpy(zero_copy_only=False)]
@@ -184,7 +186,7 @@ def arrow_of(matches: Matches) -> pa.RecordBatch:
     """
     count = len(matches)
     ids = np.empty((count, 2), ">u8")
-    ids[:, 0], ids[:, 1] = matches.low, matches.high
+    ids[:, 0], ids[:, 1] = matches.ids
     columns: dict[str, Any] = {
         "query": pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [matches.query]),
         "id": pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), count, [None, pa.py_buffer(ids.tobytes())]),

@@ -33,8 +33,6 @@ from kaicep.plan.expressions import (
 from kaicep.plan.operators import function_of
 from kaicep.plan.types import Type, Value
 
-__all__ = ["Assembler", "Question", "ProgramScope", "Constants", "alone", "of_one_event"]
-
 _COMPARED = {"<": ("LT", False), "<=": ("LE", False), ">": ("LT", True), ">=": ("LE", True)}
 _MOST_OPERANDS = 4
 _MOST_EQUALITIES = 8  # an `in` of more constants looks them up

@@ -13,8 +13,6 @@ from kaicep.plan.nodes import Pattern
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
 
-__all__ = ["Residual", "Steps", "certain", "may_end", "open_variables", "steps", "variables_in", "bounds_of"]
-
 # ----------------------------------------------------------------------------------------------------------
 # The steps of a pattern: what may come next after some of its events are found (semantics 2).
 #

@@ -30,12 +30,10 @@ from kaicep.kernel.columns import (
 )
 from kaicep.kernel.sort import Parts, Place, read_place, written_place
 from kaicep.kernel.state import read_event, write_event
-from kaicep.kernel.words import derived_identities, identities, signed_words, unsigned_words
+from kaicep.kernel.words import signed_words
 from kaicep.plan.events import Event
 from kaicep.plan.results import as_type
 from kaicep.plan.types import Type
-
-__all__ = ["Batch", "ColumnSorter", "batch_of_events", "batch_of_matches", "late_in"]
 
 
 class Batch:
@@ -173,7 +171,7 @@ def batch_of_matches(matches: Matches, types: Mapping[str, Type]) -> Batch:
             values = list(matches.terms.get(name, [None] * len(matches)))
         return column_of(types[name], [as_type(each, types[name]) for each in values], matches.strings)
 
-    part, seq = signed_words(matches.low), signed_words(matches.high)
+    part, seq = map(signed_words, matches.ids)
     return Batch(matches.query, matches.end, part, seq, types, read, matches.strings, derived=True)
 
 
@@ -291,18 +289,12 @@ class ColumnSorter:
 
     def _table(self, batch: Batch) -> Table:
         count = len(batch)
-        if batch.stream in self.derived:
-            low, high = derived_identities(
-                batch.stream, unsigned_words(batch.part), unsigned_words(batch.seq)
-            )
-        else:
-            low, high = identities(batch.stream, batch.part, batch.seq)
         columns = {
             name: _as(batch.column(name), type, batch.strings) if name in batch.types else _nulls(type, count)
             for name, type in self.attributes.items()
         }
         place = np.full(count, self.places[batch.stream], np.int16)
-        return Table(self.streams, batch.ts, place, batch.part, batch.seq, low, high, columns, batch.strings)
+        return Table(self.streams, batch.ts, place, batch.part, batch.seq, columns, batch.strings)
 
     def has_same(self, other: ColumnSorter) -> bool:
         """Whether the same events wait here and there."""
@@ -311,7 +303,7 @@ class ColumnSorter:
         self._settle()
         other._settle()
         return all(
-            np.array_equal(own.low, its.low) and np.array_equal(own.high, its.high)
+            all(np.array_equal(getattr(own, each), getattr(its, each)) for each in ("place", "part", "seq"))
             for own, its in zip(self._held, other._held, strict=True)
         )
 
@@ -409,8 +401,6 @@ def _joined(tables: Sequence[Table]) -> Table:
         column("place"),
         column("part"),
         column("seq"),
-        column("low"),
-        column("high"),
         {name: concatenated([each.columns[name] for each in tables]) for name in first.columns},
         first.strings,
     )

@@ -3,14 +3,13 @@
 A value travels as a number. float64 is itself, with NaN for null; int64 has a mask beside it; a timestamp
 is an int64 with `NO_TIME` for null; a bool is an int8 with -1 for null; a string is its code in `Strings`,
 with -1 for null. A column whose type nobody knows (an attribute of an open stream) has Python's values. An
-event is known by its stream, part and seq, and by the two words of its identity (`plan.identity`), which
-its matches' ids are made from.
+event is known by its stream, part and seq. The ids of matches are made from that when somebody reads them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -19,30 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kaicep.plan.events import Match, id_words, text_word
+from kaicep.plan.events import Event, Match, id_words, text_word
 from kaicep.plan.time import format_time
 from kaicep.plan.types import INT64_MIN, Type, Value
 
-__all__ = [
-    "DTYPES",
-    "NO_TIME",
-    "NULLS",
-    "Array",
-    "Column",
-    "Lists",
-    "Matches",
-    "Refs",
-    "Strings",
-    "Table",
-    "cell",
-    "column_of",
-    "concatenated",
-    "id_of_words",
-    "words_of_id",
-]
-
 Array = NDArray[Any]
 """An array of any type."""
+Mask = Array | bool
+"""Which rows are meant: one bool for all of them, or for the only one."""
+Words = tuple[Array, Array]
+"""The lower and the upper words of ids."""
 
 NO_TIME = INT64_MIN
 """The timestamp that is null; no instant is so early."""
@@ -100,6 +85,8 @@ class Strings:
         self.texts: list[str] = []
         self._codes: dict[str, int] = {}
         self._words: Array = np.zeros(0, np.uint64)
+        self.events: dict[Hashable, dict[int, Event]] = {}
+        """Events that stand for all that have a code on a stream, in an epoch (`kernel.roots`)."""
         self.dictionaries: deque[tuple[Any, Array]] = deque(maxlen=_DICTIONARIES)
         """Dictionaries of Arrow columns whose codes were looked up last, and these codes."""
         self.answers: OrderedDict[Hashable, Any] = OrderedDict()
@@ -213,8 +200,7 @@ class Table:
     """Final events in the order of a query, as an operator is fed with them.
 
     `place` is the place of an event's stream among `streams`. `columns` has at least the attributes that
-    the operator asked for; where a stream has no such attribute, it is null for its events. `low` and
-    `high` are the words of the identity.
+    the operator asked for; where a stream has no such attribute, it is null for its events.
     """
 
     streams: tuple[str, ...]
@@ -222,8 +208,6 @@ class Table:
     place: Array
     part: Array
     seq: Array
-    low: Array
-    high: Array
     columns: Mapping[str, Column]
     strings: Strings
     memo: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -239,8 +223,6 @@ class Table:
             self.place[rows],
             self.part[rows],
             self.seq[rows],
-            self.low[rows],
-            self.high[rows],
             {name: each.take(rows) for name, each in self.columns.items()},
             self.strings,
         )
@@ -273,7 +255,7 @@ class Lists:
 class Matches:
     """The matches of one query, as columns, in the order of their end.
 
-    `low` and `high` are the words of the ids. `select` has a column for each selected value, `terms` those
+    `select` has a column for each selected value, `terms` those
     that are terms of the knowledge base (already as JSON writes them). `batch` is there for the matches of
     a batch window, which show the first and the last of their events and how many there are.
     """
@@ -281,8 +263,8 @@ class Matches:
     query: str
     streams: tuple[str, ...]
     strings: Strings
-    low: Array
-    high: Array
+    identify: Callable[[], Words]
+    """Makes the two words of each id."""
     start: Array
     end: Array
     names: tuple[str, ...]
@@ -298,7 +280,12 @@ class Matches:
     version: int | None = None
 
     def __len__(self) -> int:
-        return len(self.low)
+        return len(self.end)
+
+    @cached_property
+    def ids(self) -> Words:
+        """The two words of each id."""
+        return self.identify()
 
     def __iter__(self) -> Iterator[Match]:
         return iter(self.rows)
@@ -312,19 +299,21 @@ class Matches:
         """The matches one by one."""
         shown = [self._shown(name) for name in self.names]
         select = [dict(zip(self.names, row, strict=True)) for row in zip(*shown, strict=True)]
-        events = self._events()
-        return [
-            Match(self.query, f"{low:016x}{high:016x}", start, end, chosen, seen, version=self.version)
-            for low, high, start, end, chosen, seen in zip(
-                self.low.tolist(),
-                self.high.tolist(),
-                self.start.tolist(),
-                self.end.tolist(),
-                select or [{} for _ in range(len(self))],
-                events,
-                strict=True,
-            )
-        ]
+        select = select or [{} for _ in range(len(self))]
+        rows = []
+        for row, each in enumerate(zip(self.start.tolist(), self.end.tolist(), select, strict=True)):
+            start, end, chosen = each
+            made = Match.unread(start, end, self._read, row)
+            made.query, made.select, made.triples, made.version = self.query, chosen, None, self.version
+            rows.append(made)
+        return rows
+
+    def _read(self, name: str, row: int) -> Any:
+        """The id or the events of a match; those of all are made when the first is read."""
+        if name == "events":
+            return self._shown_events[row]
+        low, high = self.ids
+        return f"{int(low[row]):016x}{int(high[row]):016x}"
 
     def _shown(self, name: str) -> Sequence[Any]:
         if name in self.terms:
@@ -342,7 +331,8 @@ class Matches:
             return [None if each is None else format_time(each) for each in values]  # type: ignore[arg-type]
         return values
 
-    def _events(self) -> list[dict[str, Any]]:
+    @cached_property
+    def _shown_events(self) -> list[dict[str, Any]]:
         shown: list[dict[str, Any]] = [{} for _ in range(len(self))]
         for variable, refs in self.events.items():
             identities = self._identities(refs)

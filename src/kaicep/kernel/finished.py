@@ -1,4 +1,4 @@
-"""What is asked of finished matches: conditions on whole loops, selected solutions, LATEST."""
+"""Tests and completes finished matches: conditions on whole loops, selected solutions, LATEST."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kaicep.kernel import machine
 from kaicep.kernel import tables as t
 from kaicep.kernel.aggregates import FOLDS
 from kaicep.kernel.assemble import alone, of_one_event
 from kaicep.kernel.automaton import variables_in
-from kaicep.kernel.columns import Array, Column
+from kaicep.kernel.columns import Array, Column, Words
 from kaicep.kernel.keys import Keys, NumberLists, value_words
 from kaicep.kernel.output import Finished, Made, Output
 from kaicep.kernel.shape import PatternShape, Requirement, Roots, requirement_of
 from kaicep.kernel.solutions import Given, PathSolutions, Scene, Seen, Terms, fields_of, mentions, value_in
+from kaicep.kernel.words import mix_pairs
 from kaicep.plan.chi import Place
 from kaicep.plan.events import Event, text_word
 from kaicep.plan.expressions import (
@@ -38,9 +38,6 @@ from kaicep.plan.paths import has_path_values, path_references
 from kaicep.plan.time import format_time
 from kaicep.plan.types import Type, Value
 from kaicep.plan.values import native
-
-__all__ = ["aggregate_of", "evaluated", "holds_for_all", "Selection", "Judge", "LatestStage"]
-
 
 # ----------------------------------------------------------------------------------------------------------
 # What is asked of all events of a match at once: conditions on every round of a loop, aggregates over it.
@@ -196,7 +193,7 @@ class Selection:
         """
         if self._by_match or len(self._known) > _MOST_SOLUTIONS:
             self.renew()
-        numbers = self._numbers(made)
+        numbers = self._numbers(made.of)
         fresh = self._known.fresh(numbers)
         first = np.zeros(len(self._known_words), np.int64)
         first[numbers[::-1]] = np.arange(len(numbers))[::-1]
@@ -204,13 +201,18 @@ class Selection:
             self._known.add(number, self._solved(rounds_of(int(first[number]))))
         which, solutions = self._known.of(numbers)
         taken = made if np.array_equal(which, np.arange(len(numbers))) else made.take(which)
-        low, high = taken.matches.low.copy(), taken.matches.high.copy()
-        for words in self._words:
-            own = np.array(words, np.uint64).view(np.int64)[solutions]
-            machine.mix_pairs(low, high, own, own)
+        words = self._words
+
+        def identify() -> Words:
+            low, high = (each.copy() for each in taken.matches.ids)
+            for each in words:
+                own = np.array(each, np.uint64).view(np.int64)[solutions]
+                mix_pairs(low, high, own, own)
+            return low, high
+
         chosen = solutions.tolist()
         shown = {name: [values[each] for each in chosen] for name, values in self._values.items()}
-        return replace(taken, matches=replace(taken.matches, low=low, high=high, terms=shown))
+        return replace(taken, matches=replace(taken.matches, identify=identify, terms=shown))
 
     def renew(self) -> None:
         """Asks anew: the knowledge has a new version."""
@@ -219,7 +221,7 @@ class Selection:
         self._words: list[list[int]] = [[] for _ in self._named]
         self._values: dict[str, list[Any]] = {each.name: [] for each in self._columns}
 
-    def _numbers(self, made: Made) -> Array:
+    def _numbers(self, made: Finished) -> Array:
         """Matches of which nothing that is asked about can be told apart have the same number."""
         count = len(made.last)
         words: list[Array] = [np.arange(count) if self._by_match else np.zeros(count, np.int64)]
@@ -231,7 +233,7 @@ class Selection:
             words += [np.where(events < 0, 0, self._words_of(each, made, events)) for each in seen]
         return self._known_words.numbers(words)
 
-    def _words_of(self, of: object, made: Made, events: Array) -> Array:
+    def _words_of(self, of: object, made: Finished, events: Array) -> Array:
         column = self._shape.columns[alone(of) if isinstance(of, Expr) else of]
         words: Array = made.events[events, t.E_FIXED + self._shape.kept[column]]
         return words
@@ -507,13 +509,14 @@ class _Candidates:
     def _is_own(self, rows: Array, found: Finished) -> Array:
         """Whether a candidate is an event of the match itself."""
         own = np.zeros(len(rows), np.bool_)
-        identities = self.events[rows, t.E_LOW : t.E_HIGH + 1]
+        who = slice(t.E_PLACE, t.E_SEQ + 1)
+        identities = self.events[rows, who]
         for events in found.found[:-1]:
-            same = (found.events[events, t.E_LOW : t.E_HIGH + 1] == identities).all(axis=1)
+            same = (found.events[events, who] == identities).all(axis=1)
             own |= same & (events >= 0)
         for offsets, events in found.rounds.values():
             of = np.repeat(np.arange(len(rows)), np.diff(offsets))
-            same = found.events[events, t.E_LOW : t.E_HIGH + 1] == identities[of]
+            same = found.events[events, who] == identities[of]
             own[of[np.flatnonzero(same.all(axis=1))]] = True
         return own & (rows >= 0)
 

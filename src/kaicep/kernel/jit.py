@@ -24,8 +24,6 @@ from numba.extending import intrinsic
 
 from kaicep.plan.cache import cache_folder
 
-__all__ = ["address", "call", "entry", "inner", "kernel_folder", "pointer", "prefetch"]
-
 _HERE = Path(__file__).parent
 
 

@@ -15,15 +15,13 @@ from kaicep.kernel.keys import NumberLists
 from kaicep.kernel.operator import Semantics, solutions_of_each
 from kaicep.kernel.shape import Roots
 from kaicep.kernel.solutions import Terms, text_of, values_attribute
+from kaicep.kernel.vectors import sees, spread
 from kaicep.plan.chi import Absent
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call, Expr, Field, VariableRef
 from kaicep.plan.nodes import Chain, Latest, Pattern, Semantic
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
-
-__all__ = ["JoinKeys", "with_join_keys", "Ties", "partition_variables", "with_attributes"]
-
 
 # ----------------------------------------------------------------------------------------------------------
 # Joins by knowledge: events that a PATH ties together agree in a key, and are found by it.
@@ -246,13 +244,11 @@ class Ties:
         """Asks anew: the knowledge has a new version."""
         self._known = {each.chain.variable: NumberLists() for each in self._ties}
 
-    def expanded(
-        self, table: Table, sees: Callable[[Table, Chain], Array], find: Finder, tell: Teller
-    ) -> Table:
+    def expanded(self, table: Table, find: Finder, tell: Teller) -> Table:
         """A row for each event in each partition, in the order of the events."""
         pairs: list[Array] = [np.zeros(0, np.int64)]
         for tie in self._ties:
-            seen = sees(table, tie.chain)
+            seen = spread(sees(tie.chain, table), table)
             if tie.condition.conditions:
                 for terms, rows in find(tie.condition, tie.chain.variable, table, seen):
                     pairs.append(rows << 32 | self._number(terms))

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from kaicep.kernel.columns import Array, Column
+from kaicep.kernel.columns import Array, Column, Strings, Words
 from kaicep.kernel.jit import entry
-from kaicep.kernel.output import words_of
+from kaicep.kernel.output import column_of_words, words_of
 from kaicep.kernel.tables import NULL
-from kaicep.kernel.words import mix, object_words
+from kaicep.kernel.words import identity_words, mix, object_words
 from kaicep.plan.types import Type
-
-__all__ = ["Keys", "NumberLists", "TypedKeys", "key_width", "key_words", "number", "value_words"]
 
 U = np.uint64
 
@@ -122,6 +120,17 @@ def key_words(column: Column) -> list[Array]:
     return [words_of(column)]
 
 
+def key_identities(type: Type | None, words: Array, strings: Strings) -> Words:
+    """The values of keys, given by their words, as ids have them."""
+    if type is None:
+        kinds, values = words
+        return kinds, values
+    column = column_of_words(type, words[0])
+    if type is Type.INT64:
+        column = Column(type, words[0], words[1] != 0)
+    return identity_words(column, strings)
+
+
 def key_width(type: Type | None) -> int:
     """How many words a value of a type is among keys."""
     return 2 if type in (None, Type.INT64) else 1
@@ -180,7 +189,7 @@ class TypedKeys:
     def __init__(self) -> None:
         self._keys = Keys(2)
         self._kinds: list[Types] = []
-        self._by_code: dict[int, Array] = {}
+        self._by_code: dict[tuple[int, bool], Array] = {}
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -188,8 +197,8 @@ class TypedKeys:
     def ids(self, columns: Sequence[Column], may_be_null: int) -> Array:
         """The numbers of the keys of events, -1 where a value is null; the first ones `may_be_null`."""
         kind = self._kind(tuple(each.type for each in columns))
-        if len(columns) == 1 and columns[0].type is Type.STRING and not may_be_null:
-            return self._ids_of_strings(columns[0].data, kind)
+        if len(columns) == 1 and columns[0].type is Type.STRING:
+            return self._ids_of_strings(columns[0].data, kind, may_be_null > 0)
         words = self._written(kind, [value_words(each) for each in columns])
         without = (words[1 + may_be_null : 1 + len(columns)] == NULL).any(axis=0)
         if not without.any():
@@ -198,21 +207,22 @@ class TypedKeys:
         ids[~without] = self._keys.numbers(words[:, ~without])
         return ids
 
-    def _ids_of_strings(self, codes: Array, kind: int) -> Array:
+    def _ids_of_strings(self, codes: Array, kind: int, may_be_null: bool) -> Array:
         """By code; only a string that is new is looked for."""
         most = int(codes.max(initial=-1)) + 1
-        known = self._by_code.get(kind)
+        known = self._by_code.get((kind, may_be_null))
         if known is None or len(known) < most + 1:
             more = np.full(2 * most + 16, -2, np.int32)
             if known is not None:
                 more[: len(known) - 1] = known[:-1]
-            more[-1] = -1  # what the code of null, -1, leads to
-            known = self._by_code[kind] = more
-        ids: Array = known[codes]
+            more[-1] = -2 if may_be_null else -1  # what the code of null, -1, leads to
+            known = self._by_code[kind, may_be_null] = more
+        ids: Array = known.take(codes, mode="wrap")
         if ids.min(initial=0) < -1:
             fresh = np.unique(codes[ids == -2])
-            known[fresh] = self._keys.numbers(self._written(kind, [fresh]))
-            ids = known[codes]
+            words = np.where(fresh < 0, NULL, fresh.astype(np.int64))
+            known[fresh] = self._keys.numbers(self._written(kind, [words]))
+            ids = known.take(codes, mode="wrap")
         return ids
 
     def _kind(self, types: Types) -> int:

@@ -16,8 +16,6 @@ from kaicep.kernel.columns import NO_TIME, Column, Lists, Matches, Refs, Strings
 from kaicep.plan.time import format_time
 from kaicep.plan.types import Type
 
-__all__ = ["ids_of", "lines_of"]
-
 
 def lines_of(matches: Matches) -> list[str]:
     """What `Match.to_json` says of each match, in their order."""
@@ -40,7 +38,7 @@ def lines_of(matches: Matches) -> list[str]:
 def ids_of(matches: Matches) -> list[str]:
     """The ids of matches."""
     words = np.empty((len(matches), 2), ">u8")
-    words[:, 0], words[:, 1] = matches.low, matches.high
+    words[:, 0], words[:, 1] = matches.ids
     text = words.tobytes().hex()
     return [text[at : at + 32] for at in range(0, len(text), 32)]
 

@@ -36,8 +36,6 @@ from kaicep.kernel.tables import (
     CONSUME,
     DONE,
     E_FIXED,
-    E_HIGH,
-    E_LOW,
     E_PART,
     E_PLACE,
     E_POSITION,
@@ -108,6 +106,8 @@ from kaicep.kernel.tables import (
     P_STATE,
     PENDS,
     POSITION,
+    QUEUE,
+    QUEUED,
     RESUME,
     ROWS,
     S_BEGIN,
@@ -137,24 +137,6 @@ from kaicep.kernel.tables import (
     VERSION,
     WIDEST,
 )
-from kaicep.kernel.words import pair
-
-__all__ = [
-    "AT_ONCE",
-    "advance",
-    "begun",
-    "collect",
-    "drop",
-    "emit",
-    "fire",
-    "gather",
-    "mix_events",
-    "mix_pairs",
-    "put",
-    "resolve",
-    "resolve_rounds",
-    "rows",
-]
 
 U = np.uint64
 ZERO, ONE = U(0), U(1)
@@ -504,7 +486,6 @@ def _keep_event(tables, memory, batch, i):
     at, events = U(memory.meta[EVENTS]), memory.events
     events[at, E_TS] = batch.ts[i]
     events[at, E_PLACE], events[at, E_PART], events[at, E_SEQ] = batch.place[i], batch.part[i], batch.seq[i]
-    events[at, E_LOW], events[at, E_HIGH] = batch.low[i], batch.high[i]
     events[at, E_POSITION] = memory.meta[POSITION] + np.int64(i)
     for x in range(U(len(tables.keep))):
         events[at, U(E_FIXED) + x] = batch.values[U(tables.keep[x]), i]
@@ -595,8 +576,13 @@ def _enter(tables, memory, batch, f, node, i, t):
 
 
 @inner()
-def _await(meta, heap, deadline, node):
-    """Puts a complete match into the heap of those that wait for their deadline."""
+def _await(meta, heap, queue, deadline, node):
+    """Lets a complete match wait for its deadline: in the queue, or in the heap if one there waits longer."""
+    at = meta[QUEUED]
+    if at == meta[QUEUE] or queue[at - 1, 0] <= deadline:
+        queue[at, 0], queue[at, 1], queue[at, 2] = deadline, node, meta[VERSION]
+        meta[QUEUED] = at + 1
+        return
     at = meta[HEAP]
     meta[HEAP] = at + 1
     while at > 0 and heap[(at - 1) >> 1, 0] > deadline:
@@ -615,9 +601,11 @@ def _apply_one(tables, memory, batch, w, i, t):
     if node >= U(len(memory.nodes)):
         meta[NEED] = N_NODES
         return False
-    if flags & AWAITS and (meta[HEAP] >= len(memory.heap) or meta[MATCHES] >= memory.out.shape[1]):
-        meta[NEED] = N_HEAP if meta[HEAP] >= len(memory.heap) else N_OUT
-        return False
+    if flags & AWAITS:
+        full = meta[HEAP] >= len(memory.heap) or meta[QUEUED] >= len(memory.queue)
+        if full or meta[MATCHES] >= memory.out.shape[1]:
+            meta[NEED] = N_HEAP if full else N_OUT
+            return False
     # Each cell that the row enters may have to move to twice its room.
     most = (end - begin + ONE) * _room(U(tables.shape[S_COLUMNS]), U(2) * U(meta[WIDEST]) + U(4))
     if U(meta[TOP]) + most > U(len(memory.ints)):
@@ -638,7 +626,7 @@ def _apply_one(tables, memory, batch, w, i, t):
             out[M_END, m], out[M_VERSION, m] = deadline, meta[VERSION]
             meta[MATCHES] = m + ONE
         else:
-            _await(meta, memory.heap, deadline, np.int64(node))
+            _await(meta, memory.heap, memory.queue, deadline, np.int64(node))
             _enter(tables, memory, batch, U(tables.state[s, T_PENDING]), node, i, t)
     return True
 
@@ -673,10 +661,17 @@ def _settle(tables, memory, fit, batch, i):
 
 
 @inner()
-def _fire(meta, heap, out, nodes, now):
+def _fire(meta, heap, queue, out, nodes, now):
     """Writes the matches whose deadline has passed. False where there is no room for more."""
-    while meta[HEAP] > 0 and heap[0, 0] < now:
-        m, node = meta[MATCHES], heap[0, 1]
+    while True:
+        first = meta[QUEUE]
+        queued = first < meta[QUEUED] and (meta[HEAP] == 0 or queue[first, 0] <= heap[0, 0])
+        if not queued and meta[HEAP] == 0:
+            return True
+        waits = queue[first] if queued else heap[0]
+        if waits[0] >= now:
+            return True
+        m, node = meta[MATCHES], waits[1]
         if m >= out.shape[1]:
             meta[NEED] = N_OUT
             return False
@@ -686,28 +681,36 @@ def _fire(meta, heap, out, nodes, now):
                 nodes[node, N_EVENT],
                 nodes[node, N_STATE],
             )
-            out[M_END, m], out[M_VERSION, m] = heap[0, 0], heap[0, 2]
+            out[M_END, m], out[M_VERSION, m] = waits[0], waits[2]
             meta[MATCHES] = m + 1
-        last = meta[HEAP] - 1
-        meta[HEAP] = last
-        deadline, node, version = heap[last, 0], heap[last, 1], heap[last, 2]
-        at = 0
-        while 2 * at + 1 < last:
-            down = 2 * at + 1
-            if down + 1 < last and heap[down + 1, 0] < heap[down, 0]:
-                down += 1
-            if heap[down, 0] >= deadline:
-                break
-            heap[at, 0], heap[at, 1], heap[at, 2] = heap[down, 0], heap[down, 1], heap[down, 2]
-            at = down
-        heap[at, 0], heap[at, 1], heap[at, 2] = deadline, node, version
-    return True
+        if queued:
+            meta[QUEUE] = first + 1
+        else:
+            _pop(meta, heap)
+
+
+@inner()
+def _pop(meta, heap):
+    """Takes the first match out of the heap."""
+    last = meta[HEAP] - 1
+    meta[HEAP] = last
+    deadline, node, version = heap[last, 0], heap[last, 1], heap[last, 2]
+    at = 0
+    while 2 * at + 1 < last:
+        down = 2 * at + 1
+        if down + 1 < last and heap[down + 1, 0] < heap[down, 0]:
+            down += 1
+        if heap[down, 0] >= deadline:
+            break
+        heap[at, 0], heap[at, 1], heap[at, 2] = heap[down, 0], heap[down, 1], heap[down, 2]
+        at = down
+    heap[at, 0], heap[at, 1], heap[at, 2] = deadline, node, version
 
 
 @entry
 def fire(memory, now):
     """Answers the trailing absences whose deadline lies before `now`; False where there is no room."""
-    return _fire(memory.meta, memory.heap, memory.out, memory.nodes, now)
+    return _fire(memory.meta, memory.heap, memory.queue, memory.out, memory.nodes, now)
 
 
 @entry
@@ -720,7 +723,8 @@ def advance(tables, memory, batch, begin):
         fit, t = batch.fits[i], batch.ts[i]
         if fit == 0:
             continue
-        if meta[HEAP] > 0 and not _fire(meta, memory.heap, memory.out, memory.nodes, t):
+        waits = meta[HEAP] > 0 or meta[QUEUE] < meta[QUEUED]
+        if waits and not _fire(meta, memory.heap, memory.queue, memory.out, memory.nodes, t):
             return np.int64(i), FULL
         if meta[RESUME] < 0:
             matches = meta[MATCHES]
@@ -844,6 +848,8 @@ def collect(tables, memory, marked, used):
             _mark(memory, ints[base + r], marked)
     for x in range(meta[HEAP]):
         _mark(memory, memory.heap[x, 1], marked)
+    for x in range(meta[QUEUE], meta[QUEUED]):
+        _mark(memory, memory.queue[x, 1], marked)
     resumed = meta[RESUME] >= 0
     if resumed:
         for w in range(meta[RESUME], meta[PENDS]):
@@ -881,6 +887,8 @@ def collect(tables, memory, marked, used):
                 ints[base + r] = marked[ints[base + r]]
     for x in range(meta[HEAP]):
         memory.heap[x, 1] = marked[memory.heap[x, 1]]
+    for x in range(meta[QUEUE], meta[QUEUED]):
+        memory.queue[x, 1] = marked[memory.queue[x, 1]]
     if resumed:
         for w in range(meta[RESUME], meta[PENDS]):
             node = memory.pend[w, P_ROW + NODE]
@@ -929,28 +937,6 @@ def resolve_rounds(tables, memory, count, place, offsets, rounds):
             )
 
 
-@entry
-def mix_pairs(low, high, first, second):
-    """Mixes two words into each id."""
-    for m in range(len(low)):
-        low[m], high[m] = pair(low[m], high[m], U(first[m]), U(second[m]))
-
-
-@inner(forceinline=True)
-def _mix_event(low, high, m, events, event):
-    low[m], high[m] = pair(low[m], high[m], U(events[event, E_LOW]), U(events[event, E_HIGH]))
-
-
-@entry
-def mix_events(low, high, offsets, rounds, events):
-    """Mixes into each id how many events a variable has, and their identities."""
-    for m in range(len(low)):
-        begin, end = offsets[m], offsets[m + 1]
-        low[m], high[m] = pair(low[m], high[m], U(end - begin), U(end - begin))
-        for x in range(begin, end):
-            _mix_event(low, high, m, events, rounds[x])
-
-
 @inner(forceinline=True)
 def _gather(flat, width, found, picks, made, begin, end, starts):
     """Reads words of events of some matches; `starts` is room for where the rows of the events begin."""
@@ -977,28 +963,7 @@ def gather(flat, width, found, picks, made, room):
     """Reads words of events: a row of `picks` is a place, a word, and what stands where there is no event."""
     count = U(found.shape[1])
     for begin in range(ZERO, count, U(AT_ONCE)):
-        _gather(flat, width, found, picks, made, begin, min(begin + U(AT_ONCE), count), room[0])
-
-
-@inner(forceinline=True)
-def _mix_place(low, high, flat, width, found, place, begin, end, room):
-    """Mixes the event of a place, or that there is none, into the ids of some matches.
-
-    What is read here and there is copied first, so that the arithmetic becomes vector code.
-    """
-    first, second, there = room[0], room[1], room[2]
-    for m in range(begin, end):
-        event, q = found[place, m], m - begin
-        there[q] = event >= 0
-        start = U(max(event, 0) * width)
-        first[q], second[q] = flat[start + U(E_LOW)], flat[start + U(E_HIGH)]
-    for m in range(begin, end):
-        q = m - begin
-        one = U(there[q])
-        counted_low, counted_high = pair(low[m], high[m], one, one)
-        mixed_low, mixed_high = pair(counted_low, counted_high, U(first[q]), U(second[q]))
-        low[m] = mixed_low if one else counted_low
-        high[m] = mixed_high if one else counted_high
+        _gather(flat, width, found, picks, made, begin, min(begin + U(AT_ONCE), count), room)
 
 
 @inner(forceinline=True)
@@ -1023,16 +988,14 @@ def _follow(tables, nodes, out, flat, width, found, begin, end):
 
 
 @entry
-def emit(tables, memory, flat, found, order, low, high, picks, made, room):
+def emit(tables, memory, flat, found, picks, made, room):
     """Writes matches that have at most one event for each place.
 
-    Their events by place into `found`, these in `order` into their ids, and what `gather` reads into `made`.
-    `flat` are the words of the events one after the other, `room` is to work in.
+    Their events by place into `found`, and what `gather` reads into `made`. `flat` are the words of all
+    events one after the other, `room` is to work in.
     """
     width, count = memory.events.shape[1], U(found.shape[1])
     for begin in range(ZERO, count, U(AT_ONCE)):
         end = min(begin + U(AT_ONCE), count)
         _follow(tables, memory.nodes, memory.out, flat, width, found, begin, end)
-        for x in range(U(len(order))):
-            _mix_place(low, high, flat, width, found, U(order[x]), begin, end, room)
-        _gather(flat, width, found, picks, made, begin, end, room[0])
+        _gather(flat, width, found, picks, made, begin, end, room)

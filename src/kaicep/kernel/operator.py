@@ -35,18 +35,6 @@ from kaicep.plan.terms import Term
 if TYPE_CHECKING:
     from kaicep.kernel.columns import Matches, Table
 
-__all__ = [
-    "Limits",
-    "ManyAtATime",
-    "Nobody",
-    "KernelOperator",
-    "Passed",
-    "Row",
-    "Semantics",
-    "refuse",
-    "solutions_of_each",
-]
-
 Row = tuple[Term | None, ...]
 """The values of the selected variables of a PATH, in one of its solutions."""
 
@@ -71,6 +59,12 @@ class ManyAtATime(Semantics, Protocol):
         self, condition: Semantic, variable: str, events: Sequence[Event]
     ) -> Sequence[frozenset[Row]]:
         """The solutions of a condition about one event, for each of these."""
+        ...
+
+    def hold_for(
+        self, condition: Semantic, stream: str, ts: int, texts: Sequence[str]
+    ) -> Sequence[bool | None]:
+        """Whether a condition about one event holds where its root is this text; None: ask with events."""
         ...
 
     def identity_seen(self, condition: Semantic, variable: str) -> tuple[str, ...]:
@@ -188,4 +182,4 @@ class KernelOperator(Protocol):
 
 def refuse(operator: str, kept: int, instead: str) -> Failure:
     """The error of an operator that keeps too much."""
-    return Failure(f"{operator} keeps {kept:,} events and partial matches, and may keep no more: {instead}")
+    return Failure(f"{operator} keeps {kept:,} events and partial matches, which is its limit: {instead}")

@@ -1,12 +1,13 @@
-"""From what the pattern machine has written to `Matches`: ids, spans, events and selected values, as columns.
+"""From what the pattern machine has written to `Matches`: spans, events and selected values, as columns.
 
-A match is the last node of a chain. Its events are followed once; their identities, spans and selected
-values are then read from the rows in which the machine keeps events, a few hundred matches at a time.
+A match is the last node of a chain. Its events are followed once; what identifies them, spans and selected
+values are then read from the rows in which the machine keeps events, a few hundred matches at a time. Ids
+follow from these columns; they are made when somebody reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -16,10 +17,10 @@ import numpy as np
 from kaicep.kernel import machine
 from kaicep.kernel import tables as t
 from kaicep.kernel.assemble import of_one_event, word_of
-from kaicep.kernel.columns import Array, Column, Lists, Matches, Refs, Strings, Table, concatenated
+from kaicep.kernel.columns import Array, Column, Lists, Matches, Refs, Strings, Table, Words, concatenated
 from kaicep.kernel.shape import PatternShape
 from kaicep.kernel.vectors import vectors_of
-from kaicep.kernel.words import identity_words
+from kaicep.kernel.words import Identities, identity_words, mix_pairs
 from kaicep.plan.events import Event, MatchId
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, rewrite, type_of
 from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern
@@ -27,8 +28,6 @@ from kaicep.plan.operators import event_function
 from kaicep.plan.paths import has_path_values
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type, Value
-
-__all__ = ["Made", "Output", "column_of_words", "joined", "ranges", "taken", "words_of"]
 
 Rounds = Mapping[str, tuple[Array, Array]]
 """By variable, where each match's events begin among those of all matches, and these events."""
@@ -83,27 +82,14 @@ class Finished:
 
 @dataclass(frozen=True)
 class Made:
-    """Matches, and where their events are kept.
-
-    `found`, `rounds` and `events` are as in `Finished`.
-    """
+    """Matches, and what they were written from, which does not outlive the machine's next step."""
 
     matches: Matches
-    versions: Array
-    found: Array
-    rounds: Rounds
-    last: Array
-    events: Array
+    of: Finished
 
     def take(self, rows: Array) -> Made:
         """Some of the matches."""
-        rounds = {}
-        for name, (offsets, events) in self.rounds.items():
-            begins, flat = ranges(offsets, rows)
-            rounds[name] = begins, events[flat]
-        found = self.found[:, rows]
-        matches = taken(self.matches, rows)
-        return Made(matches, self.versions[rows], found, rounds, self.last[rows], self.events)
+        return Made(taken(self.matches, rows), self.of.rows(rows))
 
 
 class Output:
@@ -123,20 +109,30 @@ class Output:
         behind = len(shape.variables) + 1
         self.places = shape.places | {name: behind + number for number, name in enumerate(latest)}
         """Where the event of a variable stands in `found`."""
-        self._order = np.array([self.places[name] for name in plan.variables], np.int64)
+        self._identities = Identities(self.streams, derived)
         self._seed = MatchId(plan.name, plan.text)
         self._picks: dict[tuple[int, int], tuple[int, int]] = {}
-        self._start = self._pick(len(shape.variables), t.E_TS, 0)
-        self._refs = {
-            name: [
-                self._pick(self.places[name], word, nothing)
-                for word, nothing in ((t.E_PLACE, -1), (t.E_PART, 0), (t.E_SEQ, 0))
-            ]
-            for name in self.variables
-            if name not in shape.loops
-        }
+        first = len(shape.variables)
+        self._start = self._pick(first, t.E_TS, 0)
+        self._partition = [
+            (type_of(each), self._pick(first, t.E_FIXED + shape.keep(each), 0)) for each in self.partition
+        ]
+        self._single = [name for name in self.variables if name not in shape.loops]
+        self._seqs = {name: self._pick(self.places[name], t.E_SEQ, 0) for name in self._single}
         self._chosen = {each.name: self._pick_column(each) for each in self.columns if self._is_picked(each)}
-        self._table = np.array([(place, *rest) for (place, _), rest in self._picks.items()], np.int64)
+        self._origins: dict[str, tuple[int, int]] = {}
+        """Where streams and parts are read; nowhere as long as all events are of the first ones."""
+        self._table = self._picked()
+
+    def _picked(self) -> Array:
+        return np.array([(place, *rest) for (place, _), rest in self._picks.items()], np.int64)
+
+    def tell_origins_apart(self) -> None:
+        """From here on events are of several streams or parts."""
+        for name in self._single:
+            place = self.places[name]
+            self._origins[name] = self._pick(place, t.E_PLACE, -1), self._pick(place, t.E_PART, 0)
+        self._table = self._picked()
 
     def _pick(self, place: int, word: int, nothing: int) -> int:
         """The column of what is read that has a word of a place's event."""
@@ -168,16 +164,12 @@ class Output:
         if shape.loops:
             return self.written(self.followed(memory, count))
         # All columns in one piece of memory: when it is free again, the next matches get it, as it is.
-        whole = np.empty((5 + len(shape.variables) + 1 + len(self._table), count), np.int64)
-        ids, copied = whole[:2].view(np.uint64), whole[2:5]
-        found, read = np.split(whole[5:], [len(shape.variables) + 1])
-        copied[:] = memory.out[[t.M_EVENT, t.M_END, t.M_VERSION], :count]
-        last, end, versions = copied
-        low, high = ids
-        self._begin(low, high, memory.events, last)
-        flat, room = memory.events.ravel(), _room()
-        machine.emit(shape.tables, memory, flat, found, self._order, low, high, self._table, read, room)
-        return self._made(Finished(memory.events, found, {}, last, end, versions), low, high, read)
+        last, end, versions = (memory.out[each, :count] for each in (t.M_EVENT, t.M_END, t.M_VERSION))
+        whole = np.empty((2 + len(shape.variables) + len(self._table), count), np.int64)
+        found, read = whole[1 : len(shape.variables) + 2], whole[len(shape.variables) + 2 :]
+        whole[0] = end
+        machine.emit(shape.tables, memory, memory.events.ravel(), found, self._table, read, _room())
+        return self._made(Finished(memory.events, found, {}, last, whole[0], versions), read)
 
     def followed(self, memory: t.Memory, count: int) -> Finished:
         """The events of the matches that the machine has written."""
@@ -197,32 +189,27 @@ class Output:
 
     def written(self, found: Finished) -> Made:
         """Matches whose events are known."""
-        low, high = np.empty((2, len(found)), np.uint64)
-        self._begin(low, high, found.events, found.last)
-        for name in self.plan.variables:
-            offsets, events = found.of(name, self.places[name])
-            machine.mix_events(low, high, offsets, events, found.events)
         read = np.empty((len(self._table), len(found)), np.int64)
         width = found.events.shape[1]
         own = np.ascontiguousarray(found.found)
         machine.gather(found.events.ravel(), width, own, self._table, read, _room())
-        return self._made(found, low, high, read)
+        return self._made(found, read)
 
-    def _made(self, found: Finished, low: Array, high: Array, read: Array) -> Made:
+    def _made(self, found: Finished, read: Array) -> Made:
+        partition = [column_of_words(type or Type.INT64, read[at]) for type, at in self._partition]
+        events = self._events(found, read)
         matches = self.of(
-            low,
-            high,
+            lambda: self._identify(len(found), partition, events),
             read[self._start],
             found.end,
             self._select(found, read),
-            self._events(found, read),
+            events,
         )
-        return Made(matches, found.versions, found.found, found.rounds, found.last, found.events)
+        return Made(matches, found)
 
     def of(
         self,
-        low: Array,
-        high: Array,
+        identify: Callable[[], Words],
         start: Array,
         end: Array,
         select: Mapping[str, Column | Lists],
@@ -232,33 +219,30 @@ class Output:
         """Matches of these columns."""
         names = tuple(each.name for each in self.columns)
         return Matches(
-            self.plan.name, self.streams, self.strings, low, high, start, end, names, select, events, terms,
+            self.plan.name, self.streams, self.strings, identify, start, end, names, select, events, terms,
             optional=self._optional,
             derived=self._derived,
         )  # fmt: skip
 
     def of_single(self, table: Table, rows: Array) -> Matches:
         """Matches of one event each."""
-        low = np.full(len(rows), self._seed.low, np.uint64)
-        high = np.full(len(rows), self._seed.high, np.uint64)
         vectors = vectors_of(table)
-        for expr in self.partition:
-            kinds, words = identity_words(vectors.value(expr).take(rows), self.strings)
-            machine.mix_pairs(low, high, kinds, words)
-        ones = np.ones(len(rows), np.int64)
-        machine.mix_pairs(low, high, ones, ones)
-        machine.mix_pairs(low, high, table.low[rows].view(np.int64), table.high[rows].view(np.int64))
         ts = table.ts[rows]
         select = {each.name: vectors.value(each.expr).take(rows) for each in self.columns}
+        partition = [vectors.value(each).take(rows) for each in self.partition]
         refs = Refs(table.place[rows], table.part[rows], table.seq[rows])
-        return self.of(low, high, ts, ts, select, dict.fromkeys(self.variables, refs))
+        events = dict.fromkeys(self.variables, refs)
+        return self.of(lambda: self._identify(len(rows), partition, events), ts, ts, select, events)
 
-    def _begin(self, low: Array, high: Array, events: Array, last: Array) -> None:
-        """Writes the ids as far as query and partition make them."""
-        low[:], high[:] = self._seed.low, self._seed.high
-        for expr in self.partition:
-            kinds, words = identity_words(self.kept(events, expr, last), self.strings)
-            machine.mix_pairs(low, high, kinds, words)
+    def _identify(self, count: int, partition: Sequence[Column], events: Mapping[str, Refs]) -> Words:
+        """The ids of matches: query, partition, and the events of each variable."""
+        low, high = np.full(count, self._seed.low, np.uint64), np.full(count, self._seed.high, np.uint64)
+        for column in partition:
+            mix_pairs(low, high, *identity_words(column, self.strings))
+        nothing = np.full(count, -1, np.int64)
+        for name in self.plan.variables:
+            self._identities.mix(low, high, events.get(name, Refs(nothing, nothing, nothing)))
+        return low, high
 
     def _events(self, found: Finished, read: Array) -> dict[str, Refs]:
         events: dict[str, Refs] = {}
@@ -267,8 +251,13 @@ class Output:
                 offsets, own = found.rounds[name]
                 place, part, seq = found.events[own][:, t.E_PLACE : t.E_SEQ + 1].T
                 events[name] = Refs(place, part, seq, offsets)
+                continue
+            seq = read[self._seqs[name]]
+            if self._origins:
+                place, part = (read[each] for each in self._origins[name])
             else:
-                events[name] = Refs(*(read[each] for each in self._refs[name]))
+                place, part = np.minimum(found.found[self.places[name]], 0), np.zeros(len(seq), np.int64)
+            events[name] = Refs(place, part, seq)
         return events
 
     def _select(self, found: Finished, read: Array) -> dict[str, Column | Lists]:
@@ -290,7 +279,7 @@ class Output:
             if not (column.many or column.name in self._chosen or has_path_values(column.expr)):
                 yield column
 
-    def over(self, expr: Expr, found: Finished | Made) -> Column:
+    def over(self, expr: Expr, found: Finished) -> Column:
         """The values of an expression of single events, by match; what says something of no event is null."""
         columns: dict[str, Column] = {}
 
@@ -306,7 +295,7 @@ class Output:
             return Field("", name, (("", (name,)),), type_of(each))
 
         whole, nothing = written(expr), np.zeros(len(found.last), np.int64)
-        table = Table(("",), nothing, nothing, nothing, nothing, nothing, nothing, columns, self.strings)
+        table = Table(("",), nothing, nothing, nothing, nothing, columns, self.strings)
         return vectors_of(table).value(whole)
 
     def kept(self, rows: Array, expr: Expr, events: Array) -> Column:
@@ -320,7 +309,7 @@ class Output:
 
 def _room() -> Array:
     """Room in which the machine works while it writes matches."""
-    return np.empty((3, machine.AT_ONCE), np.int64)
+    return np.empty(machine.AT_ONCE, np.int64)
 
 
 def _of_last(expr: Expr) -> Expr | None:
@@ -370,8 +359,7 @@ def taken(matches: Matches, rows: Array) -> Matches:
     """Some of the matches."""
     return replace(
         matches,
-        low=matches.low[rows],
-        high=matches.high[rows],
+        identify=lambda: (matches.ids[0][rows], matches.ids[1][rows]),
         start=matches.start[rows],
         end=matches.end[rows],
         select={name: _taken_column(each, rows) for name, each in matches.select.items()},
@@ -413,14 +401,17 @@ def joined(some: Sequence[Matches]) -> Matches:
         return head
     return replace(
         head,
-        low=np.concatenate([each.low for each in some]),
-        high=np.concatenate([each.high for each in some]),
+        identify=lambda: (_joined_ids(some, 0), _joined_ids(some, 1)),
         start=np.concatenate([each.start for each in some]),
         end=np.concatenate([each.end for each in some]),
         select={name: _joined_columns([each.select[name] for each in some]) for name in head.select},
         events={name: _joined_refs([each.events[name] for each in some]) for name in head.events},
         terms={name: [one for each in some for one in each.terms[name]] for name in head.terms},
     )
+
+
+def _joined_ids(some: Sequence[Matches], half: int) -> Array:
+    return np.concatenate([each.ids[half] for each in some])
 
 
 def _joined_columns(columns: Sequence[Column | Lists]) -> Column | Lists:

@@ -29,8 +29,6 @@ from kaicep.plan.types import Type
 if TYPE_CHECKING:
     from kaicep.kernel.patterns import PatternMachine
 
-__all__ = ["load_pattern", "save_pattern", "why_other_shape"]
-
 _KIND = "pattern"
 
 
@@ -216,7 +214,7 @@ def save_pattern(operator: PatternMachine) -> bytes:
         "keys": keys,
         "nodes": memory.nodes[: meta[t.NODES]],
         "events": events,
-        "heap": memory.heap[: meta[t.HEAP]],
+        "awaiting": operator.awaiting(),
         **{f"absent {name}": each for name, each in absent.items()},
         **{f"skip {name}": each for name, each in orders.items()},
         **{f"latest {name}": each for name, each in others.items()},
@@ -281,8 +279,6 @@ def load_pattern(operator: PatternMachine, state: bytes) -> None:
         raise Failure(f"{operator.plan.name} cannot go on with the state of another query: {reason}")
     codes = np.append(operator.strings.codes(document["texts"]).astype(np.int64), -1)
     before = document["carried"]
-    if arrays["rows"].shape[1] > t.FIXED + len(before):
-        before = ["until", "last", *before]  # every row had these two before they were carried like others
     rows = _chosen(arrays["rows"], before, [_carried_text(shape, each) for each in shape.carried], t.FIXED)
     wanted = [_column_text(shape, number) for number in shape.kept]
     carried, kept = _strings_in(shape)
@@ -290,7 +286,8 @@ def load_pattern(operator: PatternMachine, state: bytes) -> None:
     events = _chosen(arrays["events"], document["kept"], wanted, t.E_FIXED)
     _decode(events, kept, codes)
     operator.keys.load(document["key_count"], list(_keys_of(document, arrays, codes)))
-    operator.begin(nodes=arrays["nodes"], events=events, heap=arrays["heap"], position=document["position"])
+    operator.begin(arrays["nodes"], events, arrays["awaiting"], document["position"])
+    operator.note_origins(events[:, t.E_PLACE], events[:, t.E_PART])
     meta = operator.memory.meta
     meta[t.NOW] = meta[t.SWEPT] = document["now"]
     operator.shed = document["shed"]
@@ -319,6 +316,7 @@ def load_pattern(operator: PatternMachine, state: bytes) -> None:
     for name in [each for each in arrays if each.startswith("latest rows ")]:
         looked_up[name[12:]] = _chosen(arrays.pop(name), document["kept"], wanted, t.E_FIXED)
         _decode(looked_up[name[12:]], kept, codes)
+        operator.note_origins(*looked_up[name[12:]][:, t.E_PLACE : t.E_SEQ].T)
         _find_components(operator, looked_up[name[12:]])
     others = {name[7:]: each for name, each in arrays.items() if name.startswith("latest ")}
     operator.latest.load(looked_up, others, operator)
@@ -414,8 +412,9 @@ def _renew_until(shape: PatternShape, rows: Array, fronts: Array) -> None:
 
 
 def _save_matches(matches: Matches, texts: _Texts, arrays: dict[str, Array]) -> dict[str, Any]:
-    for name in ("low", "high", "start", "end"):
-        arrays[f"match {name}"] = getattr(matches, name)
+    words = dict(zip(("low", "high"), matches.ids, strict=True))
+    for name, each in {**words, "start": matches.start, "end": matches.end}.items():
+        arrays[f"match {name}"] = each
     select = {}
     for number, (name, column) in enumerate(matches.select.items()):
         flat = column.flat if isinstance(column, Lists) else column
@@ -457,4 +456,4 @@ def _load_matches(
         for name in operator.output.variables
     }
     low, high, start, end = (arrays[f"match {name}"] for name in ("low", "high", "start", "end"))
-    return operator.output.of(low, high, start, end, select, events, document["terms"])
+    return operator.output.of(lambda: (low, high), start, end, select, events, document["terms"])

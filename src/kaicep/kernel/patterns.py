@@ -15,7 +15,7 @@ from kaicep.kernel import machine
 from kaicep.kernel import tables as t
 from kaicep.kernel.assemble import Question, alone, value_of, word_of
 from kaicep.kernel.automaton import bounds_of
-from kaicep.kernel.columns import Array, Column, Matches, Strings, Table, column_of
+from kaicep.kernel.columns import Array, Column, Mask, Matches, Strings, Table, column_of
 from kaicep.kernel.finished import LatestStage, Selection, aggregate_of, evaluated, holds_for_all
 from kaicep.kernel.joins import JoinKeys, Ties, partition_variables, with_attributes, with_join_keys
 from kaicep.kernel.keys import TypedKeys
@@ -45,16 +45,14 @@ from kaicep.kernel.solutions import (
     mentions,
     values_attribute,
 )
-from kaicep.kernel.vectors import vectors_of
+from kaicep.kernel.vectors import count_of, sees, spread, vectors_of
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Place
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Aggregate, Call, Expr, Field, Previous, type_of, variables_of, walk
-from kaicep.plan.nodes import Chain, ChiPlan, OutputColumn, Pattern, Semantic
+from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern, Semantic
 from kaicep.plan.paths import bare_variables
 from kaicep.plan.types import INT64_MIN, Type, Value
-
-__all__ = ["PatternMachine"]
 
 _MANY_ANSWERS = 100_000
 _CHUNK = 16_384
@@ -62,6 +60,8 @@ _CHUNK = 16_384
 _AT_ONCE = 4
 """So many pieces of matches may be made before they are asked for."""
 _LARGE = 1 << 28
+_SPARE = 4
+"""There is room for so many times the events that are kept: to look for those that are over takes time."""
 _FEW_KEYS = 1 << 16
 _ENOUGH = 16_384
 """Below so many events, it is not worth while to look for those that can be forgotten."""
@@ -99,6 +99,7 @@ class PatternMachine:
         components = {each: self.joins.roots_of(each) for each in keys}
         self.shape = PatternShape(self.pattern, strings.code, tuple(self._shown()), components)
         self.output = Output(plan, self.shape, strings, catalog.derived(self.pattern.streams))
+        self._origins_differ = False
         self.selection = Selection(self.shape, self._columns, self._paths, self)
         self.streams = self.pattern.streams
         self.roots: dict[Roots, RootIds] = {}
@@ -173,6 +174,7 @@ class PatternMachine:
             np.zeros((256, 4), np.int64),
             np.zeros((256, t.E_FIXED + len(shape.kept)), np.int64),
             np.zeros((16, 3), np.int64),
+            np.zeros((16, 3), np.int64),
             np.full((64, 6), -1, np.int64),
             np.zeros((64, t.P_ROW + columns), np.int64),
             np.zeros((16, 5), np.int64),
@@ -212,21 +214,22 @@ class PatternMachine:
         table = self._with_join_keys(table)
         self._note_candidates(table)
         if self._ties.names:
-            table = self._ties.expanded(table, self._sees, self._solved, self._tied)
+            table = self._ties.expanded(table, self._solved, self._tied)
         if len(self.keys) > self._most_keys:
             self._forget_keys()
-        fits = self._fits(table) if len(table) else np.zeros(0, np.int64)
-        rows = np.flatnonzero(fits)
-        if not len(rows):
-            yield from self._drain(0)
-            return
-        if self._is_filter:
-            rows = np.flatnonzero(fits & 1)  # under strict, events that only count have a bit too
+        if self._is_filter and len(table):
+            rows = np.flatnonzero(spread(self._passing(table)[0], table))
             if len(rows):
                 yield from self._singles(table, rows)
             return
+        fits = self._fits(table) if len(table) else np.zeros(0, np.int64)
+        rows = np.flatnonzero(fits != 0)
+        if not len(rows):
+            yield from self._drain(0)
+            return
         if len(rows) < len(table):
             table, fits = table.take(rows), fits[rows]
+        self.note_origins(table.place, table.part)
         self.memory.meta[t.VERSION] = self.version or 0
         batch = self._batch = self._made(table, fits)
         self._note_absent(fits, batch)
@@ -246,12 +249,23 @@ class PatternMachine:
         self.memory.meta[t.POSITION] += len(table)
         self._batch = None
 
+    def note_origins(self, place: Array, part: Array) -> None:
+        """Sees whether events are of several streams or parts; until then, matches need not look."""
+        if not self._origins_differ and (place.any() or part.any()):
+            self._origins_differ = True
+            for each in self._every_output():
+                each.tell_origins_apart()
+
+    def _every_output(self) -> Sequence[Output]:
+        return (self.output,)
+
     def advance(self, watermark: float) -> list[Matches]:
         """What is found by knowing that no event below the watermark will come."""
         found: list[Matches] = []
         now = 2**63 - 1 if watermark == math.inf else math.ceil(max(watermark, -(2.0**62)))
         self.latest.until = max(self.latest.until, now)
-        while not machine.fire(self.memory, now):
+        meta = self.memory.meta
+        while (meta[t.HEAP] or meta[t.QUEUE] < meta[t.QUEUED]) and not machine.fire(self.memory, now):
             found += self._make_room(0)
         found += self._drain(0)
         self.memory.meta[t.NOW] = max(int(self.memory.meta[t.NOW]), now)
@@ -265,8 +279,8 @@ class PatternMachine:
             return watermark
         waiting = self.skipping.first_end
         ends += [] if waiting is None else [waiting]
-        heap = self.memory.heap[: self.memory.meta[t.HEAP], 0]
-        ends += [int(heap.min())] if len(heap) else []
+        awaited = self.awaiting()
+        ends += [int(awaited[:, 0].min())] if len(awaited) else []
         if self.pattern.deadline is None:
             return min(ends)
         seg, cap, low, high = self.memory.cells.T
@@ -316,15 +330,15 @@ class PatternMachine:
         """Goes on from a state; the operator is a new one."""
         load_pattern(self, state)
 
-    def begin(self, nodes: Array, events: Array, heap: Array, position: int) -> None:
-        """Begins with these events and chains of them."""
+    def begin(self, nodes: Array, events: Array, awaiting: Array, position: int) -> None:
+        """Begins with these events and chains of them, and complete matches in the order of deadlines."""
         memory, meta = self.memory, self.memory.meta
-        meta[t.NODES], meta[t.EVENTS], meta[t.HEAP] = len(nodes), len(events), len(heap)
+        meta[t.NODES], meta[t.EVENTS], meta[t.QUEUED] = len(nodes), len(events), len(awaiting)
         meta[t.POSITION] = position
         self.memory = memory._replace(
             nodes=_with_room(nodes, len(memory.nodes)),
             events=_with_room(events, len(memory.events)),
-            heap=_with_room(heap, len(memory.heap)),
+            queue=_with_room(awaiting, len(memory.queue)),
         )
 
     def wait(self, rows: Array, cells: Array) -> None:
@@ -366,7 +380,7 @@ class PatternMachine:
             f"{self.plan.name} (MATCH {self.pattern.match})",
             size,
             "add a WINDOW that ties its events together, or make it narrower; an equality in a JOIN, "
-            "PARTITION BY, or MATCH next in place of any also lets it keep less",
+            "PARTITION BY, or MATCH next instead of any also makes it keep less",
         )
 
     # --- room ---
@@ -394,17 +408,25 @@ class PatternMachine:
                 marks=_longer(memory.marks), mask=np.zeros(max(widest, 2 * len(memory.mask)), np.uint8)
             )
         elif need == t.N_HEAP:
-            memory = memory._replace(heap=_longer(memory.heap))
+            memory = self._with_room_to_await()
         self.memory = memory
+
+    def _with_room_to_await(self) -> t.Memory:
+        memory, meta = self.memory, self.memory.meta
+        if meta[t.HEAP] >= len(memory.heap):
+            return memory._replace(heap=_longer(memory.heap))
+        queue = memory.queue[meta[t.QUEUE] : meta[t.QUEUED]].copy()
+        meta[t.QUEUE], meta[t.QUEUED] = 0, len(queue)
+        return memory._replace(queue=_with_room(queue, len(memory.queue)))
 
     def _make_room_for_events(self) -> None:
         """Forgets what nothing leads to any more; makes room where that is not much."""
         memory = self.memory
         if max(len(memory.nodes), len(memory.events)) >= _ENOUGH:
             self.collect()
-        if memory.meta[t.NODES] * 2 > len(memory.nodes):
+        if memory.meta[t.NODES] * _SPARE > len(memory.nodes):
             memory = memory._replace(nodes=_longer(memory.nodes))
-        if memory.meta[t.EVENTS] * 2 > len(memory.events):
+        if memory.meta[t.EVENTS] * _SPARE > len(memory.events):
             memory = memory._replace(events=_longer(memory.events))
         self.memory = memory
 
@@ -432,51 +454,51 @@ class PatternMachine:
 
     def _fits(self, table: Table) -> Array:
         """By bit, the places that each event may take."""
-        fits = np.zeros(len(table), np.int64)
+        *fits, counts = self._passing(table)
+        if self.pattern.match == "strict":
+            fits.append(counts)
+        if all(each.__class__ is bool for each in fits):
+            return np.full(len(table), sum(int(each) << place for place, each in enumerate(fits)))
+        made = np.zeros(len(table), np.int64)
+        for place, each in enumerate(fits):
+            made |= spread(each, table).astype(np.int64) << place
+        return made
+
+    def _passing(self, table: Table) -> list[Mask]:
+        """The events that may take each place, and those that count under strict."""
+        fits: list[Mask] = []
         strict = self.pattern.match == "strict"
-        counts, came, filtered, met = (np.zeros(len(table), np.bool_) for _ in range(4))
+        counts: Mask = False
+        came: Mask = False
+        filtered: Mask = False
+        met: Mask = False
         all_count = any(not chain.semantics for chain in self.pattern.chains)
-        for place, chain in enumerate(self.pattern.chains):
-            here = self._sees(table, chain)
+        for chain in self.pattern.chains:
+            here = sees(chain, table)
             passes = here
-            came |= here
+            came = came | here
             own, from_paths = self.passed.in_order(chain.conditions)
             for each in own:
                 passes = passes & vectors_of(table).holds(each)
-            filtered |= passes
+            filtered = filtered | passes
             for each in from_paths:
                 passes = passes & vectors_of(table).holds(each)
             asked = here if strict and not all_count else passes
             for path in chain.semantics:
                 asked = self._meets(Roots(path, chain.variable), table, asked)
             passes = passes & asked
-            counts |= here if all_count else asked
-            met |= passes
+            counts = counts | (here if all_count else asked)
+            met = met | passes
             for each in self._bounds.get(chain.variable, ()):
                 passes = passes & vectors_of(table).holds(each)
             for path in self.shape.of_one[chain.variable]:
                 passes = self._meets(Roots(path, chain.variable), table, passes)
-            fits |= passes.astype(np.int64) << place
-            self.passed.fits[chain.variable] += int(np.count_nonzero(passes))
-        self.passed.came += int(np.count_nonzero(came))
-        self.passed.filters += int(np.count_nonzero(filtered))
-        self.passed.paths += int(np.count_nonzero(met))
-        if strict:
-            fits |= counts.astype(np.int64) << len(self.shape.variables)
-        return fits
-
-    def _sees(self, table: Table, chain: Chain) -> Array:
-        here: Array = np.ones(len(table), np.bool_)
-        if set(table.streams) - set(chain.streams):
-            here &= np.isin(
-                table.place, [table.streams.index(each) for each in chain.streams if each in table.streams]
-            )
-        within = chain.within
-        if within.low is not None:
-            here &= table.ts >= within.low + (not within.low_inclusive)
-        if within.high is not None:
-            here &= table.ts < within.high + within.high_inclusive
-        return here
+            fits.append(passes)
+            self.passed.fits[chain.variable] += count_of(passes, table)
+        self.passed.came += count_of(came, table)
+        self.passed.filters += count_of(filtered, table)
+        self.passed.paths += count_of(met, table)
+        return [*fits, counts]
 
     def _with_join_keys(self, table: Table) -> Table:
         """The table with what is known of its events' components."""
@@ -520,8 +542,6 @@ class PatternMachine:
             table.place.astype(np.int64),
             np.ascontiguousarray(table.part, np.int64),
             np.ascontiguousarray(table.seq, np.int64),
-            np.ascontiguousarray(table.low).view(np.int64),
-            np.ascontiguousarray(table.high).view(np.int64),
         )
 
     def _key_ids(self, exprs: Sequence[Expr], table: Table) -> Array:
@@ -560,8 +580,9 @@ class PatternMachine:
         """When the knowledge changes."""
         return tuple(getattr(getattr(self._semantics, "knowledge", None), "epochs", ()))
 
-    def _meets(self, roots: Roots, table: Table, wanted: Array) -> Array:
-        """The wanted events for which a PATH holds, with the conditions on its variables."""
+    def _meets(self, roots: Roots, table: Table, given: Mask) -> Array:
+        """The given events for which a PATH holds, with the conditions on its variables."""
+        wanted = spread(given, table)
         if self._paths.is_plain(roots.condition):
             return self._roots_of(roots).verdicts(table, self._epochs(), self._semantics, wanted)
         known = self._roots_of(roots)
@@ -592,7 +613,12 @@ class PatternMachine:
             some = table.take(rows)
             for terms in paths.plain_for(condition, variable, known.events[id]):
                 typed = [self._paths.typed(each, terms) for each in condition.conditions]
-                yield terms, rows[np.logical_and.reduce([vectors_of(some).holds(each) for each in typed])]
+                yield (
+                    terms,
+                    rows[
+                        np.logical_and.reduce([spread(vectors_of(some).holds(each), some) for each in typed])
+                    ],
+                )
 
     def _tied(self, condition: Semantic, variable: str, table: Table) -> tuple[Array, Sequence[Event]]:
         """What a PATH that ties events to partitions can tell of them, and by number an event."""
@@ -781,10 +807,10 @@ class PatternMachine:
         made = list(self._written())
         if self.pattern.skip == "none":
             for each in made:
-                yield from self._by_version(each.matches, each.versions)
+                yield from self._by_version(each.matches, each.of.versions)
             return
         for each in made:
-            self.skipping.add(each.matches, self._order(each))
+            self.skipping.add(each.matches, self._order(each.of))
         below = int(self.memory.meta[t.POSITION]) + at
         for matches, versions in self.skipping.settled(self._awaited(), below):
             yield from self._by_version(matches, versions)
@@ -801,10 +827,19 @@ class PatternMachine:
         elif count:
             yield self._completed(self.output.made(self.memory, count))
 
+    def awaiting(self) -> Array:
+        """Deadlines, last nodes and versions of complete matches, in the order of their deadlines."""
+        memory, meta = self.memory, self.memory.meta
+        queue = memory.queue[meta[t.QUEUE] : meta[t.QUEUED]]
+        if not meta[t.HEAP]:
+            return queue
+        every = np.concatenate([memory.heap[: meta[t.HEAP]], queue])
+        return every[np.lexsort(every.T[::-1])]
+
     def awaited(self) -> Array:
         """The rows of the last events of matches whose deadline has not been reached."""
         memory = self.memory
-        nodes = memory.nodes[memory.heap[: memory.meta[t.HEAP], 1]]
+        nodes = memory.nodes[self.awaiting()[:, 1]]
         rows: Array = memory.events[nodes[nodes[:, t.N_DEAD] == 0, t.N_EVENT]]
         return rows
 
@@ -814,14 +849,13 @@ class PatternMachine:
         partition = events[:, t.E_FIXED + self.shape.kept[self.shape.columns[PARTITION]]]
         return {"partition": partition, "last": events[:, t.E_POSITION]}
 
-    def _order(self, made: Made) -> Order:
+    def _order(self, made: Finished) -> Order:
         """What AFTER MATCH asks of matches."""
         kept, events = made.events, made.found[: len(self.shape.variables)]
         where, at = np.nonzero(events.T >= 0)
         bound = events[at, where]
         if self.shape.loops:
-            finished = Finished(kept, made.found, made.rounds, made.last, made.last, made.versions)
-            each = [finished.of(name, place) for name, place in self.shape.places.items()]
+            each = [made.of(name, place) for name, place in self.shape.places.items()]
             count = len(made.last)
             where = np.concatenate([np.repeat(np.arange(count), np.diff(offsets)) for offsets, _ in each])
             bound = np.concatenate([own for _, own in each])
@@ -830,7 +864,7 @@ class PatternMachine:
         offsets = np.concatenate([[0], np.cumsum(np.bincount(where, minlength=len(made.last)))])
         places = places[sorted_]
         last = kept[made.last]
-        resume = np.full(len(last), -1, np.int64)
+        resume, versions = np.full(len(last), -1, np.int64), made.versions.copy()
         mode, variable = self.pattern.skip, self.pattern.skip_variable
         if mode == "past_last":
             resume = places[offsets[1:] - 1] + 1
@@ -842,12 +876,12 @@ class PatternMachine:
             places[offsets[:-1]],
             places[offsets[1:] - 1],
             resume,
-            made.versions,
+            versions,
             offsets,
             places,
         )
 
-    def _end_of(self, made: Made, variable: str, first: bool) -> Array:
+    def _end_of(self, made: Finished, variable: str, first: bool) -> Array:
         """The first or the last event of a variable in each match; -1 where there is none."""
         if not first or variable not in self.shape.loops:
             last: Array = made.found[self.shape.places[variable]]
@@ -866,13 +900,13 @@ class PatternMachine:
     def _completed(self, made: Made, output: Output | None = None) -> Made:
         """The matches with the columns that join events, once for each solution of their PATHs."""
         for column in (output or self.output).left():
-            made.matches.select[column.name] = self._joined(column, made)  # type: ignore[index]
+            made.matches.select[column.name] = self._joined(column, made.of)  # type: ignore[index]
         if self.selection:
-            whole = made
+            whole = made.of
             made = self.selection.of(made, lambda m: self.rounds_of(m, whole))
         if self.shape.ambiguous:
-            words = np.stack([made.matches.low, made.matches.high])
-            made = made.take(np.sort(np.unique(words, axis=1, return_index=True)[1]))
+            ids = np.stack(made.matches.ids)
+            made = made.take(np.sort(np.unique(ids, axis=1, return_index=True)[1]))
         return made
 
     # --- LATEST ---
@@ -882,21 +916,19 @@ class PatternMachine:
         if not len(table) or not self.pattern.latest:
             return
         for each in self.latest.candidates:
-            here = self._sees(table, each.chain)
+            here = sees(each.chain, table)
             for condition in each.chain.conditions:
                 here = here & vectors_of(table).holds(condition)
             for path in each.semantics:
                 here = self._meets(Roots(path, each.chain.variable), table, here)
-            each.add(self._kept_rows(table.take(np.flatnonzero(here))), self)
+            each.add(self._kept_rows(table.take(np.flatnonzero(spread(here, table)))), self)
         self.latest.until = max(self.latest.until, int(table.ts[-1]))
 
     def _kept_rows(self, table: Table) -> Array:
         """Events as the machine keeps those of matches; they are in no partition."""
+        self.note_origins(table.place, table.part)
         rows = np.zeros((len(table), t.E_FIXED + len(self.shape.kept)), np.int64)
-        for at, of in ((t.E_TS, table.ts), (t.E_PLACE, table.place), (t.E_PART, table.part)):
-            rows[:, at] = of
-        for at, of in ((t.E_SEQ, table.seq), (t.E_LOW, table.low), (t.E_HIGH, table.high)):
-            rows[:, at] = np.ascontiguousarray(of).view(np.int64)
+        rows[:, t.E_TS : t.E_POSITION] = np.stack([table.ts, table.place, table.part, table.seq], axis=1)
         columns = list(self.shape.columns)
         for column, place in self.shape.kept.items() if len(table) else ():
             kept = columns[column]
@@ -910,7 +942,7 @@ class PatternMachine:
         """An event of these rows, as conditions see it."""
         return _Seen(self, None, row, events)
 
-    def rounds_of(self, m: int, found: Finished | Made) -> dict[str, list[_Seen]]:
+    def rounds_of(self, m: int, found: Finished) -> dict[str, list[_Seen]]:
         """The events of a match by variable."""
         made = {}
         for name, place in self.output.places.items():
@@ -984,7 +1016,7 @@ class PatternMachine:
                 return True
         return False
 
-    def _joined(self, column: OutputColumn, made: Made) -> Column:
+    def _joined(self, column: OutputColumn, made: Finished) -> Column:
         """A column that joins values of several events; with those of loops, value by value."""
         if self._is_of_single_events(column.expr):
             found = self.output.over(column.expr, made)
@@ -1052,12 +1084,6 @@ class _Seen:
     def ts(self) -> int:
         """The time of an event that is kept."""
         return int(self.events[self.at, t.E_TS])
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        """The words of the identity of an event that is kept."""
-        low, high = self.events[self.at, t.E_LOW : t.E_HIGH + 1].tolist()
-        return low, high
 
     def word(self, of: object) -> int:
         shape = self.operator.shape

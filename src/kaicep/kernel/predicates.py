@@ -24,21 +24,6 @@ from kaicep.kernel.sums import grown, near_read
 from kaicep.kernel.tables import ASKED, NULL, POSITION, S_INTERPRETER, S_SCRATCH
 from kaicep.plan.time import parse_time
 
-__all__ = [
-    "AT_EVENT",
-    "BLOCK",
-    "COLUMN",
-    "OPS",
-    "REGISTER",
-    "REGISTERS",
-    "SCALAR",
-    "WORDS",
-    "ask_hash",
-    "interpret",
-    "judge",
-    "point",
-]
-
 BLOCK = 128
 """So many rows are judged at a time."""
 REGISTERS = 32

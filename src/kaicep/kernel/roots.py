@@ -1,4 +1,4 @@
-"""What PATHs can tell of events: they are numbered, and each number is asked about once."""
+"""Numbers for events that a PATH cannot tell apart: the knowledge is asked once for each number."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from kaicep.plan.terms import Blank, Iri, Literal, Term
 from kaicep.plan.types import INT64_MIN, Type, Value
 from kaicep.plan.typing import with_terms
 
-__all__ = ["RootIds", "Meanings", "NumberedTerms"]
-
 # ----------------------------------------------------------------------------------------------------------
 # What a PATH can tell of events: they are numbered, and each number is asked about once.
 #
@@ -37,7 +35,10 @@ __all__ = ["RootIds", "Meanings", "NumberedTerms"]
 # leave, as arrays.
 
 _FEW = 8
+_MOST_EVENTS = 100_000
+"""So many different events are remembered."""
 _UNKNOWN = -1
+_UNASKED = -2
 
 
 class RootIds:
@@ -76,6 +77,7 @@ class RootIds:
         self._by_code: dict[tuple[str, int], Array] = {}
         self._objects: dict[tuple[type, str], int] = {}
         self._verdicts: Array = np.zeros(0, np.int8)
+        self._told: dict[tuple[str, int], Array] = {}
         self._look_at_identity()
 
     def _attributes(self) -> tuple[str, ...]:
@@ -138,13 +140,15 @@ class RootIds:
         found = known.take(codes)
         fresh = np.flatnonzero(found == _UNKNOWN)
         if len(fresh):
-            rows = fresh[np.unique(codes[fresh], return_index=True)[1]]
-            known[codes[rows]] = self._numbered(table.take(rows), epoch[rows])
+            first = np.full(len(known), _UNKNOWN, np.int64)
+            first[codes[fresh[::-1]]] = fresh[::-1]
+            rows = first[first != _UNKNOWN]
+            known[codes[rows]] = self._numbered(table.take(rows), epoch[rows], codes[rows])
             found = known.take(codes)
         return found
 
-    def _numbered(self, table: Table, epoch: Array) -> Array:
-        """The numbers of events by all that counts."""
+    def _numbered(self, table: Table, epoch: Array, codes: Array | None = None) -> Array:
+        """The numbers of events by all that counts; `codes` are of the one string that decides."""
         known = len(self._names)
         numbers, count = self._keys_of(table, epoch)
         fresh = count - known
@@ -152,8 +156,25 @@ class RootIds:
             rows = np.zeros(fresh, np.int64)
             at = np.flatnonzero(numbers >= known)[::-1]
             rows[numbers[at] - known] = at  # the first row of each is written last
-            self._name(self._added(_events_of(table.take(rows), self)))
+            if codes is None:
+                self._name(self._added(_events_of(table.take(rows), self)))
+            else:
+                self._name(self._added(self._alike(table.take(rows), int(epoch[0]), codes[rows].tolist())))
         return self._names[numbers]
+
+    def _alike(self, table: Table, epoch: int, codes: list[int]) -> list[Event]:
+        """Events that stand for those with these codes: the same ones for all queries that ask."""
+        stream = table.streams[int(table.place[0])]
+        # A stream of which no attribute is asked has one code for all its events.
+        key = stream, self._roots.get(stream, ()), self._epochs, epoch
+        known = table.strings.events.setdefault(key, {})
+        if len(known) > _MOST_EVENTS:
+            known.clear()
+        new = [at for at, code in enumerate(codes) if code not in known]
+        if new:
+            made = _events_of(table.take(np.array(new)), self)
+            known.update(zip([codes[at] for at in new], made, strict=True))
+        return [known[code] for code in codes]
 
     def _keys_of(self, table: Table, epoch: Array) -> tuple[Array, int]:
         """The numbers of the keys of events, and how many keys there are."""
@@ -258,6 +279,7 @@ class RootIds:
 
     def _find_anew(self, like: Table) -> None:
         self._by_code.clear()
+        self._told.clear()
         self._keys = None
         self._names = np.zeros(0, np.int64)
         free = set(self._free)
@@ -288,6 +310,7 @@ class RootIds:
     def renew(self) -> None:
         """Asks anew: the knowledge has a new version."""
         self._verdicts = np.zeros(0, np.int8)
+        self._told.clear()
         self._look_at_identity()
 
     def _look_at_identity(self) -> None:
@@ -326,7 +349,22 @@ class RootIds:
         rows = np.flatnonzero(wanted)
         if not len(rows) or not (self.condition.relation or self.condition.alternatives):
             return found  # nothing fulfils a PATH without an alternative
-        own = self.ids(table if len(rows) == len(table) else table.take(rows), epochs)
+        own = table if len(rows) == len(table) else table.take(rows)
+        if ask is None and not self.condition.conditions:
+            told = self._told_by_text(own, epochs, semantics)
+            found[rows] = told == 1
+            left = np.flatnonzero(told == _UNKNOWN)
+            if not len(left):
+                return found
+            if len(left) < len(rows):
+                rows, own = rows[left], own.take(left)
+        found[rows] = self._by_number(self.ids(own, epochs), semantics, ask)
+        return found
+
+    def _by_number(
+        self, own: Array, semantics: Semantics, ask: Callable[[list[int]], list[bool]] | None
+    ) -> Array:
+        """Whether the PATH holds for the events of these numbers."""
         if len(self._verdicts) < len(self.events):
             more = np.full(2 * len(self.events), _UNKNOWN, np.int8)
             more[: len(self._verdicts)] = self._verdicts
@@ -337,7 +375,35 @@ class RootIds:
             numbers = fresh.tolist()
             self._verdicts[fresh] = self._ask(numbers, semantics) if ask is None else ask(numbers)
             known = self._verdicts.take(own)
-        found[rows] = known == 1
+        holds: Array = known == 1
+        return holds
+
+    def _told_by_text(self, table: Table, epochs: tuple[int, ...], semantics: Semantics) -> Array:
+        """What the text of the one attribute that decides says already, without an event that has it."""
+        self._follow(table, epochs)
+        codes = self._deciding_codes(table)
+        when = np.searchsorted(np.array(epochs, np.int64), [table.ts.min(), table.ts.max()], "right")
+        if codes is None or when[0] != when[1] or len(table.streams) > 1 or int(codes.min()) < 0:
+            return np.full(len(table), _UNKNOWN, np.int8)
+        if not isinstance(semantics, ManyAtATime):
+            return np.full(len(table), _UNKNOWN, np.int8)
+        key = table.streams[0], int(when[0])
+        known = self._told.get(key)
+        if known is None:
+            known = np.zeros(0, np.int8)
+        if len(known) < len(table.strings):
+            more = np.full(2 * len(table.strings) - len(known), _UNASKED, np.int8)
+            known = self._told[key] = np.concatenate([known, more])
+        found = known.take(codes)
+        asked = found == _UNASKED
+        if asked.any():
+            here = np.zeros(len(table.strings), np.bool_)
+            here[codes[asked]] = True
+            fresh = np.flatnonzero(here)
+            texts = [table.strings.texts[each] for each in fresh.tolist()]
+            answers = semantics.hold_for(self._asked, key[0], int(table.ts[0]), texts)
+            known[fresh] = [_UNKNOWN if each is None else each for each in answers]
+            found = known.take(codes)
         return found
 
     def _ask(self, ids: list[int], semantics: Semantics) -> list[bool]:
@@ -367,6 +433,7 @@ class RootIds:
         self._free = list(document["free"])
         self._strings = None
         self._verdicts = np.zeros(0, np.int8)
+        self._told.clear()
 
 
 # --- what counts -------------------------------------------------------------------------------------------
@@ -437,15 +504,12 @@ def _events_of(table: Table, roots: RootIds) -> list[Event]:
 def _table_of(events: Sequence[Event], like: Table) -> Table:
     """Events as a table, with columns of the same types as those of another one."""
     streams = tuple(dict.fromkeys(each.stream for each in events))
-    nothing = np.zeros(len(events), np.uint64)
     return Table(
         streams,
         np.array([each.ts for each in events], np.int64),
         np.array([streams.index(each.stream) for each in events], np.int64),
         np.array([each.part for each in events], np.int64),
         np.array([each.seq for each in events], np.int64),
-        nothing,
-        nothing,
         {
             name: column_of(column.type, [each.values.get(name) for each in events], like.strings)
             for name, column in like.columns.items()
@@ -463,9 +527,6 @@ _KINDS = 20  # so many kinds fit into a word
 # Events that PATHs cannot tell apart, since they agree in all that is annotated, are asked about once. A
 # *case* is an event inside one partition and one group; its *solutions* are the values of the variables
 # that the query wants besides. Terms are known by numbers, 0 is no term.
-
-_MOST_EVENTS = 100_000
-"""So many different events are remembered."""
 
 Values = Mapping[str, Term | None]
 
@@ -528,6 +589,10 @@ class Meanings:
         self._ties = [_Asked(each, variable, catalog) for each in node.ties]
         self._every = [*self._asked, *self._wanted, *self._ties]
         self.needed = bool(self._every)
+        self._filters = not (self._wanted or self._ties or self._partition or self._group) and all(
+            each.path.variables for each in self._asked
+        )
+        """Whether PATHs only leave events out, so that all others are one case."""
         self.attributes = tuple(dict.fromkeys(name for each in self._every for name in each.roots.attributes))
         self._events = Keys(len(self._every))
         self.clear()
@@ -540,6 +605,8 @@ class Meanings:
         self._solutions: list[int] = [0]
         self._rows: list[tuple[int, ...]] = []
         self._arrays: tuple[Array, ...] | None = None
+        if self._filters:
+            self._cases, self._rows, self._solutions, self._starts = [((), ())], [()], [0, 1], [0, 1]
 
     def renew(self) -> None:
         """Lets everything be asked again: the knowledge has a new version."""
@@ -560,12 +627,24 @@ class Meanings:
             for each in self._every:
                 each.roots.forget(np.zeros(0, np.int64))
             self.clear()
+        if self._filters:
+            return self._left(table)
         ids = self._ids(table)
         starts = np.array(self._starts, np.int64)
         counts = starts[ids + 1] - starts[ids]
         rows = np.repeat(np.arange(len(ids)), counts)
         first = np.repeat(starts[ids] - np.cumsum(counts) + counts, counts)
         return rows, first + np.arange(len(rows))
+
+    def _left(self, table: Table) -> tuple[Array, Array]:
+        """The rows for which all PATHs hold."""
+        left = np.ones(len(table), np.bool_)
+        for each in self._asked:
+            if len(each.roots.events) > _MOST_EVENTS:
+                each.roots.forget(np.zeros(0, np.int64))
+            left = each.roots.verdicts(table, self.epochs, self._semantics, left)
+        rows = np.flatnonzero(left)
+        return rows, np.zeros(len(rows), np.int64)
 
     def _ids(self, table: Table) -> Array:
         """What all PATHs together can tell of the events, as numbers."""

@@ -22,19 +22,6 @@ from kaicep.plan.paths import aggregated_variables, has_path_values, is_decided_
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
 
-__all__ = [
-    "PARTITION",
-    "POSITION",
-    "TIME",
-    "Absence",
-    "Due",
-    "Requirement",
-    "Roots",
-    "PatternShape",
-    "requirement_of",
-    "single_parts",
-]
-
 _MODES = {"any": t.KEEP, "next": t.CONSUME, "strict": t.STRICT}
 _MOST_PLACES = 62
 _MOST_STATES = 200_000

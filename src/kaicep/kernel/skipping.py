@@ -17,8 +17,6 @@ from kaicep.kernel.columns import Array, Matches
 from kaicep.kernel.jit import entry
 from kaicep.kernel.output import joined, ranges, taken
 
-__all__ = ["Order", "Skipping", "choose"]
-
 
 @dataclass(frozen=True)
 class Order:

@@ -24,20 +24,6 @@ from kaicep.plan.terms import Term
 from kaicep.plan.types import Value
 from kaicep.plan.typing import with_terms
 
-__all__ = [
-    "Given",
-    "Scene",
-    "Seen",
-    "PathSolutions",
-    "Terms",
-    "fields_of",
-    "looks_back_at",
-    "mentions",
-    "text_of",
-    "value_in",
-    "values_attribute",
-]
-
 Terms = Mapping[str, Term | None]
 """The variables of a PATH and what they stand for in one solution."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kaicep.kernel.batches import Batch
     from kaicep.kernel.columns import Array
 
-__all__ = ["Lateness", "Parts", "Place", "Sorter", "allowed_lateness", "read_place", "written_place"]
-
 Place = tuple[float, int, str, int, float]
 """The place of an event in the order: its time, the place of its stream, its id, part and position."""
 

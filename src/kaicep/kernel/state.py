@@ -15,17 +15,6 @@ from kaicep.kernel.columns import Array
 from kaicep.plan.events import Event
 from kaicep.plan.terms import Blank, Iri, Literal, Term
 
-__all__ = [
-    "decode",
-    "decode_with",
-    "encode",
-    "encode_with",
-    "read_event",
-    "write_event",
-    "read_state",
-    "write_state",
-]
-
 # ----------------------------------------------------------------------------------------------------------
 # State as bytes: a line that says what it is, and a JSON document.
 #
@@ -120,9 +109,7 @@ def _read_term(row: list[Any]) -> Term:
 # things, and for each array its type and shape. The bytes of the arrays follow, little end first, so that a
 # state means the same on every machine. Nothing is pickled.
 
-_VERSION = 3
-_READ = (2, 3)
-"""Format 3 differs in the columns of partial matches."""
+_VERSION = 4
 
 
 def write_state(kind: str, document: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
@@ -152,7 +139,7 @@ def read_state(kind: str, state: bytes) -> tuple[dict[str, Any], dict[str, Array
     if found != kind:
         other = _one(found) if isinstance(found, str) and found else "something else"
         raise Failure(f"this is the saved state of {other}, not of {_one(kind)}")
-    if not isinstance(version, int) or version not in _READ:
+    if not isinstance(version, int) or version != _VERSION:
         raise Failure(
             f"this state was saved in format {version}, this release reads {_VERSION}: start without it"
         )

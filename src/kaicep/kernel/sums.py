@@ -22,22 +22,6 @@ import numpy as np
 from kaicep.kernel.jit import inner
 from kaicep.kernel.tables import NULL
 
-__all__ = [
-    "FAR",
-    "SCRATCH",
-    "SQUARES",
-    "deviation",
-    "grown",
-    "far_add",
-    "far_read",
-    "is_near",
-    "near_moved",
-    "near_read",
-    "square_add",
-    "whole_average",
-    "whole_moved",
-]
-
 FAR = 72
 """The words of a far sum: doubles reach from 2**-1074 to 2**1024, and 2**31 of them a little further."""
 SQUARES = 148

@@ -41,7 +41,7 @@ T_BEGIN, T_END, T_CARRY, T_CARRY_END, T_FINAL, T_PLACE, T_PENDING, T_STATE = ran
  C_MIN_INT, C_MAX_INT, C_SUM_FLOAT, C_SUM_INT) = range(14)
 # --- Memory.meta ---
 (TOP, NODES, EVENTS, MATCHES, HEAP, POSITION, ROWS, NEED, RESUME, PENDS, HITS, ASKED, HAND, SWEPT, VERSION,
- NOW, WIDEST, STORED, LIMIT, FREE) = range(20)
+ NOW, WIDEST, STORED, LIMIT, QUEUE, QUEUED, FREE) = range(22)
 META = 64
 # --- why the machine stopped, and which array is full ---
 DONE, FULL, ASK, TOO_MUCH = range(4)
@@ -51,7 +51,7 @@ SEG, CAP, LO, HI = range(4)
 # --- Memory.nodes ---
 N_EVENT, N_UP, N_STATE, N_DEAD = range(4)
 # --- Memory.events: these columns, then the kept ones ---
-E_TS, E_PLACE, E_PART, E_SEQ, E_LOW, E_HIGH, E_POSITION, E_FIXED = range(8)
+E_TS, E_PLACE, E_PART, E_SEQ, E_POSITION, E_FIXED = range(6)
 # --- Memory.pend: a partial match that the event goes on with ---
 P_STATE, P_FLAGS, P_ROW = range(3)
 GOES_ON, AWAITS = 1, 2
@@ -107,6 +107,9 @@ class Memory(NamedTuple):
     nodes: Array
     events: Array
     heap: Array
+    """Matches that wait for a deadline; those of `queue` came in the order of their deadlines."""
+    queue: Array
+    """From QUEUE to QUEUED."""
     known: Array
     pend: Array
     hits: Array
@@ -135,5 +138,3 @@ class MachineBatch(NamedTuple):
     place: Array
     part: Array
     seq: Array
-    low: Array
-    high: Array

@@ -1,4 +1,4 @@
-"""One search for several queries: those with the same pattern, and those that differ in one level alone.
+"""One search for several queries: those with the same pattern, and those that differ only in one level.
 
 Of `FILTER (?e1.flowrate > 500)`, `> 501`, `> 502`, ... the first lets everything through that any of the
 others does. So the partial matches of the query that asks least are those of all, and a match is one of
@@ -23,8 +23,6 @@ from kaicep.plan.expressions import Call, Const, Expr
 from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
-
-__all__ = ["TogetherMachine", "groups"]
 
 _ORDERS = (">", ">=", "<", "<=")
 _TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
@@ -188,6 +186,9 @@ class TogetherMachine(PatternMachine):
             yield from single_parts(self._levels[0].expr)
         yield from self.pattern.partition
 
+    def _every_output(self) -> Sequence[Output]:
+        return self._outputs
+
     def _singles(self, table: Table, rows: Array) -> Iterator[Matches]:
         """A match of each of these events, for each query whose level it reaches."""
         values = None
@@ -215,7 +216,7 @@ class TogetherMachine(PatternMachine):
         values = self._compared(written) if self._levels is not None else None
         for output, own in self._shared(written, values):
             made = self._of(output, own)
-            yield from self._by_version(made.matches, made.versions)
+            yield from self._by_version(made.matches, made.of.versions)
 
     def _compared(self, written: Array) -> Array:
         """What is compared with the levels, for each match."""

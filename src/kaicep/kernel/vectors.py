@@ -1,4 +1,4 @@
-"""Expressions of one event, worked out for all events of a table: columns enter, columns leave.
+"""Expressions about one event, evaluated for all events of a table: columns enter, columns leave.
 
 An operation on numbers is one on arrays. One on strings is done once for every different string, by its
 code, and what came out is kept beside the dictionary (`Strings.answers`). Conditions are tested in two
@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 
 from kaicep.kernel.assemble import alone
-from kaicep.kernel.columns import DTYPES, NO_TIME, NULLS, Array, Column, Strings, Table, column_of
+from kaicep.kernel.columns import DTYPES, NO_TIME, NULLS, Array, Column, Mask, Strings, Table, column_of
 from kaicep.plan.expressions import Call, Const, Expr, Field, by_identity
-from kaicep.plan.operators import FIRST_INSTANT, LAST_INSTANT, OPERATORS, Nulls, apply
+from kaicep.plan.nodes import Chain
+from kaicep.plan.operators import FIRST_INSTANT, LAST_INSTANT, OPERATORS, Nulls, apply, event_function
 from kaicep.plan.time import DURATION_UNITS, zone_offset
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
-
-__all__ = ["Vectors", "vectors_of"]
 
 _MOST_STEPS = 10_000
 _MOST_LOOKUPS = 256
@@ -38,6 +37,30 @@ def vectors_of(table: Table) -> Vectors:
     if found is None:
         found = table.memo["vectors"] = Vectors(table)
     return found
+
+
+def sees(chain: Chain, table: Table) -> Mask:
+    """Which events are of a chain's streams and inside its WITHIN."""
+    here: Mask = True
+    if table.streams != chain.streams and set(table.streams) - set(chain.streams):
+        places = [place for place, each in enumerate(table.streams) if each in chain.streams]
+        here = np.isin(table.place, places)
+    within = chain.within
+    if within.low is not None:
+        here = here & (table.ts >= within.low + (not within.low_inclusive))
+    if within.high is not None:
+        here = here & (table.ts < within.high + within.high_inclusive)
+    return here
+
+
+def spread(mask: Mask, table: Table) -> Array:
+    """For each row, whether it is meant."""
+    return np.full(len(table), mask) if isinstance(mask, bool) else mask
+
+
+def count_of(mask: Mask, table: Table) -> int:
+    """How many rows are meant."""
+    return mask * len(table) if isinstance(mask, bool) else int(np.count_nonzero(mask))
 
 
 class Vectors:
@@ -60,8 +83,11 @@ class Vectors:
         """
         return _spread(self._column(_step_of(expr)), len(self.table))
 
-    def holds(self, expr: Expr) -> Array:
+    def holds(self, expr: Expr) -> Mask:
         """The rows for which a condition is true."""
+        row = self.table.memo.get("row")
+        if row is not None:
+            return _of_row(expr)(row) is True
         found = self._test(_step_of(expr), True)
         return found if len(found) == len(self.table) else np.resize(found, len(self.table))
 
@@ -270,6 +296,8 @@ class _ValueStep:
     has_null: bool = False
 
 
+_of_row = by_identity(event_function)
+"""For a table of one row that is given as an event too (`hosts.lane`), arrays gain nothing."""
 _BY_TEXT: dict[str, _ValueStep] = {}
 
 

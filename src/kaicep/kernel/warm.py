@@ -1,4 +1,4 @@
-"""Compiles the kernel before anybody waits for it: once per installation, for every query."""
+"""Compiles the kernel before it is needed, once per installation, for every query."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from kaicep.kernel import tables as t
 from kaicep.kernel import window_machine as w
 from kaicep.kernel.epsparql import identities, kernels
 from kaicep.kernel.jit import kernel_folder
-
-__all__ = ["can_be_warm", "entries", "is_warm", "warm"]
 
 _STAMP = "warm"
 _ID = np.uint64(0)
@@ -53,10 +51,10 @@ def entries() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     )
     tables = t.Tables(word, table, table, table, table, table, word, word, word)
     memory = t.Memory(
-        word, table, number, word, table, table, table, table, table, table, small, small, word, word, number,
-        table, word, table,
+        word, table, number, word, table, table, table, table, table, table, table, small, small, word, word,
+        number, table, word, table,
     )  # fmt: skip
-    batch = t.MachineBatch(word, word, np.zeros((1, 1), np.int32), table, word, word, word, word, word)
+    batch = t.MachineBatch(word, word, np.zeros((1, 1), np.int32), table, word, word, word)
     yield machine.advance, (tables, memory, batch, 0)
     yield machine.fire, (memory, 0)
     yield machine.begun, (tables, memory, 0, word)
@@ -67,16 +65,15 @@ def entries() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield keys.number, (table, table, word, word, word)
     yield machine.resolve, (tables, memory, 0, table, table)
     yield machine.resolve_rounds, (tables, memory, 0, 0, word, word)
-    yield machine.mix_pairs, (id, id, word, word)
-    yield machine.mix_events, (id, id, word, word, table)
-    yield machine.gather, (word, 0, table, table, table, table)
-    yield machine.emit, (tables, memory, word, table, word, id, id, table, table, table)
+    yield machine.gather, (word, 0, table, table, table, word)
+    yield machine.emit, (tables, memory, word, table, table, table, word)
     yield skipping.choose, (word, word, word, word, flag, flag, word, True, flag)
     yield from _of_windows(word, table)
     yield from _of_triples(word, table, id)
-    yield words.identify_positions, (_ID, _ID, word, word, id, id)
-    yield words.identify_derived, (_ID, _ID, id, id, id, id)
-    yield words.identify, (_ID, _ID, 0, id, id)
+    ids = np.zeros((1, 3), np.uint64)
+    yield words.identify, (id, id, ids, word, word, word)
+    yield words.mix_pairs, (id, id, word, word)
+    yield words.mix_events, (id, id, ids, word, word, word, word)
 
 
 def _of_windows(word: w.Array, table: w.Array) -> Iterator[tuple[Any, tuple[Any, ...]]]:
@@ -98,6 +95,7 @@ def _of_triples(word: w.Array, table: w.Array, id: w.Array) -> Iterator[tuple[An
     names = np.frombuffer(b"a", np.uint8)
     more = table, word, table, numbers
     yield kernels.link, (values, word, word, word, word, 0, 0)
+    yield kernels.unlink, (values, word, word, word, word, 0, 0)
     yield kernels.test, (table, values, word, word, *numbers)
     yield kernels.join, (0, 0, *rows, *rows, store, store, word, word, (word, word), *more)
     yield kernels.ask, (word, *rows, *rows, store, (word, word), table, table, table, numbers)

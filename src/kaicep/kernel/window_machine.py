@@ -20,18 +20,7 @@ from numpy.typing import NDArray
 
 from kaicep.kernel import sums
 from kaicep.kernel.jit import entry, inner, prefetch
-from kaicep.kernel.words import mix, pair
-
-__all__ = [
-    "WindowAnswers",
-    "Entries",
-    "WindowState",
-    "WindowSteps",
-    "advance",
-    "clear_groups",
-    "pass_time",
-    "rehash",
-]
+from kaicep.kernel.words import mix
 
 Array = NDArray[Any]
 U = np.uint64
@@ -60,14 +49,14 @@ NOTHING, N_OUT, N_ENTRIES, N_FAR, N_SQUARES, N_SLOTS, N_TOO_MUCH = range(7)
 E_TS, E_PARTITION, E_GROUP, E_FLAGS, E_NEXT, E_IN_PARTITION, E_IN_GROUP, E_KEPT = range(8)
 NEW, DONE = 1, 2
 # --- State.groups: then a part for each of the adds ---
-G_COUNT, G_PARTITION, G_FIRST, G_LAST, G_OPEN, G_SERIAL, G_LOW, G_HIGH, G_ADDS = range(9)
+G_COUNT, G_PARTITION, G_FIRST, G_LAST, G_OPEN, G_SERIAL, G_ADDS = range(7)
 # --- State.partitions ---
 (P_COUNT, P_FIRST, P_LAST, P_OPEN, P_GROUPS, P_START, P_END, P_LOW, P_HIGH, P_LAST_LOW, P_LAST_HIGH,
  P_VERSION, P_PARTITION) = range(13)
 # --- State.slots ---
 S_KEY, S_WORD, S_COUNT, S_SLOT = range(4)
-# --- answers: then the results ---
-O_ROW, O_GROUP, O_LOW, O_HIGH, O_START, O_END, O_EVENTS, O_VERSION, O_RESULTS = range(9)
+# --- answers: then the results, and of a batch by count the identities of its first and its last event ---
+O_ROW, O_GROUP, O_START, O_END, O_EVENTS, O_VERSION, O_RESULTS = range(7)
 # fmt: on
 
 _AHEAD = 8
@@ -106,6 +95,7 @@ class Entries(NamedTuple):
     flags: Array
     """NEW at the first entry of an event in a partition, DONE at the last."""
     low: Array
+    """The words of their identities, for batches by count alone: their ids are made of them."""
     high: Array
     values: Array
     """What is kept of them, a row for each column."""
@@ -128,8 +118,9 @@ def advance(steps, state, entries, answers, at):
     meta[NEED] = NOTHING
     for i in range(at, len(entries.ts)):
         if i + _AHEAD < len(entries.ts):
-            prefetch(state.groups.ctypes.data + 8 * state.groups.shape[1] * entries.group[i + _AHEAD])
-            prefetch(state.partitions.ctypes.data + 8 * P_PARTITION * entries.partition[i + _AHEAD])
+            _ask_for(state, entries.group[i + _AHEAD], entries.partition[i + _AHEAD])
+            last = state.partitions[entries.partition[i + _AHEAD // 2], P_LAST]
+            prefetch(state.entries.ctypes.data + 8 * state.entries.shape[1] * last)
         if meta[FULL] >= 0 and not _close(steps, state, meta[FULL], answers):
             return i
         if figures[WIDTH] > 0 and not _pass(steps, state, entries.ts[i], answers):
@@ -143,6 +134,17 @@ def advance(steps, state, entries, answers, at):
     if meta[FULL] >= 0:
         _close(steps, state, meta[FULL], answers)
     return len(entries.ts)
+
+
+@inner(forceinline=True)
+def _ask_for(state, g, p):
+    """Asks for the memory of a group and of a partition, which may lie across two lines of the cache."""
+    group = state.groups.ctypes.data + 8 * state.groups.shape[1] * g
+    partition = state.partitions.ctypes.data + 8 * P_PARTITION * p
+    prefetch(group)
+    prefetch(group + 64)
+    prefetch(partition)
+    prefetch(partition + 64)
 
 
 @entry
@@ -160,9 +162,7 @@ def _pass(steps, state, now, answers):
         while meta[HEAD] >= 0 and state.entries[meta[HEAD], E_TS] <= now - width:
             following = state.entries[meta[HEAD], E_NEXT]
             if following >= 0:
-                prefetch(
-                    state.groups.ctypes.data + 8 * state.groups.shape[1] * state.entries[following, E_GROUP]
-                )
+                _ask_for(state, state.entries[following, E_GROUP], state.entries[following, E_PARTITION])
             _leave(steps, state, meta[HEAD])
             meta[HEAD] = following
         return True
@@ -230,9 +230,7 @@ def _slide(steps, state, entries, i, answers):
     group[G_COUNT] += 1
     _add(steps, state, g, e, 1)
     ts, start = entries.ts[i], kept[own[P_FIRST], E_TS]
-    low, high = _spanned(group, start, ts)
-    low, high = pair(low, high, U(entries.low[i]), U(entries.high[i]))
-    _answer(steps, state, g, answers, i, low, high, start, ts, meta[VERSION])
+    _answer(steps, state, g, answers, i, start, ts, meta[VERSION])
 
 
 @inner()
@@ -269,15 +267,19 @@ def _gather(steps, state, entries, i):
     """An entry comes into a batch, which answers when it is over."""
     meta = state.meta
     p, g = entries.partition[i], entries.group[i]
-    own, group = state.partitions[p], state.groups[g]
+    own, group, count = state.partitions[p], state.groups[g], steps.figures[COUNT]
     if entries.flags[i] & NEW:
         if own[P_COUNT] == 0:
-            own[P_START], own[P_LOW], own[P_HIGH] = entries.ts[i], entries.low[i], entries.high[i]
+            own[P_START] = entries.ts[i]
+            if count > 0:
+                own[P_LOW], own[P_HIGH] = entries.low[i], entries.high[i]
             if steps.figures[WIDTH] > 0:
                 own[P_OPEN] = meta[OPEN]
                 meta[OPEN] = p
         own[P_COUNT] += 1
-        own[P_END], own[P_LAST_LOW], own[P_LAST_HIGH] = entries.ts[i], entries.low[i], entries.high[i]
+        own[P_END] = entries.ts[i]
+        if count > 0:
+            own[P_LAST_LOW], own[P_LAST_HIGH] = entries.low[i], entries.high[i]
         own[P_VERSION] = meta[VERSION]
     if group[G_COUNT] == 0:
         _begin(state, g, p)
@@ -291,7 +293,7 @@ def _gather(steps, state, entries, i):
     _fill(steps, state, entries, i, e)
     group[G_COUNT] += 1
     _add(steps, state, g, e, 1)
-    if steps.figures[COUNT] > 0 and own[P_COUNT] == steps.figures[COUNT] and entries.flags[i] & DONE:
+    if count > 0 and own[P_COUNT] == count and entries.flags[i] & DONE:
         meta[FULL] = p
 
 
@@ -307,14 +309,12 @@ def _close(steps, state, p, answers):
         group = state.groups[g]
         if figures[COUNT] > 0:
             start, end = own[P_START], own[P_END]
-            low, high = _spanned(group, start, end)
-            low, high = pair(low, high, U(own[P_LOW]), U(own[P_HIGH]))
-            low, high = pair(low, high, U(own[P_LAST_LOW]), U(own[P_LAST_HIGH]))
+            for word in range(4):
+                answers.words[O_RESULTS + len(steps.results) + word, meta[OUT]] = own[P_LOW + word]
         else:
             start = meta[NUMBER] * figures[WIDTH]
             end = start + figures[WIDTH]
-            low, high = _spanned(group, start, end)
-        _answer(steps, state, g, answers, -1, low, high, start, end, own[P_VERSION])
+        _answer(steps, state, g, answers, -1, start, end, own[P_VERSION])
         own[P_GROUPS] = group[G_OPEN]
         if group[G_LAST] != group[G_FIRST]:
             _free(state, group[G_LAST])
@@ -559,12 +559,11 @@ def rehash(old, state):
 
 
 @inner(forceinline=True)
-def _answer(steps, state, g, answers, row, low, high, start, end, version):
+def _answer(steps, state, g, answers, row, start, end, version):
     """A group answers."""
     m = state.meta[OUT]
     out, group, results = answers.words, state.groups[g], steps.results
     out[O_ROW, m], out[O_GROUP, m], out[O_VERSION, m] = row, g, version
-    out[O_LOW, m], out[O_HIGH, m] = np.int64(low), np.int64(high)
     out[O_START, m], out[O_END, m], out[O_EVENTS, m] = start, end, group[G_COUNT]
     for r in range(len(results)):
         word, missing = _result(steps, state, group, results[r])
@@ -616,12 +615,3 @@ def _figure(state, group, op, at, kind, count, squares):
         return sums.whole_average(low, high, count, state.scratch)
     total = sums.far_read(state.far, far, low, high, state.scratch) if far >= 0 else sums.near_read(low, high)
     return total / count if op == AVERAGE else total
-
-
-# --- ids ------------------------------------------------------------------------------------------------
-
-
-@inner(forceinline=True)
-def _spanned(group, start, end):
-    low, high = pair(U(group[G_LOW]), U(group[G_HIGH]), U(start), U(start))
-    return pair(low, high, U(end), U(end))

@@ -1,26 +1,26 @@
-"""The window operator: what is kept for a query, and batches of columns in, matches out."""
+"""The window operator: batches of columns in, matches out, and its state."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from kaicep.errors import Failure, Unsupported
 from kaicep.kernel import window_machine as w
-from kaicep.kernel.columns import DTYPES, NULLS, Array, Column, Matches, Refs, Strings, Table
-from kaicep.kernel.keys import Keys, key_width, key_words
-from kaicep.kernel.machine import mix_pairs
+from kaicep.kernel.columns import DTYPES, NULLS, Array, Column, Mask, Matches, Refs, Strings, Table, Words
+from kaicep.kernel.keys import Keys, key_identities, key_width, key_words
 from kaicep.kernel.operator import Limits, Passed, Semantics, refuse
 from kaicep.kernel.output import words_of
 from kaicep.kernel.roots import Meanings
 from kaicep.kernel.state import read_state, write_state
 from kaicep.kernel.sums import FAR, SCRATCH, SQUARES
-from kaicep.kernel.vectors import vectors_of
-from kaicep.kernel.words import identity_words
+from kaicep.kernel.vectors import count_of, sees, spread, vectors_of
+from kaicep.kernel.words import Identities, mix_pairs
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import MatchId
 from kaicep.plan.expressions import Aggregate, Call, Expr, Field, VariableRef, type_of, walk
@@ -30,8 +30,6 @@ from kaicep.plan.time import format_time
 from kaicep.plan.types import INT64_MIN, Type
 from kaicep.plan.typing import with_terms
 from kaicep.plan.values import native
-
-__all__ = ["WindowLayout", "Valid", "WindowMachine"]
 
 # ----------------------------------------------------------------------------------------------------------
 # What a window keeps of its events and of its groups, by what its query asks for: the machine's tables.
@@ -173,6 +171,7 @@ _CHUNK = 65_536
 """So many entries, and so many answers, are worked on at a time; then they are still in the cache."""
 _FEW = 1_024
 _ENDLESS = 2**62
+_NOTHING = np.zeros(0, np.int64)
 
 
 class WindowMachine:
@@ -246,7 +245,7 @@ class WindowMachine:
         )
         self._partitions = Keys(self._width(self.node.partition))
         self._groups = Keys(1 + self._width(self.node.group_by)) if self.node.group_by else self._partitions
-        self._alive = self._identified = 0
+        self._alive = 0
 
     @staticmethod
     def _width(exprs: Sequence[Expr]) -> int:
@@ -288,30 +287,17 @@ class WindowMachine:
         """Lets PATHs be asked again: the knowledge has a new version."""
         self._meanings.renew()
 
-    def _sees(self, table: Table) -> Array:
-        """Which events are of its streams and inside WITHIN."""
-        chain, within = self.node.chain, self.node.chain.within
-        passes: Array = np.ones(len(table), np.bool_)
-        if set(table.streams) - set(chain.streams):
-            places = [place for place, each in enumerate(table.streams) if each in chain.streams]
-            passes &= np.isin(table.place, places)
-        if within.low is not None:
-            passes &= table.ts >= within.low + (not within.low_inclusive)
-        if within.high is not None:
-            passes &= table.ts < within.high + within.high_inclusive
-        return passes
-
     def _passes(self, table: Table) -> Array:
         """Which events the window sees: also past the FILTERs."""
-        passes = self._sees(table)
-        self.passed.came += int(np.count_nonzero(passes))
+        passes = sees(self.node.chain, table)
+        self.passed.came += count_of(passes, table)
         own, from_paths = self.passed.in_order(self.node.chain.conditions)
         for each in own:
-            passes &= holds(each, table)
-        self.passed.filters += int(np.count_nonzero(passes))
+            passes = passes & holds(each, table)
+        self.passed.filters += count_of(passes, table)
         for each in from_paths:
-            passes &= holds(each, table)
-        return passes
+            passes = passes & holds(each, table)
+        return spread(passes, table)
 
     def _take(self, table: Table, found: list[Matches]) -> None:
         """Takes the events that pass, as entries: one for each partition and group that they are in."""
@@ -336,8 +322,7 @@ class WindowMachine:
             partitions,
             groups,
             flags,
-            np.ascontiguousarray(table.low).view(np.int64),
-            np.ascontiguousarray(table.high).view(np.int64),
+            *self._identities_kept(table),
             self._kept(table),
         )
         answers = self._room(len(table) if self._layout.sliding else _FEW)
@@ -358,6 +343,17 @@ class WindowMachine:
         self._drain(answers, None, None, found)
 
     # --- entries ---
+
+    def _identities_kept(self, table: Table) -> Words:
+        """The words of the identities of events, where the id of an answer is made of them."""
+        if not self._is_batch_by_count:
+            return _NOTHING, _NOTHING
+        low, high = self._identities_in(table, Refs(table.place, table.part, table.seq))
+        return low, high
+
+    @property
+    def _is_batch_by_count(self) -> bool:
+        return self.node.window.count is not None and not self._layout.sliding
 
     def _kept(self, table: Table) -> Array:
         """What is kept of entries, as words."""
@@ -403,7 +399,7 @@ class WindowMachine:
         if node.group_by:
             words = self._key_words(node.group_by, table, cases, meanings.group_terms)
             groups = self._groups.numbers([partitions, *words], len(table))
-        self._make_records(table, cases, groups)
+        self._make_records()
         return partitions, groups
 
     @staticmethod
@@ -417,7 +413,7 @@ class WindowMachine:
             )
         return found
 
-    def _make_records(self, table: Table, cases: Array | None, groups: Array) -> None:
+    def _make_records(self) -> None:
         """Makes records of the partitions and the groups that are new."""
         state = self._state
         old = len(state.partitions)
@@ -431,35 +427,6 @@ class WindowMachine:
             w.clear_groups(self._layout.steps, longer[old:])
             state = state._replace(groups=longer)
         self._state = state
-        rows = np.flatnonzero(groups >= self._identified)
-        if len(rows):
-            fresh, first = np.unique(groups[rows], return_index=True)
-            low, high = self._identities(table, cases, rows[first])
-            state.groups[fresh, w.G_LOW], state.groups[fresh, w.G_HIGH] = (
-                low.view(np.int64),
-                high.view(np.int64),
-            )
-            self._identified = len(self._groups)
-
-    def _identities(self, table: Table, cases: Array | None, rows: Array) -> tuple[Array, Array]:
-        """What the ids of the answers of some groups begin with: the query, the partition, the group."""
-        made = MatchId(self.plan.name, self.plan.text)
-        low, high = np.full(len(rows), made.low, np.uint64), np.full(len(rows), made.high, np.uint64)
-        some, meanings = table.take(rows), self._meanings
-        for exprs, terms in (
-            (self.node.partition, meanings.partition_terms),
-            (self.node.group_by, meanings.group_terms),
-        ):
-            for each in exprs:
-                if isinstance(each, VariableRef):
-                    assert cases is not None
-                    numbers = terms(each.name, cases[rows])
-                    kinds, words = 2 * (numbers > 0), meanings.terms.words[numbers] * (numbers > 0)
-                else:
-                    column = value(each, some)
-                    kinds, words = identity_words(column, self.strings)
-                mix_pairs(low, high, kinds, words)
-        return low, high
 
     def _forget_keys(self) -> None:
         """Once in a while, forgets the keys that did not come back."""
@@ -490,7 +457,6 @@ class WindowMachine:
         _renumber(used[:, w.E_PARTITION], partition_at)
         _renumber(used[:, w.E_GROUP], group_at)
         self._state = state._replace(groups=kept, partitions=own)
-        self._identified = len(groups)
         self._alive = len(self._groups) + len(self._partitions)
 
     # --- room ---
@@ -498,7 +464,8 @@ class WindowMachine:
     def _room(self, count: int) -> w.WindowAnswers:
         results = len(self._layout.steps.results)
         return w.WindowAnswers(
-            np.empty((w.O_RESULTS + results, count), np.int64), np.empty((results, count), np.bool_)
+            np.empty((w.O_RESULTS + results + 4 * self._is_batch_by_count, count), np.int64),
+            np.empty((results, count), np.bool_),
         )
 
     def _make_room(
@@ -514,7 +481,7 @@ class WindowMachine:
             raise refuse(
                 f"{self.plan.name} (WINDOW ?{window.variable}, {window.kind})",
                 self.size,
-                "make the window narrower, or keep more events out by a FILTER",
+                "make the window narrower, or leave out more events with a FILTER",
             )
         if need == w.N_ENTRIES:
             self._state = state._replace(entries=_longer(state.entries, 2 * len(state.entries)))
@@ -566,13 +533,10 @@ class WindowMachine:
             # Every entry answers, one after the other.
             own = table.take(slice(int(words[w.O_ROW, 0]), int(words[w.O_ROW, -1]) + 1))
             columns = {**own.columns, **results}
-            shown = Table(
-                own.streams, own.ts, own.place, own.part, own.seq, own.low, own.high, columns, self.strings
-            )
+            shown = replace(own, columns=columns, memo={})
         else:
             place, part, seq = (self._edge(words, w.FIRST, name) for name in ("place", "part", "seq"))
-            ends, ids = words[w.O_END], (words[w.O_LOW], words[w.O_HIGH])
-            shown = Table(self.streams, ends, place, part, seq, *ids, results, self.strings)
+            shown = Table(self.streams, words[w.O_END], place, part, seq, results, self.strings)
         return _Rows(words, shown, {})
 
     def _edge(self, words: Array, op: int, name: str) -> Array:
@@ -622,16 +586,13 @@ class WindowMachine:
             yield self._matches(rows.where(versions == version), version)
 
     def _matches(self, rows: _Rows, version: int | None) -> Matches:
-        low, high = (np.ascontiguousarray(rows.words[at]).view(np.uint64) for at in (w.O_LOW, w.O_HIGH))
+        identify: Callable[[], Words] = partial(self._identify, rows, self._keys_of(rows))
         if rows.terms:
-            low, high = low.copy(), high.copy()
-            for name in dict.fromkeys(name for each in self._columns for name in path_references(each.expr)):
-                words = self._meanings.terms.words[rows.terms[name]]
-                mix_pairs(low, high, words, words)
             # Solutions that differ in nothing that is selected are one match.
-            different = np.sort(np.unique(np.stack([low, high]), axis=1, return_index=True)[1])
-            if len(different) < len(rows):
-                rows, low, high = rows.where(different), low[different], high[different]
+            ids = np.stack(identify())
+            different = np.sort(np.unique(ids, axis=1, return_index=True)[1])
+            rows, (low, high) = rows.where(different), ids[:, different]
+            identify = lambda: (low, high)  # noqa: E731
         select: dict[str, Column] = {}
         terms: dict[str, list[Any]] = {}
         for column, expr in zip(self._columns, self._shown, strict=True):
@@ -642,7 +603,7 @@ class WindowMachine:
         events: dict[str, Refs] = {}
         batch: dict[str, tuple[Refs, Refs, Array]] = {}
         if self._layout.sliding:
-            events[self.node.window.variable] = Refs(rows.shown.place, rows.shown.part, rows.shown.seq)
+            events[self.node.window.variable] = rows.refs
         else:
             first, last = (
                 Refs(*(self._edge(rows.words, op, name) for name in ("place", "part", "seq")))
@@ -653,8 +614,7 @@ class WindowMachine:
             self.plan.name,
             rows.shown.streams,
             self.strings,
-            low,
-            high,
+            identify,
             rows.words[w.O_START],
             rows.words[w.O_END],
             tuple(each.name for each in self._columns),
@@ -665,6 +625,51 @@ class WindowMachine:
             derived=self.catalog.derived(rows.shown.streams),
             version=version,
         )
+
+    def _identify(self, rows: _Rows, keys: Sequence[Array]) -> Words:
+        """The ids of answers: query, partition and group, when, the events, the solution."""
+        seed = MatchId(self.plan.name, self.plan.text)
+        low, high = np.full(len(rows), seed.low, np.uint64), np.full(len(rows), seed.high, np.uint64)
+        for exprs, words in zip((self.node.partition, self.node.group_by), keys, strict=True):
+            for first, second in self._key_identities(exprs, words):
+                mix_pairs(low, high, first, second)
+        for at in (w.O_START, w.O_END):
+            mix_pairs(low, high, rows.words[at], rows.words[at])
+        if self._layout.sliding:
+            mix_pairs(low, high, *self._identities_in(rows.shown, rows.refs))
+        elif self._is_batch_by_count:
+            *_, first_low, first_high, last_low, last_high = rows.words
+            mix_pairs(low, high, first_low, first_high)
+            mix_pairs(low, high, last_low, last_high)
+        for name in dict.fromkeys(name for each in self._columns for name in path_references(each.expr)):
+            words = self._meanings.terms.words[rows.terms[name]]
+            mix_pairs(low, high, words, words)
+        return low, high
+
+    def _keys_of(self, rows: _Rows) -> list[Array]:
+        """The words of the partitions and of the groups that answered."""
+        groups = rows.words[w.O_GROUP]
+        if not self.node.group_by:
+            return [self._partitions.words[:, groups], groups[:0]]
+        partitions = self._state.groups[groups, w.G_PARTITION]
+        return [self._partitions.words[:, partitions], self._groups.words[1:, groups]]
+
+    def _key_identities(self, exprs: Sequence[Expr], words: Array) -> Iterator[Words]:
+        """The values of keys, as ids have them."""
+        at = 0
+        for each in exprs:
+            width = self._width((each,))
+            if isinstance(each, VariableRef):
+                known = words[at] > 0
+                yield 2 * known, self._meanings.terms.words[words[at]] * known
+            else:
+                yield key_identities(type_of(each), words[at : at + width], self.strings)
+            at += width
+
+    def _identities_in(self, table: Table, refs: Refs) -> Iterator[Array]:
+        """The words of the identities of events."""
+        known = Identities(table.streams, self.catalog.derived(table.streams))
+        return (each.view(np.int64) for each in known.of(refs))
 
     def _term_column(self, column: OutputColumn, expr: Expr, rows: _Rows) -> list[Any]:
         """A column that depends on the solution, as JSON writes it."""
@@ -734,7 +739,6 @@ class WindowMachine:
         self._partitions.load(arrays["partition_keys"])
         if self.node.group_by:
             self._groups.load(arrays["group_keys"])
-        self._identified = len(self._groups)
         for number in self._layout.ranked:
             used = arrays["entries"][:, w.E_GROUP] >= 0
             self._rank_codes(arrays["entries"][used, w.E_KEPT + number])
@@ -792,10 +796,19 @@ class _Rows:
     def __len__(self) -> int:
         return int(self.words.shape[1])
 
-    def where(self, rows: Array) -> _Rows:
+    @cached_property
+    def refs(self) -> Refs:
+        """The events that trigger; a single one is copied, since its row is written again (`hosts.lane`)."""
+        own = self.shown.place, self.shown.part, self.shown.seq
+        return Refs(*(each.copy() for each in own)) if len(self) == 1 else Refs(*own)
+
+    def where(self, rows: Array | bool) -> _Rows:
         """Some of the answers."""
-        if rows.dtype == np.bool_ and rows.all():
-            return self
+        rows = np.asarray(rows)
+        if rows.dtype == np.bool_:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)
         terms = {name: each[rows] for name, each in self.terms.items()}
         return _Rows(self.words[:, rows], self.shown.take(rows), terms)
 
@@ -808,7 +821,7 @@ def value(expr: Expr, table: Table) -> Column:
     return vectors_of(table).value(expr)
 
 
-def holds(condition: Expr, table: Table) -> Array:
+def holds(condition: Expr, table: Table) -> Mask:
     """Where a condition on one event is true."""
     return vectors_of(table).holds(condition)
 

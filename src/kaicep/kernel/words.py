@@ -5,30 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from kaicep.kernel.columns import NO_TIME, Array, Column, Strings
+from kaicep.kernel.columns import NO_TIME, Array, Column, Refs, Strings, Words
 from kaicep.kernel.jit import entry, inner
-from kaicep.plan.events import MatchId, stream_words, value_words
+from kaicep.plan.events import stream_words, value_words
 from kaicep.plan.types import Type
-
-__all__ = [
-    "derived_identities",
-    "identify",
-    "identify_derived",
-    "identify_positions",
-    "identities",
-    "identity_of",
-    "identity_words",
-    "mix",
-    "object_words",
-    "pair",
-    "signed_words",
-    "unsigned_words",
-]
 
 U = np.uint64
 _SIGN = np.uint64(1 << 63)
@@ -49,75 +34,86 @@ def pair(low, high, first, second):
     return low, mix(high + second + U(0x9E3779B97F4A7C15)) ^ (low >> U(1))
 
 
-@entry
-def identify_positions(low, high, part, seq, out_low, out_high):
-    """The words of events' identities, by where they stand in their stream."""
-    for i in range(len(part)):
-        word = U(part[i])
-        a, b = pair(low, high, word, word)
-        word = U(seq[i])
-        out_low[i], out_high[i] = pair(a, b, word, word)
+@inner(forceinline=True)
+def _event(seeds, place, part, seq):
+    """The words of an event's identity, by where it stands in its stream, or by those of its id."""
+    low, high, derived = seeds[place, 0], seeds[place, 1], seeds[place, 2]
+    if derived:
+        return pair(low, high, U(part) ^ _SIGN, U(seq) ^ _SIGN)
+    low, high = pair(low, high, U(part), U(part))
+    return pair(low, high, U(seq), U(seq))
 
 
 @entry
-def identify_derived(low, high, first, second, out_low, out_high):
-    """The same of events that are matches, by the words of their ids."""
-    for i in range(len(first)):
-        out_low[i], out_high[i] = pair(low, high, first[i], second[i])
+def identify(low, high, seeds, place, part, seq):
+    """The words of events' identities."""
+    for i in range(len(low)):
+        low[i], high[i] = _event(seeds, place[i], part[i], seq[i])
 
 
 @entry
-def identify(low, high, seq, out_low, out_high):
-    """The same of one event, by its position in its part."""
-    word = U(seq)
-    out_low[0], out_high[0] = pair(low, high, word, word)
+def mix_pairs(low, high, first, second):
+    """Mixes two words into each id."""
+    for m in range(len(low)):
+        low[m], high[m] = pair(low[m], high[m], U(first[m]), U(second[m]))
 
 
-def identities(stream: str, part: Any, seq: Any) -> tuple[Any, Any]:
-    """The two words of the identity of each event of a stream.
+@entry
+def mix_events(low, high, seeds, place, part, seq, offsets):
+    """Mixes into each id how many events a variable has, and their identities.
 
-    >>> from kaicep.plan.events import Event
-    >>> from kaicep.plan.events import event_words
-    >>> low, high = identities("s", np.array([0, 1]), np.array([5, 6]))
+    Without offsets it has one for each match, or none where the place is -1.
+    """
+    for m in range(len(low)):
+        begin, end = m, m + np.int64(len(offsets) > 0 or place[m] >= 0)
+        if len(offsets) > 0:
+            begin, end = offsets[m], offsets[m + 1]
+        a, b = pair(low[m], high[m], U(end - begin), U(end - begin))
+        for x in range(begin, end):
+            c, d = _event(seeds, place[x], part[x], seq[x])
+            a, b = pair(a, b, c, d)
+        low[m], high[m] = a, b
+
+
+class Identities:
+    """What the identities of the events of some streams begin with.
+
+    >>> from kaicep.plan.events import Event, event_words
+    >>> known = Identities(("r", "s"), frozenset())
+    >>> low, high = known.of(Refs(np.array([0, 1]), np.array([0, 1]), np.array([5, 6])))
     >>> (int(low[1]), int(high[1])) == event_words(Event("s", 1, 6, 0))
     True
-    """
-    low, high = stream_words(stream)
-    out = np.empty(len(part), np.uint64), np.empty(len(part), np.uint64)
-    identify_positions(U(low), U(high), np.ascontiguousarray(part), np.ascontiguousarray(seq), *out)
-    return out
-
-
-def derived_identities(stream: str, low_words: Any, high_words: Any) -> tuple[Any, Any]:
-    """The same of events that are matches of another query, by the words of their ids.
-
-    >>> from kaicep.plan.events import Event
-    >>> from kaicep.plan.events import event_words
-    >>> low, high = derived_identities("q", np.array([5], np.uint64), np.array([6], np.uint64))
-    >>> (int(low[0]), int(high[0])) == event_words(Event("q", 0, 0, 0, id=f"{5:016x}{6:016x}"))
+    >>> low, high = Identities(("q",), frozenset("q")).of(Refs(np.zeros(1), *np.array([[-(2**63)], [-9]])))
+    >>> (int(low[0]), int(high[0])) == event_words(Event("q", 0, 0, 0, id=f"{0:016x}{2**63 - 9:016x}"))
     True
     """
-    low, high = stream_words(stream)
-    out = np.empty(len(low_words), np.uint64), np.empty(len(low_words), np.uint64)
-    identify_derived(U(low), U(high), low_words, high_words, *out)
-    return out
+
+    def __init__(self, streams: Sequence[str], derived: Collection[str]) -> None:
+        rows = [(*stream_words(each), int(each in derived)) for each in streams]
+        self._seeds = np.array(rows, np.uint64).reshape(-1, 3)
+
+    def of(self, refs: Refs) -> Words:
+        """The words of the identities of these events."""
+        low, high = np.empty((2, len(refs.seq)), np.uint64)
+        identify(low, high, self._seeds, *_whole(refs))
+        return low, high
+
+    def mix(self, low: Array, high: Array, refs: Refs) -> None:
+        """Mixes into each id how many events a variable has, and their identities."""
+        offsets = _NO_OFFSETS if refs.offsets is None else np.ascontiguousarray(refs.offsets, np.int64)
+        mix_events(low, high, self._seeds, *_whole(refs), offsets)
+
+
+_NO_OFFSETS = np.zeros(0, np.int64)
+
+
+def _whole(refs: Refs) -> Iterator[Array]:
+    return (np.ascontiguousarray(each, np.int64) for each in (refs.place, refs.part, refs.seq))
 
 
 def signed_words(words: Any) -> Any:
     """Words of ids as signed numbers in the same order, so that ids sort as part and position do."""
     return (words ^ _SIGN).view(np.int64)
-
-
-def unsigned_words(numbers: Any) -> Any:
-    """What `signed_words` was given."""
-    return np.ascontiguousarray(numbers, np.int64).view(np.uint64) ^ _SIGN
-
-
-def identity_of(stream: str, part: int, out_low: Any, out_high: Any) -> Callable[[int], None]:
-    """Writes the words of an event's identity, by its position in a part, into arrays of one element."""
-    made = MatchId.of(*stream_words(stream)).word(part)
-    low, high = U(made.low), U(made.high)
-    return lambda seq: identify(low, high, seq, out_low, out_high)
 
 
 # --- values ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What is known about the world that the events come from.
+"""Knowledge about the world that the events come from.
 
 Enter: files of RDF, annotations of streams, events. Leave: a closed knowledge base that answers triple
 patterns (`store`), and the graph of each event as its annotation tells it (`event_graph`).

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kaicep.errors import Diagnostic, Mistake, SourceText, did_you_mean
+from kaicep.errors import Mistake, SourceText, did_you_mean
 from kaicep.knowledge.loading import Places, read_json
 from kaicep.plan import sparql
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Catalog, Entity, Stream, Vocabulary
@@ -18,8 +18,6 @@ from kaicep.plan.sparql import MOST_DERIVED
 from kaicep.plan.terms import Iri
 from kaicep.plan.time import TIME_UNITS, is_zone, zone_names
 from kaicep.plan.types import USUAL, Dialect, Notation, Type, Wide
-
-__all__ = ["Annotation", "build_catalog", "load_annotations", "parse_annotations", "prefixes_of", "stream_of"]
 
 _KEYS = (
     "stream",
@@ -71,7 +69,7 @@ class Annotation:
     notation: Notation = USUAL
     zone: str | None = None
     most_derived: int | None = None
-    units: tuple[tuple[str, Iri], ...] = ()
+    units: tuple[tuple[str, Iri | str], ...] = ()
 
 
 def load_annotations(path: str | Path) -> tuple[Annotation, ...]:
@@ -80,9 +78,9 @@ def load_annotations(path: str | Path) -> tuple[Annotation, ...]:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         reason = error.strerror or str(error)
-        raise Mistake(Diagnostic(f"cannot read the annotation file {path}: {reason}")) from None
+        raise Mistake(f"cannot read the annotation file {path}: {reason}") from None
     except UnicodeDecodeError:
-        raise Mistake(Diagnostic(f"cannot read the annotation file {path}: it is not UTF-8")) from None
+        raise Mistake(f"cannot read the annotation file {path}: it is not UTF-8") from None
     source = SourceText(str(path), text)
     value, places = read_json(source)
     return _annotations(value, source, places)
@@ -157,10 +155,8 @@ def prefixes_of(annotations: Iterable[Annotation]) -> dict[str, str]:
         for name, iri in annotation.prefixes:
             if prefixes.setdefault(name, iri) != iri:
                 raise Mistake(
-                    Diagnostic(
-                        f"the annotations disagree on the prefix {name}: <{prefixes[name]}> and <{iri}>",
-                        hint="use one prefix for each namespace",
-                    )
+                    f"the annotations disagree on the prefix {name}: <{prefixes[name]}> and <{iri}>",
+                    hint="use one prefix for each namespace",
                 )
     return prefixes
 
@@ -203,9 +199,23 @@ class _AnnotationReader:
             tuple((name, self.type(path, one)) for path, name, one in self.members(value, "types")),
             self.notation(value),
             units=tuple(
-                (name, self.iri(path, one, words)) for path, name, one in self.members(value, "units")
+                (name, self.unit(path, one, words, value.get("entities", {})))
+                for path, name, one in self.members(value, "units")
             ),
         )
+
+    def unit(
+        self, path: tuple[str, ...], value: object, words: Mapping[str, str], entities: object
+    ) -> Iri | str:
+        """A unit, or the attribute that names the point which has it."""
+        if not isinstance(value, Mapping):
+            return self.iri(path, value, words)
+        self.known_keys(path, value, ("of",))
+        name = self.text((*path, "of"), value.get("of"))
+        if not isinstance(entities, Mapping) or name not in entities:
+            hint = '"of" is one of "entities": the attribute that names the point whose unit it is'
+            raise self.mistake((*path, "of"), f'"{name}" names no entity', hint)
+        return name
 
     def notation(self, value: Mapping[str, Any]) -> Notation:
         """How the values are written."""
@@ -408,7 +418,7 @@ class _AnnotationReader:
 
     def mistake(self, path: tuple[str, ...], message: str, hint: str | None = None) -> Mistake:
         span = self.places.get((*self.root, *path))
-        return Mistake(Diagnostic(message, span, self.source, hint))
+        return Mistake(message, span, self.source, hint)
 
 
 @dataclass

@@ -20,15 +20,14 @@ from kaicep.knowledge.loading import ALWAYS, NEVER, Validity, holds_at, intersec
 from kaicep.knowledge.reasoning import GIVEN, RuleProgram, become_transitive, consequences, goals, sayable
 from kaicep.plan.terms import Triple
 
-__all__ = ["Base", "Change", "Journal", "Timed", "grow", "shrink"]
-
 
 @dataclass(frozen=True)
 class Change:
     """What an update changed in the closure: what appeared in it, and what disappeared from it.
 
     Of statements that hold for a time only, that is what holds at some instant at which it did not
-    before, and the other way round; one triple may be both. Nothing that held before the instant
+    before, and the other way round; one triple may be both, as one is that other graphs have now.
+    Nothing that held before the instant
     `since` is touched (None: since ever). `missing` is what was to be removed but was not stated.
     """
 
@@ -177,6 +176,9 @@ class Timed:
         more: list[tuple[Ids, str, Validity]] = []
         for s, p, o in come:
             self.journal.setdefault((s, p, o), NEVER)
+            if p == rules.type and o == rules.transitive_class:
+                for first, last in self._own.pairs(s):  # they came by other ways
+                    self._own.add_step(first, s, last)
             if rules.transitivity(self.facts, p):
                 self._own.add_step(s, p, o)
             more += _following(self, (s, p, o), ALWAYS, rules)

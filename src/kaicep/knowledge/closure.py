@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 from kaicep.knowledge.changes import Base, Journal, Timed, grow, shrink
 from kaicep.knowledge.graph import BLANK, Ids, Known, Layer, TermTable, TripleIndex, match
 from kaicep.knowledge.kept import Kept, KeptGraph, KeptTriples
@@ -15,8 +15,6 @@ from kaicep.knowledge.loading import ALWAYS, NEVER, Validity, boundaries, holds_
 from kaicep.knowledge.reasoning import GIVEN, RuleProgram, close, program
 from kaicep.knowledge.rules import LISTED, RULES, Rule, TermLookup, transitivity, unrolled
 from kaicep.plan.terms import OWL, RDF, Iri
-
-__all__ = ["Closure", "lookup"]
 
 # What is made of the rules when it is first needed.
 _MADE = ("every_rule", "program", "recording", "_axioms")
@@ -215,7 +213,7 @@ class Closure:
                 if self._terms.term(ids[1]) in LISTED:
                     s, p, _ = self._terms.triple(ids)
                     message = f"{s} {p} cannot hold for a time only: what OWL says with a list holds always"
-                    raise Mistake(Diagnostic(message, hint="say it in the default graph"))
+                    raise Mistake(message, hint="say it in the default graph")
 
     def _lists_changed(self, changes: Iterable[Ids]) -> bool:
         """Whether the rules that come from lists are others now."""

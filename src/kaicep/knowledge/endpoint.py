@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.errors import Failure, Mistake
 from kaicep.plan.cache import write_whole
 from kaicep.plan.time import format_time
-
-__all__ = ["Copy", "Endpoint", "copy_in"]
 
 _LOG = logging.getLogger("kaicep.knowledge")
 _PATIENCE = 60.0
@@ -161,9 +159,9 @@ class Copy:
         if made.trouble is not None:
             if made.fetched is None:
                 hint = "the first start needs the server; later ones work with what it said last"
-                raise Mistake(Diagnostic(made.trouble, hint=hint))
+                raise Mistake(made.trouble, hint=hint)
             when = format_time(int(made.fetched * 1e6))
-            _LOG.warning("%s: going on with what it said at %s", made.trouble, when)
+            _LOG.warning("%s: continuing with its answer of %s", made.trouble, when)
         return made
 
     @property

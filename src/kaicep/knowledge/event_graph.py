@@ -1,4 +1,4 @@
-"""The graph of an event: what its annotation makes of its values (semantics 2, event graph)."""
+"""The graph of an event: the triples that its annotation makes from its values (semantics 2, event graph)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.algebra import triple_patterns
 from kaicep.plan.catalog import EVENT, Stream, Vocabulary
@@ -19,22 +19,6 @@ from kaicep.plan.terms import RDF, Iri, Literal, Term, Triple, Variable
 from kaicep.plan.text import predicate_text
 from kaicep.plan.types import Type, Value
 from kaicep.plan.values import literal_of
-
-__all__ = [
-    "HAS_TIME",
-    "EventGraph",
-    "UnknownEntities",
-    "entity_in",
-    "evaluates",
-    "event_node",
-    "event_triples",
-    "goes_back",
-    "literal_in",
-    "naming",
-    "shown_values",
-    "own_classes",
-    "own_triples",
-]
 
 HAS_TIME = Iri(EVENT + "hasTime")
 """The property that has the time of an event (semantics 2.12)."""
@@ -189,10 +173,8 @@ def entity_in(event: Event, stream: Stream, attribute: str, knowledge: Knowledge
         names = ", ".join(map(str, found))
         by = ", ".join(predicate_text(each) for each in entity.lookup)
         raise Mistake(
-            Diagnostic(
-                f"{by} = {shown_values(values)} names several entities: {names}",
-                hint="a lookup needs a property that has each value once",
-            )
+            f"{by} = {shown_values(values)} names several entities: {names}",
+            hint="a lookup needs a property that has each value once",
         )
     return found[0] if found else None
 

@@ -10,24 +10,6 @@ from typing import Protocol
 from kaicep.plan.sparql import Group, TripleBlock, TriplePattern, Values
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable
 
-__all__ = [
-    "BLANK",
-    "IRI",
-    "LITERAL",
-    "RuleFacts",
-    "TripleIndex",
-    "Ids",
-    "Known",
-    "Layer",
-    "TermTable",
-    "match",
-    "PlainPatterns",
-    "meeting",
-    "plain",
-    "solve",
-    "solve_numbers",
-]
-
 # ----------------------------------------------------------------------------------------------------------
 # Triples of small integers under three plain dictionaries, and a thin layer over them.
 #
@@ -414,6 +396,18 @@ class Layer:
     def add_transitive(self, p: int) -> None:
         """Say that the property is transitive."""
         self.own.add_transitive(p)
+
+
+class NamedGraph:
+    """What is stated in a named graph."""
+
+    def __init__(self, terms: TermTable) -> None:
+        self.own = TripleIndex()
+        self._terms = terms
+
+    def match(self, s: Term | None, p: Term | None, o: Term | None) -> Iterator[Triple]:
+        """The triples with these terms; None stands for any."""
+        return match(self.own, self._terms, s, p, o)
 
 
 def match(

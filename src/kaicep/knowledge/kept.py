@@ -1,4 +1,4 @@
-"""Closures that are kept between two runs: large ontologies are read and reasoned over once.
+"""The cache of closures: large ontologies are read and reasoned over once.
 
 A file of the cache is named after everything that its content depends on: the texts, the level of reasoning
 and the code that reads and reasons. It has columns of numbers and a text with all terms, of which a later
@@ -21,11 +21,9 @@ from typing import Any
 
 from kaicep.errors import Diagnostic, SourceText
 from kaicep.knowledge.graph import BLANK, IRI, LITERAL, Ids, TermTable, TripleIndex
-from kaicep.knowledge.loading import Validity
+from kaicep.knowledge.loading import InGraphs, Validity
 from kaicep.plan.cache import private_folder, write_whole
 from kaicep.plan.terms import Blank, Iri, Literal, Term
-
-__all__ = ["KeptTriples", "Kept", "KeptGraph", "KeptTerms", "find", "keep", "key_of"]
 
 _MAGIC = b"kaicep knowledge 1\n"
 _DIGEST = 16
@@ -85,6 +83,7 @@ class Kept:
     graph: KeptGraph
     always: KeptTriples
     sometimes: dict[Ids, Validity]
+    placed: dict[Ids, InGraphs]
     prefixes: dict[str, str]
     blanks: tuple[tuple[int, ...], ...]  # of each text
     odd: tuple[Diagnostic, ...]
@@ -356,6 +355,7 @@ def _read(body: memoryview) -> Kept:
         KeptGraph(triples("facts"), triples("steps"), head["transitive"]),
         triples("always"),
         {tuple(ids): tuple(map(tuple, when)) for ids, when in head["sometimes"]},
+        _placed(triples("placed"), columns["graphs"], head["validities"]),
         head["prefixes"],
         tuple(tuple(each) for each in head["blanks"]),
         tuple(_diagnostic(each) for each in head["odd"]),
@@ -374,6 +374,7 @@ def keep(
     terms: TermTable,
     always: Collection[Ids],
     sometimes: Mapping[Ids, Validity],
+    placed: Mapping[Ids, InGraphs],
     prefixes: Mapping[str, str],
     blanks: Iterable[Sequence[int]],
     odd: Iterable[Diagnostic],
@@ -388,7 +389,10 @@ def keep(
     steps = (ids for p in dict.fromkeys(p for _, p, _ in graph) for ids in graph.steps(p))
     for name, some in (("facts", sorted(graph, key=itemgetter(1))), ("steps", steps), ("always", always)):
         columns |= _columns(name, some)
+    validities: dict[Validity, int] = {}
+    columns |= _placed_columns(placed, validities)
     head = {
+        "validities": list(validities),
         "columns": [(name, each.dtype.str, len(each)) for name, each in columns.items()],
         "types": types,
         "transitive": list(graph.transitive),
@@ -406,13 +410,32 @@ def keep(
 
 
 def _plain(diagnostic: Diagnostic) -> dict[str, Any]:
-    """A warning about files, which has no place in them."""
+    """A warning about files that belongs to no line of them."""
     return {
         "message": diagnostic.message,
         "hint": diagnostic.hint,
         "severity": diagnostic.severity,
         "name": None if diagnostic.source is None else diagnostic.source.name,
     }
+
+
+def _placed_columns(placed: Mapping[Ids, InGraphs], validities: dict[Validity, int]) -> dict[str, Any]:
+    """The statements of named graphs, once for each graph: with its number, and that of when they hold."""
+    import numpy as np
+
+    rows = [(ids, graph, when) for ids, places in placed.items() for graph, when in places.items()]
+    graphs = [(graph, validities.setdefault(when, len(validities))) for _, graph, when in rows]
+    made = np.array(graphs, np.int32).reshape(-1)
+    return {**dict(_columns("placed", [ids for ids, _, _ in rows])), "graphs": made}
+
+
+def _placed(triples: KeptTriples, graphs: Any, validities: list[list[list[int]]]) -> dict[Ids, InGraphs]:
+    """What `_placed_columns` wrote."""
+    when = [tuple((start, end) for start, end in each) for each in validities]
+    made: dict[Ids, InGraphs] = {}
+    for ids, (graph, number) in zip(triples, graphs.reshape(-1, 2).tolist(), strict=True):
+        made.setdefault(ids, {})[graph] = when[number]
+    return made
 
 
 def _columns(name: str, triples: Iterable[Ids]) -> Iterator[tuple[str, Any]]:

@@ -5,15 +5,12 @@ The statements say what a knowledge base is; what follows from them, and the num
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import blake2b
 
-from kaicep.knowledge.graph import Ids
-from kaicep.knowledge.loading import ALWAYS, NEVER, Validity
+from kaicep.knowledge.graph import TermTable
+from kaicep.knowledge.loading import DEFAULT, InGraphs, Stated
 from kaicep.knowledge.store import Edit, Knowledge
 from kaicep.plan.terms import n_triples
-
-__all__ = ["catch_up", "fingerprint"]
 
 
 def fingerprint(knowledge: Knowledge) -> str:
@@ -26,8 +23,11 @@ def fingerprint(knowledge: Knowledge) -> str:
     >>> fingerprint(one) == fingerprint(two)
     False
     """
-    triple = knowledge.by_number()[1].triple
-    lines = sorted(f"{n_triples(triple(ids))} {when}" for ids, when in _stated(knowledge))
+    terms, stated = knowledge.by_number()[1], knowledge.stated()
+    lines = sorted(
+        f"{n_triples(terms.triple(ids))} {when}{_graphs(stated.placed.get(ids), terms)}"
+        for ids, when in stated.held.items()
+    )
     text = "\n".join((knowledge.reasoning, *lines))
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -41,17 +41,23 @@ def catch_up(knowledge: Knowledge, newer: Knowledge) -> None:
     >>> [subject.local for subject, _, _ in old.match()], old.version
     (['c'], 1)
     """
-    triple, number = newer.by_number()[1].triple, knowledge.by_number()[1].ids
+    old, new, said = knowledge.by_number()[1], newer.by_number()[1], newer.stated()
     with knowledge.lock:
-        wanted = {ids: NEVER for ids, _ in _stated(knowledge)}
-        wanted |= {number(triple(ids)): when for ids, when in _stated(newer)}
+        held = {old.ids(new.triple(ids)): when for ids, when in said.held.items()}
+        placed = {
+            old.ids(new.triple(ids)): {
+                each if each == DEFAULT else old.number(new.term(each)): when for each, when in places.items()
+            }
+            for ids, places in said.placed.items()
+        }
         edit = Edit(knowledge)
-        edit.restate(wanted)
+        edit.restate(knowledge.stated().otherwise(Stated(held, placed)))
         edit.done()
         knowledge.version = newer.version
 
 
-def _stated(knowledge: Knowledge) -> Iterator[tuple[Ids, Validity]]:
-    """What is stated, and when it holds."""
-    yield from ((ids, ALWAYS) for ids in knowledge._closure.always)
-    yield from knowledge._closure.sometimes.items()
+def _graphs(places: InGraphs | None, terms: TermTable) -> str:
+    """The graphs of a statement, where it stands in others than the default graph."""
+    if places is None:
+        return ""
+    return str(sorted(("" if each == DEFAULT else str(terms.term(each)), at) for each, at in places.items()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,32 +19,6 @@ if TYPE_CHECKING:
     import pyoxigraph
 from kaicep.plan.terms import XSD
 from kaicep.plan.time import format_time, parse_time
-
-__all__ = [
-    "Places",
-    "read_json",
-    "FORMATS",
-    "TextReader",
-    "Said",
-    "expanded",
-    "files_of",
-    "read_bytes",
-    "suffix_of",
-    "ALWAYS",
-    "KAI",
-    "NEVER",
-    "VALID_FROM",
-    "VALID_TO",
-    "Validity",
-    "before",
-    "holds_at",
-    "intersection",
-    "minus",
-    "odd_validity",
-    "since",
-    "union",
-    "with_validity",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # Where everything stands in a JSON text, which the standard reader does not tell.
@@ -66,9 +40,7 @@ def read_json(source: SourceText) -> tuple[Any, Places]:
     try:
         value = json.loads(source.text)
     except json.JSONDecodeError as error:
-        raise Mistake(
-            Diagnostic(f"this is not JSON: {error.msg}", Span(error.pos, error.pos + 1), source)
-        ) from None
+        raise Mistake(f"this is not JSON: {error.msg}", Span(error.pos, error.pos + 1), source) from None
     places: Places = {}
     _walk(source, _skip(source.text, 0), (), places)
     return value, places
@@ -96,7 +68,7 @@ def _walk(source: SourceText, at: int, path: tuple[str | int, ...], places: Plac
             key, at = _DECODER.raw_decode(text, at)
             inner = (*path, key)
             if inner in places:
-                raise Mistake(Diagnostic(f'"{key}" stands here twice', Span(start, at), source))
+                raise Mistake(f'"{key}" is here twice', Span(start, at), source)
             places[inner] = Span(start, at)
             at = _skip(text, _skip(text, at) + 1)
         else:
@@ -136,7 +108,7 @@ def expanded(paths: Iterable[str | Path]) -> Iterator[Path]:
             continue
         base = type(each)(*each.parts[: wild[0]])
         if not base.is_dir():
-            raise Mistake(Diagnostic(f"cannot read the knowledge files {each}: there is no folder {base}"))
+            raise Mistake(f"cannot read the knowledge files {each}: there is no folder {base}")
         found |= dict.fromkeys(sorted(base.glob("/".join(each.parts[wild[0] :]))))
     return iter(found)
 
@@ -149,9 +121,7 @@ def files_of(paths: Iterable[str | Path]) -> Iterator[Path]:
             continue
         inside = sorted(file for file in each.iterdir() if file.is_file() and suffix_of(file) in FORMATS)
         if not inside:
-            raise Mistake(
-                Diagnostic(f"the folder {each} has no knowledge in it", hint=f"files end in {_suffixes()}")
-            )
+            raise Mistake(f"the folder {each} has no knowledge in it", hint=f"files end in {_suffixes()}")
         yield from inside
 
 
@@ -181,7 +151,7 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         reason = error.strerror or str(error)
-        raise Mistake(Diagnostic(f"cannot read the knowledge file {path}: {reason}")) from None
+        raise Mistake(f"cannot read the knowledge file {path}: {reason}") from None
 
 
 _DEEP = 500
@@ -259,7 +229,7 @@ class TextReader:
         suffix = suffix_of(path)
         if suffix not in FORMATS:
             problem = f"{path}: what format is that?" if not suffix else f"{path}: unknown suffix .{suffix}"
-            raise Mistake(Diagnostic(problem, hint=f"knowledge files end in {_suffixes()}"))
+            raise Mistake(problem, hint=f"knowledge files end in {_suffixes()}")
         return self.text(read_bytes(path) if data is None else data, suffix, str(path), path.name, after)
 
     def text(self, data: bytes, format: str, name: str, base: str, after: Said | None = None) -> Said:
@@ -267,16 +237,14 @@ class TextReader:
         import pyoxigraph
 
         if format not in FORMATS:
-            raise Mistake(Diagnostic(f"unknown format {format}", hint=did_you_mean(format, FORMATS)))
+            raise Mistake(f"unknown format {format}", hint=did_you_mean(format, FORMATS))
         kind = getattr(pyoxigraph.RdfFormat, FORMATS[format])
         # Only the file's name, not its folder: the same files give the same IRIs on every machine.
         where = Path("/", base).as_uri()
         said = Said(name, blanks=list(after.blanks) if after else [])
         problem = _too_much(data, FORMATS[format])
         if problem is not None:
-            raise Mistake(
-                Diagnostic(f"{name}: {problem}", hint="such a text ends the process that parses it")
-            )
+            raise Mistake(f"{name}: {problem}", hint="such a text would crash the process that parses it")
         try:
             parser = pyoxigraph.parse(data, format=kind, base_iri=where)
             said.triples = list(self._triples(parser, said))
@@ -284,7 +252,7 @@ class TextReader:
         except SyntaxError as error:
             raise Mistake(_syntax_diagnostic(error, data, name)) from None
         except _Unreadable as error:
-            raise Mistake(Diagnostic(str(error), source=SourceText(name, ""))) from None
+            raise Mistake(str(error), source=SourceText(name, "")) from None
         return said
 
     def new_blank(self) -> int:
@@ -457,18 +425,71 @@ def starts(validity: Validity) -> int | None:
     return validity[0][0] if validity and validity[0][0] > _BEGIN else None
 
 
-def with_validity(read: Iterable[Said], terms: TermTable) -> dict[Ids, Validity]:
-    """Every statement that was read, and when it holds."""
+DEFAULT = -1
+"""What stands for the default graph among the numbers of graphs."""
+
+InGraphs = dict[int, Validity]
+"""The graphs in which a statement stands, by number, and when it holds in each."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Every statement and when it holds; of those that any named graph has, in which graphs they stand."""
+
+    held: Mapping[Ids, Validity]
+    placed: Mapping[Ids, InGraphs]
+
+    def places(self, ids: Ids) -> InGraphs:
+        """The graphs in which a statement stands."""
+        found = self.placed.get(ids)
+        if found is not None:
+            return found
+        return {DEFAULT: self.held[ids]} if ids in self.held else {}
+
+    def otherwise(self, new: Stated) -> dict[Ids, InGraphs]:
+        """What the new one states otherwise."""
+        gone: dict[Ids, InGraphs] = {ids: {} for ids in self.held if ids not in new.held}
+        changed = {ids for ids, when in new.held.items() if self.held.get(ids) != when}
+        changed.update(ids for ids in {*self.placed, *new.placed} if ids in new.held)
+        return gone | {ids: new.places(ids) for ids in changed if self.places(ids) != new.places(ids)}
+
+
+def everywhere(places: InGraphs) -> Validity:
+    """When a statement holds, in whichever graph."""
+    held = NEVER
+    for each in places.values():
+        held = union(held, each)
+    return held
+
+
+def stated(read: Iterable[Said], terms: TermTable) -> Stated:
+    """Every statement that was read."""
     texts = tuple(read)
     graphs = _graphs(texts, terms)
     held: dict[Ids, Validity] = {}
     for said in texts:
         held |= dict.fromkeys(said.triples, ALWAYS) if not said.graphs else {}
+    placed: dict[Ids, InGraphs] = {}
+    for said in texts:
         for at, ids in enumerate(said.triples if said.graphs else ()):
-            graph = said.graphs.get(at)
-            when = ALWAYS if graph is None else graphs.get(graph, ALWAYS)
+            graph = said.graphs.get(at, DEFAULT)
+            when = graphs.get(graph, ALWAYS)
+            if graph != DEFAULT or ids in placed:
+                places = placed.setdefault(ids, {DEFAULT: held[ids]} if ids in held else {})
+                places[graph] = union(places.get(graph, NEVER), when)
             held[ids] = union(held.get(ids, NEVER), when)
-    return held
+    return Stated(held, placed)
+
+
+def graph_validity(graph: int, links: Mapping[Iri, Iterable[int]], terms: TermTable) -> Validity:
+    """When the statements of a graph hold, by what kai:validFrom and kai:validTo say of it."""
+    edges: list[int | None] = [None, None]
+    for side, link in enumerate((VALID_FROM, VALID_TO)):
+        moments = {_moment(terms, graph, each, "the update") for each in links[link]}
+        if len(moments) > 1:
+            raise _mistake(f"the graph {terms.term(graph)} has two times for {link}", "the update")
+        edges[side] = next(iter(moments), None)
+    return _interval(terms, graph, *edges)
 
 
 def odd_validity(read: Iterable[Said], terms: TermTable) -> Iterator[Diagnostic]:
@@ -507,7 +528,7 @@ def _graphs(texts: tuple[Said, ...], terms: TermTable) -> dict[int, Validity]:
 def _interval(terms: TermTable, graph: int, start: int | None, end: int | None) -> Validity:
     if start is not None and end is not None and start >= end:
         times = f"from {format_time(start)} to {format_time(end)}"
-        raise Mistake(Diagnostic(f"the graph {terms.term(graph)} is valid {times}: it never holds"))
+        raise Mistake(f"the graph {terms.term(graph)} is valid {times}: it never holds")
     return ((_BEGIN if start is None else start, _END if end is None else end),)
 
 
@@ -523,4 +544,4 @@ def _moment(terms: TermTable, graph: int, number: int, name: str) -> int:
 
 def _mistake(message: str, name: str) -> Mistake:
     hint = 'such as "2012-05-08T00:00:00Z"^^xsd:dateTime'
-    return Mistake(Diagnostic(message, None, SourceText(name, ""), hint))
+    return Mistake(message, None, SourceText(name, ""), hint)

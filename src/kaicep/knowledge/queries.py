@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from kaicep.knowledge.graph import plain, solve
+from kaicep.knowledge.graph import Ids, plain, solve
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.algebra import element_variables, substitute
 from kaicep.plan.expressions import Call, Exists, Expr, walk
@@ -25,8 +25,6 @@ from kaicep.plan.values import ExpressionError, normalise
 
 if TYPE_CHECKING:
     import pyoxigraph
-
-__all__ = ["ClosedStore", "Row", "closed_store", "from_oxigraph", "select", "to_oxigraph"]
 
 _ON_VALUES = frozenset("= != < <= > >= in notin + - * / neg abs round ceil floor".split())  # noqa: SIM905
 
@@ -48,7 +46,7 @@ def select(knowledge: Knowledge, group: Group, names: Sequence[str]) -> list[Row
     asked = plain(group)
     if asked is not None and asked.variables.issuperset(names):
         return list(solve(asked, *knowledge.by_number(), names))
-    with closed_store(knowledge.whole).besides(knowledge.passing()) as store:
+    with closed_store(knowledge.whole).besides(knowledge.passing(), _in_graphs(knowledge, True)) as store:
         return store.select(group, names)
 
 
@@ -74,21 +72,32 @@ class ClosedStore:
 
         self.version = knowledge.version
         self._store = pyoxigraph.Store()
-        self._store.bulk_extend(_quads(knowledge))
+        self._store.bulk_extend(quads_of(knowledge))
 
     def follow(self, touched: Iterable[Triple], knowledge: Knowledge) -> None:
         """Takes over what is now true of these triples, so that nothing is loaded again."""
+        from pyoxigraph import DefaultGraph
+
         for triple in touched:
             if knowledge.holds(triple):
                 self._store.add(_quad(triple))
             else:
                 self._store.remove(_quad(triple))
+            s, p, o = map(to_oxigraph, triple)
+            for quad in list(self._store.quads_for_pattern(s, p, o, None)):
+                if not isinstance(quad.graph_name, DefaultGraph):
+                    self._store.remove(quad)
+        changed = {knowledge.by_number()[1].ids(each) for each in touched} if knowledge.placed else set()
+        self._store.extend(quad for ids, quad in _in_graphs(knowledge) if ids in changed)
         self.version = knowledge.version
 
     @contextmanager
-    def besides(self, triples: Iterable[Triple]) -> Iterator[ClosedStore]:
-        """The store with some triples more, for as long as it takes."""
-        quads = [quad for quad in map(_quad, triples) if quad not in self._store]
+    def besides(
+        self, triples: Iterable[Triple], graphs: Iterable[tuple[Ids, pyoxigraph.Quad]] = ()
+    ) -> Iterator[ClosedStore]:
+        """The store with some triples more, and some in named graphs, for as long as it takes."""
+        more = (*map(_quad, triples), *(quad for _, quad in graphs))
+        quads = [quad for quad in more if quad not in self._store]
         self._store.extend(quads)
         try:
             yield self
@@ -179,18 +188,33 @@ def _compares(expr: Expr) -> bool:
     return any(isinstance(each, Call) and each.op in _ON_VALUES for each in parts)
 
 
-def _quads(knowledge: Knowledge) -> Iterator[pyoxigraph.Quad]:
-    """All triples; each term is made once, which is half of the work."""
+def quads_of(knowledge: Knowledge) -> Iterator[pyoxigraph.Quad]:
+    """All triples, in the default graph, and what is always stated in named graphs.
+
+    Each term is made once, which is half of the work.
+    """
     import pyoxigraph
 
     facts, terms = knowledge.by_number()
     made: dict[int, Any] = {}
-    for ids in facts:
-        for number in ids:
-            if number not in made:
-                made[number] = to_oxigraph(terms.term(number))
-        s, p, o = ids
-        yield pyoxigraph.Quad(made[s], made[p], made[o])
+
+    def term(number: int) -> Any:
+        if number not in made:
+            made[number] = to_oxigraph(terms.term(number))
+        return made[number]
+
+    for s, p, o in facts:
+        yield pyoxigraph.Quad(term(s), term(p), term(o))
+    yield from (quad for _, quad in _in_graphs(knowledge))
+
+
+def _in_graphs(knowledge: Knowledge, passing: bool = False) -> Iterator[tuple[Ids, pyoxigraph.Quad]]:
+    """What is stated in named graphs; or only what holds there `passing`."""
+    import pyoxigraph
+
+    term = knowledge.by_number()[1].term
+    for ids, graph in knowledge.in_graphs(passing):
+        yield ids, pyoxigraph.Quad(*(to_oxigraph(term(each)) for each in (*ids, graph)))
 
 
 def _quad(triple: Triple) -> pyoxigraph.Quad:

@@ -24,20 +24,6 @@ from kaicep.knowledge.graph import LITERAL, Ids, Known, Layer, RuleFacts, TermTa
 from kaicep.knowledge.rules import TRANSITIVE, Pattern, Rule
 from kaicep.plan.terms import OWL, RDF, RDFS, Iri, Term, Triple, Variable
 
-__all__ = [
-    "GIVEN",
-    "SCHEMA",
-    "Derivation",
-    "RuleProgram",
-    "become_transitive",
-    "close",
-    "consequences",
-    "entails",
-    "goals",
-    "program",
-    "sayable",
-]
-
 Derivation = tuple[str, tuple[Ids, ...]]
 """A rule and the triples it was applied to."""
 # A triple that is to be taken, the rule it comes from and, where that is recorded, its premises.
@@ -260,9 +246,8 @@ def _walk(facts: RuleFacts, s: int, p: int, o: int, rule: str, rules: RuleProgra
         pending.append((before, p, o, rule, ((before, p, s), (s, p, o), *why)))
 
 
-def _function(rule: Rule, at: int, terms: TermTable, record: bool) -> Fire:
-    """The function to call with a triple that may meet premise number `at` of the rule."""
-    constants: dict[Term, str] = {}
+def _words_for(constants: dict[Term, str]) -> Callable[[Term | Variable], str]:
+    """What the terms of a rule are called in its function; the constants are noted."""
     names: dict[Variable, str] = {}
 
     def word(term: Term | Variable) -> str:
@@ -270,6 +255,13 @@ def _function(rule: Rule, at: int, terms: TermTable, record: bool) -> Fire:
             return names.setdefault(term, f"v{len(names)}")
         return constants.setdefault(term, f"k{len(constants)}")
 
+    return word
+
+
+def _function(rule: Rule, at: int, terms: TermTable, record: bool) -> Fire:
+    """The function to call with a triple that may meet premise number `at` of the rule."""
+    constants: dict[Term, str] = {}
+    word = _words_for(constants)
     premises = tuple((word(s), word(p), word(o)) for s, p, o in rule.premises)
     conclusions = tuple((word(s), word(p), word(o)) for s, p, o in rule.conclusions)
     schema = tuple(p in SCHEMA for _, p, _ in rule.premises)
@@ -280,13 +272,7 @@ def _function(rule: Rule, at: int, terms: TermTable, record: bool) -> Fire:
 def _goal(rule: Rule, at: int, terms: TermTable) -> Goal:
     """The function that tells the premises by which conclusion number `at` of the rule is a triple."""
     constants: dict[Term, str] = {}
-    names: dict[Variable, str] = {}
-
-    def word(term: Term | Variable) -> str:
-        if isinstance(term, Variable):
-            return names.setdefault(term, f"v{len(names)}")
-        return constants.setdefault(term, f"k{len(constants)}")
-
+    word = _words_for(constants)
     premises = tuple((word(s), word(p), word(o)) for s, p, o in rule.premises)
     s, p, o = rule.conclusions[at]
     make = _goal_maker(premises, (word(s), word(p), word(o)), len(constants))

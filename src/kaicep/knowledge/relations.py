@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -45,9 +45,10 @@ from kaicep.plan.terms import Iri, Term, Triple
 from kaicep.plan.types import Type, Value
 from kaicep.plan.typing import with_terms
 
-__all__ = ["KeptTable", "Relations", "RelationTable", "kept_table", "make_table", "refreshed"]
-
 Roots = tuple[Term, ...]
+
+# The rows for a text, where the text alone decides.
+_NamedRows = Callable[[str], frozenset[Row] | None]
 
 _NOTHING: frozenset[Row] = frozenset()
 _YES: frozenset[Row] = frozenset(((),))
@@ -336,8 +337,8 @@ class _Lookup:
 
 def _templates(
     root: Root, attributes: Mapping[str, str], catalog: Catalog
-) -> Iterator[tuple[str, tuple[str, str, str]]]:
-    """The streams on which a template names the root: the attribute, and what stands around its text."""
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The streams on which a template names the root, and what stands around the text in it."""
     for name, attribute in attributes.items():
         stream = catalog.streams[name]
         entity = dict(stream.entities).get(attribute)
@@ -345,7 +346,7 @@ def _templates(
         if named and entity is not None and entity.template is not None:
             parts = entity.template.split("{value}")
             if len(parts) == 2 and stream.type_of(attribute) is Type.STRING:
-                yield name, (attribute, parts[0], parts[1])
+                yield name, (parts[0], parts[1])
 
 
 def _single_attributes(root: Root, catalog: Catalog) -> dict[str, str]:
@@ -424,44 +425,62 @@ class Relations:
         """The solutions of a condition about one event, for each of these; they are asked for together."""
         if condition.relation is None and condition.alternatives:
             self.runtime.buffer(condition, events)
-        quick = self._by_template(condition, events) if condition.relation is not None else {}
-        return [
-            quick[at] if at in quick else self.solutions(condition, {variable: each})
-            for at, each in enumerate(events)
-        ]
-
-    def _by_template(self, condition: Semantic, events: Sequence[Event]) -> dict[int, frozenset[Row]]:
-        """The solutions, by place, for events whose one root is the name that a template makes of a text.
-
-        Only those that the table has, under the very name.
-        """
-        assert condition.relation is not None
+        if condition.relation is None or len(condition.relation.roots) != 1:
+            return [self.solutions(condition, {variable: each}) for each in events]
         lookup = self._lookup(condition, condition.relation)
-        if not lookup.templates or lookup.selects_roots or self.knowledge.reasoning == "owl-rl":
-            return {}
-        found: dict[int, frozenset[Row]] = {}
-        epochs: dict[int, tuple[RelationTable, Knowledge]] = {}
-        for at, event in enumerate(events):
-            named = lookup.templates.get(event.stream)
-            value = event.values.get(named[0]) if named is not None else None
-            if named is None or type(value) is not str:
-                continue
-            epoch = bisect_right(self._epochs, event.ts) if self._epochs else 0
-            if epoch not in epochs:
-                epochs[epoch] = lookup.kept.table(self.knowledge, epoch), self.knowledge.in_epoch(epoch)
-            table, knowledge = epochs[epoch]
-            if not table.places or table.rows is None:
-                continue
-            name = Iri(named[1] + value + named[2])
-            rows = table.rows.get((name,))
-            if rows is None:
-                # Other texts may be escaped in the name; and who counts what nobody knows must be told.
-                plain = self.unknown is None and value.isascii() and value.isalnum()
-                if not plain and not knowledge.knows(name):
-                    continue
-                rows = _NOTHING
-            found[at] = rows
-        return found
+        named: dict[tuple[str, int], _NamedRows | None] = {}
+        made: list[frozenset[Row]] = []
+        for event in events:
+            key = event.stream, bisect_right(self._epochs, event.ts)
+            if key not in named:
+                named[key] = self._by_template(lookup, *key)
+            by_name, rows = named[key], None
+            if by_name is not None:
+                value = event.values.get(lookup.attributes[event.stream])
+                rows = by_name(value) if type(value) is str else None
+            made.append(self.solutions(condition, {variable: event}) if rows is None else rows)
+        return made
+
+    def hold_for(
+        self, condition: Semantic, stream: str, ts: int, texts: Sequence[str]
+    ) -> Sequence[bool | None]:
+        """Whether a condition about one event holds where one attribute, its root, is this text.
+
+        None: that has to be asked with the event.
+        """
+        relation, by_name = condition.relation, None
+        if relation is not None and len(relation.roots) == 1:
+            lookup = self._lookup(condition, relation)  # first: it follows the epochs of the knowledge
+            by_name = self._by_template(lookup, stream, bisect_right(self._epochs, ts))
+        if by_name is None:
+            return [None] * len(texts)
+        return [None if rows is None else bool(rows) for rows in map(by_name, texts)]
+
+    def _by_template(self, lookup: _Lookup, stream: str, epoch: int) -> _NamedRows | None:
+        """The rows by the text of which a template makes the name of the one root.
+
+        Only those that the table has, under the very name; None for others.
+        """
+        named = lookup.templates.get(stream)
+        table = lookup.kept.table(self.knowledge, epoch)
+        every = table.rows
+        if named is None or lookup.selects_roots or not table.places or every is None:
+            return None
+        if self.knowledge.reasoning == "owl-rl":
+            return None
+        before, after = named
+        knowledge, counted = self.knowledge.in_epoch(epoch), self.unknown is not None
+
+        def rows(text: str) -> frozenset[Row] | None:
+            name = Iri(before + text + after)
+            found = every.get((name,))
+            if found is not None:
+                return found
+            # Other texts may be escaped in the name; and who counts what nobody knows must be told.
+            plain = not counted and text.isascii() and text.isalnum()
+            return _NOTHING if plain or knowledge.knows(name) else None
+
+        return rows
 
     def _lookup(self, condition: Semantic, relation: Relation) -> _Lookup:
         if self._version != self.knowledge.version:
@@ -485,7 +504,15 @@ class Relations:
             return [0] * len(events)
         known = found.of[place]
         made: list[int | None] = []
+        sure = self.unknown is None and self.knowledge.reasoning != "owl-rl"  # nobody counts; one name each
+        attributes = _single_attributes(root, self.catalog) if sure else {}
+        templates = dict(_templates(root, attributes, self.catalog))
         for event in events:
+            named = templates.get(event.stream)
+            value = event.values.get(attributes[event.stream]) if named is not None else None
+            if named is not None and type(value) is str and value.isascii() and value.isalnum():
+                made.append(known.get(Iri(named[0] + value + named[1])))
+                continue
             values = self._candidates(root, {variable: event}, self.knowledge.epoch(event.ts))
             made.append(next((known[each] for each in values if each and each in known), None))
         return made

@@ -1,4 +1,4 @@
-"""The rules of reasoning, as data: what follows from what, and what contradicts itself."""
+"""The rules of reasoning, as data: what follows from what, and what is a contradiction."""
 
 from __future__ import annotations
 
@@ -8,22 +8,6 @@ from itertools import islice
 
 from kaicep.errors import Diagnostic
 from kaicep.plan.terms import OWL, RDF, RDFS, Blank, Iri, Literal, Term, Variable
-
-__all__ = [
-    "LEVELS",
-    "LISTED",
-    "RULES",
-    "TRANSITIVE",
-    "Pattern",
-    "Rule",
-    "TermLookup",
-    "patterns",
-    "rdf_list",
-    "transitivity",
-    "unrolled",
-    "contradictions",
-    "solutions",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # The rules of reasoning, as data: from these triples follow those.

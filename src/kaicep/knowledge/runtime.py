@@ -1,4 +1,4 @@
-"""The run-time path of the SCEPter paper (its section 4.2): SPARQL for what cannot be looked up.
+"""The run-time path of the SCEPter paper (its section 4.2): SPARQL for PATHs that cannot be looked up.
 
 For every event: annotate it, put its graph beside the knowledge, evaluate. Two settings make that
 bearable, and each can be measured alone. With a *cache*, events that have the same query root properties
@@ -35,6 +35,7 @@ from kaicep.plan.sparql import (
     Filter,
     Group,
     GroupOperation,
+    InGraph,
     MinusGroup,
     Optional,
     SubSelect,
@@ -43,8 +44,6 @@ from kaicep.plan.sparql import (
     may_be_empty,
 )
 from kaicep.plan.terms import OWL, RDF, Blank, Iri, Term, Triple, Variable
-
-__all__ = ["RuntimeCounters", "RuntimePath", "RuntimeSettings", "depends_on", "names_events"]
 
 _NOTHING: frozenset[Row] = frozenset()
 
@@ -408,7 +407,7 @@ def _has_subquery(element: Element) -> bool:
     match element:
         case Group(elements):
             return any(map(_has_subquery, elements))
-        case Optional(group) | MinusGroup(group):
+        case Optional(group) | MinusGroup(group) | InGraph(_, group):
             return _has_subquery(group)
         case GroupOperation(_, left, right):
             return _has_subquery(left) or _has_subquery(right)

@@ -1,8 +1,9 @@
-"""SPARQL UPDATE and RDF Patch: statements to add and to remove, of the one default graph.
+"""SPARQL UPDATE and RDF Patch: statements to add and to remove, of the default graph or of a named one.
 
 `INSERT DATA`, `DELETE DATA`, `DELETE WHERE` and `DELETE .. INSERT .. WHERE` are read, one after the
 other. Each is a template to remove, a template to add and a WHERE, which is answered from the closed
-knowledge, so that it finds what a query finds. Nothing that loads, clears, or names graphs or services.
+knowledge, so that it finds what a query finds; `GRAPH` finds what is stated in a named graph. Nothing that
+loads, clears, or asks a service.
 
 A first line `# valid from 2012-05-07T10:00:00Z` says from when on all of it counts: what is added holds from
 then on, and what is removed held until then.
@@ -19,12 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake, SourceText, Span
-from kaicep.knowledge.queries import from_oxigraph, to_oxigraph
-from kaicep.knowledge.store import Knowledge
-from kaicep.plan.terms import Triple
+from kaicep.knowledge.graph import Ids
+from kaicep.knowledge.loading import ALWAYS, DEFAULT, since
+from kaicep.knowledge.queries import from_oxigraph, quads_of
+from kaicep.knowledge.store import Edit, Knowledge
+from kaicep.plan.terms import Blank, Term, Triple
 from kaicep.plan.time import parse_time
-
-__all__ = ["UPDATES", "UpdateOperation", "changes_of", "operations"]
 
 UPDATES = ("ru", "rdfp")
 """The suffixes of files that change what is known."""
@@ -49,8 +50,9 @@ _FORMS = {
 # SPARQL reads these before anything else, so that one could stand for a brace or a quote.
 _CODE_POINT = re.compile(r"\\u00[0-7][0-9A-Fa-f]|\\U000000[0-7][0-9A-Fa-f]")
 _VALID_FROM = re.compile(r"#[ \t]*valid[ \t]+from\b[ \t]*([^\r\n]*)")
-_REFUSED_INSIDE = ("GRAPH", "SERVICE")
-_WAY_OUT = "possible are INSERT DATA, DELETE DATA, DELETE WHERE and DELETE .. INSERT .. WHERE, without graphs"
+_REFUSED_INSIDE = ("SERVICE",)
+_WAY_OUT = "possible are INSERT DATA, DELETE DATA, DELETE WHERE and DELETE .. INSERT .. WHERE"
+_NAMED = "what is added or removed names its graph: GRAPH <urn:g> {..}"
 
 
 @dataclass(frozen=True)
@@ -106,31 +108,84 @@ def _valid_from(source: SourceText) -> int | None:
     when = parse_time(said[1].strip())
     if when is None:
         hint = "such as # valid from 2012-05-07T10:00:00Z"
-        raise Mistake(
-            Diagnostic(f"{said[1].strip() or 'nothing'} is not a time", Span(*said.span(1)), source, hint)
-        )
+        raise Mistake(f"{said[1].strip() or 'nothing'} is not a time", Span(*said.span(1)), source, hint)
     return when
 
 
-def changes_of(operation: UpdateOperation, knowledge: Knowledge) -> tuple[list[Triple], list[Triple]]:
-    """What the operation adds and removes; blank nodes that the knowledge does not have are new."""
+# What is added to and removed from each graph, None being the default graph.
+_Changes = dict[Term | None, tuple[list[Triple], list[Triple]]]
+
+
+def carry_out(operation: UpdateOperation, edit: Edit) -> list[Triple]:
+    """Adds and removes what the operation says, and tells it; blank nodes that are not there are new."""
+    knowledge, blanks = edit.knowledge, dict[Term, int]()
+    reader = knowledge.reader
+
+    def number(term: Term) -> int:
+        if isinstance(term, Blank) and reader.terms.known(term) is None:
+            if term not in blanks:
+                blanks[term] = reader.new_blank()
+            return blanks[term]
+        return reader.terms.number(term)
+
+    def ids(triple: Triple) -> Ids:
+        return number(triple[0]), number(triple[1]), number(triple[2])
+
+    when = ALWAYS if operation.valid_from is None else since(operation.valid_from)
+    told: list[Triple] = []
+    for name, (add, remove) in _changes_of(operation, knowledge).items():
+        graph = DEFAULT if name is None else reader.terms.number(name)
+        edit.state(map(ids, add), map(ids, remove), when, graph)
+        told += [*add, *remove]
+    return told
+
+
+def _changes_of(operation: UpdateOperation, knowledge: Knowledge) -> _Changes:
     import pyoxigraph
 
     store = pyoxigraph.Store()
     if operation.where.strip():
-        store.bulk_extend(
-            pyoxigraph.Quad(*(to_oxigraph(term) for term in triple)) for triple in knowledge.match()
-        )
+        store.bulk_extend(quads_of(knowledge))
+    made: _Changes = {}
+    for side, template in enumerate((operation.add, operation.remove)):
+        for graph, body in _by_graph(template):
+            query = f"{operation.prologue}\nCONSTRUCT {{{body}\n}} WHERE {{{operation.where}\n}}"
+            found: Any = store.query(query)
+            rows = ((row.subject, row.predicate, row.object) for row in found)
+            name = _name(graph, operation.prologue) if graph else None
+            changes = made.setdefault(name, ([], []))[side]
+            changes += [(from_oxigraph(s), from_oxigraph(p), from_oxigraph(o)) for s, p, o in rows]
+    return made
 
-    def made(template: str) -> list[Triple]:
-        if not template.strip():
-            return []
-        query = f"{operation.prologue}\nCONSTRUCT {{{template}\n}} WHERE {{{operation.where}\n}}"
-        found: Any = store.query(query)
-        rows = ((row.subject, row.predicate, row.object) for row in found)
-        return [(from_oxigraph(s), from_oxigraph(p), from_oxigraph(o)) for s, p, o in rows]
 
-    return made(operation.add), made(operation.remove)
+def _by_graph(template: str) -> Iterator[tuple[str, str]]:
+    """The parts of a template, each with the name of its graph; those of the default graph without."""
+    parts: list[tuple[str, str]] = []
+    graph, start, naming = "", 0, False
+    for token in _tokens(template):
+        if naming:
+            graph, naming = token.text, False
+        elif token.kind == "word" and token.text.upper() == "GRAPH":
+            parts.append(("", template[start : token.start]))
+            naming = True
+        elif token.kind == "mark" and token.text == "{":
+            start = token.end
+        elif token.kind == "mark" and token.text == "}":
+            parts.append((graph, template[start : token.start]))
+            start = token.end
+    for graph, body in (*parts, ("", template[start:])):
+        body = re.sub(r"^[\s.]+", " ", body)  # a dot may stand after a graph
+        if body.strip():
+            yield graph, body
+
+
+def _name(graph: str, prologue: str) -> Term:
+    """What a graph is called."""
+    import pyoxigraph
+
+    found: Any = pyoxigraph.Store().query(f"{prologue}\nSELECT ?g {{ VALUES ?g {{ {graph} }} }}")
+    (row,) = found
+    return from_oxigraph(row["g"])
 
 
 _PATCH_LINE = re.compile(r"\s*(?P<code>[A-Z]{1,2})\b\s*(?P<rest>.*?)\s*\.?\s*(?:#[^\"<>]*)?$")
@@ -161,10 +216,10 @@ def _patch(source: SourceText, when: int | None) -> tuple[UpdateOperation, ...]:
             waiting = None
         elif code in ("A", "D"):
             prologue = " ".join(f"PREFIX {name}: <{iri}>" for name, iri in prefixes.items())
-            _check_patched(prologue, code, rest, source, Span(place, start - 1))
-            _put(done if waiting is None else waiting, code, prologue, f" {rest} .", when)
+            said = _patched(prologue, code, rest, source, Span(place, start - 1))
+            _put(done if waiting is None else waiting, code, prologue, said, when)
         elif code != "H":
-            raise Mistake(Diagnostic("no line of an RDF Patch", Span(place, start - 1), source, _PATCH_HINT))
+            raise Mistake("no line of an RDF Patch", Span(place, start - 1), source, _PATCH_HINT)
     return tuple(done)
 
 
@@ -178,17 +233,22 @@ def _put(into: list[UpdateOperation], code: str, prologue: str, triple: str, whe
     into[-1] = replace(last, add=add, remove=remove)
 
 
-def _check_patched(prologue: str, code: str, rest: str, source: SourceText, span: Span) -> None:
+def _patched(prologue: str, code: str, rest: str, source: SourceText, span: Span) -> str:
+    """What a line adds or removes, as part of a template: three terms, or four with that of a graph."""
     import pyoxigraph
 
-    verb = "INSERT" if code == "A" else "DELETE"
     if [each for each in _tokens(rest) if each.kind == "mark"] or _CODE_POINT.search(rest):
-        raise Mistake(Diagnostic("no line of an RDF Patch", span, source, _PATCH_HINT))
-    try:
-        pyoxigraph.Store().update(f"{prologue} {verb} DATA {{ {rest} }}")
-    except SyntaxError:
-        hint = "a subject, a property and a value, in no graph; what is removed has no blank node"
-        raise Mistake(Diagnostic("no triple that this can follow", span, source, hint)) from None
+        raise Mistake("no line of an RDF Patch", span, source, _PATCH_HINT)
+    verb = "INSERT" if code == "A" else "DELETE"
+    triple, _, graph = rest.rpartition(" ")
+    for said in (f" {rest} .", f" GRAPH {graph} {{ {triple} }}"):
+        try:
+            pyoxigraph.Store().update(f"{prologue} {verb} DATA {{ {said} }}")
+        except SyntaxError:
+            continue
+        return said
+    hint = "a subject, a property, a value, and the IRI of a graph or none; what is removed has no blank node"
+    raise Mistake("no triple that this can follow", span, source, hint)
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -240,12 +300,18 @@ def _operation(words: list[_Token], bodies: list[str], prologue: str, source: So
         known = {word for each in _FORMS for word in each}
         raise _refused(next((each for each in words if each.text.upper() not in known), words[0]), source)
     remove, add, where = ("" if place is None else bodies[place] for place in form)
+    templates = [words[at] for at, each in enumerate(words) if each.kind == "body"]
+    for place in {each for each in form[:2] if each is not None}:
+        if any(graph[0] in "?$" for graph, _ in _by_graph(bodies[place]) if graph):
+            token = templates[place]
+            message = "a graph that is changed is named, not found"
+            raise Mistake(message, Span(token.start, token.end), source, _NAMED)
     return UpdateOperation(prologue, remove, add, where)
 
 
 def _refused(token: _Token, source: SourceText) -> Mistake:
     message = f"{token.text} is not possible in an update of the knowledge"
-    return Mistake(Diagnostic(message, Span(token.start, token.end), source, _WAY_OUT))
+    return Mistake(message, Span(token.start, token.end), source, _WAY_OUT)
 
 
 def _diagnostic(message: str, source: SourceText) -> Diagnostic:

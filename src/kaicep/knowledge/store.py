@@ -1,4 +1,4 @@
-"""The knowledge base: what the files say, and what follows from it."""
+"""The knowledge base: the statements of the files, and everything that follows from them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,32 @@ from typing import Any
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
 from kaicep.knowledge.changes import Change, Journal
 from kaicep.knowledge.closure import Closure, lookup
-from kaicep.knowledge.graph import Ids, Known, Layer, TermTable, TripleIndex, match
+from kaicep.knowledge.graph import Ids, Known, Layer, NamedGraph, TermTable, TripleIndex, match
 from kaicep.knowledge.kept import Kept, find, keep, key_of
 from kaicep.knowledge.loading import (
     ALWAYS,
+    DEFAULT,
+    NEVER,
+    VALID_FROM,
+    VALID_TO,
+    InGraphs,
     Said,
+    Stated,
     TextReader,
     Validity,
+    boundaries,
+    everywhere,
     files_of,
+    graph_validity,
+    holds_at,
     intersection,
     minus,
     odd_validity,
     read_bytes,
     since,
     starts,
+    stated,
     union,
-    with_validity,
 )
 from kaicep.knowledge.reasoning import GIVEN, Derivation, close, entails
 from kaicep.knowledge.rules import LEVELS, Rule, contradictions
@@ -44,8 +54,6 @@ from kaicep.plan.html import html_table
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal, Term, Triple, Variable, n_triples
 from kaicep.plan.types import Value
 from kaicep.plan.values import NUMERIC_TYPES, native, normalise
-
-__all__ = ["Change", "Edit", "Knowledge", "Reason", "check_level"]
 
 _SAME = Iri(OWL + "sameAs")
 _NARROWER_PROPERTY = Iri(RDFS + "subPropertyOf")
@@ -73,7 +81,7 @@ class Reason:
 
 
 class Knowledge:
-    """Triples closed under reasoning, when they are loaded and after every update.
+    """Triples with everything that follows from them, kept up to date after every update.
 
     >>> knowledge = Knowledge.parse('''
     ...     @prefix : <urn:x:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
@@ -83,22 +91,28 @@ class Knowledge:
     >>> [subject.local for subject, _, _ in knowledge.match(None, None, Iri("urn:x:Room"))]
     ['Office', 'r1']
 
-    Asked directly, it tells what holds always. Statements that hold for a time only (see `validity`)
-    are seen through `at`, with everything that follows from them at that instant.
+    Its methods answer with what always holds. Use `at` to see the statements that hold only for a time
+    (see `validity`), with everything that follows from them at that instant.
 
     `version` is 0 after loading and grows by one with every update that changes anything. `warnings`
-    are what was odd about the files, `contradictions` what the reasoning found to clash; neither stops
-    anything. `seconds` is the time that loading and closing took. `lock` is held while it is updated:
-    whoever reads it in another thread for longer than a moment holds it too.
+    are about the files, `contradictions` about what follows from them; neither stops anything. `seconds` is
+    the time that loading and reasoning took. An update holds `lock`: if you read for longer than a moment in
+    another thread, hold it too.
     """
 
     def __init__(self, reader: TextReader, texts: Sequence[Said], reasoning: str, started: float) -> None:
         terms = reader.terms
-        closure = Closure(terms, with_validity(texts, terms), reasoning)
-        self._begin(reader, closure, tuple(odd_validity(texts, terms)), started)
+        found = stated(texts, terms)
+        closure = Closure(terms, dict(found.held), reasoning)
+        self._begin(reader, closure, dict(found.placed), tuple(odd_validity(texts, terms)), started)
 
     def _begin(
-        self, reader: TextReader, closure: Closure, odd: tuple[Diagnostic, ...], started: float
+        self,
+        reader: TextReader,
+        closure: Closure,
+        placed: dict[Ids, InGraphs],
+        odd: tuple[Diagnostic, ...],
+        started: float,
     ) -> None:
         self.reasoning = closure.reasoning
         self.version = 0
@@ -106,10 +120,12 @@ class Knowledge:
         self._reader = reader
         self._terms = reader.terms
         self._closure = closure
+        self._placed = placed
         self._odd = odd
         self._near: dict[tuple[Iri, Iri, bool], frozenset[Iri]] = {}
         self._by_value: dict[Iri | sparql.Path, dict[tuple[str, Value], tuple[Term, ...]]] = {}
         self._views: dict[int, _View] = {}
+        self._graphs: dict[Term, NamedGraph] | None = None
         self._changes: deque[Change] = deque(maxlen=_MOST_CHANGES)
         self.contradictions  # noqa: B018 - found now, as part of loading
         self.seconds = time.perf_counter() - started
@@ -118,7 +134,7 @@ class Knowledge:
 
     @classmethod
     def load(cls, *paths: str | Path, reasoning: str = "rdfs") -> Knowledge:
-        """The knowledge of these files; a folder stands for the files in it, by name."""
+        """The knowledge in these files. A folder stands for all files in it."""
         check_level(reasoning)
         started = time.perf_counter()
         texts = {path: read_bytes(path) for path in files_of(paths)}
@@ -145,7 +161,8 @@ class Knowledge:
         made = cls.__new__(cls)
         reader = TextReader(TermTable(kept.terms), kept.prefixes, sum(map(len, kept.blanks)))
         made.__dict__["contradictions"] = kept.contradictions
-        made._begin(reader, Closure.of_kept(reader.terms, kept, reasoning), kept.odd, started)
+        closure = Closure.of_kept(reader.terms, kept, reasoning)
+        made._begin(reader, closure, dict(kept.placed), kept.odd, started)
         return made
 
     def _keep(self, key: str, said: Sequence[Said]) -> None:
@@ -158,6 +175,7 @@ class Knowledge:
                 self._terms,
                 closure.always,
                 closure.sometimes,
+                self._placed,
                 reader.prefixes,
                 [each.blanks for each in said],
                 self._odd,
@@ -188,24 +206,30 @@ class Knowledge:
         remove: str | Iterable[Triple] = (),
         valid_from: int | None = None,
     ) -> Change:
-        """Remove and then add statements (triples, or a text in Turtle), and close it again.
+        """Removes and then adds statements (triples, or a text in Turtle), and reasons again.
 
         >>> knowledge = Knowledge.parse("<urn:in> <http://www.w3.org/2000/01/rdf-schema#range> <urn:Room> .")
         >>> change = knowledge.update(add="<urn:s1> <urn:in> <urn:r1> .")
         >>> change.version, sorted(term.local for _, _, term in change.added)
         (1, ['Room', 'r1'])
 
-        Without `valid_from`, what is added holds always and what is removed never did. With it, what
-        is added holds from that instant on, and what is removed held until then: the past keeps it.
+        Added statements go to the default graph; removed ones are removed from every graph.
 
-        To remove what is not stated (at those instants) changes nothing, also where it is inferred;
-        the answer names it as `missing`. In a text, a blank node is a new one; an old one is named by
-        its label in a triple, as `match` tells it.
+        Without `valid_from`, added statements always hold, and removed ones never did. With it, added
+        statements hold from that instant on, and removed ones until then, so the past stays as it was.
+
+        Removing a statement that is not stated (at those instants) changes nothing, even if it is inferred;
+        the result names it in `missing`. In a text, a blank node is a new one. To name an existing one, use
+        its label in a triple, as `match` gives it.
         """
+        if self.whole is not self:
+            raise Mistake("what held at an instant cannot be changed", hint="update the whole")
         when = ALWAYS if valid_from is None else since(valid_from)
         with self.lock:
             edit = Edit(self)
-            edit.state(self._numbered(add, "add"), self._numbered(remove, "remove"), when)
+            added, removed = self._numbered(add, "add"), self._numbered(remove, "remove")
+            edit.state((), removed, when, None)
+            edit.state(added, (), when)
             return edit.done()
 
     def touched_since(self, version: int) -> frozenset[Triple] | None:
@@ -238,7 +262,34 @@ class Knowledge:
     @property
     def epochs(self) -> tuple[int, ...]:
         """The instants at which a statement begins or ends to hold; between two, nothing changes."""
-        return self._closure.boundaries
+        return self._edges if self._placed else self._closure.boundaries
+
+    @cached_property
+    def _edges(self) -> tuple[int, ...]:
+        """The same with those at which a statement comes to a graph, or leaves it."""
+        validities = {when for places in self._placed.values() for when in places.values()}
+        return tuple(
+            sorted({*self._closure.boundaries, *(edge for each in validities for edge in boundaries(each))})
+        )
+
+    def graphs(self) -> dict[Term, NamedGraph]:
+        """What is stated in each named graph, always or (in a view) at its instant."""
+        if self._graphs is None:
+            found: dict[Term, NamedGraph] = {}
+            for ids, graph in self.in_graphs():
+                found.setdefault(self._terms.term(graph), NamedGraph(self._terms)).own.add(*ids)
+            self._graphs = found
+        return self._graphs
+
+    def in_graphs(self, passing: bool = False) -> Iterator[tuple[Ids, int]]:
+        """What is stated in named graphs, each with its graph; or only what holds there `passing`."""
+        for ids, places in self._placed.items():
+            for graph, when in places.items():
+                if graph != DEFAULT and self._is_now(when) and not (passing and when == ALWAYS):
+                    yield ids, graph
+
+    def _is_now(self, when: Validity) -> bool:
+        return when == ALWAYS
 
     def epoch(self, ts: int) -> int:
         """The number of the epoch of an instant: how many boundaries are not after it."""
@@ -312,11 +363,25 @@ class Knowledge:
 
     @property
     def closed(self) -> int:
-        """How many triples there are with those that follow."""
+        """How many triples there are, including those that follow."""
         return len(self._facts)
 
     def _stated(self) -> Collection[Ids]:
         return self._closure.always
+
+    def stated(self) -> Stated:
+        """What is stated now, when and in which graphs; it stands until the next update."""
+        return Stated(dict.fromkeys(self._closure.always, ALWAYS) | self._closure.sometimes, self._placed)
+
+    def places(self, ids: Ids) -> InGraphs:
+        """The graphs in which a triple is stated, and when it holds in each."""
+        found, held = self._placed.get(ids), self._closure.stated(ids)
+        return found if found is not None else {DEFAULT: held} if held else {}
+
+    @property
+    def placed(self) -> Mapping[Ids, InGraphs]:
+        """The statements that stand in a named graph, and in which others."""
+        return self._placed
 
     def by_number(self) -> tuple[Known, TermTable]:
         """All triples by numbers, and the numbers of their terms; for looking only."""
@@ -347,17 +412,18 @@ class Knowledge:
         """The same statements under another level of reasoning, as they are now."""
         held = dict.fromkeys(self._closure.always, ALWAYS) | self._closure.sometimes
         made = Knowledge.__new__(Knowledge)
-        made._begin(self._reader, Closure(self._terms, held, reasoning), self._odd, time.perf_counter())
+        closure = Closure(self._terms, held, reasoning)
+        made._begin(self._reader, closure, dict(self._placed), self._odd, time.perf_counter())
         return made
 
     def match(
         self, subject: Term | None = None, predicate: Term | None = None, object: Term | None = None
     ) -> Iterator[Triple]:
-        """The triples with these terms at these places, None standing for any."""
+        """The triples with these terms; None stands for any term."""
         return match(self._facts, self._terms, subject, predicate, object)
 
     def holds(self, triple: Triple) -> bool:
-        """Whether the triple is said or follows."""
+        """Whether the triple is stated or follows."""
         return next(self.match(*triple), None) is not None
 
     def knows(self, term: Term) -> bool:
@@ -511,14 +577,14 @@ class Knowledge:
 
     @cached_property
     def contradictions(self) -> tuple[Diagnostic, ...]:
-        """What the reasoning found to clash."""
+        """The contradictions that the reasoning found."""
         if self.reasoning != "owl-rl":
             return ()
         return contradictions(self.match, lookup(self._stated(), self._terms))
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """What is odd about the files."""
+        """Warnings about the files."""
         return (*self._odd, *self._missing_imports())
 
     def _missing_imports(self) -> Iterator[Diagnostic]:
@@ -539,7 +605,7 @@ class Knowledge:
         said = self._reader.text(what.encode(), "ttl", f"<{verb}>", "knowledge")
         if said.blanks and verb == "remove":
             message = "a text to remove has a blank node, which is none of those that are there"
-            raise Mistake(Diagnostic(message, hint="give triples, with the labels that `match` tells"))
+            raise Mistake(message, hint="give triples, with the labels that `match` tells")
         return said.triples
 
     def _forget(self, changed: Iterable[Triple]) -> None:
@@ -553,6 +619,8 @@ class Knowledge:
         if not predicates.isdisjoint(_VOCABULARY):
             self._near.clear()
         self._views.clear()
+        self._graphs = None
+        self.__dict__.pop("_edges", None)
         self.__dict__.pop("_reasons", None)
         self.__dict__.pop("_words", None)
         self.__dict__.pop("contradictions", None)
@@ -561,7 +629,7 @@ class Knowledge:
         """Without what is quickly made again."""
         made = ("_reasons", "_words", "lock")
         kept = {name: value for name, value in self.__dict__.items() if name not in made}
-        return kept | {"_near": {}, "_by_value": {}, "_views": {}}
+        return kept | {"_near": {}, "_by_value": {}, "_views": {}, "_graphs": None}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
         self.__dict__.update(kept)
@@ -579,21 +647,14 @@ class _View(Knowledge):
         self._ts = ts
         self._terms = whole._terms
         self._closure = whole._closure
+        self._placed = whole._placed
         self._odd = whole._odd
         self._layer = whole._closure.at(ts)
         self._near = {}
         self._by_value = {}
         self._views = {}
+        self._graphs = None
         self._changes = deque()
-
-    def update(
-        self,
-        add: str | Iterable[Triple] = (),
-        remove: str | Iterable[Triple] = (),
-        valid_from: int | None = None,
-    ) -> Change:
-        """Not here."""
-        raise Mistake(Diagnostic("what held at an instant cannot be changed", hint="update the whole"))
 
     @property
     def epochs(self) -> tuple[int, ...]:
@@ -608,6 +669,9 @@ class _View(Knowledge):
     def passing(self) -> Iterator[Triple]:
         """What holds at this instant but does not hold always."""
         return map(self._terms.triple, self._layer.own)
+
+    def _is_now(self, when: Validity) -> bool:
+        return holds_at(when, self._ts)
 
     @property
     def asserted(self) -> int:
@@ -652,38 +716,85 @@ class Edit:
     """Changes of a knowledge base that are told as one."""
 
     def __init__(self, knowledge: Knowledge) -> None:
-        self._knowledge = knowledge
+        self.knowledge = knowledge
         self._before: Journal = {}
+        self._was: dict[Ids, InGraphs] = {}
         self._missing: dict[Ids, None] = {}
-        self._changed = False
 
-    def stated(self) -> dict[Ids, Validity]:
-        """What is stated now, and when it holds."""
-        closure = self._knowledge._closure
-        return dict.fromkeys(closure.always, ALWAYS) | closure.sometimes
-
-    def state(self, add: Iterable[Ids], remove: Iterable[Ids], when: Validity = ALWAYS) -> None:
-        """Remove and then add statements at these instants."""
-        stated = self._knowledge._closure.stated
-        wanted: dict[Ids, Validity] = {}
+    def state(
+        self,
+        add: Iterable[Ids],
+        remove: Iterable[Ids],
+        when: Validity = ALWAYS,
+        graph: int | None = DEFAULT,
+    ) -> None:
+        """Remove statements from a graph (None: from all) and then add some to it, at these instants."""
+        add, remove = tuple(add), tuple(remove)
+        dated = self._dated((*add, *remove)) if graph in (DEFAULT, None) else {}
+        wanted: dict[Ids, InGraphs] = {}
         for ids in remove:
-            wanted[ids] = minus(stated(ids), when)
-            if not intersection(stated(ids), when):
+            before = self.knowledge.places(ids)
+            places = [graph] if graph is not None else list(before)
+            left = {each: minus(before.get(each, NEVER), when) for each in places}
+            wanted[ids] = {each: held for each, held in (before | left).items() if held}
+            if not any(intersection(before.get(each, NEVER), when) for each in places):
                 self._missing[ids] = None
-        for ids in add:
-            wanted[ids] = union(wanted[ids] if ids in wanted else stated(ids), when)
+        if graph is not None:
+            more = when if graph == DEFAULT else intersection(when, self._validity(graph))
+            for ids in add:
+                before = wanted[ids] if ids in wanted else self.knowledge.places(ids)
+                held = union(before.get(graph, NEVER), more)
+                wanted[ids] = before | ({graph: held} if held else {})
         self.restate(wanted)
+        for each, old in dated.items():
+            self._date(each, old, self._validity(each))
 
-    def restate(self, wanted: dict[Ids, Validity]) -> None:
-        """State these triples at these instants and at no others."""
-        closure = self._knowledge._closure
-        self._changed |= any(closure.stated(ids) != when for ids, when in wanted.items())
-        for ids, before in closure.restate(wanted).items():
-            self._before.setdefault(ids, before)
+    def restate(self, wanted: Mapping[Ids, InGraphs]) -> None:
+        """State these triples in these graphs and in no others."""
+        whole = self.knowledge
+        before = {ids: whole.places(ids) for ids in wanted}
+        changed = {ids: places for ids, places in wanted.items() if places != before[ids]}
+        for ids, held in whole._closure.restate(
+            {ids: everywhere(each) for ids, each in changed.items()}
+        ).items():
+            self._before.setdefault(ids, held)
+        for ids, places in changed.items():
+            self._was.setdefault(ids, before[ids])
+            whole._placed.pop(ids, None)
+            if not places.keys() <= {DEFAULT}:
+                whole._placed[ids] = places
+
+    def undo(self) -> None:
+        """State all as it was before."""
+        self.restate(dict(self._was))
+
+    def _validity(self, graph: int) -> Validity:
+        """When the statements of a graph hold, by what the default graph says now."""
+        whole = self.knowledge
+        links: dict[Iri, list[int]] = {}
+        for link in (VALID_FROM, VALID_TO):
+            said = whole.match(whole._terms.term(graph), link, None)
+            numbered = [whole._terms.ids(each) for each in said]
+            links[link] = [ids[2] for ids in numbered if DEFAULT in whole.places(ids)]
+        return graph_validity(graph, links, whole._terms)
+
+    def _dated(self, changed: Iterable[Ids]) -> dict[int, Validity]:
+        """The graphs whose validity these statements are about, and what it is."""
+        links = {self.knowledge._terms.known(each) for each in (VALID_FROM, VALID_TO)} - {None}
+        return {s: self._validity(s) for s in dict.fromkeys(s for s, p, _ in changed if p in links)}
+
+    def _date(self, graph: int, old: Validity, new: Validity) -> None:
+        """Give the statements of a graph another validity."""
+        wanted: dict[Ids, InGraphs] = {}
+        for ids, places in self.knowledge.placed.items():
+            if graph in places and old != new:
+                held = union(minus(places[graph], minus(old, new)), minus(new, old))
+                wanted[ids] = {each: at for each, at in (places | {graph: held}).items() if at}
+        self.restate(wanted)
 
     def done(self) -> Change:
         """Everything that has changed."""
-        whole, triple = self._knowledge, self._knowledge._terms.triple
+        whole, triple = self.knowledge, self.knowledge._terms.triple
         added: list[Triple] = []
         removed: list[Triple] = []
         first: list[int | None] = []
@@ -693,7 +804,15 @@ class Edit:
                 if more:
                     some.append(triple(ids))
                     first.append(starts(more))
-        if self._changed:
+        told = {*added, *removed}
+        for ids, was in self._was.items():
+            graphs = {**was, DEFAULT: NEVER}, {**whole.places(ids), DEFAULT: NEVER}
+            if graphs[0] != graphs[1] and triple(ids) not in told:
+                added.append(triple(ids))
+                removed.append(triple(ids))
+                first.append(None)
+        changed = any(whole.places(ids) != was for ids, was in self._was.items())
+        if changed:
             whole.version += 1
             whole._forget((*added, *removed))
         known = [each for each in first if each is not None]
@@ -704,7 +823,7 @@ class Edit:
             frozenset(map(triple, self._missing)),
             min(known) if first and len(known) == len(first) else None,
         )
-        if self._changed:
+        if changed:
             whole._changes.append(change)
         return change
 
@@ -713,14 +832,14 @@ def _checked(triple: Triple) -> Triple:
     """A triple that somebody gave, with its value in its normal spelling."""
     subject, predicate, value = triple
     if isinstance(subject, Literal) or not isinstance(predicate, Iri):
-        raise Mistake(Diagnostic(f"no triple: {n_triples(triple)}"))
+        raise Mistake(f"no triple: {n_triples(triple)}")
     return subject, predicate, normalise(value) if isinstance(value, Literal) else value
 
 
 def check_level(reasoning: str) -> None:
     """Refuse a level of reasoning that there is not."""
     if reasoning not in LEVELS:
-        raise Mistake(Diagnostic(f"unknown reasoning {reasoning}", hint=did_you_mean(reasoning, LEVELS)))
+        raise Mistake(f"unknown reasoning {reasoning}", hint=did_you_mean(reasoning, LEVELS))
 
 
 def _value_key(term: Term) -> tuple[str, Value]:

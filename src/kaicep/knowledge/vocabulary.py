@@ -1,4 +1,4 @@
-"""What a knowledge base speaks of, for somebody who is about to write a query.
+"""The classes and properties of a knowledge base, for people who write queries.
 
 `summary` lists classes and properties as the data uses them, `concepts` what the streams carry. How one
 thing leads to another is told by `knowledge.ways`.
@@ -21,18 +21,6 @@ from kaicep.knowledge.words import TYPE
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Entity
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal
 from kaicep.plan.text import iri_text
-
-__all__ = [
-    "ClassUse",
-    "Concepts",
-    "KnowledgeNames",
-    "PropertyUse",
-    "Summary",
-    "concepts",
-    "entities_of",
-    "is_standard",
-    "summary",
-]
 
 _NARROWER = Iri(RDFS + "subClassOf")
 _RANGE = Iri(RDFS + "range")
@@ -95,24 +83,22 @@ class KnowledgeNames:
             return Iri(text)
         if colon:
             known = [f"{each}:" for each in self.prefixes]
-            raise Mistake(
-                Diagnostic(f"unknown prefix {prefix}: in {text}", hint=did_you_mean(f"{prefix}:", known))
-            )
+            raise Mistake(f"unknown prefix {prefix}: in {text}", hint=did_you_mean(f"{prefix}:", known))
         same = sorted(self.text(each) for each in self._all if each.local.lower() == text.lower())
         hint = f"did you mean {' or '.join(same[:3])}?" if same else "write prefix:name, or a whole IRI"
-        raise Mistake(Diagnostic(f"{text} is not a name of the knowledge", hint=hint))
+        raise Mistake(f"{text} is not a name of the knowledge", hint=hint)
 
     def known(self, text: str, others: Iterable[str] = ()) -> Iri:
         """The name that a text stands for, which must be there; `others` may have been meant as well."""
         choices = tuple(others)
         if ":" not in text and (near := did_you_mean(text, choices)) and near.startswith("did you mean"):
-            raise Mistake(Diagnostic(f"{text} is neither a stream nor a name of the knowledge", hint=near))
+            raise Mistake(f"{text} is neither a stream nor a name of the knowledge", hint=near)
         name = self.iri(text)
         if name not in self._all:
             space = name.value[: len(name.value) - len(name.local)]
             near_by = [self.text(each) for each in self._all if each.value.startswith(space)]
             hint = did_you_mean(text, near_by)
-            raise Mistake(Diagnostic(f"the knowledge does not have {text}", hint=hint))
+            raise Mistake(f"the knowledge does not have {text}", hint=hint)
         return name
 
     @cached_property

@@ -12,27 +12,22 @@ from typing import Any, Protocol
 
 from kaicep.errors import Diagnostic, Mistake, SourceText
 from kaicep.knowledge.changes import Change
-from kaicep.knowledge.graph import Ids
 from kaicep.knowledge.kept import Kept
 from kaicep.knowledge.loading import (
     ALWAYS,
     FORMATS,
-    NEVER,
     Said,
-    Validity,
+    Stated,
     expanded,
     files_of,
     read_bytes,
-    since,
+    stated,
     suffix_of,
-    with_validity,
 )
-from kaicep.knowledge.sparql_update import UPDATES, UpdateOperation, changes_of, operations
+from kaicep.knowledge.sparql_update import UPDATES, UpdateOperation, carry_out, operations
 from kaicep.knowledge.store import Edit, Knowledge, check_level
-from kaicep.plan.terms import Blank, Term, Triple, n_triples
+from kaicep.plan.terms import n_triples
 from kaicep.storage.places import place_of
-
-__all__ = ["Validate", "shapes_of", "Followed", "KnowledgeFiles"]
 
 # ----------------------------------------------------------------------------------------------------------
 # SHACL: whether the knowledge has the shape that somebody asks of it.
@@ -56,9 +51,7 @@ def shapes_of(paths: Iterable[str | Path]) -> Validate:
         from rdflib.namespace import RDF, SH
     except ImportError:
         hint = "pip install 'kaicep[shacl]'"
-        raise Mistake(
-            Diagnostic("shapes need the package pyshacl, which is not installed", hint=hint)
-        ) from None
+        raise Mistake("shapes need the package pyshacl, which is not installed", hint=hint) from None
     shapes = Graph()
     for path in files_of(paths):
         _parse(shapes, path)
@@ -78,11 +71,11 @@ def shapes_of(paths: Iterable[str | Path]) -> Validate:
 def _parse(shapes: Any, path: Path) -> None:
     kind = _RDFLIB.get(FORMATS.get(suffix_of(path), ""))
     if kind is None:
-        raise Mistake(Diagnostic(f"{path}: shapes are files of one graph", hint=".ttl, .nt, .rdf or .jsonld"))
+        raise Mistake(f"{path}: shapes are files of one graph", hint=".ttl, .nt, .rdf or .jsonld")
     try:
         shapes.parse(data=read_bytes(path), format=kind)
     except Exception as error:  # rdflib's parsers raise what they like
-        raise Mistake(Diagnostic(f"no shapes: {error}", source=SourceText(str(path), ""))) from None
+        raise Mistake(f"no shapes: {error}", source=SourceText(str(path), "")) from None
 
 
 def _told(report: Any, result: Any, sh: Any) -> str:
@@ -191,7 +184,7 @@ class KnowledgeFiles:
                 Said(str(path), blanks=list(own)) for path, own in zip(texts, said.blanks, strict=True)
             )
         self._said = dict(zip(texts, said, strict=True))
-        self._held = with_validity(self._said.values(), self._reader.terms)
+        self._stated = stated(self._said.values(), self._reader.terms)
         self._mark_taken(now)
         edit = Edit(self.knowledge)
         self._apply(edit, updates)
@@ -254,7 +247,8 @@ class KnowledgeFiles:
         for path, data in self._unread.items():
             self._said[path] = self._reader.content(path, data, self._said[path])
         if self._first is not None:
-            self._held = dict.fromkeys(self._first.always, ALWAYS) | self._first.sometimes
+            held = dict.fromkeys(self._first.always, ALWAYS) | self._first.sometimes
+            self._stated = Stated(held, self._first.placed)
         self._unread, self._first = {}, None
 
     def _follow(self, changed: dict[Path, _SeenFile], gone: list[Path]) -> Change | Mistake | None:
@@ -309,17 +303,16 @@ class KnowledgeFiles:
         gone: list[Path],
     ) -> Change | None:
         texts = {path: each for path, each in {**self._said, **said}.items() if path not in gone}
-        held = with_validity([texts[path] for path in sorted(texts)], self._reader.terms)
+        new = stated([texts[path] for path in sorted(texts)], self._reader.terms)
         edit = Edit(self.knowledge)
-        stated = edit.stated() if self._refuse else {}
-        edit.restate(_difference(self._held, held))
-        self._apply(edit, updates)
         try:
+            edit.restate(self._stated.otherwise(new))
+            self._apply(edit, updates)
             self._judge()
         except Mistake:
-            edit.restate(_difference(edit.stated(), stated))
+            edit.undo()
             raise
-        self._said, self._held = texts, held
+        self._said, self._stated = texts, new
         for path in gone:
             del self._taken[path]
         before = self.knowledge.version
@@ -335,36 +328,19 @@ class KnowledgeFiles:
             raise Mistake([replace(each, severity="error") for each in found])
         for each in found:
             if each not in self.violations:
-                _LOG.warning("the knowledge does not have its shape: %s", each.message)
+                _LOG.warning("the knowledge violates its shapes: %s", each.message)
         self.violations = found
 
     def _apply(self, edit: Edit, updates: dict[Path, tuple[UpdateOperation, ...]]) -> None:
         for path in sorted(updates):
             for operation in updates[path]:
-                add, remove = changes_of(operation, self.knowledge)
-                blanks: dict[Term, int] = {}
-                when = ALWAYS if operation.valid_from is None else since(operation.valid_from)
-                added, removed = ([self._ids(row, blanks) for row in some] for some in (add, remove))
-                edit.state(added, removed, when)
-
-    def _ids(self, triple: Triple, blanks: dict[Term, int]) -> Ids:
-        """The numbers of a triple that an update made: a blank node that was not there is a new one."""
-        terms = self._reader.terms
-
-        def number(term: Term) -> int:
-            if isinstance(term, Blank) and terms.known(term) is None:
-                if term not in blanks:
-                    blanks[term] = self._reader.new_blank()
-                return blanks[term]
-            return terms.number(term)
-
-        return number(triple[0]), number(triple[1]), number(triple[2])
+                carry_out(operation, edit)
 
     def _operations(self, path: Path, seen: _SeenFile) -> tuple[UpdateOperation, ...]:
         try:
             return operations(seen.data.decode("utf-8-sig"), str(path))
         except UnicodeDecodeError:
-            raise Mistake(Diagnostic(f"cannot read the knowledge file {path}: it is not UTF-8")) from None
+            raise Mistake(f"cannot read the knowledge file {path}: it is not UTF-8") from None
 
     def _look(self) -> dict[Path, _SeenFile]:
         """All files as they are now; what has the same stamp is not read again."""
@@ -374,7 +350,7 @@ class KnowledgeFiles:
                 found = path.stat()
             except OSError as error:
                 reason = error.strerror or str(error)
-                raise Mistake(Diagnostic(f"cannot read the knowledge file {path}: {reason}")) from None
+                raise Mistake(f"cannot read the knowledge file {path}: {reason}") from None
             stamp = found.st_mtime_ns, found.st_size, found.st_ino
             old = self._seen.get(path)
             if old is not None and old.settled and old.stamp == stamp:
@@ -405,9 +381,3 @@ def _seen_as(contents: Mapping[Path, bytes]) -> dict[Path, _SeenFile]:
         path: _SeenFile((-1, -1, -1), False, hashlib.sha256(data).digest(), data)
         for path, data in contents.items()
     }
-
-
-def _difference(old: dict[Ids, Validity], new: dict[Ids, Validity]) -> dict[Ids, Validity]:
-    """What is to be stated otherwise than before."""
-    gone = {ids: NEVER for ids in old if ids not in new}
-    return gone | {ids: when for ids, when in new.items() if old.get(ids) != when}

@@ -1,4 +1,4 @@
-"""How one thing leads to another: chains of properties, found in the data, to copy into a PATH.
+"""Chains of properties from one thing to another, found in the data, to copy into a PATH.
 
 The most specific chain comes first: one through a hub, such as the site that everything belongs to, connects
 everything with everything, and says little. A search goes breadth first from a set of things. A chain is kept
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 from kaicep.knowledge.annotation import Annotation
 from kaicep.knowledge.event_graph import HAS_TIME
 from kaicep.knowledge.graph import LITERAL
@@ -23,8 +23,6 @@ from kaicep.knowledge.words import TYPE
 from kaicep.plan.sparql import Node, TriplePattern
 from kaicep.plan.terms import Iri, Variable
 from kaicep.plan.text import triple_text
-
-__all__ = ["MOST_STEPS", "Way", "path_text", "undeclared_prefixes", "ways"]
 
 MOST_STEPS = 6
 """How long a chain may be."""
@@ -83,11 +81,9 @@ def ways(
     source = None if stream else names.known(start, [each.stream for each in annotations])
     target = names.known(end)
     if source == target:
-        raise Mistake(Diagnostic(f"{start} and {end} are the same"))
+        raise Mistake(f"{start} and {end} are the same")
     if source is not None and source in (knowledge.properties() or ()):
-        raise Mistake(
-            Diagnostic(f"{start} is a property", hint="a way begins with a thing, a class or a stream")
-        )
+        raise Mistake(f"{start} is a property", hint="a way begins with a thing, a class or a stream")
     if stream is not None and (own := _own_triple(stream, target, knowledge)):
         return [Way((own,))]
     for epoch in range(len(knowledge.epochs), -1, -1):

@@ -1,4 +1,4 @@
-"""The words of a knowledge base: which of its names are classes, and which are properties."""
+"""The names of a knowledge base: which of them are classes, and which are properties."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from kaicep.knowledge.graph import Ids, TermTable
 from kaicep.plan.terms import OWL, RDF, RDFS, Iri
-
-__all__ = ["TYPE", "Words", "words"]
 
 TYPE = Iri(RDF + "type")
 """`rdf:type`."""

@@ -4,7 +4,7 @@ One file per step: `lexer` makes tokens, `expressions`, `triples` and `sparql` r
 share, `chicep` and `epsparql` read a whole query. All errors of a text are told at once (`report`).
 """
 
-from kaicep.language.chicep import parse_chi
-from kaicep.language.epsparql import parse_ep
+from kaicep.language.parse_chicep import parse_chi
+from kaicep.language.parse_epsparql import parse_ep
 
 __all__ = ["parse_chi", "parse_ep"]

@@ -1,4 +1,4 @@
-"""The nodes of a graph at run time: what waits for them, what they take, where it goes."""
+"""The nodes of a graph at run time: their inputs, their queues, and where their results go."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kaicep.live.counters import Counters
 from kaicep.live.graph import KINDS, Graph, inputs_of
-from kaicep.live.store import FOR_EVER, Event, EventStore, Ring, Slot
+from kaicep.live.rings import FOR_EVER, Event, EventStore, Ring, Slot
 
 if TYPE_CHECKING:
     from kaicep.live.processor import EventProcessor, Seat
@@ -18,17 +18,6 @@ import base64
 import json
 
 from kaicep.plan.events import Match
-
-__all__ = [
-    "Delivery",
-    "RunningReader",
-    "RunningConsumer",
-    "RunningOperator",
-    "RunningSupplier",
-    "connect",
-    "as_json",
-    "line",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # The nodes of a graph at run time: readers, bindings, when they are ready, what they take.

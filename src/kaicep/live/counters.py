@@ -1,11 +1,9 @@
-"""What is counted, by priority, by node, by consumer; durations in histograms."""
+"""Counters by priority, node and consumer; durations as histograms."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-
-__all__ = ["MISSED", "REASONS", "Counters", "Histogram"]
 
 REASONS = (
     "outdated",

@@ -1,4 +1,4 @@
-"""Threads for the levels of priority, and which consumers are left out when there is too much to do."""
+"""Threads for the priority levels, and which consumers are paused under overload."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from kaicep.live import sources
+from kaicep.live import ticking
 from kaicep.live.bindings import RunningConsumer, RunningOperator
 from kaicep.live.processor import Dispatcher, EventProcessor, Seat
-
-__all__ = ["Admission", "Hopeless", "NodeCounts", "BLOCKED", "LOCKED", "Crew", "Hanging"]
 
 # ----------------------------------------------------------------------------------------------------------
 # Which consumers are left out because nothing reaches them in time anyway.
@@ -267,15 +265,15 @@ class Crew:
             if seat.thread is not None and seat.thread.native_id is not None:
                 below = 1 if seat.mover else 2 if seat.consumer is not None else 0
                 rank = first[id(seat.processor)] + below
-                sources.real_time(seat.thread.native_id, sources.TOP - 1 - rank)
+                ticking.real_time(seat.thread.native_id, ticking.TOP - 1 - rank)
         for pid, whose in tuple(self._processes.items()):
             operator = whose()
-            if operator is not None and not sources.real_time(
-                pid, sources.TOP - 1 - first[id(operator.processor)]
+            if operator is not None and not ticking.real_time(
+                pid, ticking.TOP - 1 - first[id(operator.processor)]
             ):
                 del self._processes[pid]  # it has ended
         for thread, level in self._intakes.items():
-            sources.real_time(thread, sources.TOP - 1 - first[id(level())])
+            ticking.real_time(thread, ticking.TOP - 1 - first[id(level())])
 
     def rank_process(self, pid: int, whose: Callable[[], RunningOperator | None]) -> None:
         """Ranks a process that works for an operator, once that is there, with the workers of its level.

@@ -14,11 +14,6 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = [
-    "new_state",
-    "step",
-]
-
 
 def new_state(frequency: float, process: float) -> tuple[Any, Any]:
     """State and covariance before the first event; the frequency is in turns per datapoint."""

@@ -33,11 +33,9 @@ from typing import Any
 
 from kaicep.errors import Failure
 from kaicep.live.bindings import Delivery, as_bytes
+from kaicep.live.event_service import Service
 from kaicep.live.processor import EventProcessor
-from kaicep.live.service import Service
-from kaicep.live.store import FOR_EVER
-
-__all__ = ["Gateway", "Offset", "Received", "Receiver", "Sender"]
+from kaicep.live.rings import FOR_EVER
 
 _WELCOME = b'{"ok": true}\n'
 _GIVEN = struct.Struct("<HqqI")

@@ -1,4 +1,4 @@
-"""Operators in processes of their own, where none can keep the interpreter lock from more urgent ones.
+"""Operators in processes of their own, so that their interpreter lock delays no urgent ones.
 
 A worker still takes the task, holds its core and waits, so order, validity and shedding are as for any other
 operator; the process has the thread priority of its level. Requests and answers go through a pipe, and large
@@ -28,8 +28,6 @@ from typing import IO, Any
 from kaicep.errors import Failure, Mistake
 from kaicep.live.graph import KINDS, Operator, problem
 from kaicep.processes import bound
-
-__all__ = ["Isolated", "check_isolable"]
 
 _LENGTH = struct.Struct("<Q")
 _FIRST = 1 << 20
@@ -282,7 +280,7 @@ def _send_error(target: IO[bytes], made: _Area, error: Exception) -> None:
 
 
 def _function(work: _Work) -> Callable[..., Any]:
-    from kaicep.live.operators import function_of
+    from kaicep.live.kinds import function_of
 
     if work.function is None:
         return function_of(work.operator)

@@ -1,4 +1,4 @@
-"""The figures of a running service: for a program, for Prometheus, for a person."""
+"""The metrics of a running service: for programs, for Prometheus, for people."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import Any
 
 from kaicep.live.bindings import RunningOperator, RunningReader
 from kaicep.live.counters import REASONS, Counters, Histogram
-from kaicep.live.draw import priority_name
-from kaicep.live.graph import inputs_of
+from kaicep.live.event_service import Service
+from kaicep.live.graph import inputs_of, priority_name
 from kaicep.live.isolated import Isolated
-from kaicep.live.service import Service
-
-__all__ = ["figures", "prometheus", "recall", "shown"]
 
 _PERCENTILES = (50, 90, 99, 99.9)
 

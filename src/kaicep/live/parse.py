@@ -12,8 +12,6 @@ from kaicep.live.graph import KINDS, Consumer, Graph, Node, NodePlace, Operator,
 from kaicep.plan.time import parse_duration
 from kaicep.plan.toml import key_spans, read_source, read_toml
 
-__all__ = ["load_graph", "parse_rows", "parse_toml"]
-
 _TOP = ("name", "outdated", "cores", "supplier", "operator", "consumer")
 _SUPPLIER = ("name", "validity", "period", "ring", "type", "source")
 _OPERATOR = ("name", "kind", "inputs", "queue", "parallel", "isolate")
@@ -54,7 +52,7 @@ def parse_toml(source: SourceText) -> Graph:
         if key not in _TOP:
             header = reader.spans.get((key, 0))
             span = Span(header.start + 2, header.end - 2) if header else reader.top(key)
-            raise Mistake(Diagnostic(f"a graph has no {key}", span, source, did_you_mean(key, _TOP)))
+            raise Mistake(f"a graph has no {key}", span, source, did_you_mean(key, _TOP))
     outdated = read.get("outdated", "discard")
     if outdated not in ("mark", "discard"):
         reader.wrong.append(Diagnostic("outdated is mark or discard", reader.top("outdated"), source))
@@ -167,7 +165,7 @@ class _GraphReader:
             self.say("inputs is a list of names", "inputs", 'such as inputs = ["radar"]')
             inputs = []
         if "kind" not in row:
-            self.say(f"{name}: which kind of operator?", "name", did_you_mean("", KINDS))
+            self.say(f"{name}: name the kind of operator", "name", did_you_mean("", KINDS))
         settings = {key: each for key, each in row.items() if key not in _OPERATOR}
         kind = self.text(row, "kind", "python").lower()
         queue = self.number(row, "queue", Operator.queue) or 0
@@ -215,7 +213,7 @@ def parse_rows(source: SourceText, validity: int | None = None, period: int | No
     """
     rows = [each for each in _rows(source) if each[1]]
     if all(_is_supplier(words) for _, words in rows):
-        raise Mistake(Diagnostic("there is no operator in this graph", source=source))
+        raise Mistake("there is no operator in this graph", source=source)
     wrong: list[Diagnostic] = []
     inputs: dict[int, list[str]] = {number: [] for number in range(1, len(rows) + 1)}
     suppliers: list[Supplier] = []

@@ -10,17 +10,8 @@ from itertools import count
 from typing import Any
 
 from kaicep.live.bindings import RunningConsumer, RunningOperator, RunningReader, RunningSupplier
-from kaicep.live.sources import Lock
-from kaicep.live.store import Event, Slot, is_outdated
-
-__all__ = [
-    "Bundle",
-    "Dispatcher",
-    "EventProcessor",
-    "Seat",
-    "Task",
-]
-
+from kaicep.live.rings import Event, Slot, is_outdated
+from kaicep.live.ticking import Lock
 
 # ----------------------------------------------------------------------------------------------------------
 # EventProcessors, one for each priority level, and the rule by which they start work (CPEP, section III.A).

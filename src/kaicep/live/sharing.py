@@ -17,8 +17,6 @@ import json
 
 from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator, Supplier
 
-__all__ = ["LiveQuery", "RunningQuery", "Shared", "separated", "shared"]
-
 # ----------------------------------------------------------------------------------------------------------
 # Queries as operators: a chi-CEP or EP-SPARQL query in an engine of its own, fed record by record.
 #

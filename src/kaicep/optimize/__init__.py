@@ -1,4 +1,4 @@
-"""Rewrites: from a plan to a plan that says the same and costs less.
+"""Rewrites: from a plan to a plan with the same meaning that costs less.
 
 One rewrite a file, a plain function of the same name; `RULES` is their order. A plan enters with the
 catalogue and the knowledge it is resolved against; the better plan leaves with notes of what each rule

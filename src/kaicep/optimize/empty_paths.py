@@ -23,8 +23,6 @@ from kaicep.plan.sparql import Group, Inverse, Repeat, Steps, TripleBlock, Tripl
 from kaicep.plan.terms import OWL, RDF, Iri, Term, Variable
 from kaicep.plan.text import iri_text, triple_text
 
-__all__ = ["empty_paths", "is_empty"]
-
 _TYPE, _INVERSE = Iri(RDF + "type"), Iri(OWL + "inverseOf")
 # A larger knowledge base is not reasoned over once more for the sake of a hint.
 _SMALL = 50_000

@@ -1,4 +1,4 @@
-"""What the graphs of a query's events can say, whatever their values: the bounds of compiling.
+"""What the graphs of a query's events can contain, whatever their values: it limits what can be compiled.
 
 Knowledge can be asked in advance only as far as no event can change the answer. So the rules of the
 reasoning are applied to an event of which only the properties and the classes are known: stand-ins take the
@@ -21,8 +21,6 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Stream
 from kaicep.plan.sparql import Alternative, Inverse, Predicate, Repeat, Steps, TriplePattern, may_be_empty
 from kaicep.plan.terms import OWL, RDF, Blank, Iri, Term, Triple, Variable
-
-__all__ = ["EventVocabulary", "event_vocabulary", "may_step", "read_as", "value_of"]
 
 _EVENT, _VALUE, _TYPE = Iri("urn:kaicep:event:any"), Blank("any value"), Iri(RDF + "type")
 _ANYTHING = Blank("any")
@@ -145,9 +143,21 @@ def event_vocabulary(streams: Iterable[Stream], knowledge: Knowledge) -> EventVo
     ['by', 'hasTime']
     """
     known = tuple(dict.fromkeys(streams))
-    possible = _Possible(knowledge)
-    plain = possible.close(known)
-    return EventVocabulary(possible.triples(), plain)
+    version, answers = _VOCABULARIES.get(knowledge, (-1, {}))
+    if version != knowledge.version:
+        answers = {}
+        _VOCABULARIES[knowledge] = knowledge.version, answers
+    if known not in answers:
+        possible = _Possible(knowledge)
+        plain = possible.close(known)
+        answers[known] = EventVocabulary(possible.triples(), plain)
+    return answers[known]
+
+
+# Of a version of the knowledge, by the streams: several rules ask for it, and so does every query.
+_VOCABULARIES: WeakKeyDictionary[Knowledge, tuple[int, dict[tuple[Stream, ...], EventVocabulary]]] = (
+    WeakKeyDictionary()
+)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is true or false whatever the events say is said in advance, and drops out of its condition."""
+"""Parts of conditions that are true or false for all events are decided in advance and left out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from kaicep.plan.expressions import Call, Const, Expr, rewrite
 from kaicep.plan.nodes import Chain, ChiPlan, Pattern
 from kaicep.plan.text import resolved_text
 from kaicep.plan.types import Type
-
-__all__ = ["fold_constants"]
 
 _TRUE, _FALSE = Const(True, Type.BOOL), Const(False, Type.BOOL)
 

@@ -12,8 +12,6 @@ from kaicep.optimize.rule import RuleContext, map_chains
 from kaicep.plan.expressions import Call, Expr, Field, Previous, rewrite, walk
 from kaicep.plan.nodes import Chain, ChiPlan, Pattern
 
-__all__ = ["normalise_concepts"]
-
 
 def normalise_concepts(plan: ChiPlan, context: RuleContext) -> ChiPlan:
     """Replaces every concept in a condition by attributes."""

@@ -15,8 +15,6 @@ from kaicep.plan.expressions import Call, Expr, Field
 from kaicep.plan.nodes import ChiPlan, Pattern
 from kaicep.plan.text import resolved_text
 
-__all__ = ["partition_from_equality"]
-
 
 def partition_from_equality(plan: ChiPlan, context: RuleContext) -> ChiPlan:
     """Finds a key for the pattern, if its JOINs tie all variables by one."""

@@ -20,8 +20,6 @@ from kaicep.plan.sparql import Element, Group, TripleBlock, TriplePattern
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable
 from kaicep.plan.text import group_text, iri_text
 
-__all__ = ["prune_constants"]
-
 
 def prune_constants(plan: ChiPlan, context: RuleContext) -> ChiPlan:
     """Evaluates in advance what no event can change."""

@@ -16,8 +16,6 @@ from kaicep.plan.expressions import Call, Expr, variables_of
 from kaicep.plan.nodes import ChiPlan, Pattern
 from kaicep.plan.text import resolved_text
 
-__all__ = ["push_filters"]
-
 
 def push_filters(plan: ChiPlan, context: RuleContext) -> ChiPlan:
     """Takes conjunctions apart and gives single events what concerns them alone."""

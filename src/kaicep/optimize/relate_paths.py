@@ -29,13 +29,7 @@ from kaicep.optimize.rule import (
 )
 from kaicep.plan.algebra import element_variables, pattern_variables, triple_patterns
 from kaicep.plan.catalog import Stream
-from kaicep.plan.nodes import (
-    Chain,
-    ChiPlan,
-    Relation,
-    Root,
-    Semantic,
-)
+from kaicep.plan.nodes import Chain, ChiPlan, Relation, Root, Semantic
 from kaicep.plan.paths import bare_variables, components, path_references
 from kaicep.plan.sparql import (
     Alternative,
@@ -55,8 +49,6 @@ from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import RDF, Blank, Iri, Term, Variable
 from kaicep.plan.text import iri_text
 
-__all__ = ["relate_paths"]
-
 _TYPE = Iri(RDF + "type")
 
 
@@ -73,12 +65,12 @@ def relate_paths(plan: ChiPlan, context: RuleContext) -> ChiPlan:
         cut = _Cut(condition, streams, words, context)
         cut.run()
         if cut.never:
-            context.note("relate_paths", f"no event has what the PATH asks for: {cut.never}")
+            context.note("relate_paths", f"no event can satisfy the PATH: {cut.never}")
             yield replace(condition, alternatives=())
             return
         if cut.obstacle:
             context.note(
-                "relate_paths", f"{_about(condition)} is asked for as values are met: {cut.obstacle}"
+                "relate_paths", f"{_about(condition)} is evaluated when values first occur: {cut.obstacle}"
             )
             yield condition
             return

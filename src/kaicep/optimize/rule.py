@@ -1,4 +1,4 @@
-"""What a rewrite is: a plain function from a plan to a plan that says the same, and what it did."""
+"""What a rewrite is: a plain function from a plan to one with the same meaning, with notes on what it did."""
 
 from __future__ import annotations
 
@@ -12,28 +12,8 @@ from kaicep.plan.algebra import element_variables
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import always_bound
 from kaicep.plan.expressions import Expr, VariableRef
-from kaicep.plan.nodes import (
-    Chain,
-    ChiPlan,
-    Latest,
-    Pattern,
-    Semantic,
-    WindowAggregate,
-)
+from kaicep.plan.nodes import Chain, ChiPlan, Latest, Pattern, Semantic, WindowAggregate
 from kaicep.plan.terms import Triple
-
-__all__ = [
-    "RuleContext",
-    "Note",
-    "Rule",
-    "certain_variables",
-    "map_chains",
-    "map_semantics",
-    "may_be_taken_apart",
-    "streams_of",
-    "vocabulary_of",
-    "with_conditions",
-]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from kaicep.plan.nodes import ChiPlan, Pattern, QueryPlan
 
-__all__ = ["share_subplans", "subplan"]
-
 
 def subplan(plan: ChiPlan) -> object:
     """What of a plan is the same for all queries that can share it."""

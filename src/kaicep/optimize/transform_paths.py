@@ -1,4 +1,4 @@
-"""The transformation of section 4.1: what a PATH asks of the event itself becomes a CEP condition.
+"""The transformation of section 4.1: questions of a PATH about the event itself become CEP conditions.
 
 `?e hvc:airflow ?rate . FILTER (?rate > 500)` reads an attribute and compares it. Each event has the
 property once for every attribute that carries it, so the condition holds if it holds for one of them.
@@ -34,8 +34,6 @@ from kaicep.plan.text import resolved_text
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type, unify
 from kaicep.plan.values import INTEGER_TYPES, native
-
-__all__ = ["transform_paths"]
 
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 _TYPES = {
@@ -81,7 +79,7 @@ def transform_paths(plan: ChiPlan, context: RuleContext) -> ChiPlan:
 
     changed = map_semantics(plan, transformed)
     for each in moved:
-        context.note("transform_paths", f"the PATH asks of the event itself: {resolved_text(each)}")
+        context.note("transform_paths", f"the PATH asks the event itself: {resolved_text(each)}")
     return replace(changed, body=_with_conditions(changed.body, moved))
 
 

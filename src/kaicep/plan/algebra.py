@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, TypeGuard
 
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 from kaicep.plan import nodes
 from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, TermConst, VariableRef, rewrite, walk
 from kaicep.plan.functions import BEFORE
@@ -36,6 +36,7 @@ from kaicep.plan.sparql import (
     Filter,
     Group,
     GroupOperation,
+    InGraph,
     InWindow,
     MinusGroup,
     Optional,
@@ -48,22 +49,10 @@ from kaicep.plan.sparql import (
     Values,
     WindowClause,
     may_be_empty,
+    simplified,
 )
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import XSD, Literal, Term, Variable
-
-__all__ = [
-    "element_variables",
-    "ep_plan",
-    "looks_inside",
-    "only_grows",
-    "pattern_variables",
-    "substitute",
-    "translate",
-    "translate_select",
-    "triple_patterns",
-    "visible_variables",
-]
 
 _UNIT = ValuesTable()
 
@@ -142,7 +131,7 @@ def _together(blocks: list[InWindow]) -> tuple[WindowClause, ...]:
     windows = tuple(dict.fromkeys(each.window for each in blocks))
     if len(windows) > 1 and any(each.rows is not None for each in windows):
         hint = "give both a RANGE, or put one of them into a group of its own"
-        raise Mistake(Diagnostic("a window of ROWS is evaluated by itself", blocks[-1].span, hint=hint))
+        raise Mistake("a window of ROWS is evaluated by itself", blocks[-1].span, hint=hint)
     return windows
 
 
@@ -151,7 +140,7 @@ def _refuse_time(group: Group) -> None:
     for each in _elements(group):
         if isinstance(each, InWindow) or (isinstance(each, GroupOperation) and each.op != "UNION"):
             hint = "put the operator between WINDOW blocks, or leave the window out"
-            raise Mistake(Diagnostic("what is in a window has no time of its own", each.span, hint=hint))
+            raise Mistake("what is in a window has no time of its own", each.span, hint=hint)
 
 
 def _elements(group: Group) -> Iterator[Element]:
@@ -166,7 +155,7 @@ def _refuse_bound(bind: Bind, known: Container[str]) -> None:
     if bind.variable in known:
         hint = "bind another name, and compare both with FILTER"
         message = f"?{bind.variable} already has a value before this BIND"
-        raise Mistake(Diagnostic(message, bind.span, hint=hint))
+        raise Mistake(message, bind.span, hint=hint)
 
 
 def _refuse_doubled(select: Select, grouped: bool) -> None:
@@ -175,7 +164,7 @@ def _refuse_doubled(select: Select, grouped: bool) -> None:
     for each in select.columns or ():
         if each.expr is not None and each.name in known:
             message = f"?{each.name} is already bound to something else"
-            raise Mistake(Diagnostic(message, each.span, hint="take another name"))
+            raise Mistake(message, each.span, hint="take another name")
         if each.expr is not None:
             known.add(each.name)
 
@@ -199,13 +188,15 @@ def _element(element: Element, consumption: str) -> Node:
         case Group():
             return translate(element, consumption)
         case TripleBlock(patterns):
-            return Bgp(patterns)
+            return Bgp(tuple(replace(each, predicate=simplified(each.predicate)) for each in patterns))
         case Values(names, rows):
             return ValuesTable(names, rows)
         case SubSelect(select):
             return translate_select(select, consumption)
         case GroupOperation():
             return _operation(element, consumption)
+        case InGraph(name, group):
+            return nodes.InsideGraph(translate(group), name)
         case _:
             return translate(Group((element,)), consumption)
 
@@ -325,13 +316,13 @@ def _is_all_windows(select: Select) -> bool:
     if select.report != "RSTREAM" and not only:
         span = (rest[0] if rest else select.where).span
         hint = "put everything into WINDOW blocks, with FILTER and BIND beside them"
-        raise Mistake(Diagnostic(f"{select.report} compares evaluations of windows", span, hint=hint))
+        raise Mistake(f"{select.report} compares evaluations of windows", span, hint=hint)
     if only:
         conditions = [each for each in select.where.elements if not isinstance(each, InWindow)]
         for part in walk_objects((select.columns, select.group_by, select.having, tuple(conditions))):
             if isinstance(part, Call) and part.op in ("getduration", "getstarttime", "getendtime"):
                 hint = "every match has the interval of its windows as start and end"
-                raise Mistake(Diagnostic("inside of a window nothing has a time", part.span, hint=hint))
+                raise Mistake("inside of a window nothing has a time", part.span, hint=hint)
     return only
 
 
@@ -362,7 +353,7 @@ def _refuse_ungrouped(
         for name, span in used.items():
             if name not in known:
                 hint = f"add ?{name} to GROUP BY, or take SAMPLE(?{name})"
-                raise Mistake(Diagnostic(f"?{name} has no single value in a group", span, hint=hint))
+                raise Mistake(f"?{name} has no single value in a group", span, hint=hint)
         known.add(column.name)
 
 
@@ -377,7 +368,7 @@ def triple_patterns(element: Element) -> Iterator[TriplePattern]:
         case Group(elements):
             for each in elements:
                 yield from triple_patterns(each)
-        case Optional(group) | MinusGroup(group) | InWindow(_, group):
+        case Optional(group) | MinusGroup(group) | InWindow(_, group) | InGraph(_, group):
             yield from triple_patterns(group)
         case GroupOperation(_, left, right):
             yield from triple_patterns(left)
@@ -465,6 +456,9 @@ def _visible(element: Element) -> Iterator[str]:
                 yield from pattern_variables(pattern)
         case Optional(group) | InWindow(_, group):
             yield from _visible(group)
+        case InGraph(name, group):
+            yield from (name.name,) if isinstance(name, Variable) else ()
+            yield from _visible(group)
         case Bind(_, name):
             yield name
         case Values(names, _):
@@ -499,7 +493,7 @@ def _mentioned(element: Element) -> Iterator[str]:
             yield from _mentioned_in(condition)
         case Bind(expr, _):
             yield from _mentioned_in(expr)
-        case Optional(group) | MinusGroup(group) | InWindow(_, group):
+        case Optional(group) | MinusGroup(group) | InWindow(_, group) | InGraph(_, group):
             yield from _mentioned(group)
         case GroupOperation(_, left, right):
             yield from _mentioned(left)
@@ -565,6 +559,8 @@ class _Values(NamedTuple):
                 return replace(element, condition=self.expr(condition))
             case Optional(group) | MinusGroup(group) | InWindow(_, group):
                 return replace(element, group=self.group(group))
+            case InGraph(name, group):
+                return replace(element, name=self.place(name), group=self.group(group))
             case GroupOperation(_, left, right):
                 return replace(element, left=self.element(left), right=self.element(right))
             case Bind(expr, name):

@@ -1,4 +1,4 @@
-"""Where results are kept between two runs: the user's cache folder."""
+"""The user's cache folder, which keeps results between two runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-
-__all__ = ["cache_folder", "is_private", "private_folder", "write_whole"]
 
 
 def cache_folder(kind: str) -> Path:

@@ -11,26 +11,11 @@ from kaicep.plan.sparql import MOST_DERIVED, Path
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Term
 from kaicep.plan.types import USUAL, Notation, Type
 
-__all__ = [
-    "EVENT",
-    "QUDT",
-    "WELL_KNOWN_PREFIXES",
-    "Catalog",
-    "Entity",
-    "NoVocabulary",
-    "Stream",
-    "Unit",
-    "Vocabulary",
-]
-
 EVENT = "http://cei.usc.edu/Event.owl#"
-"""The namespace of the events' own words."""
 
 QUDT = "http://qudt.org/schema/qudt/"
-"""The namespace of QUDT's words about units."""
 
 WELL_KNOWN_PREFIXES: Mapping[str, str] = {"rdf": RDF, "rdfs": RDFS, "owl": OWL, "xsd": XSD}
-"""Prefixes that need not be declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +42,8 @@ class Stream:
     annotation, which decides between several attributes that carry one concept. `rdf` marks a stream
     of triples with intervals. An `open` stream may have attributes besides these, of types that are not
     known yet: its data was not read, or it had none. A `derived` stream is the output of a query.
-    `notation` is how its values are written, `units` the QUDT units of attributes.
+    `notation` is how its values are written, `units` the QUDT units of attributes, or
+    the attribute that names the point whose unit it is.
     """
 
     name: str
@@ -70,7 +56,7 @@ class Stream:
     open: bool = False
     derived: bool = False
     notation: Notation = USUAL
-    units: tuple[tuple[str, Iri], ...] = ()
+    units: tuple[tuple[str, Iri | str], ...] = ()
 
     def type_of(self, attribute: str) -> Type | None:
         """The type of an attribute, or None where there is no such attribute."""

@@ -10,28 +10,6 @@ from kaicep.plan.expressions import Expr
 from kaicep.plan.sparql import Group
 from kaicep.plan.terms import Iri
 
-__all__ = [
-    "Absent",
-    "AggregateWindow",
-    "Bound",
-    "Choice",
-    "ChiQuery",
-    "SelectColumn",
-    "Condition",
-    "Element",
-    "From",
-    "Loop",
-    "PathBlock",
-    "Place",
-    "Skip",
-    "SpanWindow",
-    "Together",
-    "Within",
-    "always_bound",
-    "may_be_left_out",
-    "span_bound",
-]
-
 
 def _span() -> Span | None:
     return field(default=None, compare=False, repr=False, kw_only=True)

@@ -1,4 +1,4 @@
-"""Events and matches: what goes into a plan, what comes out of it, and the id of a match."""
+"""Events, which go into a plan, matches, which come out of it, and the id of a match."""
 
 from __future__ import annotations
 
@@ -15,20 +15,6 @@ from kaicep.plan.html import html_table
 from kaicep.plan.terms import Triple
 from kaicep.plan.time import datetime_of, format_time, parse_time
 from kaicep.plan.types import Value
-
-__all__ = [
-    "Event",
-    "Match",
-    "by_end",
-    "MatchId",
-    "event_words",
-    "id_words",
-    "match_id",
-    "stream_words",
-    "text_word",
-    "value_words",
-]
-
 
 # ----------------------------------------------------------------------------------------------------------
 # Events and matches: what goes into a plan and what comes out of it.
@@ -58,7 +44,7 @@ class Event:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The identity as matches write it down."""
+        """The identity, as it is written in matches."""
         if self.id is not None:
             return {"stream": self.stream, "id": self.id}
         return {"stream": self.stream, "part": self.part, "seq": self.seq}
@@ -70,15 +56,15 @@ class Event:
 
 @dataclass(slots=True, repr=False)
 class Match:
-    """An answer: which query, when, the selected values, and the events that made it.
+    """A match: its query, its time, the selected values, and the events that made it.
 
     `start` and `end` are datetimes in UTC; `start_us` and `end_us` are the same in microseconds since 1970.
-    Values are as JSON writes them: a time is its text. `events` maps a variable to an identity, to a
-    list of them for a loop; an EP-SPARQL match has none. `triples` are those of a CONSTRUCT. `version`
-    is that of the knowledge under which its last event was judged; it shows once the knowledge changed.
+    Values are as in JSON: a time is a text. `events` maps a variable to an identity, or to a list of them
+    for a loop; an EP-SPARQL match has none. `triples` are those of a CONSTRUCT. `version` is the version of
+    the knowledge that the match used; it is written once the knowledge has changed.
 
-    Matches come by the million and at once: to make one takes a fifth of the time if it is not frozen, and
-    less again if it is `unread`, so that what is asked of it is worked out when it is.
+    There may be millions of matches at once. Making one takes a fifth of the time if it is not frozen, and
+    less again if it is `unread`: it then computes its attributes when somebody asks for them.
     """
 
     query: str
@@ -104,7 +90,7 @@ class Match:
 
     @classmethod
     def from_json(cls, line: str) -> Match:
-        """The match that a line of `to_json` tells of.
+        """The match that `to_json` wrote.
 
         >>> match = Match("rise", "f3", 0, 60_000_000, {"sensor": "s1"})
         >>> Match.from_json(match.to_json()) == match

@@ -1,4 +1,4 @@
-"""Plans as a person reads them: a tree, each operator with what it does on the lines below it.
+"""Plans for people: a tree, each operator with what it does on the lines below it.
 
 query1 (chi-CEP)
 Project
@@ -30,8 +30,6 @@ from kaicep.plan.text import (
     window_text,
 )
 from kaicep.plan.time import format_duration, format_time
-
-__all__ = ["Explanation", "explain_json", "explain_text"]
 
 Prefixes = Mapping[str, str]
 
@@ -293,6 +291,8 @@ def _sparql_card(node: Node, prefixes: Prefixes) -> _Card:
             return _Card("Evaluations", node.report, tuple(windows))
         case nodes.InsideWindow():
             return _Card("InsideWindow", window_text(node.window, prefixes))
+        case nodes.InsideGraph():
+            return _Card("InsideGraph", str(node.name))
         case nodes.ValuesTable():
             names = " ".join(f"?{each}" for each in node.variables)
             return _Card("Table", f"{len(node.rows)} rows of {names}")

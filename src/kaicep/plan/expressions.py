@@ -22,26 +22,6 @@ from kaicep.errors import Span
 from kaicep.plan.terms import Iri, Term
 from kaicep.plan.types import Type, Value
 
-__all__ = [
-    "Aggregate",
-    "Attribute",
-    "Call",
-    "Concept",
-    "Const",
-    "Exists",
-    "Expr",
-    "Field",
-    "Previous",
-    "TermConst",
-    "VariableRef",
-    "by_identity",
-    "rewrite",
-    "type_of",
-    "variables_of",
-    "walk",
-]
-
-
 _T = TypeVar("_T")
 _MOST_REMEMBERED = 10_000
 

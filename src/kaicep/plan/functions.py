@@ -44,18 +44,6 @@ from kaicep.plan.values import (
     truth,
 )
 
-__all__ = [
-    "BEFORE",
-    "OWN_FUNCTIONS",
-    "SPARQL_FUNCTIONS",
-    "Function",
-    "Interval",
-    "SolutionScope",
-    "evaluate_expression",
-    "holds",
-    "solution_text",
-]
-
 BEFORE = "_:before "
 """How the name of the variable begins that has the text of a solution before anything is computed of it."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["html_table", "html_text"]
-
 
 def html_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A table; null is an empty cell, numbers stand to the right.

@@ -7,50 +7,17 @@ is the one that the paper adds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from kaicep.errors import Diagnostic, SourceText
 from kaicep.plan.chi import AggregateWindow, Element, SpanWindow
 from kaicep.plan.expressions import Aggregate, Expr
 from kaicep.plan.sparql import MOST_DERIVED, Group, TriplePattern, WindowClause
-from kaicep.plan.terms import Iri, Term
+from kaicep.plan.terms import Iri, Term, Variable
 from kaicep.plan.types import Type
-
-__all__ = [
-    "Bgp",
-    "Chain",
-    "ChiPlan",
-    "EpPlan",
-    "Evaluations",
-    "Extend",
-    "FilterSolutions",
-    "Grouping",
-    "InsideWindow",
-    "Interval",
-    "Join",
-    "Latest",
-    "LeftJoin",
-    "Minus",
-    "Node",
-    "OutputColumn",
-    "Pattern",
-    "Program",
-    "QueryPlan",
-    "Relation",
-    "Root",
-    "Semantic",
-    "Ordered",
-    "Solutions",
-    "ValuesTable",
-    "Temporal",
-    "Triples",
-    "Union",
-    "WindowAggregate",
-    "walk_objects",
-]
-
 
 # --- chi-CEP ---------------------------------------------------------------------------------------
 
@@ -394,6 +361,14 @@ class InsideWindow(Node):
 
 
 @dataclass(frozen=True)
+class InsideGraph(Node):
+    """A GRAPH block: plain SPARQL over what is stated in a named graph of the knowledge."""
+
+    input: Node
+    name: Term | Variable
+
+
+@dataclass(frozen=True)
 class Evaluations(Node):
     """What is evaluated whenever its windows are, with the interval of the longest of them.
 
@@ -460,7 +435,6 @@ class EpPlan:
 
 
 QueryPlan = ChiPlan | EpPlan
-"""A query of either language."""
 
 
 @dataclass(frozen=True)
@@ -468,6 +442,19 @@ class Program:
     """The queries of a run, each after those whose output it reads."""
 
     queries: tuple[QueryPlan, ...]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {each.name: place for place, each in enumerate(self.queries)}
+
+    def has(self, names: Collection[str]) -> bool:
+        """Whether all of these queries are among them."""
+        return self._places.keys() >= set(names)
+
+    def only(self, names: Collection[str]) -> Program:
+        """Some of the queries, in their order."""
+        places = sorted(self._places[each] for each in names if each in self._places)
+        return Program(tuple(self.queries[each] for each in places))
 
     @property
     def chi_plans(self) -> tuple[ChiPlan, ...]:

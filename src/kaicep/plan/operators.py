@@ -1,4 +1,4 @@
-"""The operators and functions of chi-CEP: one table, which everything that reads or runs expressions goes by.
+"""The operators and functions of chi-CEP: one table, which everything that reads or runs expressions uses.
 
 A row says what an operator is called, what it takes and gives, what a null does to it, what the manual says
 of it, its value, and how Spark SQL and SPARQL express it. Targets whose code needs NumPy, Numba, PySpark or
@@ -16,37 +16,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from kaicep.errors import Diagnostic, Mistake, Unsupported, a_kind_of, did_you_mean
+from kaicep.errors import Mistake, Unsupported, a_kind_of, did_you_mean
 from kaicep.plan.events import Event
 from kaicep.plan.expressions import Call, Const, Expr, Field, Previous, type_of
 from kaicep.plan.regex import PATTERN_HINT, BadPattern, matcher
 from kaicep.plan.time import DURATION_UNITS, is_zone, parse_time, zone_names, zone_offset
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
 
-__all__ = [
-    "FIRST_INSTANT",
-    "FUNCTIONS",
-    "LARGEST",
-    "LAST_INSTANT",
-    "OPERATORS",
-    "Argument",
-    "Nulls",
-    "Operator",
-    "TypeRule",
-    "apply",
-    "event_function",
-    "express",
-    "function_of",
-    "SQL_TYPES",
-    "constant_sql",
-    "expression_sql",
-    "name_sql",
-]
-
 FIRST_INSTANT = parse_time("0001-01-01") or 0
-"""The first instant that a calendar can write down."""
 LAST_INSTANT = parse_time("9999-12-31T23:59:59.999999") or 0
-"""The last one."""
 LARGEST = 1e300
 """What SPARQL reads an archive through has no number beyond this, so that no sum of a few is infinite."""
 _MOST_TEXT = 1_000_000  # characters of an expression in another language
@@ -107,7 +85,7 @@ class Operator:
     gives: Type | None
     value: Callable[..., Value]
     nulls: Nulls = Nulls.SPREAD
-    null_rule: str = "null, where an argument is"
+    null_rule: str = "null if an argument is"
     least: int = 1
     most: int | None = 1
     sql: Say | None = None
@@ -136,7 +114,7 @@ def apply(call: Call, args: Sequence[Value]) -> Value:
     except TypeError:  # types that nobody declared are known by their values alone
         kinds = " and ".join(map(a_kind_of, args))
         hint = "declare the types of the attributes, then a value of another type makes its record bad"
-        raise Mistake(Diagnostic(f"{call.op}: {kinds} do not go together", hint=hint)) from None
+        raise Mistake(f"{call.op}: {kinds} do not go together", hint=hint) from None
     return _held(value, call.type)
 
 
@@ -334,7 +312,7 @@ def express(target: str, call: Call, args: Sequence[str], query: str) -> str:
     types = dict.fromkeys(str(found) for each in call.args if (found := type_of(each)))
     what = " ".join([call.op, *(["of", " and ".join(types)] if types else ())])
     how = "as it is meant" if text is None else "in a text of reasonable length"
-    reason = f"one {_LANGUAGES[target]} query cannot say {what} {how}"
+    reason = f"one {_LANGUAGES[target]} query cannot express {what} {how}"
     raise Unsupported(f"{query}: {reason}; the strategies replay and hybrid can")
 
 
@@ -448,13 +426,13 @@ _TABLE = (
         Type.BOOL,
         _in,
         Nulls.OWN,
-        "true, where one is equal; else null, where any is null",
+        "true if one is equal, else null if any is null",
         most=None,
         sql=_one_of,
         sparql=_one_of,
     ),
-    _logic("and", "&&", "whether both are true; also `AND`", _and, "false, where one side is false"),
-    _logic("or", "||", "whether one of them is true; also `OR`", _or, "true, where one side is true"),
+    _logic("and", "&&", "whether both are true; also `AND`", _and, "false if one side is false"),
+    _logic("or", "||", "whether at least one is true; also `OR`", _or, "true if one side is true"),
     Operator(
         "not",
         "!a",
@@ -602,7 +580,7 @@ _TABLE = (
     Operator(
         "regex",
         "regex(s, 'pattern')",
-        "whether the pattern, a literal, matches anywhere in s",
+        "whether the pattern, which is a literal, matches anywhere in s",
         (_TEXT, _PATTERN),
         Type.BOOL,
         _regex,
@@ -617,7 +595,7 @@ _TABLE = (
         None,
         _coalesce,
         Nulls.OWN,
-        "null, where all are null",
+        "null if all are null",
         most=None,
         sql=_listed("coalesce"),
         sparql=_listed("COALESCE"),
@@ -625,12 +603,12 @@ _TABLE = (
     Operator(
         "if",
         "if(c, a, b)",
-        "a where the condition c is true, else b",
+        "a if the condition c is true, else b",
         TypeRule.CHOICE,
         None,
         _if,
         Nulls.OWN,
-        "b, where c is null",
+        "b if c is null",
         least=3,
         most=3,
         sql=_listed("IF"),
@@ -639,7 +617,7 @@ _TABLE = (
     Operator(
         "hour",
         "hour(t, 'zone')",
-        "the hour of the day, 0 to 23; in UTC where no zone, a literal, is given",
+        "the hour of the day, 0 to 23, in UTC or in the zone, which is a literal",
         (_TIME, _ZONE),
         Type.INT64,
         _hour,
@@ -650,7 +628,7 @@ _TABLE = (
     Operator(
         "dayOfWeek",
         "dayOfWeek(t, 'zone')",
-        "the day of the week, Monday 1 to Sunday 7; in UTC where no zone, a literal, is given",
+        "the day of the week, Monday 1 to Sunday 7, in UTC or in the zone, which is a literal",
         (_TIME, _ZONE),
         Type.INT64,
         _day_of_week,
@@ -660,7 +638,6 @@ _TABLE = (
 )
 
 OPERATORS: Mapping[str, Operator] = {each.name: each for each in _TABLE}
-"""The operators and functions by name, as a `Call` has it."""
 FUNCTIONS: Mapping[str, Operator] = {each.name: each for each in _TABLE if each.is_function}
 """Those of them that are written `name(...)`."""
 
@@ -712,19 +689,26 @@ def constant_sql(value: Value, type: Type | None) -> str:
     return f"{value}L"
 
 
-def expression_sql(expr: Expr, field: FieldText, query: str) -> str:
-    """An expression as Spark SQL; `Unsupported` for what Spark would answer differently."""
+def expression_in(
+    dialect: str, constant: Callable[[Value, Type | None], str], expr: Expr, field: FieldText, query: str
+) -> str:
+    """An expression in another language; `Unsupported` for what that would answer differently."""
 
     def say(each: Expr, previous: bool = False) -> str:
         match each:
             case Const(value, kind):
-                return constant_sql(value, kind)
+                return constant(value, kind)
             case Field():
                 return field(each, previous)
             case Previous(of):
                 return say(of, True)
             case Call():
-                return express("sql", each, [say(arg, previous) for arg in each.args], query)
-        raise Unsupported(f"{query}: {type(each).__name__} is not known in Spark SQL")
+                return express(dialect, each, [say(arg, previous) for arg in each.args], query)
+        raise Unsupported(f"{query}: {type(each).__name__} is not known in {_LANGUAGES[dialect]}")
 
     return say(expr)
+
+
+def expression_sql(expr: Expr, field: FieldText, query: str) -> str:
+    """An expression as Spark SQL; `Unsupported` for what Spark would answer differently."""
+    return expression_in("sql", constant_sql, expr, field, query)

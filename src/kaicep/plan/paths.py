@@ -1,4 +1,4 @@
-"""PATHs taken apart: which condition concerns which event, and which words nobody knows (semantics 2)."""
+"""PATHs in parts: which condition concerns which event, and which names are unknown (semantics 2)."""
 
 from __future__ import annotations
 
@@ -28,21 +28,6 @@ from kaicep.plan.sparql import (
 from kaicep.plan.terms import OWL, RDF, RDFS, Iri, Variable
 from kaicep.plan.text import iri_text
 from kaicep.plan.typing import Problems
-
-__all__ = [
-    "aggregated_variables",
-    "bare_variables",
-    "components",
-    "has_path_values",
-    "is_decided_by_one_event",
-    "path_references",
-    "path_variables",
-    "restricted",
-    "semantic_conditions",
-    "tie",
-    "without_event",
-    "warn_of_unknown_words",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # PATHs taken apart: which condition of the knowledge base concerns which event (semantics 2).
@@ -408,8 +393,10 @@ def warn_of_unknown_words(
     )
     kinds = (classes or frozenset()) | {each.event_class for each in catalog.streams.values()} - {None}
     for pattern in (each for blocks in paths for block in blocks for each in triple_patterns(block.group)):
+        if pattern.span is None:
+            continue  # nobody wrote it: it asks for a unit
         for found in _steps(pattern.predicate):
-            if found not in properties:
+            if properties.isdisjoint(catalog.vocabulary.properties_below(found)):
                 words.unknown("property", found, pattern, properties)
         if pattern.predicate == _TYPE and isinstance(pattern.object, Iri) and pattern.object not in kinds:
             words.unknown("class", pattern.object, pattern, kinds)

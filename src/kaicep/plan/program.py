@@ -40,18 +40,6 @@ from kaicep.plan.types import Type
 from kaicep.plan.typing import Problems
 from kaicep.plan.values import parse_xsd_duration
 
-__all__ = [
-    "conjuncts",
-    "duration_bound",
-    "duration_comparison",
-    "duration_of",
-    "longest",
-    "tighter",
-    "is_undecided",
-    "open_ends",
-    "build_program",
-]
-
 # ----------------------------------------------------------------------------------------------------------
 # How much time the answers of an EP-SPARQL query can take, as its conditions on the duration bound it.
 
@@ -223,10 +211,8 @@ def _refuse_twins(queries: Sequence[Query]) -> None:
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
             raise Mistake(
-                Diagnostic(
-                    f"two queries are named {name}",
-                    hint="the name is the file's stem, and the name of the output stream",
-                )
+                f"two queries are named {name}",
+                hint="the name is the file's stem, and the name of the output stream",
             )
 
 
@@ -270,12 +256,10 @@ def _refuse_circle(query: Query, trail: tuple[str, ...], name: str) -> None:
     circle = " -> ".join((*trail, name))
     span = _mention(query, (*trail, name)[1]) if isinstance(query, ChiQuery) else None
     raise Mistake(
-        Diagnostic(
-            f"queries read each other's output in a circle: {circle}",
-            span,
-            query.source,
-            "let one of them read the original stream; recursion is for CONSTRUCT rules in EP-SPARQL",
-        )
+        f"queries read each other's output in a circle: {circle}",
+        span,
+        query.source,
+        "let one of them read the original stream; recursion is for CONSTRUCT rules in EP-SPARQL",
     )
 
 
@@ -391,7 +375,7 @@ def _warn_if_endless(root: Node, problems: Problems) -> None:
     if keeper is None:
         return
     problems.warn(
-        f"{_operator_name(keeper)} keeps what it has seen for ever: no FILTER bounds the duration",
+        f"{_operator_name(keeper)} keeps everything it has seen for ever: no FILTER bounds the duration",
         None,
         'add a bound such as FILTER (getDURATION() < "PT1H"^^xsd:duration)',
     )

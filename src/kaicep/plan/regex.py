@@ -10,10 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["PATTERN_HINT", "BadPattern", "matcher", "pattern"]
-
 PATTERN_HINT = "patterns are those of RE2: no look-around, no back-references, repetitions up to 1000"
-"""What to say of a pattern that is none."""
 FLAGS = "ismxq"
 """The flags of SPARQL: case, dot, lines, blanks that do not count, and no pattern at all but a plain text."""
 

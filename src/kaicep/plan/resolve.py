@@ -1,4 +1,4 @@
-"""From a chi-CEP query as written to its plan: names resolved, types checked, mistakes told.
+"""From a chi-CEP query as written to its plan: names resolved, types checked, mistakes reported.
 
 The checks stand in the order in which a reader would make them: what are the events, what is the
 pattern, what do the conditions say, what comes out.
@@ -67,10 +67,7 @@ from kaicep.plan.sparql import Bind, Group
 from kaicep.plan.terms import Iri
 from kaicep.plan.text import iri_text
 from kaicep.plan.types import Type, unify
-from kaicep.plan.typing import Problems, Scope, Typer, resolve_field
-from kaicep.plan.units import Units
-
-__all__ = ["output_stream", "resolve_chi", "streams_of_class"]
+from kaicep.plan.typing import Problems, Scope, Typer, Units, resolve_field
 
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 
@@ -113,7 +110,7 @@ class _Resolver:
         self.nothing = next((each for each in query.froms if each.absent), None)
         if self.nothing is not None and len(self.variables) > 1:
             self.problems.error(
-                "ABSENT stands alone in FROM",
+                "ABSENT must be alone in FROM",
                 self.nothing.span,
                 f"inside a pattern, SEQ (?a, !?{self.nothing.variable}) says that an event does not come",
             )
@@ -137,11 +134,12 @@ class _Resolver:
         )
         self.typer = Typer(self.scope, self.problems)
         streams = {each.name: each for some in self.variables.values() for each in some}
-        self.units = Units(streams, self.catalog.vocabulary, query.paths, self.problems)
+        self.units = Units(self.variables, streams, self.catalog.vocabulary, query.paths, self.problems)
         columns, having = self._columns()
         having = [self.units.in_one_unit(each) for each in having]
         every = self._conditions(having)
-        if self.units.asked:
+        self.units.compare_inside()
+        if self.units.asked or self.units.points or self.units.paths != query.paths:
             keys = (*query.group_by, *self.units.helpers_of(query.group_by))
             self.query = query = replace(query, paths=self.units.with_asked, group_by=keys)
             self.paths = path_variables(query.paths, self.variables)
@@ -211,7 +209,7 @@ class _Resolver:
         if all(each.derived for each in self.catalog.streams.values()):
             said = f"nothing is known of the stream {source}: its attributes are not checked"
             if all(each.message != said for each in self.problems.warnings):
-                self.problems.warn(said, span, f"give it with --stream {source}=FILE")
+                self.problems.warn(said, span, f"pass it with --stream {source}=FILE")
             return (Stream(source, open=True),)
         self.problems.error(f"unknown stream {source}", span, did_you_mean(source, self.catalog.streams))
         return ()
@@ -222,7 +220,7 @@ class _Resolver:
         if len(records) != 1:
             known = ", ".join(sorted(each.name for each in records)) or "none"
             self.problems.error(
-                f"FROM may be left out only where one stream is known; known here: {known}",
+                f"FROM may be left out only if one stream is known; known here: {known}",
                 Span(0, len("SELECT")) if self.query.source else None,
                 f"add FROM (?{names[0] if names else 'e'}, STREAM) after the SELECT clause",
             )
@@ -279,7 +277,7 @@ class _Resolver:
             self._unknown_variable(name, element.span)
         elif name in self.latest:
             self.problems.error(
-                f"?{name} is LATEST: it takes no place in SEQ",
+                f"?{name} is LATEST and cannot be in SEQ",
                 element.span,
                 "leave it out of SEQ; it is looked up for the events that are there",
             )
@@ -316,7 +314,7 @@ class _Resolver:
         for index, element in enumerate(sequence):
             if isinstance(element, Absent) and all(may_be_left_out(each) for each in sequence[:index]):
                 self.problems.error(
-                    "the sequence begins with an absence: nothing says from when on",
+                    "a sequence cannot begin with an absence: there is no event to count from",
                     element.span,
                     "put an event that always occurs before it",
                 )
@@ -403,7 +401,7 @@ class _Resolver:
                 problems.error(
                     f"{word} has no meaning with ABSENT: there are no events",
                     clause[0].span,
-                    "what is selected is what is looked for",
+                    "SELECT alone says what to look for",
                 )
         if not query.paths:
             problems.error(
@@ -427,7 +425,7 @@ class _Resolver:
         self.without_event, obstacle = without_event(whole, given.variable)
         if obstacle is not None:
             self.problems.error(
-                f"the PATH of ABSENT mentions ?{given.variable} other than as the beginning of a pattern",
+                f"the PATH of ABSENT mentions ?{given.variable} elsewhere than at the beginning of a pattern",
                 obstacle.span,
                 f"write ?{given.variable} PROPERTY ?x, and the rest about ?x",
             )
@@ -436,7 +434,7 @@ class _Resolver:
         for column in self.query.select or (SelectColumn(VariableRef(given.variable), span=given.span),):
             if not (isinstance(column.expr, VariableRef) and column.expr.name in known):
                 self.problems.error(
-                    "ABSENT gives variables that the PATH asks of the knowledge alone",
+                    "ABSENT can select only variables of the PATH that need no event",
                     column.span or column.expr.span,
                     f"known without an event: {', '.join(f'?{each}' for each in sorted(known)) or 'none'}",
                 )
@@ -560,7 +558,7 @@ class _Resolver:
                     self.problems.warn(
                         "a comparison with null is never true",
                         node.span,
-                        "coalesce(?e.x, 0) puts a value in the place of a missing one",
+                        "coalesce(?e.x, 0) replaces a missing value",
                     )
             absent = sorted(mentioned & self.absent.keys())
             if len(absent) > 1:
@@ -599,8 +597,8 @@ class _Resolver:
                 self.problems.error(
                     f"a PATH ties two LATEST variables together, ?{first} and ?{second}",
                     next((block.span for blocks in self.query.paths for block in blocks), None),
-                    f"tie each of them to an event of the match by itself: PATH {{ ... ?{first} ... }} "
-                    f"PATH {{ ... ?{second} ... }}, with other variables between",
+                    f"tie each of them to an event of the match separately: PATH {{ ... ?{first} ... }} "
+                    f"PATH {{ ... ?{second} ... }}, with different variables",
                 )
             for variable in each.variables:
                 if not each.selected:
@@ -653,7 +651,7 @@ class _Resolver:
                 self.problems.error(
                     f"?{node.name} differs between the events of a batch",
                     node.span,
-                    f"add GROUP BY ?{node.name}, or take a sliding window: there it is the newest event's",
+                    f"add GROUP BY ?{node.name}, or use a sliding window: it takes that of the newest event",
                 )
 
     def _check_column(self, expr: Expr, span: Span | None, many: bool) -> None:
@@ -851,7 +849,7 @@ class _Resolver:
         if not naming and not bounded:
             others = ", ".join(f"?{each}" for each in self.positive[:1])
             self.problems.warn(
-                f"no WINDOW names ?{name}: on an endless stream one event for each key is kept for ever",
+                f"no WINDOW names ?{name}: on an endless stream it keeps one event for each key for ever",
                 self.latest[name].span,
                 f"add WINDOW ({others}, ?{name}, 1h)",
             )

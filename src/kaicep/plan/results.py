@@ -21,22 +21,6 @@ from kaicep.plan.time import format_time
 from kaicep.plan.types import Type, Unfit, Value, convert
 from kaicep.plan.values import native
 
-__all__ = [
-    "Answer",
-    "Rounds",
-    "Terms",
-    "absence",
-    "answer",
-    "as_type",
-    "batch_shown",
-    "derived_event",
-    "events_shown",
-    "identified",
-    "identified_by_events",
-    "loops_of",
-    "term_answer",
-]
-
 Terms = Mapping[str, Term | None]
 """The selected variables of the PATHs and their values in one solution."""
 
@@ -179,7 +163,7 @@ def absence(plan: ChiPlan, start: int, end: int, terms: Terms, version: int | No
 
 
 def _no_value(column: OutputColumn) -> Any:
-    raise AssertionError("ABSENT selects variables of the PATH alone")
+    raise AssertionError("ABSENT can select only variables of the PATH")
 
 
 def _shown(value: Value, type: Type | None) -> Any:

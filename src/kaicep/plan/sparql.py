@@ -1,4 +1,4 @@
-"""SPARQL groups as written: what stands in a PATH and in an EP-SPARQL query.
+"""SPARQL groups as written, in a PATH or in an EP-SPARQL query.
 
 These nodes keep the shape of the text, so that it can be printed again; `plan.algebra` turns them
 into operators.
@@ -7,42 +7,12 @@ into operators.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TypeVar
 
 from kaicep.errors import SourceText, Span
 from kaicep.plan.expressions import Expr
 from kaicep.plan.terms import Iri, Term, Variable
-
-__all__ = [
-    "MOST_DERIVED",
-    "Alternative",
-    "Bind",
-    "Construct",
-    "Element",
-    "EpQuery",
-    "Filter",
-    "Group",
-    "InWindow",
-    "Inverse",
-    "MinusGroup",
-    "Negated",
-    "Node",
-    "GroupOperation",
-    "Optional",
-    "Ordering",
-    "Path",
-    "Predicate",
-    "Projection",
-    "Repeat",
-    "Select",
-    "Steps",
-    "SubSelect",
-    "TEMPORAL_OPERATORS",
-    "TriplePattern",
-    "TripleBlock",
-    "Values",
-    "WindowClause",
-    "may_be_empty",
-]
 
 MOST_DERIVED = 10_000
 """So many triples may rules derive at one instant, where nobody says otherwise."""
@@ -110,6 +80,7 @@ class Negated(Path):
 
 Predicate = Iri | Variable | Path
 """What may stand between them."""
+_P = TypeVar("_P", bound=Predicate)
 
 
 def may_be_empty(path: Predicate) -> bool:
@@ -127,6 +98,59 @@ def may_be_empty(path: Predicate) -> bool:
             return any(may_be_empty(each) for each in parts)
         case Inverse(of):
             return may_be_empty(of)
+    return False
+
+
+def simplified(path: _P) -> _P | Path:
+    """The same path, without steps of none that are repeated: `(p*)+` leads where `p*` does.
+
+    >>> simplified(Repeat(Repeat(Iri("urn:p"), 0, True), 1, True)) == Repeat(Iri("urn:p"), 0, True)
+    True
+    """
+    match path:
+        case Inverse(of):
+            return Inverse(simplified(of))
+        case Steps(parts):
+            return Steps(tuple(map(simplified, parts)))
+        case Alternative(parts):
+            return Alternative(tuple(map(simplified, parts)))
+        case Repeat(of, least, unbounded):
+            if not may_be_empty(of):
+                return Repeat(simplified(of), least, unbounded)
+            inner = _without_empty(simplified(of))
+            if isinstance(inner, Repeat):
+                return Repeat(inner.of, 0, True)
+            return Repeat(inner, 0, unbounded)
+    return path
+
+
+def _without_empty(path: Iri | Path) -> Iri | Path:
+    """A path that leads where another one does in a step or more."""
+    if not may_be_empty(path):
+        return path
+    match path:
+        case Inverse(of):
+            return Inverse(_without_empty(of))
+        case Repeat(of, _, unbounded):
+            return Repeat(of, 1, True) if unbounded else of
+        case Alternative(parts):
+            return Alternative(tuple(map(_without_empty, parts)))
+        case Steps(parts):
+            some = (each for size in range(1, len(parts) + 1) for each in combinations(parts, size))
+            ways = (tuple(map(_without_empty, each)) for each in some)
+            return Alternative(tuple(each[0] if len(each) == 1 else Steps(each) for each in ways))
+    return path
+
+
+def has_empty(path: Predicate) -> bool:
+    """Whether some part of a path may be empty."""
+    match path:
+        case Inverse(of):
+            return has_empty(of)
+        case Repeat(of, least, _):
+            return least == 0 or has_empty(of)
+        case Steps(parts) | Alternative(parts):
+            return any(map(has_empty, parts))
     return False
 
 
@@ -231,6 +255,14 @@ class InWindow(Element):
     """`WINDOW :name { ... }`: plain SPARQL over what is in the window."""
 
     window: WindowClause
+    group: Group
+
+
+@dataclass(frozen=True)
+class InGraph(Element):
+    """`GRAPH :name { ... }`: plain SPARQL over what is stated in a named graph of the knowledge."""
+
+    name: Node
     group: Group
 
 

@@ -4,30 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "OWL",
-    "RDF",
-    "RDFS",
-    "XSD",
-    "Blank",
-    "Iri",
-    "Literal",
-    "Term",
-    "Triple",
-    "Variable",
-    "literal",
-    "n_triples",
-    "sparql_json",
-]
-
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
-"""The namespace of RDF."""
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
-"""The namespace of RDF Schema."""
 OWL = "http://www.w3.org/2002/07/owl#"
-"""The namespace of OWL."""
 XSD = "http://www.w3.org/2001/XMLSchema#"
-"""The namespace of the datatypes."""
 _STRING = XSD + "string"
 
 

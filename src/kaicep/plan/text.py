@@ -51,6 +51,7 @@ from kaicep.plan.sparql import (
     Filter,
     Group,
     GroupOperation,
+    InGraph,
     Inverse,
     InWindow,
     MinusGroup,
@@ -73,26 +74,6 @@ from kaicep.plan.time import format_duration, format_time
 from kaicep.plan.types import Type
 from kaicep.plan.values import format_xsd_duration
 
-__all__ = [
-    "COMPARISON",
-    "EP_PREFIXES",
-    "LOOSEST",
-    "NEGATION",
-    "PRECEDENCE",
-    "TIGHTEST",
-    "chi_text",
-    "element_text",
-    "ep_text",
-    "expression_text",
-    "group_text",
-    "iri_text",
-    "name_text",
-    "predicate_text",
-    "resolved_text",
-    "triple_text",
-    "window_text",
-]
-
 LOOSEST, _AND, NEGATION, COMPARISON, _SUM, _PRODUCT, TIGHTEST = range(1, 8)
 
 # How tightly an operator binds. `!` binds like this in chi-CEP; in SPARQL it is as tight as can be.
@@ -105,11 +86,9 @@ PRECEDENCE: Mapping[str, int] = {
     **dict.fromkeys(("*", "/", "%"), _PRODUCT),
     "neg": TIGHTEST,
 }
-"""How close operators bind."""
 
 # Known in every EP-SPARQL query; the empty prefix is where bare names live.
 EP_PREFIXES: Mapping[str, str] = {**WELL_KNOWN_PREFIXES, "": "urn:kaicep:"}
-"""Prefixes that EP-SPARQL knows without being told."""
 
 _NO_PREFIXES: Mapping[str, str] = MappingProxyType({})
 _NO_FUNCTIONS: Mapping[str, Iri] = MappingProxyType({})
@@ -398,6 +377,8 @@ class _Printer:
                 return self.select(select, indent)
             case InWindow(window=window, group=group):
                 return [f"WINDOW {self.iri(window.name)} {self.group(group, indent)}"]
+            case InGraph(name=name, group=group):
+                return [f"GRAPH {self.term(name)} {self.group(group, indent)}"]
             case Group():
                 return [self.group(element, indent)]
             case GroupOperation(op=op, left=left, right=right):

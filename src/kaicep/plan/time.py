@@ -9,25 +9,6 @@ from functools import cache, lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
-__all__ = [
-    "in_zone",
-    "is_zone",
-    "zone_names",
-    "zone_offset",
-    "DURATION_UNITS",
-    "EXCEL_EPOCH",
-    "TIME_UNITS",
-    "datetime_of",
-    "format_duration",
-    "format_time",
-    "nearest_thousandth",
-    "parse_duration",
-    "parse_formatted",
-    "parse_time",
-    "time_from_number",
-    "unit_of_number",
-]
-
 # ----------------------------------------------------------------------------------------------------------
 # Time zones: which there are, how far their clocks are from UTC at an instant, and when they show a time.
 
@@ -99,7 +80,6 @@ DURATION_UNITS = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
-"""The units of durations, in microseconds."""
 
 TIME_UNITS = {
     "s": Decimal(1_000_000),
@@ -230,7 +210,6 @@ def unit_of_number(number: int | float | Decimal) -> str | None:
 
 
 _LIKELY = (315_532_800_000_000, 4_102_444_800_000_000)
-"""The years 1980 to 2100."""
 
 
 def format_time(micros: int) -> str:

@@ -10,8 +10,6 @@ from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake, SourceText, Span
 
-__all__ = ["Keys", "key_spans", "read_source", "read_toml"]
-
 Keys = tuple[str | int, ...]
 """The way to a value: names of tables and keys, and numbers in arrays of tables."""
 
@@ -27,9 +25,9 @@ def read_source(path: Path, what: str) -> SourceText:
     try:
         return SourceText(str(path), path.read_text("utf-8"))
     except OSError as error:
-        raise Mistake(Diagnostic(f"cannot read the {what} {path}: {error.strerror}")) from None
+        raise Mistake(f"cannot read the {what} {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise Mistake(Diagnostic(f"the {what} {path} is not UTF-8 text: {error.reason}")) from None
+        raise Mistake(f"the {what} {path} is not UTF-8 text: {error.reason}") from None
 
 
 def read_toml(source: SourceText) -> dict[str, Any]:

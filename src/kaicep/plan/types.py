@@ -24,28 +24,6 @@ from kaicep.plan.time import (
     unit_of_number,
 )
 
-__all__ = [
-    "INT64_MAX",
-    "INT64_MIN",
-    "Type",
-    "Value",
-    "unify",
-    "USUAL",
-    "Dialect",
-    "Instant",
-    "Notation",
-    "Unfit",
-    "WallTime",
-    "Wide",
-    "convert",
-    "guess",
-    "guess_text",
-    "json_text",
-    "plain",
-    "show",
-    "widen",
-]
-
 # ----------------------------------------------------------------------------------------------------------
 # The five types of an attribute, and the values that travel as them.
 #
@@ -53,9 +31,7 @@ __all__ = [
 # microseconds since 1970 in UTC. A missing value, a NaN and an infinity are None (semantics 1).
 
 INT64_MIN = -(2**63)
-"""The smallest int64."""
 INT64_MAX = 2**63 - 1
-"""The largest int64."""
 
 Value = bool | int | float | str | None
 """A value of an attribute; None is null."""
@@ -215,7 +191,6 @@ class Notation:
 
 
 USUAL = Notation()
-"""The notation where nothing is said."""
 
 
 def plain(value: object) -> object:

@@ -1,14 +1,17 @@
-"""Names and types: from an expression as written to one that can be evaluated (semantics 1, 2)."""
+"""The types of expressions, the values that terms of the knowledge have in them, and their units."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 
 from kaicep.errors import Diagnostic, Mistake, SourceText, Span, did_you_mean
-from kaicep.plan.catalog import NoVocabulary, Stream, Vocabulary
+from kaicep.plan.catalog import QUDT, NoVocabulary, Stream, Vocabulary
+from kaicep.plan.chi import PathBlock
 from kaicep.plan.expressions import (
     Aggregate,
     Attribute,
@@ -18,6 +21,7 @@ from kaicep.plan.expressions import (
     Expr,
     Field,
     Previous,
+    TermConst,
     VariableRef,
     rewrite,
     type_of,
@@ -25,14 +29,22 @@ from kaicep.plan.expressions import (
     walk,
 )
 from kaicep.plan.operators import OPERATORS, Argument, TypeRule
-from kaicep.plan.terms import RDF, XSD, Iri, Literal, Term
+from kaicep.plan.sparql import (
+    Alternative,
+    Element,
+    Filter,
+    Group,
+    Node,
+    Optional,
+    Steps,
+    TripleBlock,
+    TriplePattern,
+)
+from kaicep.plan.terms import RDF, XSD, Iri, Literal, Term, Variable
 from kaicep.plan.text import expression_text, iri_text
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value, unify
 from kaicep.plan.values import ExpressionError, date_time, number
-
-__all__ = ["Problems", "Scope", "Typer", "resolve_field", "retyped", "term_value", "with_terms"]
-
 
 # ----------------------------------------------------------------------------------------------------------
 # Collects what is wrong with a query, so that a caller hears of all of it at once.
@@ -278,7 +290,7 @@ class Typer:
         mentioned = variables_of(expr.of)
         if isinstance(of, Field) and not mentioned <= self.scope.loops:
             self.problems.error(
-                f"PREV looks at the round before, and ?{of.variable} is not a loop",
+                f"PREV needs a loop, and ?{of.variable} is not a loop",
                 expr.span,
                 f"make it a loop with SEQ (?{of.variable}+)",
             )
@@ -522,3 +534,320 @@ def _with_terms(expr: Expr, terms: tuple[tuple[str, Term | None], ...]) -> Expr:
         return node.args[0] if isinstance(node, Call) and node.op == "float" else node
 
     return retyped(rewrite(expr, change))
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Units of measurement: what is compared is brought into one unit first (semantics 2.2).
+#
+# An annotation says in which QUDT unit an attribute is, or that it is the unit of the point which another
+# attribute names. The knowledge says the unit of points and thresholds, by their `qudt:hasUnit` (or
+# `brick:hasUnit`), and by how much units differ (`qudt:conversionMultiplier`, `conversionOffset`). The plan
+# then has the arithmetic that converts, and no host knows of units.
+
+_COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+_HAS_UNIT = Alternative((Iri(QUDT + "hasUnit"), Iri("https://brickschema.org/schema/Brick#hasUnit")))
+_MULTIPLIER, _OFFSET = Iri(QUDT + "conversionMultiplier"), Iri(QUDT + "conversionOffset")
+
+Paths = tuple[tuple[PathBlock, ...], ...]
+
+# A unit; or an attribute that names a point, and a variable: the unit of that point of that event.
+Scale = Iri | tuple[str, str]
+_Factors = tuple[Expr, Expr]
+
+
+@dataclass
+class Units:
+    """The units of one query's attributes and thresholds; `variables` are those of FROM."""
+
+    variables: Mapping[str, Sequence[Stream]]
+    streams: Mapping[str, Stream]
+    vocabulary: Vocabulary
+    paths: Paths
+    problems: Problems
+    asked: dict[str, tuple[int, Node]] = field(default_factory=dict)
+    """The variables of the PATH whose units must be known, each with its block and the thing that has it."""
+    points: dict[str, Iri] = field(default_factory=dict)
+    """The variables of events whose point has the unit, each with what leads to the point."""
+
+    def in_one_unit(self, condition: Expr) -> Expr:
+        """The condition; in a comparison, all is in the unit of the first attribute that has one."""
+        if not any(each.units for each in self.streams.values()):
+            return condition
+        return rewrite(condition, self._compared)
+
+    def _compared(self, expr: Expr) -> Expr:
+        if not isinstance(expr, Call) or expr.op not in _COMPARISONS:
+            return expr
+        parts = (part for each in expr.args for part in walk(each) if isinstance(part, Field))
+        unit = next((unit for each in parts for _, _, unit in self._runs(each) if unit is not None), None)
+        if unit is None:
+            return expr
+        made = tuple(self._converted(each, unit) for each in expr.args)
+        if made == expr.args:
+            return expr
+        if self.points and any(isinstance(part, Aggregate) for each in expr.args for part in walk(each)):
+            self.problems.error(
+                "an aggregate over points that have units of their own is not converted",
+                expr.span,
+                "convert in a query before this one, or give the attribute one unit in the annotation",
+            )
+        return retyped(replace(expr, args=made))
+
+    def _converted(self, part: Expr, unit: Scale) -> Expr:
+        match part:
+            case Field():
+                return self._attribute(part, lambda given: given, unit)
+            case Previous():
+                given = part
+                return self._attribute(part.of, lambda of: replace(given, of=of), unit)
+            case VariableRef():
+                return self._threshold(part, unit)
+            case Call():
+                made = tuple(self._converted(each, unit) for each in part.args)
+                return part if made == part.args else retyped(replace(part, args=made))
+            case Aggregate() if part.of is not None:
+                of = self._converted(part.of, unit)
+                same = of == part.of or part.op in ("COUNT", "AVG", "STDDEV")
+                return replace(part, of=of, type=part.type if same else type_of(of))
+        return part
+
+    # --- inside a PATH ---
+
+    def compare_inside(self) -> None:
+        """Bring the comparisons of FILTERs at the top of the blocks into one unit, too."""
+        if any(each.units for each in self.streams.values()):
+            self.paths = tuple(tuple(map(self._block, blocks)) for blocks in self.paths)
+
+    def _block(self, block: PathBlock) -> PathBlock:
+        def judged(element: Element) -> Element:
+            if not isinstance(element, Filter):
+                return element
+            return replace(element, condition=rewrite(element.condition, self._compared_inside))
+
+        made = tuple(map(judged, block.group.elements))
+        return (
+            block
+            if made == block.group.elements
+            else replace(block, group=replace(block.group, elements=made))
+        )
+
+    def _compared_inside(self, expr: Expr) -> Expr:
+        if not isinstance(expr, Call) or expr.op not in _COMPARISONS:
+            return expr
+        named = [part for each in expr.args for part in walk(each) if isinstance(part, VariableRef)]
+        scales = {each.name: self._scale_inside(each) for each in named}
+        wanted = next((each for each in scales.values() if each is not None), None)
+        if wanted is None:
+            return expr
+
+        def converted(part: Expr) -> Expr:
+            if not isinstance(part, VariableRef):
+                return part
+            own = scales.get(part.name)
+            if own == wanted:
+                return part
+            made = (
+                self._threshold(part, wanted)
+                if own is None
+                else self._between(part, self._factors(own), self._factors(wanted))
+            )
+            return rewrite(made, _as_term)
+
+        return replace(expr, args=tuple(rewrite(each, converted) for each in expr.args))
+
+    def _scale_inside(self, of: VariableRef) -> Scale | None:
+        """The unit of a variable that is the value of an attribute of an event."""
+        found: dict[Scale | None, None] = {}
+        for _, pattern in self._patterns(of.name):
+            event, property = pattern.subject, pattern.predicate
+            for stream in self.variables.get(event.name, ()) if isinstance(event, Variable) else ():
+                for name, concept in stream.concepts:
+                    if isinstance(property, Iri) and concept in self.vocabulary.properties_below(property):
+                        unit = dict(stream.units).get(name)
+                        found[(unit, event.name) if isinstance(unit, str) else unit] = None  # type: ignore[union-attr]
+        if len(found) > 1:
+            self.problems.error(
+                f"?{of.name} has several units", of.span, "compare the attribute itself, outside of the PATH"
+            )
+        return next(iter(found), None)
+
+    # --- attributes ---
+
+    def _runs(self, attribute: Field) -> Iterator[tuple[int, tuple[str, tuple[str, ...]], Scale | None]]:
+        """The attributes of each stream that carry it, neighbours of one unit together, in their order."""
+        for stream, names in attribute.sources:
+            said = self.streams[stream].units if stream in self.streams else ()
+            units: dict[str, Scale] = {
+                name: unit if isinstance(unit, Iri) else (unit, attribute.variable) for name, unit in said
+            }
+            runs: list[tuple[list[str], Scale | None]] = []
+            for name in names:
+                if not runs or runs[-1][1] != units.get(name):
+                    runs.append(([], units.get(name)))
+                runs[-1][0].append(name)
+            yield from ((at, (stream, tuple(some)), unit) for at, (some, unit) in enumerate(runs))
+
+    def _attribute(self, attribute: Expr, read: Callable[[Field], Expr], wanted: Scale) -> Expr:
+        """An attribute in the wanted unit, as it is `read`; what has no unit is in it already."""
+        if not isinstance(attribute, Field) or attribute.type not in (Type.INT64, Type.FLOAT64):
+            return read(attribute)  # type: ignore[arg-type]
+        runs = list(self._runs(attribute))
+        if all(unit in (None, wanted) for _, _, unit in runs):
+            return read(attribute)
+        parts: dict[tuple[int, Scale], list[tuple[str, tuple[str, ...]]]] = {}
+        for at, source, unit in sorted(runs, key=lambda each: each[0]):
+            parts.setdefault((at, unit or wanted), []).append(source)
+        made: list[Expr] = []
+        for (_, unit), some in parts.items():
+            sources = tuple((stream, dict(some).get(stream, ())) for stream, _ in attribute.sources)
+            made.append(self._scaled(replace(attribute, sources=sources), read, unit, wanted))
+        return made[0] if len(made) == 1 else _call("coalesce", *made)
+
+    def _scaled(self, attribute: Field, read: Callable[[Field], Expr], unit: Scale, wanted: Scale) -> Expr:
+        if unit == wanted:
+            return read(attribute)
+        if not isinstance(unit, Iri) or not isinstance(wanted, Iri):
+            return self._between(read(attribute), self._factors(unit), self._factors(wanted))
+        given, target = self.vocabulary.unit(unit), self.vocabulary.unit(wanted)
+        if given is None or target is None:
+            unknown = unit if given is None else wanted
+            self.problems.error(
+                f"?{attribute.variable}.{attribute.name} is in {unit.local} and is compared with "
+                f"{wanted.local}, but the knowledge has no qudt:conversionMultiplier of {unknown.local}",
+                attribute.span,
+                "load QUDT's units with --knowledge, or state it in a file of your own",
+            )
+            return read(attribute)
+        if given.dimension != target.dimension and given.dimension and target.dimension:
+            self.problems.error(
+                f"{unit.local} and {wanted.local} do not measure the same",
+                attribute.span,
+                'see "units" in the annotation',
+            )
+            return read(attribute)
+        factor = given.multiplier / target.multiplier
+        scaled = _call("*", read(attribute), _number(factor))
+        shift = given.offset * factor - target.offset
+        return scaled if not shift else _call("+", scaled, _number(shift))
+
+    # --- thresholds ---
+
+    def _threshold(self, of: VariableRef, wanted: Scale) -> Expr:
+        """A variable of the PATH in the wanted unit, where its solution says in which unit it is."""
+        found = next(self._having(of.name), None)
+        if found is None:
+            return of
+        target = self._factors(wanted)
+        if target is None and isinstance(wanted, Iri):
+            self.problems.warn(
+                f"?{of.name} is compared with {wanted.local}, of which the knowledge has no "
+                "qudt:conversionMultiplier: it is not converted",
+                of.span,
+                "load QUDT's units with --knowledge, or state it in a file of your own",
+            )
+            return of
+        self.asked[of.name] = found
+        return self._between(of, _helpers(of.name), target)
+
+    def _between(self, of: Expr, given: _Factors | None, target: _Factors | None) -> Expr:
+        """A value in another unit; it is taken as it is where one of the two is not known."""
+        if given is None or target is None:
+            return of
+        (multiplier, offset), (base, shift) = given, target
+        same = _call("and", _call("=", multiplier, base), _call("=", offset, shift))
+        converted = _call("/", _call("*", _call("+", of, offset), multiplier), base)
+        if shift != _number(Fraction(0)):
+            converted = _call("-", converted, shift)
+        return _call("if", same, of, _call("coalesce", converted, of))
+
+    def _factors(self, scale: Scale) -> _Factors | None:
+        """The multiplier and the offset of a unit, which the knowledge says now or of each point."""
+        if isinstance(scale, Iri):
+            unit = self.vocabulary.unit(scale)
+            return None if unit is None else (_number(unit.multiplier), _number(unit.offset))
+        attribute, variable = scale
+        ways = {
+            dict(each.entities)[attribute].property
+            for each in self.streams.values()
+            if attribute in dict(each.entities)
+        }
+        if len(ways) > 1 or len(self.paths) > 1:
+            reason = (
+                "streams lead to their points by different properties"
+                if len(ways) > 1
+                else "OR is between the PATHs"
+            )
+            self.problems.error(f"the unit of ?{variable} is not converted where {reason}", None)
+        self.points[variable] = next(iter(ways))
+        return _helpers(variable)
+
+    def _having(self, name: str) -> Iterator[tuple[int, Node]]:
+        """The things that have a variable for a value."""
+        return ((at, pattern.subject) for at, pattern in self._patterns(name))
+
+    def _patterns(self, name: str) -> Iterator[tuple[int, TriplePattern]]:
+        """The patterns at the top of a block that have a variable for a value."""
+        for at, block in enumerate(self.paths[0] if len(self.paths) == 1 else ()):
+            for element in block.group.elements:
+                for pattern in element.patterns if isinstance(element, TripleBlock) else ():
+                    if pattern.object == Variable(name) and isinstance(pattern.predicate, Iri):
+                        yield at, pattern
+
+    @property
+    def with_asked(self) -> Paths:
+        """The PATHs, which also ask for the units that must be known."""
+
+        def added(at: int, block: PathBlock) -> PathBlock:
+            more: list[Optional] = []
+            for name, (where, thing) in self.asked.items():
+                ways = zip(_names(name), (_MULTIPLIER, _OFFSET), strict=True)
+                more += [_optional(thing, way, each) for each, way in ways if where == at]
+            return replace(block, group=Group((*block.group.elements, *more))) if more else block
+
+        points = [_of_point(name, property) for name, property in self.points.items()]
+        every = self.paths or ((),)
+        return tuple((*(added(*each) for each in enumerate(blocks)), *points) for blocks in every)
+
+    def helpers_of(self, keys: Iterable[Expr]) -> Iterator[VariableRef]:
+        """What the thresholds that are grouped by are grouped by besides: another unit is another group."""
+        names = [each.name for each in keys if isinstance(each, VariableRef) and each.name in self.asked]
+        yield from (VariableRef(helper) for name in names for helper in _names(name))
+
+
+def _names(variable: str) -> Sequence[str]:
+    return f"kaicep_multiplier_{variable}", f"kaicep_offset_{variable}"
+
+
+def _helpers(variable: str) -> _Factors:
+    multiplier, offset = (VariableRef(each) for each in _names(variable))
+    return multiplier, _call("coalesce", offset, _number(Fraction(0)))
+
+
+def _of_point(variable: str, property: Iri) -> PathBlock:
+    """What asks for the unit of the point of an event."""
+    point = Variable(f"kaicep_point_{variable}")
+    leads = TripleBlock((TriplePattern(Variable(variable), property, point),))
+    ways = zip(_names(variable), (_MULTIPLIER, _OFFSET), strict=True)
+    return PathBlock(Group((leads, *(_optional(point, way, name) for name, way in ways))))
+
+
+def _optional(thing: Node, way: Iri, name: str) -> Optional:
+    return Optional(Group((TripleBlock((TriplePattern(thing, Steps((_HAS_UNIT, way)), Variable(name)),)),)))
+
+
+def _call(op: str, *args: Expr) -> Expr:
+    return retyped(Call(op, args))
+
+
+def _as_term(expr: Expr) -> Expr:
+    """A part of a condition as SPARQL has it: there, `if` has no value where its condition has none."""
+    if isinstance(expr, Call) and expr.op == "if":
+        never = TermConst(Literal("false", XSD + "boolean"))
+        return replace(expr, args=(Call("coalesce", (expr.args[0], never)), *expr.args[1:]))
+    if not isinstance(expr, Const):
+        return expr
+    return TermConst(Literal(format(Decimal(repr(expr.value)), "f"), XSD + "decimal"))
+
+
+def _number(value: Fraction) -> Const:
+    return Const(float(value), Type.FLOAT64)

@@ -24,38 +24,6 @@ from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term
 from kaicep.plan.time import DURATION_UNITS, format_time, parse_time
 from kaicep.plan.types import Type, Value
 
-__all__ = [
-    "INTEGER_TYPES",
-    "MOST_DIGITS",
-    "NUMERIC_TYPES",
-    "format_xsd_duration",
-    "literal_of",
-    "native",
-    "normalise",
-    "parse_xsd_duration",
-    "DATE_TIME",
-    "DAY_TIME",
-    "DURATION",
-    "STRING",
-    "ExpressionError",
-    "Number",
-    "add_exactly",
-    "arithmetic",
-    "as_double",
-    "boolean",
-    "calculate",
-    "date_time",
-    "equal",
-    "is_finite",
-    "less",
-    "number",
-    "numeral",
-    "order_key",
-    "sort_key",
-    "truth",
-    "aggregate",
-]
-
 # ----------------------------------------------------------------------------------------------------------
 # Literals: one spelling per value, and the way between attribute values, RDF and JSON.
 #
@@ -80,9 +48,7 @@ INTEGER_TYPES = frozenset(
         "unsignedByte",
     )
 )
-"""The datatypes that are integers."""
 NUMERIC_TYPES = INTEGER_TYPES | {XSD + "decimal", XSD + "double", XSD + "float"}
-"""The datatypes that are numbers."""
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]+)", re.ASCII)
 _DECIMAL = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*?)0*)?", re.ASCII)

@@ -1,4 +1,4 @@
-"""The judge: what a query means, computed by brute force over a finite input.
+"""The reference: what a query means, computed by brute force over a finite input.
 
 A query and its events enter; its matches leave, in order. Every other
 host must give, byte for byte, what this one gives. It is written to be read, not to be fast.
@@ -17,9 +17,8 @@ from kaicep.plan.program import is_undecided, open_ends
 from kaicep.plan.results import derived_event, term_answer
 from kaicep.plan.terms import Triple
 from kaicep.query import Query
-from kaicep.reference.chicep import answers
+from kaicep.reference.chicep import KnowledgeSemantics, answers
 from kaicep.reference.epsparql import run_epsparql
-from kaicep.reference.semantics import KnowledgeSemantics
 
 __all__ = ["evaluate"]
 

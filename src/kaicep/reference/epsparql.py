@@ -15,16 +15,22 @@ from typing import Any, Protocol
 from kaicep.errors import Failure
 from kaicep.plan.algebra import only_grows
 from kaicep.plan.events import Match, by_end, match_id
-from kaicep.plan.functions import solution_text
+from kaicep.plan.functions import Interval, solution_text
 from kaicep.plan.nodes import EpPlan, Evaluations, Node, Solutions, Triples
 from kaicep.plan.sparql import MOST_DERIVED, TriplePattern
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Blank, Iri, Term, Triple, Variable, n_triples, sparql_json
 from kaicep.plan.time import format_time
-from kaicep.reference.paths import Interval, Occurrence, Streams, TimedGraph
-from kaicep.reference.sparql import Bindings, Solution, evaluate, moments, new_solutions
-
-__all__ = ["Entailment", "construct", "run_epsparql"]
+from kaicep.reference.sparql import (
+    Bindings,
+    Occurrence,
+    Solution,
+    Streams,
+    TimedGraph,
+    evaluate,
+    moments,
+    new_solutions,
+)
 
 _Occurrences = set[tuple[Triple, Interval]]
 

@@ -14,8 +14,6 @@ from kaicep.plan.regex import matcher
 from kaicep.plan.time import DURATION_UNITS, parse_time, zone_offset
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value
 
-__all__ = ["aggregate", "Environment", "evaluate", "read"]
-
 # ----------------------------------------------------------------------------------------------------------
 # Aggregates that do not drift: computed exactly, rounded once (semantics 1).
 #

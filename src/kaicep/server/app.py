@@ -45,18 +45,6 @@ if TYPE_CHECKING:
     from kaicep.deployment.on_spark import SparkDeployment
     from kaicep.deployment.running import Deployment
 
-__all__ = [
-    "Audit",
-    "as_prometheus",
-    "Desk",
-    "COOKIE",
-    "MOST",
-    "OPERATIONS",
-    "Application",
-    "HttpOperation",
-    "cookie_of",
-]
-
 # ----------------------------------------------------------------------------------------------------------
 # Who changed what: a file of lines of JSON. Each line is on disk before the change is answered.
 
@@ -121,11 +109,23 @@ _FIGURES = (
         "The time below which only late events come.",
     ),
     ("query", "kaicep_query_matches", "counter", "matches", "Matches so far."),
-    ("query", "kaicep_query_held", "gauge", "held", "Events and partial matches held."),
+    ("query", "kaicep_query_held", "gauge", "held", "Events and partial matches buffered."),
+    ("query", "kaicep_query_sent", "counter", "sent", "Events that Spark sent to the engines."),
     ("sink", "kaicep_sink_written", "counter", "written", "Matches made final."),
     ("sink", "kaicep_sink_backlog", "gauge", "backlog", "Matches that wait."),
 )
 _TABLES = {"stream": "streams", "query": "queries", "sink": "sinks"}
+_OF_ENGINE = (
+    ("kaicep_step_seconds", "newest", "How long the last step, or micro-batch, took."),
+    ("kaicep_step_events", "events", "New events in the last micro-batch."),
+    ("kaicep_step_sent", "sent", "Events that it sent to engines."),
+    (
+        "kaicep_step_widest",
+        "widest",
+        "Events that it sent to one engine: far above the others, a key is hot.",
+    ),
+    ("kaicep_step_written_bytes", "written", "State that it wrote."),
+)
 
 
 def as_prometheus(status: Mapping[str, Any]) -> str:
@@ -158,6 +158,10 @@ def _families(status: Mapping[str, Any]) -> Iterator[Metric]:
             if value is not None:
                 family.add_metric([label], value)
         yield family
+    for name, key, help in _OF_ENGINE:
+        figure = status.get("engine", {}).get(key)
+        if figure is not None:
+            yield GaugeMetricFamily(name, help, value=figure)
     states = GaugeMetricFamily(
         "kaicep_query_state", "1 for the state that a query is in.", labels=["query", "state"]
     )
@@ -197,7 +201,7 @@ class Desk:
     def ask(self, what: str, seconds: float, **arguments: Any) -> Any:
         """The answer; a `Mistake` with what is wrong with the question, or where it takes too long."""
         if not self._waiting.acquire(blocking=False):
-            raise Failure("too many others are asking: try again")
+            raise Failure("too many requests at once: try again")
         try:
             with self._turn:
                 if self._closed:
@@ -231,7 +235,7 @@ class Desk:
             self._end()
             if in_time:
                 hint = "ask for less: a shorter range, or triples that are tied together"
-                raise Mistake(Diagnostic(f"it takes longer than {seconds:g} s", hint=hint))
+                raise Mistake(f"it takes longer than {seconds:g} s", hint=hint)
             raise Failure("no answer: the process that worked on it ended; try again, or ask for less")
         read = json.loads(answer)
         if "wrong" in read:
@@ -408,12 +412,12 @@ class Application:
         """Registers a query from outside, after it was tried out."""
         if language not in SUFFIXES:
             raise HTTPException(
-                400, f"there is no language {language[:40]}: it is one of {', '.join(SUFFIXES)}"
+                400, f"there is no language {language[:40]}: choose one of {', '.join(SUFFIXES)}"
             )
         check_name(name, self.deployment.config.streams)
         known = self.board.queries
         if name not in known and sum(each["outside"] for each in known.values()) >= _QUERIES:
-            raise HTTPException(429, f"there are {_QUERIES} queries from outside already: remove one first")
+            raise HTTPException(429, f"there are {_QUERIES} posted queries already: remove one first")
         await self.ask("admit", name=name, suffix=SUFFIXES[language], text=text)
         await run_in_threadpool(self.deployment.ask, lambda: self.deployment.register(name, language, text))
 
@@ -536,15 +540,15 @@ _LANGUAGE = {"language": f"one of {', '.join(SUFFIXES)}"}
 _LAST = {"last": "how many of the last matches to begin with"}
 
 OPERATIONS: tuple[HttpOperation, ...] = (
-    HttpOperation("GET", "/health", "Whether the deployment is at work", _health),
-    HttpOperation("GET", "/status", "How streams, queries, sinks and archive are doing", _status),
+    HttpOperation("GET", "/health", "Whether the deployment makes progress", _health),
+    HttpOperation("GET", "/status", "The state of streams, queries, sinks and archive", _status),
     HttpOperation("GET", "/metrics", "The same for Prometheus", _metrics, answer="text/plain"),
     HttpOperation("GET", "/queries", "The queries and their states", _queries),
     HttpOperation("GET", "/queries/{name}", "A query, with its text", _query),
     HttpOperation(
         "POST", "/queries/{name}", "Register a query", _register, _LANGUAGE, "text/plain", changes=True
     ),
-    HttpOperation("DELETE", "/queries/{name}", "Remove a query from outside", _remove, changes=True),
+    HttpOperation("DELETE", "/queries/{name}", "Remove a posted query", _remove, changes=True),
     HttpOperation(
         "POST", "/knowledge/refresh", "Fetch the knowledge of the endpoint", _refresh, changes=True
     ),
@@ -552,7 +556,6 @@ OPERATIONS: tuple[HttpOperation, ...] = (
     HttpOperation("GET", "/matches", "The matches of all queries as they come", _follow, _LAST, answer=_SSE),
     HttpOperation("GET", "/matches/{id}", "Recent matches whose id begins with this", _match),
 )
-"""All that programs can ask."""
 
 
 def openapi() -> dict[str, Any]:

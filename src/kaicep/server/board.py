@@ -1,4 +1,4 @@
-"""What a deployment shows: its thread writes it here, and requests read it without disturbing it."""
+"""The status of a deployment: its thread writes it, and requests read it without delaying the thread."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from kaicep.deployment.on_spark import SparkDeployment
     from kaicep.deployment.registered import Registered
     from kaicep.deployment.running import Deployment
-
-__all__ = ["Board", "Sample", "event"]
 
 _RECENT = 1_000
 _WAITING = 10_000

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote, urlsplit
 
 from kaicep.connectors.http import Guard, Listening
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.deployment.config import Config, read_token
+from kaicep.errors import Failure, Mistake
 from kaicep.server.app import MOST, Application
 from kaicep.storage.disk import replace_file
 
 if TYPE_CHECKING:
     from kaicep.deployment.on_spark import SparkDeployment
     from kaicep.deployment.running import Deployment
-import http.client
-from collections.abc import Iterator
-from typing import Any
-from urllib.parse import quote, urlsplit
-
-from kaicep.deployment.config import Config, read_token
-from kaicep.errors import Failure
-
-__all__ = ["JsonLines", "PlainLines", "ADDRESS", "Service", "Client"]
-
 
 # ----------------------------------------------------------------------------------------------------------
 # Messages of a deployment: for a person, or as lines of JSON for a machine.
@@ -89,7 +83,7 @@ class Service:
                 "another program listens there, or the address is not this machine's; port 0 is any free one"
             )
             where = f"{listen.host}:{listen.port}"
-            raise Mistake(Diagnostic(f"cannot listen on {where}: {error.strerror}", hint=hint)) from None
+            raise Mistake(f"cannot listen on {where}: {error.strerror}", hint=hint) from None
         self.url = self._server.url
 
     def __enter__(self) -> Self:
@@ -176,6 +170,6 @@ class Client:
             except (ValueError, KeyError):
                 reason = f"it answered {answer.status}"
             if answer.status == 400:
-                raise Mistake(Diagnostic(str(reason).removeprefix("error: ")))
+                raise Mistake(str(reason).removeprefix("error: "))
             raise Failure(str(reason))
         return answer

@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.api import parse_query
-from kaicep.assist.service import Situation
+from kaicep.assist.help import Situation
 from kaicep.console.questions import QUESTIONS
 from kaicep.deployment.registered import upstream
-from kaicep.errors import Diagnostic, KaicepError, Mistake, SourceText, Unsupported
+from kaicep.errors import KaicepError, Mistake, SourceText, Unsupported
 from kaicep.optimize import optimize
 from kaicep.query import resolve_queries
-
-__all__: list[str] = []
 
 _MEMORY = 4 << 30
 
@@ -40,7 +38,7 @@ def _admit(situation: Situation, name: str, suffix: str, text: str) -> None:
         if any(each.relation is None for each in optimized.body.all_semantics):
             message = "a query from outside may not have a PATH that must be evaluated for every event"
             hint = "lead from the event to the knowledge by annotated properties alone"
-            raise Mistake(Diagnostic(message, hint=hint))
+            raise Mistake(message, hint=hint)
 
 
 _QUESTIONS: dict[str, Callable[..., Any]] = {"admit": _admit, **QUESTIONS}

@@ -1,1 +1,1 @@
-"""Where files are kept: what somebody writes as a place comes in, a path that there can be goes out."""
+"""Where files are kept: a place as a user writes it enters, a path that kaicep can use leaves."""

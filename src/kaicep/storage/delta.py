@@ -1,4 +1,4 @@
-"""Files of a Delta table that survive a crash, and whose damage is found.
+"""Delta tables that survive a crash, and checksums that find damage.
 
 delta-rs writes entries of the log, and waits for no disk. So whoever commits calls `settle` before anything
 relies on the commit: then the entry is on the disk, and its checksum is noted in `_checksums` beside it. The
@@ -11,38 +11,26 @@ there, and nothing is ever mended.
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kaicep.errors import Failure
-from kaicep.storage.disk import replace_file, sync_file, sync_folder, write_file
+from kaicep.storage.disk import replace_file, sync_file, sync_folder, write_all, write_file
 from kaicep.storage.places import StorePath, filesystem_of
 
 if TYPE_CHECKING:
     import pyarrow
     import pyarrow.dataset
     from deltalake import DeltaTable
-
-__all__ = [
-    "FILES",
-    "check_entries",
-    "check_file",
-    "checkpoint",
-    "damages",
-    "mend",
-    "parquet_dataset",
-    "prune",
-    "quietly",
-    "settle",
-    "write_parquet",
-]
 
 FILES = "kaicep.files"
 """What a commit says of itself: how many files it adds and removes; a torn entry is known by that.
@@ -178,12 +166,31 @@ def checkpoint(table: DeltaTable, folder: Path, before: int) -> None:
 def _note(log: Path, name: str, data: bytes) -> None:
     """Adds a line, which is on the disk on return: only the last one may ever be half-written."""
     line = b"%s %d %08x" % (name.encode(), *_size_and_checksum(data))
-    file = os.open(log / _CHECKSUMS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(file, b"%s %08x\n" % (line, zlib.crc32(line)))
+    with _notes(log, os.O_CREAT) as file:
+        write_all(file, b"%s %08x\n" % (line, zlib.crc32(line)), _cut_torn(file))
         os.fsync(file)
+
+
+@contextmanager
+def _notes(log: Path, flags: int = 0) -> Iterator[int]:
+    """The file of the checksums, which this process has alone meanwhile."""
+    file = os.open(log / _CHECKSUMS, os.O_RDWR | flags, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
     finally:
         os.close(file)
+
+
+def _cut_torn(file: int) -> int:
+    """Cuts off half a line at the end, which a crash or an error left there; where the next line begins."""
+    size = os.fstat(file).st_size
+    tail = os.pread(file, _TAIL, max(0, size - _TAIL))
+    end = size - len(tail) + tail.rfind(b"\n") + 1
+    if end < size:
+        os.ftruncate(file, end)
+        os.fsync(file)
+    return end
 
 
 def _size_and_checksum(data: bytes) -> tuple[int, int]:
@@ -330,14 +337,8 @@ def mend(folder: Path) -> list[str]:
 
 def _mend_notes(log: Path) -> None:
     """Cuts off half a line at the end: its entry is looked at as one without a line."""
-    try:
-        with (log / _CHECKSUMS).open("r+b") as file:
-            data = file.read()
-            if not data.endswith(b"\n") and data:
-                file.truncate(data.rfind(b"\n") + 1)
-                os.fsync(file.fileno())
-    except FileNotFoundError:
-        return
+    with suppress(FileNotFoundError), _notes(log) as file:
+        _cut_torn(file)
 
 
 def damages(folder: Path, files: Iterable[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Writing so that a crash at any moment leaves either what was there before or what shall be there.
+"""Writes files so that a crash at any moment leaves either the old content or the new one.
 
 A store does that by itself: what is put there is there as a whole, and for good.
 
@@ -13,19 +13,6 @@ from pathlib import Path
 
 from kaicep.errors import Failure
 from kaicep.storage.places import StorePath
-
-__all__ = [
-    "make_folder",
-    "read_sealed",
-    "replace_file",
-    "replace_sealed",
-    "seal",
-    "sync_file",
-    "sync_folder",
-    "unseal",
-    "write_all",
-    "write_file",
-]
 
 _SEAL = len(b"\ncrc32 00000000\n")
 

@@ -16,16 +16,13 @@ from pathlib import Path, PosixPath, PurePosixPath
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 
 if TYPE_CHECKING:
     import pyarrow.dataset
     import pyarrow.fs
 
-__all__ = ["STORES", "StorePath", "filesystem_of", "local_path", "options_of", "place_of", "use_options"]
-
 STORES = ("s3", "s3a", "gs", "abfss", "hdfs")
-"""The schemes of the stores that can be reached."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _AWS = ("access_key_id", "secret_access_key", "session_token", "region", "endpoint_url", "allow_http")
@@ -67,11 +64,9 @@ def place_of(place: str | Path, what: str) -> Path:
         return Path(unquote("/" + rest))
     if scheme not in STORES:
         hint = f"a path, file:///path, or a URI of {', '.join(STORES)}"
-        raise Mistake(Diagnostic(f"{what} {text}: there is no store for {scheme}", hint=hint))
+        raise Mistake(f"{what} {text}: there is no store for {scheme}", hint=hint)
     if not rest:
-        raise Mistake(
-            Diagnostic(f"{what} {text}: no bucket or host is named", hint=f"such as {scheme}://bucket")
-        )
+        raise Mistake(f"{what} {text}: no bucket or host is named", hint=f"such as {scheme}://bucket")
     return StorePath(f"{scheme}://{rest}")
 
 
@@ -80,15 +75,13 @@ def local_path(place: str | Path, what: str) -> Path:
 
     >>> local_path("s3://bucket/state", "state")
     Traceback (most recent call last):
-    kaicep.errors.Mistake: error: state s3://bucket/state: this has to be on a disk of this machine
+    kaicep.errors.Mistake: error: state s3://bucket/state: this must be on a disk of this machine
       = help: a path, or file:///path
     """
     found = place_of(place, what)
     if isinstance(found, StorePath):
         raise Mistake(
-            Diagnostic(
-                f"{what} {found}: this has to be on a disk of this machine", hint="a path, or file:///path"
-            )
+            f"{what} {found}: this must be on a disk of this machine", hint="a path, or file:///path"
         )
     return found
 
@@ -103,7 +96,7 @@ class StorePath(PosixPath):
     as_posix = __str__
 
     def __fspath__(self) -> str:
-        raise TypeError(f"{self} is on a store, and no file of this machine")
+        raise TypeError(f"{self} is on a store, not on this machine")
 
     def __reduce__(self) -> Any:
         return _arrived, (str(self), dict(_said))

@@ -1,4 +1,4 @@
-"""A match found again, or missed: from its own range of events, or where a deployment has them."""
+"""Finds a match again, from its own range of events or from what a deployment keeps."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kaicep.api import FiniteRun
 from kaicep.archive.archive import Archive
-from kaicep.connectors.files import DeadLetter
 from kaicep.connectors.records import json_object
+from kaicep.connectors.shape import DeadLetter
 from kaicep.deployment.config import Config
 from kaicep.deployment.registered import Registry, absolute, upstream
 from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from kaicep.plan.chi import ChiQuery
     from kaicep.plan.sparql import EpQuery
     from kaicep.server.service import Client
-
-__all__ = ["supporting", "mended", "why_not_between", "why_not_near", "explained", "searched", "Deployed"]
 
 # ----------------------------------------------------------------------------------------------------------
 # The events that a match of EP-SPARQL rests on: with them alone it is there.
@@ -118,7 +116,7 @@ def why_not_between(source: EventSource, name: str, low: int, high: int, key: st
 def _plan(source: EventSource, name: str) -> QueryPlan:
     plans = {each.name: each for each in source.program.queries}
     if name not in plans:
-        raise Mistake(Diagnostic(f"no query is called {name}", hint=did_you_mean(name, plans)))
+        raise Mistake(f"no query is called {name}", hint=did_you_mean(name, plans))
     return plans[name]
 
 
@@ -209,9 +207,7 @@ def explained(source: EventSource, match: Match, version: int | None = None) -> 
     if match.query not in names:
         hint = did_you_mean(match.query, names)
         raise Mistake(
-            Diagnostic(
-                f"the match {match.id} is one of {match.query}, which is not among the queries", hint=hint
-            )
+            f"the match {match.id} is one of {match.query}, which is not among the queries", hint=hint
         )
     program = upstream_of(source.program, match.query)
     run = source.part(program, needed(program, match))
@@ -239,7 +235,7 @@ def _gone(source: EventSource, match: Match, run: FiniteRun, version: int | None
     plan = next(each for each in run.program.queries if each.name == match.query)
     reason, hint = next(_reasons(source, match, plan, run, version))
     where = f"{match.query}, {format_time(match.start_us)} to {format_time(match.end_us)}"
-    return Diagnostic(f"recomputing does not give the match {match.id} ({where}): {reason}", hint=hint)
+    return Diagnostic(f"recomputing does not find the match {match.id} ({where}): {reason}", hint=hint)
 
 
 def _reasons(
@@ -372,7 +368,7 @@ class Deployed:
         """A query, those whose output it reads, and the archive."""
         if name not in self.queries:
             hint = did_you_mean(name, self.queries)
-            raise Mistake(Diagnostic(f"{self.config.name} has no query {name}", hint=hint))
+            raise Mistake(f"{self.config.name} has no query {name}", hint=hint)
         classed = [
             each for each, of in self.config.asked.items() if of.annotation and of.annotation.event_class
         ]
@@ -428,8 +424,6 @@ class Deployed:
                 return match
         where = "its sinks" if self._written() else "no file or table that it writes"
         raise Mistake(
-            Diagnostic(
-                f"no match of {self.config.name} has the id {id}",
-                hint=f"it is neither in {where} nor found again in its archive",
-            )
+            f"no match of {self.config.name} has the id {id}",
+            hint=f"it is neither in {where} nor found again in its archive",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 from kaicep.knowledge.event_graph import HAS_TIME, event_triples
 from kaicep.knowledge.store import Knowledge
 from kaicep.knowledge.words import TYPE
@@ -21,28 +21,11 @@ from kaicep.plan.text import resolved_text
 from kaicep.plan.types import Type, Unfit, Value, convert
 from kaicep.plan.values import native
 from kaicep.query import Query
-from kaicep.reference.chains import in_order, partitions
-from kaicep.reference.chicep import window_answers
+from kaicep.reference.chicep import KnowledgeSemantics, window_answers
 from kaicep.reference.expressions import Environment, evaluate
-from kaicep.reference.paths import TimedGraph
-from kaicep.reference.semantics import KnowledgeSemantics
-from kaicep.reference.sparql import Bindings
+from kaicep.reference.pattern import in_order, partitions
+from kaicep.reference.sparql import Bindings, TimedGraph
 from kaicep.reference.sparql import evaluate as evaluate_group
-
-__all__ = [
-    "Proof",
-    "Statement",
-    "prove",
-    "Checked",
-    "Reading",
-    "WindowSpan",
-    "Wait",
-    "Why",
-    "derived",
-    "filled",
-    "waits_of",
-    "why",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # The statements that make a PATH true for some events, down to what was asserted.
@@ -84,7 +67,8 @@ def prove(
         for triple in graphs[name].triples
         if _is_stated(triple, catalog.streams[event.stream])
     )
-    union = TimedGraph(then, [(each, None) for each in then.entails_with(given)])
+    entailed = [(each, None) for each in then.entails_with(given)]
+    union = TimedGraph(then, entailed, graphs=then.graphs())
     nodes = {name: each.node for name, each in graphs.items()}
     for group in condition.alternatives:
         about = substitute(group, nodes)
@@ -341,9 +325,7 @@ def why(
             return derived(made, catalog), made
         key = str(identity["stream"]), int(str(identity["part"])), int(str(identity["seq"]))
         if key not in known:
-            raise Mistake(
-                Diagnostic(f"the event {key[2]} of part {key[1]} of {key[0]} is not among those given")
-            )
+            raise Mistake(f"the event {key[2]} of part {key[1]} of {key[0]} is not among those given")
         return known[key], None
 
     source = plan.body if isinstance(plan, ChiPlan) else None

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise, product
 
-from kaicep.connectors.files import DeadLetter
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.connectors.shape import DeadLetter
+from kaicep.errors import Mistake
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.algebra import pattern_variables, substitute
 from kaicep.plan.catalog import Catalog
@@ -19,13 +19,10 @@ from kaicep.plan.sparql import Group, TripleBlock, TriplePattern
 from kaicep.plan.terms import Term
 from kaicep.plan.text import group_text, resolved_text, triple_text
 from kaicep.plan.time import format_duration, format_time
-from kaicep.reference.chains import in_order, key_of, may_take, partitions, sees
-from kaicep.reference.chicep import window_answers
+from kaicep.reference.chicep import KnowledgeSemantics, window_answers
 from kaicep.reference.expressions import Environment, evaluate
-from kaicep.reference.semantics import KnowledgeSemantics
+from kaicep.reference.pattern import in_order, key_of, may_take, partitions, sees
 from kaicep.why.match import filled, waits_of
-
-__all__ = ["Mended", "Miss", "FunnelStep", "WhyNot", "around", "has_value", "path_text", "why_not"]
 
 _MINUTES = 5 * 60 * 1_000_000
 _COMBINATIONS = 200_000
@@ -153,12 +150,10 @@ def has_value(event: Event, key: str | None) -> bool:
 def _body(plan: QueryPlan) -> Pattern | WindowAggregate:
     if isinstance(plan, EpPlan):
         hint = "`why MATCH_ID` explains its matches"
-        raise Mistake(
-            Diagnostic(f"{plan.name} is EP-SPARQL, and `why --not` cannot explain that yet", hint=hint)
-        )
+        raise Mistake(f"{plan.name} is EP-SPARQL, and `why --not` cannot explain that yet", hint=hint)
     if plan.is_absent:
         hint = f"an event of it is one that {plan.name} would have without ABSENT; select that"
-        raise Mistake(Diagnostic(f"{plan.name} is about what has no events (ABSENT)", hint=hint))
+        raise Mistake(f"{plan.name} is about what has no events (ABSENT)", hint=hint)
     return plan.body
 
 

@@ -1,4 +1,4 @@
-"""What an explanation is about: a match in somebody's results, and the events that it needs."""
+"""The input of an explanation: a match in a file of results, and the events that it needs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kaicep.api import FiniteRun
-from kaicep.connectors.files import DeadLetter, StreamData
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.connectors.files import StreamData
+from kaicep.connectors.shape import DeadLetter
+from kaicep.errors import Mistake
 from kaicep.history.hybrid import both
 from kaicep.join.handoff import reach_of
 from kaicep.knowledge.store import Knowledge
@@ -23,22 +24,8 @@ from kaicep.plan.time import parse_time
 from kaicep.storage.places import options_of
 
 if TYPE_CHECKING:
-    from kaicep.archive.snapshot import Snapshot
+    from kaicep.archive.archive import Snapshot
     from kaicep.history.strategies import History
-
-__all__ = [
-    "match_of",
-    "only_one",
-    "seen_in",
-    "Archived",
-    "EventSource",
-    "Streams",
-    "events_of",
-    "needed",
-    "stretch_of",
-    "unmarked",
-    "upstream_of",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # A match where somebody saw it: in a file of results, or in what a file or Delta sink has written.
@@ -67,9 +54,7 @@ def only_one(matches: Sequence[Match], id: str) -> Match | None:
     'f3a1'
     """
     if len(matches) > 1:
-        raise Mistake(
-            Diagnostic(f"{len(matches)} matches have an id that begins with {id}", hint="give more of it")
-        )
+        raise Mistake(f"{len(matches)} matches have an id that begins with {id}", hint="give more of it")
     return matches[0] if matches else None
 
 
@@ -103,7 +88,7 @@ def _events(row: Mapping[str, Any], path: Path | str) -> Any:
 
 
 def _no_results(path: Path | str) -> Mistake:
-    return Mistake(Diagnostic(f"{path} holds no matches that can be read", hint=_FORMS))
+    return Mistake(f"{path} holds no matches that can be read", hint=_FORMS)
 
 
 def _rows(path: Path, wanted: str) -> Iterator[Mapping[str, Any]]:
@@ -120,12 +105,12 @@ def _rows(path: Path, wanted: str) -> Iterator[Mapping[str, Any]]:
         else:
             yield from _json_lines(path, wanted)
     except OSError as error:
-        raise Mistake(Diagnostic(f"cannot read the results {path}: {error.strerror or error}")) from None
+        raise Mistake(f"cannot read the results {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise _no_results(path) from None
     except ImportError as error:
         hint = "pip install 'kaicep[delta]'"
-        raise Mistake(Diagnostic(f"the results {path} need the package {error.name}", hint=hint)) from None
+        raise Mistake(f"the results {path} need the package {error.name}", hint=hint) from None
 
 
 def _json_lines(path: Path, wanted: str) -> Iterator[Mapping[str, Any]]:

@@ -13,8 +13,6 @@ from kaicep.plan.types import Value
 from kaicep.why.match import Shown, Statement, Why
 from kaicep.why.misses import WhyNot
 
-__all__ = ["why_json", "why_not_json", "why_not_text", "why_text"]
-
 _MOST_EVENTS = 20
 _MOST_TEXT = 160
 

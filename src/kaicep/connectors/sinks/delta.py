@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import pyarrow
     from deltalake import DeltaTable
 
-__all__ = ["DeltaOptions", "DeltaSink", "match_of_row", "match_rows", "match_schema"]
-
 _log = logging.getLogger("kaicep.run")
 
 _MARK, _SINK, _TRY = "kaicep.mark", "kaicep.sink", "kaicep.try"

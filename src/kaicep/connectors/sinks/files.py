@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.connectors.contract import Guarantee, Mark, Sink
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Match
 from kaicep.storage.disk import read_sealed, replace_sealed, sync_folder, write_all
-
-__all__ = ["ConsoleOptions", "ConsoleSink", "FileSinkOptions", "FileSink"]
-
 
 # ----------------------------------------------------------------------------------------------------------
 # Matches on standard output, one JSON object a line.
@@ -111,9 +108,7 @@ class FileSink(Sink):
             self._file = self._opened()
         except OSError as error:
             hint = f"there is no folder {self._path.parent}" if isinstance(error, FileNotFoundError) else None
-            raise Mistake(
-                Diagnostic(f"{self._where}: cannot write {self._path}: {error.strerror}", hint=hint)
-            ) from None
+            raise Mistake(f"{self._where}: cannot write {self._path}: {error.strerror}", hint=hint) from None
         try:
             return self._recover(self._file)
         except BaseException:
@@ -138,10 +133,8 @@ class FileSink(Sink):
         except FileNotFoundError:
             if size:
                 raise Mistake(
-                    Diagnostic(
-                        f"{self._where}: {self._path} is there already, and no sink wrote it",
-                        hint="name another file, or move this one away",
-                    )
+                    f"{self._where}: {self._path} is there already, and no sink wrote it",
+                    hint="name another file, or move this one away",
                 ) from None
             # Before any match is written, so that a crash before the first commit is told from that case.
             replace_sealed(self._commit, json.dumps(committed).encode())

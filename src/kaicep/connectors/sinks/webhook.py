@@ -17,10 +17,8 @@ from urllib.parse import urlsplit
 
 from kaicep.connectors.contract import Guarantee, Mark, Sink
 from kaicep.connectors.registry import Count, Duration, Variable, secret
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Match
-
-__all__ = ["WebhookOptions", "WebhookSink"]
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0
 _ANSWER, _SHORTEST_ANSWER = 30.0, 0.1
@@ -58,10 +56,10 @@ class WebhookSink(Sink):
         parts = urlsplit(options.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             hint = "write it as https://host/path"
-            raise Mistake(Diagnostic(f"{self._where}: url: {options.url} is not a web address", hint=hint))
+            raise Mistake(f"{self._where}: url: {options.url} is not a web address", hint=hint)
         if parts.username or parts.password:
             hint = "name an environment variable that holds a token instead: token = ..."
-            raise Mistake(Diagnostic(f"{self._where}: url: no password belongs into a file", hint=hint))
+            raise Mistake(f"{self._where}: url: do not put a password into the file", hint=hint)
         self._parts = parts
         self._place = f"{parts.scheme}://{parts.netloc}"
         self._headers = {"Content-Type": "application/x-ndjson", "User-Agent": "kaicep"}

@@ -17,28 +17,25 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from kaicep.connectors.columnar import ColumnEvents, EventColumns, has_arrow
+from kaicep.connectors.columnar import ColumnEvents, EventColumns, EventRows
 from kaicep.connectors.contract import Guarantee, Position, Source, SourceBatch, read_position
 from kaicep.connectors.files import SUFFIXES, check_suffix, is_whole, parts_of
-from kaicep.connectors.parts import Located, next_stretch, note_of, read_stretch, remember
-from kaicep.connectors.records import (
-    Record,
-    TextPosition,
-    json_columns_of,
-    parquet_columns,
-    read_csv,
-    read_json_lines,
-    read_parquet,
-    row_width,
-    skip_json_lines,
+from kaicep.connectors.parts import (
+    FileRange,
+    Located,
+    kind_of,
+    note_of,
+    read_some,
+    records_of,
+    remember,
+    stretches,
 )
+from kaicep.connectors.records import Record, TextPosition, parquet_columns
 from kaicep.connectors.registry import Count
 from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Schema, Shaper
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Event
 from kaicep.plan.types import INT64_MIN
-
-__all__ = ["FileSourceOptions", "FileSource"]
 
 _log = logging.getLogger("kaicep.run")
 
@@ -115,52 +112,41 @@ class FileSource(Source):
         if ahead and not self._options.follow:
             raise Failure(
                 f"stream {self.form.stream}: the position speaks of part {ahead[0]}, but "
-                f"{self._options.path} has only {known} file(s): some are gone, or it is of another stream"
+                f"{self._options.path} has only {known} file(s): some are gone, or the position "
+                "belongs to another stream"
             )
         if self.finite and schema is None:
             self._learn()
-            self._shaper.settle()
 
     def next_batch(self, timeout: float) -> SourceBatch:
         """The next lines and rows, file by file."""
         deadline = time.monotonic() + timeout
         while True:
             self._look()
-            events, dead = self._read_columns()
-            if not events and not dead:
-                events, dead = self._read_records()
+            events, dead = self._read()
             letters, self._letters = self._letters, []
             ended = self.finite and all(each.done for each in self._parts.values())
             if events or dead or letters or ended or time.monotonic() >= deadline:
                 return SourceBatch(self.position, events, [*letters, *dead], ended=ended)
             time.sleep(max(0.0, min(_POLL, deadline - time.monotonic())))
 
-    def _read_columns(self) -> tuple[Sequence[Event], Sequence[DeadLetter]]:
-        """Up to a batch of events by columns, where all files can be read so."""
-        if self.schema is None or any(each.kind == ".csv" for each in self._parts.values()):
-            return (), ()
-        if not has_arrow():
-            return (), ()
-        pieces: list[tuple[int, EventColumns]] = []
-        dead: list[DeadLetter] = []
+    def _read(self) -> tuple[Sequence[Event], Sequence[DeadLetter]]:
+        """Up to a batch of events; what is wrong with a whole file of a followed folder is a dead letter."""
+        files = sorted(self._parts.items())
+        if self.schema is None:
+            there = [self._tried(part, file, file.find) for part, file in files]
+            if any(there):
+                self._learn()
+        found: list[tuple[int, EventColumns | EventRows]] = []
         left: int = self._options.batch
-        for part, file in sorted(self._parts.items()):
-            while left > 0:
-                columns = self._tried(part, file, partial(file.columns, self._shaper, left))
-                if columns is None:
-                    break
-                pieces.append((part, columns))
-                dead += columns.dead
-                left -= len(columns.seq) + len(columns.dead)
-        return ColumnEvents(self.form, pieces), dead
-
-    def _read_records(self) -> tuple[Sequence[Event], Sequence[DeadLetter]]:
-        """Up to a batch of events, one by one."""
-        records = self._read()
-        if records and self.schema is None and any(each.fields is not None for each in records):
-            self._learn()
-            self._shaper.settle()
-        return self._shaper.shape(records)
+        for part, file in files:
+            while left > 0 and (read := self._tried(part, file, partial(file.take, self.schema, left))):
+                found.append((part, read[0]))
+                left -= len(read[0]) + len(read[0].dead)
+        dead = [letter for _, each in found for letter in each.dead]
+        rows = [event for _, each in found if isinstance(each, EventRows) for event in each.events]
+        columns = [(part, each) for part, each in found if isinstance(each, EventColumns)]
+        return ColumnEvents(self.form, columns) if columns else rows, dead
 
     def finished(self, reached: Mapping[int, int]) -> Collection[int]:
         """Files that are whole or gone, and those that others came after.
@@ -182,9 +168,7 @@ class FileSource(Source):
     def _first_time(self, part: int) -> int:
         """The time of the first event of a file."""
         if part not in self._first:
-            file = self._parts[part].again(None)
-            events, _ = self._shaper.shape(islice(file.read(), _SAMPLE))
-            file.close()
+            events, _ = self._shaper.shape(islice(self._parts[part].records(), _SAMPLE))
             self._first[part] = min((each.ts for each in events), default=INT64_MIN)
         return self._first[part]
 
@@ -200,7 +184,7 @@ class FileSource(Source):
             self._follow(path)
         elif not self._parts:
             for part, file in parts_of(self.form.stream, path).items():
-                self._parts[part] = _File(self.form, part, file, False, self._start.get(part, 0))
+                self._parts[part] = _File(self.form, part, file, self._start.get(part, 0))
 
     def _follow(self, path: Path) -> None:
         """Finds the files that are followed, wherever they are by now, if anything has changed."""
@@ -226,8 +210,7 @@ class FileSource(Source):
             if part in self._parts:
                 self._parts[part].moved(each, place)
             else:
-                file = _File(self.form, part, place, True, self._start.get(part, 0), located=each)
-                self._parts[part] = file
+                self._parts[part] = _File(self.form, part, place, self._start.get(part, 0), each)
 
     def _tell_loss(self, file: _File) -> None:
         """A file that is gone before it was read to its end."""
@@ -257,16 +240,6 @@ class FileSource(Source):
             self._letters.append(_letter(self.form.stream, -1, each.path, f"not read: it is {reason}"))
         return names
 
-    def _read(self) -> list[Record]:
-        """Up to a batch of records; what is wrong with a whole file of a followed folder is a dead letter."""
-        records: list[Record] = []
-        for part in sorted(self._parts):
-            file, left = self._parts[part], self._options.batch - len(records)
-            records += self._tried(part, file, partial(file.taken, left)) or ()
-            if len(records) >= self._options.batch:
-                break
-        return records
-
     def _tried(self, part: int, file: _File, what: Callable[[], T]) -> T | None:
         """What is read; None where something is wrong with a whole file of a followed folder."""
         try:
@@ -281,69 +254,56 @@ class FileSource(Source):
 
     def _learn(self) -> None:
         """Looks at the first records of the files, as if the source had been opened at their beginning."""
-        for part in sorted(self._parts):
-            path, follow = self._parts[part].path, self._options.follow
-            file = self._parts[part].again(self._shaper)
+        learned = 0
+        for _, file in sorted(self._parts.items()):
             try:
-                if file.kind == ".parquet" and file.ready:
-                    self._shaper.columns(parquet_columns(self.form.stream, path))
-                if any(self._shaper.learn(each) >= SAMPLE for each in file.read()):
-                    return
+                if file.kind == "parquet" and file.ready:
+                    self._shaper.columns(parquet_columns(self.form.stream, file.path))
+                for each in file.records(self._shaper.header):
+                    if (learned := self._shaper.learn(each)) >= SAMPLE:
+                        break
             except Mistake:
-                if not follow:
+                if not self._options.follow:
                     raise
-            finally:
-                file.close()
+            if learned >= SAMPLE:
+                break
+        if learned or self.finite:
+            self._shaper.settle()
+            for file in self._parts.values():
+                file.look_again()
 
 
 class _File:
-    """A file of the stream and how far it was read."""
+    """A file of the stream and how far it was read.
 
-    def __init__(
-        self,
-        form: Form,
-        part: int,
-        path: Path,
-        growing: bool,
-        seq: int,
-        shaper: Shaper | None = None,
-        located: Located | None = None,
-    ) -> None:
-        self._form, self.part, self.path, self._growing = form, part, path, growing
-        self._header = shaper.header if shaper else lambda names: None
-        self._located = located
-        self._kind = Path(located.name if located is not None else path.name).suffix.lower()
+    It is read stretch by stretch; `located` is what is known of one that is followed.
+    """
+
+    def __init__(self, form: Form, part: int, path: Path, seq: int, located: Located | None = None) -> None:
+        self._form, self.part, self.path, self._located = form, part, path, located
+        self.kind = kind_of(located.name if located is not None else path.name)
+        """Its format: how its first name ended."""
+        self._growing = located is not None and self.kind != "parquet"
         self.size = 0
         """How large it was when somebody looked."""
         self.gone = False
         """Whether it is not there any more."""
-        self._waits: int | None = None
-        """The number of the next record, in a file that was emptied: what comes to it is another file."""
-        self._cursor = TextPosition()
-        self._size_given_up: int | None = None
-        self._rows: Iterator[Record] | None = None
-        self._read: EventColumns | None = None  # what was read and not given yet, up to a position
+        self._position = seq
+        self._waits = False  # it was emptied: what comes to it is another file
+        self._cursor = self._before = TextPosition()
+        self._ranges: Iterator[FileRange] | None = None
+        self._found: FileRange | None = None  # the stretch to be read next
+        self._exhausted = False
+        self._read: EventColumns | EventRows | None = None  # what was read and not given yet
         self._after = 0
-        self.done = False
-        if seq:
+        self._size_given_up: int | None = None
+        if seq and self.kind != "parquet":
             self._skip(seq)
 
     @property
     def seq(self) -> int:
         """The number of the next record."""
-        if self._waits is not None:
-            return self._waits
-        return self._cursor.seq * self._width if self._cursor.seq else 0
-
-    @property
-    def _width(self) -> int:
-        """How many numbers a row uses up."""
-        notation = self._form.notation
-        if notation.wide is None:
-            return 1
-        if self._kind == ".parquet":
-            return row_width(notation, [name for name, _ in parquet_columns(self._form.stream, self.path)])
-        return row_width(notation, self._cursor.header or json_columns_of(notation))
+        return self._position
 
     @property
     def offset(self) -> int:
@@ -351,24 +311,20 @@ class _File:
         return self._cursor.offset
 
     @property
-    def kind(self) -> str:
-        """Its format: how its first name ended."""
-        return self._kind
-
-    @property
     def given_up(self) -> bool:
         """Whether nothing of it can be read."""
         return self._size_given_up is not None
 
-    def again(self, shaper: Shaper | None) -> _File:
-        """The same file from its beginning."""
-        return _File(self._form, self.part, self.path, self._growing, 0, shaper, self._located)
-
     def moved(self, located: Located, path: Path) -> None:
         """It has another name, perhaps, and more of its beginning is known."""
         self._located, self.path, self.gone = located, path, False
-        if self._waits is not None:
-            self._skip(self._waits)
+        if self._waits:
+            self._skip(self._position)
+
+    @property
+    def done(self) -> bool:
+        """Whether all of it was given, and nothing can come to it."""
+        return self._exhausted and self._read is None
 
     @property
     def over(self) -> bool:
@@ -377,7 +333,9 @@ class _File:
 
     @property
     def read_to_end(self) -> bool:
-        """Whether all that it has was read."""
+        """Whether all that it has was given."""
+        if self._read is not None or self._found is not None:
+            return False
         try:
             return self.path.stat().st_size <= self._cursor.offset
         except FileNotFoundError:
@@ -386,7 +344,7 @@ class _File:
     @property
     def ready(self) -> bool:
         """Whether there is something to read: of a Parquet file, all of it."""
-        if self.gone or self._waits is not None:
+        if self.gone or self._waits:
             return False
         try:
             size = self.path.stat().st_size
@@ -394,122 +352,107 @@ class _File:
             return False
         if self._size_given_up is not None and size == self._size_given_up:
             return False
-        if self._kind != ".parquet":
-            self.size = max(self.size, size)
-            if size < self._cursor.offset:
-                if self._emptied():
-                    return False
-                raise Failure(
-                    f"stream {self._form.stream}: {self.path} has become shorter: {self._cursor.seq} records "
-                    f"({self._cursor.offset} bytes) of it were read, and now it has {size} bytes; "
-                    "lines may be appended to a file, not taken from it"
-                )
-            return not self._growing or size > self._cursor.offset
-        if self._growing and not self.done:
-            return is_whole(self.path)
-        return True
+        if self.kind == "parquet":
+            return self._located is None or self._ranges is not None or is_whole(self.path)
+        self.size = max(self.size, size)
+        if size < self._cursor.offset:
+            if self._emptied():
+                return False
+            raise Failure(
+                f"stream {self._form.stream}: {self.path} has become shorter: {self._cursor.seq} records "
+                f"({self._cursor.offset} bytes) of it were read, and now it has {size} bytes; "
+                "you may append lines to a file, but not remove any"
+            )
+        return not self._growing or size > self._cursor.offset
 
     def _emptied(self) -> bool:
         """Whether no record is left of it, as when a log is rotated: then it waits for what comes."""
         with self.path.open("rb") as file:
             first = file.readline()
-            return not first.endswith(b"\n") or (self._kind == ".csv" and not file.read(1))
-
-    def taken(self, count: int) -> list[Record]:
-        """So many records at most; none where another file has come to its name meanwhile."""
-        before = replace(self._cursor)
-        found = list(islice(self.read(), count))
-        if found and self._has_moved:
-            self._cursor = before
-            return []
-        return found
+            return not first.endswith(b"\n") or (self.kind == "csv" and not file.read(1))
 
     @property
     def _has_moved(self) -> bool:
         """Whether another file has come to its name, so that what was read there is not its own."""
-        located = self._located if self._kind != ".parquet" else None
-        return located is not None and not located.is_at(self.path)
+        return self._growing and self._located is not None and not self._located.is_at(self.path)
 
-    def columns(self, shaper: Shaper, rows: int) -> EventColumns | None:
-        """The next events by columns, up to so many; None where there is nothing that can be read so."""
-        if self.done or self._rows is not None or shaper.schema is None:
-            return None
-        if self._read is None and not self.ready:  # what was read is given, though the file be gone
-            return None
-        form, schema = self._form, shaper.schema
-        if self._read is None:
-            place = self.part, self.path, self._kind
-            found = next_stretch(form, schema, *place, self._cursor, self._growing, rows)
-            if found is None:
-                return None
-            try:
-                read = read_stretch(found, form, schema)
-            except Failure:
-                if self._has_moved:
-                    return None
-                raise
-            if self._has_moved:
-                return None
-            self._read, self._after = read, found.after
-            self._cursor.offset += found.size
-        some, self._read = self._read.split(rows)
-        self._cursor.seq = self._after if self._read is None else some.seq[-1].as_py() + 1
-        self.done = self._kind != ".parquet" and not self._growing and self.read_to_end
-        return some
+    def records(self, header: Callable[[list[str]], None] = lambda names: None) -> Iterator[Record]:
+        """Its records from the beginning on, one by one, as far as they can be read by now."""
+        if not self.gone and self.path.exists() and (self.kind != "parquet" or self.ready):
+            yield from records_of(self._form, self.part, self.path, self.kind, self._growing, header)
 
-    def read(self) -> Iterator[Record]:
-        """The records from the next one on, as many as are taken."""
-        if self.done or not self.ready:
-            return
+    def find(self, schema: Schema | None = None) -> FileRange | None:
+        """The stretch that comes next; None where there is none by now."""
+        if self._found is None and not self._exhausted and self.ready:
+            self._before = replace(self._cursor)
+            if self._ranges is None:
+                place = self.part, self.path, self._position
+                self._ranges = stretches(self._form, schema, *place, self._growing, self.kind, self._cursor)
+            self._found = next(self._ranges, None)
+            self._exhausted = self._found is None and not self._growing
+            if self._growing:
+                self._ranges = None
+        return self._found
+
+    def look_again(self) -> None:
+        """Now that the types are known, there may be a better way to read what comes next."""
+        if self.kind == "parquet":
+            self._ranges = self._found = None
+
+    def take(self, schema: Schema | None, count: int) -> tuple[EventColumns | EventRows] | None:
+        """The next events, up to so many, and what could not be read; None where there is nothing."""
+        if self._read is None and not self._fetch(schema):
+            return None
+        assert self._read is not None
+        if len(self._read) > count:
+            some, self._read, self._position = self._read.split(count)
+        else:
+            some, self._read, self._position = self._read, None, self._after
+        return (some,)
+
+    def _fetch(self, schema: Schema | None) -> bool:
+        """Reads the next stretch; says whether there was one, and whether it was of this file."""
+        found = self.find(schema)
+        if found is None:
+            return False
         try:
-            if self._kind == ".parquet":
-                self._rows = self._rows or read_parquet(
-                    self._form.stream, self.part, self.path, self._cursor.seq, self._form.notation
-                )
-                for record in self._rows:
-                    self._cursor.seq = record.line
-                    yield record
-                self.done = True
-            elif self._kind == ".csv":
-                yield from self._read_csv(self._header, self._growing)
-            else:
-                notation = self._form.notation
-                yield from read_json_lines(self.part, self.path, self._cursor, self._growing, notation)
-        except OSError as error:
-            raise Failure(f"stream {self._form.stream}: cannot read {self.path}: {error.strerror}") from None
-        self.done = self.done or not self._growing
-
-    def _read_csv(self, header: Callable[[list[str]], None], growing: bool) -> Iterator[Record]:
-        form = self._form
-        return read_csv(self.part, self.path, form.time, header, self._cursor, growing, form.notation)
+            read = read_some(found, self._form, schema)
+        except Failure:
+            if not self._has_moved:
+                raise
+            read = None
+        self._found = None
+        if read is None or self._has_moved:
+            self._cursor = self._before
+            return False
+        self._read, self._after = read, found.after
+        if not self._growing:
+            self.find(schema)  # whether there is another
+        return True
 
     def _skip(self, seq: int) -> None:
         """Moves to a record; a failure where the file does not reach that far."""
-        self._cursor, self._waits = TextPosition(), None
-        if self._kind == ".parquet":
-            self._cursor.seq = seq // self._width
-        elif self._kind == ".csv":
-            for _ in self._read_csv(lambda names: None, growing=False):
-                if self.seq >= seq:
-                    break
-        else:
-            self._cursor = skip_json_lines(self.path, seq // self._width)
-        if self.seq < seq and self._growing and self._emptied():
-            self._cursor, self._waits = TextPosition(), seq
-        elif self.seq < seq:
-            raise Failure(
-                f"stream {self._form.stream}: the position is record {seq} of {self.path}, but the file "
-                f"has only {self.seq}: it was cut short, or it is another one"
-            )
+        self._cursor, self._waits = TextPosition(), False
+        place = self.part, self.path, seq
+        try:
+            found = next(stretches(self._form, None, *place, False, self.kind, self._cursor), None)
+        except Failure:
+            self._cursor, self._waits = TextPosition(), self._growing and self._emptied()
+            if not self._waits:
+                raise
+            return
+        if found is not None:
+            rows = found.rows[0] - found.blank
+            self._cursor = TextPosition(found.offset, rows, found.line, list(found.header) or None)
 
     def give_up(self) -> None:
         """Reads the file no more, unless it changes."""
         self._size_given_up = self.path.stat().st_size
-        self._rows = self._read = None
+        self.close()
 
     def close(self) -> None:
         """Closes the file."""
-        self._rows = self._read = None
+        self._ranges = self._found = self._read = None
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

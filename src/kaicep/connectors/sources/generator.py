@@ -1,4 +1,4 @@
-"""Events made up: the same ones for the same seed, at a rate, for trying things out and for measuring."""
+"""Simulated events: the same for the same seed, at a given rate, to try things out and to measure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from kaicep.connectors.contract import Guarantee, Position, Source, SourceBatch, read_position
 from kaicep.connectors.registry import Count
 from kaicep.connectors.shape import Form, Schema
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Mistake
 from kaicep.plan.events import Event
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import Type, Value
-
-__all__ = ["GeneratorOptions", "GeneratorSource"]
 
 _SECOND = 1_000_000
 _BLOCK = 1_000
@@ -47,9 +45,7 @@ class GeneratorSource(Source):
         start = parse_time(options.start)
         if start is None:
             hint = "write it as 2012-05-07T09:00"
-            raise Mistake(
-                Diagnostic(f"stream {form.stream}: start: {options.start} is no ISO 8601 time", hint=hint)
-            )
+            raise Mistake(f"stream {form.stream}: start: {options.start} is not an ISO 8601 time", hint=hint)
         self._first = start
         self._seq = 0
         self._opened = (0.0, 0)

@@ -33,8 +33,6 @@ from kaicep.plan.events import Match, by_end
 from kaicep.plan.nodes import Program
 from kaicep.query import FiniteQuery, Query
 
-__all__ = ["BUCKETS", "bucket", "gathered", "match_batch", "run_batch", "run_batches", "thinned"]
-
 BUCKETS = 16
 """How many buckets, or slices, there are where nobody says; it does not depend on the machine."""
 

@@ -1,4 +1,4 @@
-"""The clock of a stream in Spark: which events are late, and how far every part of the sources has come.
+"""The clock of a stream in Spark: which events are late, and how far each source partition has come.
 
 Events meet in buckets, but whether one is late depends on its whole part (semantics 1), and a bucket that
 gets no event must still learn that time has passed. So before events are spread, every row learns the latest
@@ -20,8 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kaicep.errors import Failure
-
-__all__ = ["ABOUT", "CLOCK", "END", "EVENT_ROW", "FOREVER", "NEVER", "StreamClock", "clocked"]
 
 EVENT_ROW, CLOCK, END = 0, 1, 2
 """The kinds of rows: an event, how far a part has come, the end of all input."""

@@ -39,12 +39,11 @@ from kaicep.hosts.spark.stream import (
     match_stream,
     target_of,
 )
+from kaicep.hosts.spark.watch import DELIVERED, MatchCounts
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match, by_end
 from kaicep.query import FiniteQuery
 from kaicep.storage.disk import read_sealed, replace_sealed
-
-__all__ = ["States", "InOneOrder", "Sink", "deliver", "run_stream", "run_streams"]
 
 # ----------------------------------------------------------------------------------------------------------
 # States in files, one for each micro-batch: for what runs in the driver, beside Spark's own checkpoint.
@@ -176,13 +175,19 @@ def deliver(
     """Starts the stream; `engine` is `driver` or `workers`."""
     states = States(checkpoint / "kaicep")
     published = _begun(query)
+    counts = MatchCounts()
+
+    def counted(number: int, matches: list[Match]) -> None:
+        sink(number, matches)
+        counts.count(matches)
+
     if engine == "driver":
-        held = _Held(query, states, sink, published)
+        held = _Held(query, states, counted, published)
         rows = reduce(DataFrame.unionByName, frames(held.layout).values())
         writer = rows.writeStream.foreachBatch(each_batch(held.take))
     else:
         found, _, count = found_stream([(query, frames)], buckets, marks=True)
-        order = InOneOrder(count, states, sink)
+        order = InOneOrder(count, states, counted)
 
         def take(rows: DataFrame, number: int) -> None:
             if published is not None:
@@ -191,7 +196,12 @@ def deliver(
 
         writer = found.writeStream.foreachBatch(each_batch(take))
     writer = writer.option("checkpointLocation", str(checkpoint))
-    return (writer.trigger(**trigger) if trigger else writer).start()
+    name = ", ".join(each.name for each in query.program.queries)
+    if name not in {each.name for each in own_session().streams.active}:  # which Spark refuses
+        writer = writer.queryName(name)
+    running = (writer.trigger(**trigger) if trigger else writer).start()
+    DELIVERED[str(running.runId)] = counts
+    return running
 
 
 def _begun(query: Streamed) -> Published | None:

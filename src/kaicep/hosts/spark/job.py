@@ -30,8 +30,6 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.cache import cache_folder
 from kaicep.query import Query
 
-__all__ = ["pack", "unpack", "Job", "Opened", "in_order", "job_of", "opened", "row_by_row"]
-
 # ----------------------------------------------------------------------------------------------------------
 # Compiled kernels on their way to the workers: packed in the driver, unpacked where they are first needed.
 #

@@ -1,4 +1,4 @@
-"""What of events and matches travels between Spark and the kernel, and in which columns."""
+"""The columns in which events and matches travel between Spark and the kernel."""
 
 from __future__ import annotations
 
@@ -18,26 +18,8 @@ from kaicep.kernel.state import read_event, write_event
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import Event, Match
 from kaicep.plan.expressions import Field
-from kaicep.plan.nodes import (
-    EpPlan,
-    Root,
-    Semantic,
-    walk_objects,
-)
+from kaicep.plan.nodes import EpPlan, Root, Semantic, walk_objects
 from kaicep.plan.types import Type, Value
-
-__all__ = [
-    "ARROW_TYPES",
-    "EVENT",
-    "Layout",
-    "events_of",
-    "push",
-    "rdf_text",
-    "rows_of",
-    "layouts_of",
-    "sources_of",
-]
-
 
 # ----------------------------------------------------------------------------------------------------------
 # Rows that cross between Spark and the kernel: events one way, matches the other.
@@ -87,6 +69,18 @@ class Layout:
     def names(self) -> tuple[str, ...]:
         """The names of all columns, in their order."""
         return (*EVENT, *(f"a{number}" for number in range(len(self.columns))), *(("_rdf",) * bool(self.rdf)))
+
+    def to_json(self) -> dict[str, Any]:
+        """The same, to be kept beside rows."""
+        types = [str(each) for each in self.columns]
+        return {**vars(self), "columns": types, "rdf": sorted(self.rdf)}
+
+    @classmethod
+    def from_json(cls, read: Mapping[str, Any]) -> Layout:
+        """What `to_json` wrote down."""
+        columns = tuple(Type(each) for each in read["columns"])
+        attributes = tuple(tuple((name, at) for name, at in each) for each in read["attributes"])
+        return cls(tuple(read["streams"]), columns, attributes, frozenset(read["rdf"]), read["first"])
 
     def schema(self) -> pa.Schema:
         """The columns as Arrow knows them."""

@@ -1,4 +1,4 @@
-"""Matches as rows. The kernel gives `MATCHES`; what a user sees is made of them in the JVM, when asked for.
+"""Matches as rows. The kernel gives `MATCHES`; the JVM makes the user's columns from them on demand.
 
 `select` is a struct of the selected columns, typed; a term of EP-SPARQL is a struct as in the JSON results
 format of SPARQL. With several queries it has the columns of all of them, and one that two queries give
@@ -32,19 +32,6 @@ from kaicep.kernel.lines import ids_of, lines_of
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import ChiPlan, Program, QueryPlan, Solutions, Triples
 from kaicep.plan.types import Type
-
-__all__ = [
-    "FOUND",
-    "FOUND_ARROW",
-    "MATCHES",
-    "TYPES",
-    "FoundRows",
-    "columns_of",
-    "found_row",
-    "known",
-    "listed",
-    "presented",
-]
 
 _ARROW = pa.schema(
     [

@@ -13,27 +13,11 @@ from kaicep.optimize import RULES, Rule, optimize
 from kaicep.plan.algebra import looks_inside
 from kaicep.plan.chi import Absent, Element, Loop, Place, Together
 from kaicep.plan.expressions import Expr, Field
-from kaicep.plan.nodes import (
-    ChiPlan,
-    EpPlan,
-    Pattern,
-    QueryPlan,
-    WindowAggregate,
-)
+from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, QueryPlan, WindowAggregate
 from kaicep.plan.program import longest
 from kaicep.plan.text import resolved_text
 from kaicep.plan.time import format_duration
 from kaicep.query import Query
-
-__all__ = [
-    "ENGINES",
-    "ONE_CORE",
-    "Part",
-    "chosen_engine",
-    "explained",
-    "physical",
-    "streamed",
-]
 
 ONE_CORE = 500_000
 """So many events a second does a stream with its engine in the driver, on two cores (`bench spark`).

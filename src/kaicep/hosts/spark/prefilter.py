@@ -17,20 +17,10 @@ from kaicep.knowledge.relations import kept_table
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog, Entity
 from kaicep.plan.expressions import Expr, Field, type_of
-from kaicep.plan.nodes import (
-    Chain,
-    EpPlan,
-    Interval,
-    Pattern,
-    QueryPlan,
-    Semantic,
-)
+from kaicep.plan.nodes import Chain, EpPlan, Interval, Pattern, QueryPlan, Semantic
 from kaicep.plan.operators import SQL_TYPES, expression_sql
 from kaicep.plan.terms import Iri
 from kaicep.plan.types import Type
-
-__all__ = ["key_column", "native", "candidates", "filtered"]
-
 
 # ----------------------------------------------------------------------------------------------------------
 # chi-CEP expressions about one event as Spark columns: the same Spark SQL by which an archive is asked.

@@ -1,4 +1,4 @@
-"""What travels from the driver to Spark's workers: packed once, and unpacked once in each process there."""
+"""What the driver sends to Spark's workers: packed once, and unpacked once in each process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import pickle
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Generic, TypeVar, cast
-
-__all__ = ["Sent", "sent"]
 
 _MOST = 16
 

@@ -16,24 +16,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.errors import Failure, Mistake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = [
-    "LOCAL",
-    "SESSION",
-    "Cluster",
-    "configured",
-    "describe",
-    "each_batch",
-    "is_connect",
-    "own_session",
-    "share_python",
-    "told",
-    "use_cluster",
-]
 
 SESSION: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -85,9 +71,7 @@ def own_session() -> SparkSession:
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise Mistake(
-            Diagnostic("the Spark hosts need PySpark", hint="pip install 'kaicep[spark]'")
-        ) from None
+        raise Mistake("the Spark hosts need PySpark", hint="pip install 'kaicep[spark]'") from None
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
@@ -109,7 +93,7 @@ def own_session() -> SparkSession:
             session = builder.getOrCreate()
     except Exception as error:  # PySpark's own, py4j's, gRPC's: each says no more than this line
         hint = "it needs Java 17 or later; `kaicep doctor` says what is missing, and which cluster it is"
-        raise Mistake(Diagnostic(f"Spark does not start on {url}: {_line_of(error)}", hint=hint)) from None
+        raise Mistake(f"Spark does not start on {url}: {_line_of(error)}", hint=hint) from None
     for name, value in SESSION.items():
         if session.conf.get(name, None) is None:
             session.conf.set(name, value)
@@ -155,13 +139,11 @@ def configured(cluster: Cluster | None = None) -> tuple[str, str]:
     master = given.master or given.conf.get("spark.master")
     remote = given.remote or given.conf.get("spark.remote")
     if master and remote:
-        raise Mistake(
-            Diagnostic(f"there is a master, {master}, and a remote, {remote}", hint="leave one out")
-        )
+        raise Mistake(f"there is a master, {master}, and a remote, {remote}", hint="leave one out")
     outside = os.environ.get("SPARK_REMOTE")
     if master and outside:
         hint = f"unset SPARK_REMOTE, or leave the master {master} out"
-        raise Mistake(Diagnostic(f"SPARK_REMOTE is set to another cluster: {outside}", hint=hint))
+        raise Mistake(f"SPARK_REMOTE is set to another cluster: {outside}", hint=hint)
     for url, said_by in (
         (remote, "remote"),
         (master, "master"),
@@ -209,9 +191,7 @@ def _reach(url: str, said_by: str) -> None:
         socket.create_connection((host, int(port or 15002)), 10).close()
     except (OSError, ValueError) as error:
         why = f"no Spark Connect server answers at {url} ({said_by}): {error}"
-        raise Mistake(
-            Diagnostic(why, hint="start one with sbin/start-connect-server.sh, or name another")
-        ) from None
+        raise Mistake(why, hint="start one with sbin/start-connect-server.sh, or name another") from None
 
 
 def _line_of(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""DataFrames of events or triples as they come, as rows of a layout, and those that come late."""
+"""DataFrames of events or triples as rows of a layout, and the late ones among them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kaicep.errors import Diagnostic, Mistake, did_you_mean
+from kaicep.errors import Mistake, did_you_mean
 from kaicep.hosts.spark.clock import EVENT_ROW, NEVER
 from kaicep.hosts.spark.layout import EVENT, Layout, rows_of
 from kaicep.hosts.spark.output import TYPES
@@ -39,23 +39,6 @@ from kaicep.plan.catalog import Stream
 from kaicep.plan.events import Event
 from kaicep.plan.time import EXCEL_EPOCH, TIME_UNITS, format_time, in_zone
 from kaicep.plan.types import Notation, Type, Unfit, Value, convert
-
-__all__ = [
-    "SPARK_TYPES",
-    "counted_once",
-    "identified",
-    "newest_before",
-    "numbered",
-    "part_of",
-    "rows_of_frame",
-    "seq_of",
-    "start_of",
-    "time_of",
-    "without_late",
-    "Read",
-    "rows_of_triples",
-    "late_rows",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # DataFrames as they come, as rows of a layout: the identity, the time and the types of events.
@@ -73,7 +56,7 @@ def rows_of_frame(frame: DataFrame, stream: Stream, layout: Layout, asked: bool 
     """The events of a stream as the rows of a layout; where Spark is not `asked`, of the types declared."""
     if stream.notation.wide is not None:
         message = f"{stream.name}: a wide table is read from files, not from a DataFrame"
-        raise Mistake(Diagnostic(message, hint="unpivot it: a row for each reading"))
+        raise Mistake(message, hint="unpivot it: a row for each reading")
     schema = frame.schema if asked else _declared(stream)
     timed = time_of(schema, stream)
     own = {number: (name, layout.columns[number]) for name, number in layout.of_stream(stream.name).items()}
@@ -120,10 +103,8 @@ def _position(schema: StructType, stream: Stream, name: str) -> Column:
     column, found = sf.col(f"`{name}`"), schema[name].dataType
     if not isinstance(found, _NUMBERS):
         raise Mistake(
-            Diagnostic(
-                f"{stream.name}.{name} is {found.simpleString()}, and a position is a whole number",
-                hint="kaicep.spark.events makes part and seq of what the source knows of its rows",
-            )
+            f"{stream.name}.{name} is {found.simpleString()}, and a position is a whole number",
+            hint="kaicep.spark.events makes part and seq of what the source knows of its rows",
         )
     wrong = column.isNull() | (column < 0)
     if not isinstance(found, _WHOLE):
@@ -174,13 +155,11 @@ SPARK_TYPES = {
 def _missing(schema: StructType, stream: Stream, name: str) -> Mistake:
     if name == "seq":
         return Mistake(
-            Diagnostic(
-                f"the events of {stream.name} have no column seq, their position in the source",
-                hint="an archive has it, Kafka calls it offset; `numbered` makes it for small data",
-            )
+            f"the events of {stream.name} have no column seq, their position in the source",
+            hint="an archive has it, Kafka calls it offset; `numbered` makes it for small data",
         )
     known = did_you_mean(name, schema.names)
-    return Mistake(Diagnostic(f"the events of {stream.name} have no column {name}", hint=known))
+    return Mistake(f"the events of {stream.name} have no column {name}", hint=known)
 
 
 def _value(schema: StructType, stream: Stream, name: str, type: Type) -> Column:
@@ -205,10 +184,8 @@ def _value(schema: StructType, stream: Stream, name: str, type: Type) -> Column:
         made = None
     if made is None:
         raise Mistake(
-            Diagnostic(
-                f"{stream.name}.{name} is {found.simpleString()}, and the query takes it for {type}",
-                hint="cast the column, or declare another type",
-            )
+            f"{stream.name}.{name} is {found.simpleString()}, and the query takes it for {type}",
+            hint="cast the column, or declare another type",
         )
     return made
 
@@ -295,9 +272,9 @@ def identified(frame: DataFrame, identity: str | Sequence[str]) -> DataFrame:
         return _in_files(frame)
     if isinstance(identity, str):
         hint = did_you_mean(identity, IDENTITIES) or "kafka, files, or columns: (part, seq), or (seq,)"
-        raise Mistake(Diagnostic(f"there is no identity {identity}", hint=hint))
+        raise Mistake(f"there is no identity {identity}", hint=hint)
     if not 0 < len(identity) < 3:
-        raise Mistake(Diagnostic("identity has one or two columns", hint="(part, seq), or (seq,)"))
+        raise Mistake("identity has one or two columns", hint="(part, seq), or (seq,)")
     return _placed(frame, *(identity if len(identity) == 2 else (None, identity[0])))
 
 
@@ -306,7 +283,7 @@ def _placed(frame: DataFrame, part: str | None, seq: str) -> DataFrame:
     for each in (part, seq):
         if each is not None and each not in frame.columns:
             hint = did_you_mean(each, frame.columns)
-            raise Mistake(Diagnostic(f"the events have no column {each}", hint=hint))
+            raise Mistake(f"the events have no column {each}", hint=hint)
     place = sf.lit(0) if part is None else sf.col(f"`{part}`")
     return frame.withColumns({"part": place, "seq": sf.col(f"`{seq}`")})
 
@@ -319,15 +296,13 @@ def _in_files(frame: DataFrame) -> DataFrame:
     """
     if frame.isStreaming:
         raise Mistake(
-            Diagnostic(
-                "a stream of files has no identity: which file is which is known when all of them are there",
-                hint="a deployment takes in files as they come; or columns of their own: identity=(...)",
-            )
+            "a stream of files has no identity: which file is which is known when all of them are there",
+            hint="a deployment takes in files as they come; or columns of their own: identity=(...)",
         )
     # Spark writes local files with one slash here, and with three there.
     files = [re.sub("^file:/+", "file:/", each) for each in sorted(frame.inputFiles(), key=unquote)]
     if not files:
-        raise Mistake(Diagnostic("the events are not read from files", hint="identity=(part, seq)"))
+        raise Mistake("the events are not read from files", hint="identity=(part, seq)")
     places = frame.sparkSession.createDataFrame(list(enumerate(files)), "part int, _file string")
     file = sf.regexp_replace("_metadata.file_path", "^file:/+", "file:/").alias("_file")
     told = frame.select("*", file, *_rows_of_files(frame))
@@ -405,18 +380,15 @@ def _texts(frame: DataFrame, stream: Stream) -> Column:
                 found.append(sf.coalesce(name, sf.array().cast("array<string>")))
             else:
                 message = f"{stream.name}.{name} is {type.simpleString()}, and not text"
-                raise Mistake(Diagnostic(message, hint="a triple is a line of N-Triples"))
+                raise Mistake(message, hint="a triple is a line of N-Triples")
     if all(name in frame.columns for name in _TERMS):
         # A triple with a gap is null.
         gap = sf.lit(" ")
         found.append(sf.array(sf.concat("subject", gap, "predicate", gap, "object", sf.lit(" ."))))
     if not found:
         raise Mistake(
-            Diagnostic(
-                f"the events of {stream.name} have no triples: there is no column triple",
-                hint="a line of N-Triples in triple, several in triples, or its terms in "
-                + ", ".join(_TERMS),
-            )
+            f"the events of {stream.name} have no triples: there is no column triple",
+            hint="a line of N-Triples in triple, several in triples, or its terms in " + ", ".join(_TERMS),
         )
     return sf.array_compact(sf.concat(*found))
 

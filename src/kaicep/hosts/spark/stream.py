@@ -1,4 +1,4 @@
-"""The host over endless data: streaming DataFrames in and out, by one version of the knowledge each time."""
+"""The host over endless data: streaming DataFrames in and out, one version of knowledge a batch."""
 
 from __future__ import annotations
 
@@ -19,25 +19,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kaicep.errors import Diagnostic, Failure, Mistake
+from kaicep.errors import Failure, Mistake
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.queries import asks_the_knowledge
 from kaicep.hosts.spark.batch import bucket
-from kaicep.hosts.spark.clock import (
-    ABOUT,
-    END,
-    EVENT_ROW,
-    FOREVER,
-    NEVER,
-    Place,
-    StreamClock,
-    clocked,
-)
+from kaicep.hosts.spark.clock import ABOUT, END, EVENT_ROW, FOREVER, NEVER, Place, StreamClock, clocked
 from kaicep.hosts.spark.job import Job, Opened, job_of, opened
 from kaicep.hosts.spark.layout import ARROW_TYPES, EVENT, Layout, layouts_of, push, sources_of
 from kaicep.hosts.spark.output import FOUND, FOUND_ARROW, found_row, known
 from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import candidates
+from kaicep.hosts.spark.watch import observed
 from kaicep.knowledge.lineage import catch_up, fingerprint
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, STEADY
@@ -45,19 +37,6 @@ from kaicep.plan.events import Match, by_end
 from kaicep.plan.nodes import Program
 from kaicep.plan.types import Type
 from kaicep.query import Query
-
-__all__ = [
-    "Published",
-    "folder_of",
-    "BUCKETS",
-    "Bucket",
-    "Frames",
-    "Streamed",
-    "found_stream",
-    "hangs_on_knowledge",
-    "match_stream",
-    "target_of",
-]
 
 # ----------------------------------------------------------------------------------------------------------
 # The knowledge of a running stream in files: every engine judges a micro-batch by one and the same version.
@@ -286,7 +265,7 @@ def found_stream(
     With `marks` each bucket tells with every micro-batch how far it has come.
     """
     if not 0 < buckets < _MOST_BUCKETS:
-        raise Mistake(Diagnostic(f"{buckets} is not a number of buckets", hint=f"1 to {_MOST_BUCKETS - 1}"))
+        raise Mistake(f"{buckets} is not a number of buckets", hint=f"1 to {_MOST_BUCKETS - 1}")
     columns: dict[tuple[str, Type], int] = {}
     planned: list[tuple[Streamed, Frames, tuple[Part, ...], list[Layout], Layout]] = []
     first = 0
@@ -307,7 +286,8 @@ def found_stream(
         owners += [owner] * len(own)
     together = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), rows)
     rdf = any(layout.rdf for *_, layout in planned)
-    found = _answered(together, tuple(targets), types, rdf, marks)
+    names = dict.fromkeys(plan.name for query, *_ in planned for plan in query.program.queries)
+    found = observed(_answered(together, tuple(targets), types, rdf, marks), names)
     return found, owners, sum(each.buckets for each in targets)
 
 

@@ -13,13 +13,10 @@ import numpy as np
 
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator, shared_places
-from kaicep.kernel.epsparql.conditions import OF_TIME, Check
+from kaicep.kernel.epsparql.conditions import Check
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary
-from kaicep.kernel.epsparql.expressions import Value, expression_variables
-from kaicep.kernel.epsparql.tables import Rows, SolutionTable, first_of
-from kaicep.plan.expressions import Call, Expr, VariableRef, walk
-
-__all__ = ["PARTNERS", "Asker", "Asking", "Extended", "Given", "ProjectedColumns", "UnitedColumns"]
+from kaicep.kernel.epsparql.expressions import Value
+from kaicep.kernel.epsparql.tables import Rows, SolutionTable
 
 PARTNERS, SOME, NONE = range(3)
 
@@ -59,6 +56,7 @@ class Asker(ColumnOperator):
         how: Asking,
         names: Sequence[str],
         check: Callable[[Sequence[str]], Check],
+        dictionary: Dictionary,
         matters: frozenset[str] | None = None,
     ) -> None:
         self.asking, self.kept, self._how = asking, kept, how
@@ -72,10 +70,10 @@ class Asker(ColumnOperator):
         self._layout = np.array(places, np.int64).reshape(-1, 2)
         self.check = check(names)
         witness = np.concatenate((second, self._loose[:, 1])) if how.witness else None
-        self.table = SolutionTable(len(kept.names), second, how.keep, witness)
+        self.table = SolutionTable(len(kept.names), second, how.keep, dictionary, witness)
         self._known: SolutionTable | None = None
         if not how.timed and len(kept.still):
-            self._known = SolutionTable(len(kept.names), second, None)
+            self._known = SolutionTable(len(kept.names), second, None, dictionary)
             self._known.add(self._cut(kept.still))
         self.still = Rows.none(len(self.names))
 
@@ -161,12 +159,6 @@ class Asker(ColumnOperator):
             found, who = found.take(left), who[left]
         return found, who, met
 
-    def forget(self, now: int) -> None:
-        """See `ColumnOperator`."""
-        self.asking.forget(now)
-        self.kept.forget(now)
-        self.table.forget(now)
-
 
 _NO_PROGRAM = np.empty((0, 2), np.int64)
 
@@ -188,11 +180,6 @@ class UnitedColumns(ColumnOperator):
         """See `ColumnOperator`."""
         return Rows.merged([_chosen(each.step(chunk), each.names, self.names) for each in self.sides])
 
-    def forget(self, now: int) -> None:
-        """See `ColumnOperator`."""
-        for each in self.sides:
-            each.forget(now)
-
 
 class ProjectedColumns(ColumnOperator):
     """SELECT: what it does not name cannot be seen."""
@@ -208,13 +195,25 @@ class ProjectedColumns(ColumnOperator):
 
     def _seen(self, rows: Rows) -> Rows:
         found = _chosen(rows, self.below.names, self.names)
-        if not self._distinct or len(found) < 2:
-            return found
-        return found.take(first_of(np.column_stack((found.end, found.start, found.values))))
+        return found.once() if self._distinct else found
 
-    def forget(self, now: int) -> None:
+
+class Restricted(ColumnOperator):
+    """The solutions that have certain terms at some places, or nothing."""
+
+    def __init__(self, below: ColumnOperator, wanted: Sequence[tuple[int, int]]) -> None:
+        self._below, self._wanted = below, wanted
+        self.names, self.certain = below.names, below.certain
+        self.still = self._left(below.still)
+
+    def step(self, chunk: Chunk) -> Rows:
         """See `ColumnOperator`."""
-        self.below.forget(now)
+        return self._left(self._below.step(chunk))
+
+    def _left(self, rows: Rows) -> Rows:
+        for place, code in self._wanted:
+            rows = rows.take(np.flatnonzero((rows.values[:, place] == code) | (rows.values[:, place] < 0)))
+        return rows
 
 
 def _chosen(rows: Rows, names: Sequence[str], wanted: Sequence[str]) -> Rows:
@@ -229,21 +228,20 @@ def _chosen(rows: Rows, names: Sequence[str], wanted: Sequence[str]) -> Rows:
 
 
 class Given(ColumnOperator):
-    """VALUES: solutions that are given in the query, and have no time."""
+    """VALUES: solutions given in the query, without a time; or (`at_once`) there at each evaluation."""
 
-    def __init__(
-        self, names: Sequence[str], rows: Sequence[Sequence[str | None]], dictionary: Dictionary
-    ) -> None:
-        self.names = tuple(names)
-        full = {name for i, name in enumerate(names) if all(row[i] is not None for row in rows)}
-        self.certain = frozenset(full)
-        codes = [[-1 if text is None else dictionary.code(text) for text in row] for row in rows]
-        values = np.array(codes, np.int32).reshape(len(rows), len(names))
-        self.still = timeless(values)
+    def __init__(self, names: Sequence[str], rows: Sequence[Sequence[int]], at_once: bool) -> None:
+        self.names, self._at_once = tuple(names), at_once
+        self.certain = frozenset(name for i, name in enumerate(names) if all(row[i] >= 0 for row in rows))
+        self._values = np.array(rows, np.int32).reshape(len(rows), len(names))
+        self.still = Rows.none(len(names)) if at_once else timeless(self._values)
 
     def step(self, chunk: Chunk) -> Rows:
         """See `ColumnOperator`."""
-        return Rows.none(len(self.names))
+        if not self._at_once:
+            return Rows.none(len(self.names))
+        when = np.full(len(self._values), int(chunk.until))
+        return Rows(self._values, when, when)
 
 
 def timeless(values: Array) -> Rows:
@@ -252,29 +250,30 @@ def timeless(values: Array) -> Rows:
 
 
 class Extended(ColumnOperator):
-    """BIND: a value more for each solution, evaluated as SPARQL says: once for the same terms.
+    """BIND: a value for each solution, evaluated as SPARQL says: once for the same terms.
 
-    Of the variables below, expressions see the first ones (`width`), or all.
+    Of the variables below, expressions see the first ones (`width`), or all. One that has a value already
+    gets the new one, if there is one; where one is `given`, no other value will do.
     """
 
     def __init__(
         self,
         below: ColumnOperator,
         name: str,
-        expr: Expr,
         value: Value,
         dictionary: Dictionary,
+        timed: bool,
         width: int | None = None,
+        given: str | None = None,
     ) -> None:
         self._width = len(below.names) if width is None else width
-        self.below, self.names, self.certain = below, (*below.names, name), below.certain
-        self._value, self._dictionary = value, dictionary
-        named = expression_variables(expr)
-        self._seen = [i for i, each in enumerate(below.names) if each in named]
-        plain = isinstance(expr, VariableRef) and expr.name in below.names
-        self._same = below.names.index(expr.name) if plain and isinstance(expr, VariableRef) else None
-        calls = {each.op for each in walk(expr) if isinstance(each, Call)}
-        self._timed, self._whole = bool(calls & OF_TIME), calls & _WHOLE
+        again = name in below.names
+        self.below, self.names = below, below.names if again else (*below.names, name)
+        self.certain = below.certain
+        self._place, self._again = self.names.index(name), again
+        self._value, self._dictionary, self._has_time = value, dictionary, timed
+        self._given = None if given is None else dictionary.code(given)
+        self._seen = [i for i, each in enumerate(below.names) if each in value.named]
         self.still = Rows.none(len(self.names))
 
     def know(self) -> None:
@@ -283,27 +282,33 @@ class Extended(ColumnOperator):
 
     def step(self, chunk: Chunk) -> Rows:
         """See `ColumnOperator`."""
-        return self._with(self.below.step(chunk), timed=True)
+        return self._with(self.below.step(chunk), timed=self._has_time)
 
     def _with(self, rows: Rows, timed: bool) -> Rows:
-        if self._same is not None:
-            return Rows(np.hstack((rows.values, rows.values[:, [self._same]])), rows.start, rows.end)
-        made = np.full((len(rows), 1), -1, np.int32)
+        if not len(rows):
+            return Rows.none(len(self.names))
+        made = self._made(rows, timed)
+        if self._given is not None:
+            left = np.flatnonzero((made < 0) | (made == self._given))
+            rows, made = rows.take(left), made[left]
+        if not self._again:
+            return Rows(np.column_stack((rows.values, made)), rows.start, rows.end)
+        values = rows.values.copy()
+        values[made >= 0, self._place] = made[made >= 0]
+        return Rows(values, rows.start, rows.end)
+
+    def _made(self, rows: Rows, timed: bool) -> Array:
+        value, width = self._value, self._width
+        if value.place is not None:
+            return np.ascontiguousarray(rows.values[:, value.place])
+        made = np.full(len(rows), -1, np.int32)
         of, code, known = self._dictionary.of, self._dictionary.code, dict[tuple[int, ...], int]()
-        times = zip(rows.start.tolist(), rows.end.tolist(), strict=True)
-        for i, (row, (start, end)) in enumerate(zip(rows.values.tolist(), times, strict=True)):
-            asks = (*((start, end) if self._timed else ()), *(row[each] for each in self._seen))
-            found = known.get(asks) if not self._whole else None
+        for i, (start, end, row) in enumerate(rows.listed()):
+            asks = (*((start, end) if value.timed else ()), *(row[each] for each in self._seen))
+            found = None if value.whole else known.get(asks)
             if found is None:
                 given = (start, end) if timed else (None, None)
-                text = self._value.of(tuple(map(of, row[: self._width])), *given)
+                text = value.of(tuple(map(of, row[:width])), *given)
                 found = known[asks] = -1 if text is None else code(text)
-            made[i, 0] = found
-        return Rows(np.hstack((rows.values, made)), rows.start, rows.end)
-
-    def forget(self, now: int) -> None:
-        """See `ColumnOperator`."""
-        self.below.forget(now)
-
-
-_WHOLE = {"bnode", "solution", "rand", "uuid", "struuid"}
+            made[i] = found
+        return made

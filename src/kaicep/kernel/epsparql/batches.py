@@ -11,24 +11,28 @@ import numpy as np
 
 from kaicep.errors import Failure
 from kaicep.kernel.epsparql import kernels
+from kaicep.kernel.epsparql.answers import Block
 from kaicep.kernel.epsparql.columnar import Chunk
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns, TripleColumns
 from kaicep.kernel.epsparql.expansion import Expansion
 from kaicep.kernel.epsparql.groups import Numbered
-from kaicep.kernel.epsparql.lowered import ColumnQuery, ColumnRule, SlidingQuery
+from kaicep.kernel.epsparql.lowered import ColumnQuery, ColumnRule
 from kaicep.kernel.epsparql.reading import KnownFacts, StreamReader
-from kaicep.kernel.epsparql.rules import Block, runaway
-from kaicep.kernel.epsparql.state import Occurrence, Sent
+from kaicep.kernel.epsparql.state import Evaluated, Occurrence, Sent
 from kaicep.plan.time import format_time
-
-__all__ = ["Batches"]
 
 _ROWS = 1 << 16
 _MOST_TERMS = 1 << 20
+_Derived = dict[str, set[tuple[int, int, int, int, int]]]
+"""What each rule derives at an instant."""
 
 
 class Batches:
-    """Takes triples, or occurrences that were read already, in the order of their end."""
+    """Takes triples in the order of their end, through the rules and then through the queries.
+
+    Where all rules only grow, they and the queries that only grow take the open instant as far as it has
+    come. All else takes instants that are over. `rules` stand in groups, each after those that it reads.
+    """
 
     def __init__(
         self,
@@ -39,87 +43,126 @@ class Batches:
         dictionary: Dictionary,
         limit: int,
     ) -> None:
-        self.queries, self._rules, self._limit = queries, rules, limit
+        self._queries, self._rules, self._limit = queries, rules, limit
+        self._grow = all(rule.grows for rule in chain(*rules))
         self._made: dict[str, OccurrenceColumns] = {}  # what each rule makes with the last end
         self.dictionary = dictionary
-        patterns = [pattern for query in (*queries, *chain(*rules)) for pattern in query.patterns]
+        everyone = [*chain(*rules), *queries]
+        patterns = [pattern for query in everyone for pattern in query.patterns]
         self._expansion = Expansion(reader, facts, patterns, dictionary)
-        self._sliding = [each for each in queries if isinstance(each, SlidingQuery)]
-        self.done = kernels.FIRST  # the last instant at which windows were evaluated
+        self._windows = [each for query in everyone for each in query.context.windows]
         self._open: list[OccurrenceColumns] = []
-        self._ahead = 0  # so many of those were taken by the queries that only grow
+        self._ahead = 0  # so many of those were taken already
         self._told: dict[str, set[tuple[int, int]]] = {}  # answers at the open instant, by query
         self._new: dict[str, set[tuple[int, int]]] = {}
         self.now: int | None = None
-        self._over: int | None = None  # the last instant that was closed
+        self._done: float = -math.inf  # up to which instants are over
         self.most_terms = _MOST_TERMS
 
     def feed(self, occurrences: Sequence[Sent]) -> list[Block]:
         """The answers of the instants that these triples complete."""
-        if not self._sliding:
-            return self._taken(self.dictionary.rows(occurrences))  # type: ignore[arg-type]
-        columns = self.dictionary.rows([each[:3] for each in occurrences])
-        found = self._taken(columns)
-        streams: dict[str, list[int]] = {}
-        for at, each in enumerate(occurrences):
-            if len(each) == 4:
-                streams.setdefault(each[3], []).append(at)
-        for stream, places in streams.items():
-            some = columns.take(np.array(places, np.int64))
-            for query in self._sliding:
-                query.take(stream, some, self._expansion)
-        return found + (self.passed(self.now) if self.now is not None else [])
-
-    def passed(self, limit: float) -> list[Block]:
-        """The answers of the windows at all instants before another."""
-        found = [each.until(limit, self.done) for each in self._sliding]
-        if math.isfinite(limit):
-            self.done = max(self.done, int(limit) - 1)
-        return [each for each in found if each is not None]
+        plain = [each[:3] for each in occurrences] if self._windows else occurrences
+        columns = self.dictionary.rows(plain)  # type: ignore[arg-type]
+        self._refuse_disorder(columns)
+        if self._windows:
+            streams: dict[str, list[int]] = {}
+            for at, each in enumerate(occurrences):
+                if len(each) == 4:
+                    streams.setdefault(each[3], []).append(at)
+            for stream, places in streams.items():
+                some = columns.take(np.array(places, np.int64))
+                for window in self._windows:
+                    window.take(stream, some, self._expansion)
+        return self._taken(columns)
 
     def feed_columns(self, triples: TripleColumns) -> list[Block]:
-        """The same for columns."""
+        """The same for columns, which are no stream's."""
         columns = self.dictionary.columns(triples)
+        self._refuse_disorder(columns)
         found: list[Block] = []
         for first in range(0, len(columns), _ROWS):
             found += self._taken(columns.take(slice(first, first + _ROWS)))
         return found
 
     def _taken(self, columns: OccurrenceColumns) -> list[Block]:
-        if not len(columns):
-            return []
-        self._refuse_disorder(columns)
-        return self._put(self._expansion.of(columns), int(columns.end[-1]))
+        return self._put(self._expansion.of(columns), int(columns.end[-1])) if len(columns) else []
 
     def _put(self, columns: OccurrenceColumns, now: int) -> list[Block]:
-        """The answers of what comes, the last instant open: queries that only grow answer that as well."""
-        self._open.append(columns)
-        waiting = _once(OccurrenceColumns.joined(self._open))
+        """The answers of what comes; the last instant is open."""
+        waiting = _once(OccurrenceColumns.joined([*self._open, columns]))
+        found: list[Block] = []
+        if self._grow and len(waiting) > self._ahead:
+            blocks, waiting = self._derived(waiting, self._ahead, now)
+            found += blocks
+            new = Chunk(waiting.take(slice(self._ahead, None)))
+            found += [self._untold(each, now) for each in self._step(new, grows=True)]
+        done = int(np.searchsorted(waiting.end, now))
+        self._open = [waiting.take(slice(done, None))]
+        self._ahead = len(self._open[0]) if self._grow else 0
+        self._go_on(now)
+        return [*found, *self._over(waiting.take(slice(0, done)), now - 1)]
+
+    def close(self, watermark: float) -> list[Block]:
+        """The answers that are certain once nothing ends below the watermark any more."""
+        over = OccurrenceColumns.of(())
+        if self.now is not None and self.now < watermark and self._open:
+            over, self._open, self._ahead = OccurrenceColumns.joined(self._open), [], 0
+        return self._over(over, math.ceil(watermark) - 1 if math.isfinite(watermark) else watermark)
+
+    def _over(self, columns: OccurrenceColumns, until: float) -> list[Block]:
+        """The answers of instants that are over, up to the last one of them."""
+        due = any(t is not None and t <= until for t in map(self._next, self._windows))
+        self._done = max(self._done, until)
+        if not len(columns) and not due:
+            return []
+        if self._grow:
+            return self._step(Chunk(columns, until), grows=False)
         found: list[Block] = []
         for rules in self._rules:
-            if rules[0].recursive:
-                blocks, waiting = self._closed(rules, waiting, now)
-                found += blocks
-                continue
-            block = rules[0].step(Chunk(waiting.take(slice(self._ahead, None))))
-            if block is not None:
-                block, made = rules[0].fill(self._untold(block, now))
-                found.append(block)
-                self._refuse_runaway(rules[0].name, made)
-                waiting = _once(_in_order((waiting, self._expansion.of(made))))
-        done = int(np.searchsorted(waiting.end, now))
-        new, over = waiting.take(slice(self._ahead, None)), waiting.take(slice(0, done))
-        self._open = [waiting.take(slice(done, None))]
-        self._ahead = len(self._open[0])
-        found += [self._untold(each, now) for each in self._step(new, grows=True)]
-        self._go_on(now)
-        return [*found, *self._step(over, grows=False)]
+            blocks, columns = self._settled(rules, columns, until)
+            found += blocks
+        chunk = Chunk(columns, until)
+        return [*found, *self._step(chunk, grows=True), *self._step(chunk, grows=False)]
+
+    def _step(self, chunk: Chunk, grows: bool) -> list[Block]:
+        """The answers of the queries that only grow, or of the others."""
+        found = [query.step(chunk) for query in self._queries if query.grows is grows]
+        return [each for each in found if each is not None]
+
+    # --- rules that only grow ------------------------------------------------------------------------
+
+    def _derived(
+        self, waiting: OccurrenceColumns, ahead: int, now: int
+    ) -> tuple[list[Block], OccurrenceColumns]:
+        """What rules make that only grow, and all there is then; the first ones of it were taken before."""
+        found: list[Block] = []
+        for rules in self._rules:
+            blocks, waiting = self._grown(rules, waiting, ahead, now)
+            found += blocks
+        return found, waiting
+
+    def _grown(
+        self,
+        rules: Sequence[ColumnRule],
+        waiting: OccurrenceColumns,
+        ahead: int,
+        now: int,
+        until: float = -math.inf,
+    ) -> tuple[list[Block], OccurrenceColumns]:
+        if rules[0].recursive:
+            return self._closed(rules, waiting, ahead, now)
+        block = rules[0].step(Chunk(waiting.take(slice(ahead, None)), until))
+        if block is None:
+            return [], waiting
+        block, made = rules[0].fill(self._untold(block, now))
+        self._refuse_runaway(rules[0].name, made)
+        return [block], _once(_in_order((waiting, self._expansion.of(made))))
 
     def _closed(
-        self, rules: Sequence[ColumnRule], waiting: OccurrenceColumns, now: int
+        self, rules: Sequence[ColumnRule], waiting: OccurrenceColumns, ahead: int, now: int
     ) -> tuple[list[Block], OccurrenceColumns]:
         """What rules that read each other's triples make, round by round, each of what is new."""
-        known, all_made, coming = Numbered(7), Numbered(7), waiting.take(slice(self._ahead, None))
+        known, all_made, coming = Numbered(7), Numbered(7), waiting.take(slice(ahead, None))
         known.numbers(_as_codes(waiting))
         parts, found = [waiting], list[Block]()
         made: dict[str, list[OccurrenceColumns]] = {each.name: [] for each in rules}
@@ -145,6 +188,70 @@ class Batches:
             if made[rule.name]:
                 self._refuse_runaway(rule.name, _in_order(made[rule.name]))
         return found, _in_order(parts)
+
+    # --- rules that may take back what they derive -----------------------------------------------------
+
+    def _settled(
+        self, rules: Sequence[ColumnRule], columns: OccurrenceColumns, until: float
+    ) -> tuple[list[Block], OccurrenceColumns]:
+        """What rules make at instants that are over."""
+        turning = rules[0].recursive and not all(each.grows for each in rules)
+        if not turning:
+            last = int(columns.end[-1]) if len(columns) else kernels.FIRST
+            self._told = {}
+            return self._grown(rules, columns, 0, last, until)
+        windows = [each for rule in rules for each in rule.context.windows]
+        found, parts, begin = list[Block](), list[OccurrenceColumns](), 0
+        while True:
+            coming = [t for each in windows if (t := self._next(each)) is not None and t <= until]
+            end = min([*coming, *([int(columns.end[begin])] if begin < len(columns) else [])], default=None)
+            if end is None:
+                return found, OccurrenceColumns.joined(parts) if parts else columns
+            over = int(np.searchsorted(columns.end, end, side="right"))
+            blocks, everything = self._turned(rules, columns.take(slice(begin, over)), end)
+            found += blocks
+            parts.append(everything)
+            begin = over
+
+    def _turned(
+        self, rules: Sequence[ColumnRule], columns: OccurrenceColumns, end: int
+    ) -> tuple[list[Block], OccurrenceColumns]:
+        """What rules make at an instant: each round derives everything anew from what the one before derived.
+
+        It is over when nothing changes; rounds that come back to an earlier one turn in a circle.
+        """
+        derived: _Derived = {each.name: set() for each in rules}
+        tried: list[_Derived] = []
+        while True:
+            made = OccurrenceColumns.of([row for each in derived.values() for row in sorted(each)])
+            everything = columns
+            if len(made):
+                everything = _once(OccurrenceColumns.joined((columns, self._expansion.of(made))))
+            chunk, blocks, again = Chunk(everything, end), list[Block](), dict(derived)
+            for rule in rules:
+                rule.context.undo()
+                block = rule.step(chunk)
+                again[rule.name] = set()
+                if block is not None:
+                    block, triples = rule.fill(block)
+                    blocks.append(block)
+                    again[rule.name] = triples.listed()
+            if again == derived:
+                break
+            self._refuse_runaways({name: Counter({end: len(found)}) for name, found in again.items()})
+            if again in tried or len(tried) > self._limit:
+                changing = sorted(name for name in again if again[name] != derived[name])
+                raise Failure(
+                    f"the CONSTRUCT rule {changing[0]} never settles: it takes back what it derives; "
+                    f"rules that change each other's conditions at one instant have no answer"
+                )
+            tried.append(again)
+            derived = again
+        for rule in rules:
+            rule.context.commit()
+        return blocks, everything
+
+    # --- how much is derived -------------------------------------------------------------------------
 
     def _refuse_runaways(self, counts: dict[str, Counter[int]]) -> None:
         total = sum(counts.values(), Counter[int]())
@@ -190,38 +297,32 @@ class Batches:
         self._new, self.now = {}, now
 
     def _refuse_disorder(self, columns: OccurrenceColumns) -> None:
+        if not len(columns):
+            return
         before = np.concatenate(([columns.end[0] if self.now is None else self.now], columns.end[:-1]))
         wrong = np.flatnonzero(columns.end < before)
         if len(wrong):
             end, last = int(columns.end[wrong[0]]), int(before[wrong[0]])
             raise Failure(f"a triple that ends at {format_time(end)} comes after {format_time(last)}")
 
-    def close(self) -> list[Block]:
-        """The answers of the instant that is open."""
-        waiting = OccurrenceColumns.joined(self._open) if self._open else OccurrenceColumns.of(())
-        self._open, self._ahead, self._over = [], 0, self.now
-        return self._step(waiting, grows=False)
+    # --- windows, and the open instant ----------------------------------------------------------------
 
-    def read(self, occurrences: Iterable[Occurrence]) -> list[Block]:
-        """The same of occurrences that were read already."""
-        code = self.dictionary.code
-        columns = OccurrenceColumns.of([(code(s), code(p), code(o), a, b) for s, p, o, a, b in occurrences])
-        return self._put(columns, int(columns.end[-1])) if len(columns) else []
+    @property
+    def streams(self) -> frozenset[str]:
+        """The streams that windows are on."""
+        return frozenset(name for each in self._windows for name in each.streams)
 
-    def _step(self, columns: OccurrenceColumns, grows: bool) -> list[Block]:
-        """The answers of the queries that only grow, or of the others."""
-        if not len(columns):
-            return []
-        chunk = Chunk(columns)
-        found = [query.step(chunk) for query in self.queries if query.grows is grows]
-        return [each for each in found if each is not None]
+    def promise(self, watermark: float) -> float:
+        """The smallest end of any answer that is still to be found."""
+        coming = [t for each in self._windows if (t := self._next(each)) is not None]
+        return min(
+            watermark, *coming, *([self.now] if self.waiting and self.now is not None else ()), math.inf
+        )
 
-    def forget(self, now: int) -> None:
-        """Drops what is of no use from `now` on."""
-        for each in (*chain(*self._rules), *self.queries):
-            each.forget(now)
-
-    # --- the open instant ----------------------------------------------------------------------------
+    def _next(self, window: Evaluated) -> int | None:
+        return window.next_instant(
+            kernels.FIRST if self._done == -math.inf else int(min(self._done, kernels.LAST))
+        )
 
     @property
     def waiting(self) -> int:
@@ -229,19 +330,29 @@ class Batches:
         return sum(map(len, self._open))
 
     def opened(self) -> list[Occurrence]:
-        """The occurrences of the open instant; of windows, some triple that ends then is enough."""
+        """The occurrences of the open instant."""
         if not self.waiting:
-            open_now = self.now if self.now != self._over else None
-            found = (each.window.open_at(open_now) for each in self._sliding)
-            return next((each for each in found if each), [])
+            return []
         columns, texts = OccurrenceColumns.joined(self._open), self.dictionary.texts
         rows = zip(*(each.tolist() for each in columns.all()), strict=True)
-        return list(dict.fromkeys((texts[s], texts[p], texts[o], start, end) for s, p, o, start, end in rows))
+        return [(texts[s], texts[p], texts[o], start, end) for s, p, o, start, end in rows]
 
-    def reopen(self, now: int | None, occurrences: Sequence[Occurrence]) -> None:
+    def reopen(self, now: int | None, occurrences: Iterable[Occurrence]) -> None:
         """Goes on with an instant that was open."""
         self.now = now
-        self.read(occurrences)
+        code = self.dictionary.code
+        rows = [(code(s), code(p), code(o), start, end) for s, p, o, start, end in occurrences]
+        if rows and now is not None:
+            self._put(OccurrenceColumns.of(rows), now)
+
+
+def runaway(rule: str, limit: int, end: int) -> Failure:
+    """The error of a rule that derives too much."""
+    return Failure(
+        f"the CONSTRUCT rule {rule} runs away: more than {limit:,} triples are derived "
+        f"at {format_time(end)}; bound it with a FILTER, or let it read earlier triples only (SEQ); "
+        "if it is meant to derive so many, allow more (--derived N, `derived` in kaicep.toml)"
+    )
 
 
 def _once(columns: OccurrenceColumns) -> OccurrenceColumns:

@@ -1,44 +1,44 @@
 """Operators over columns: triple patterns, joins over time and conditions, many instants at a step.
 
-They answer what the operators of `patterns`, `operators` and `temporal` answer, for plans that only
-grow: there a pair is found when its later part comes, and may be found together with those of later
-instants. Their state is written down as that of the others, so that either goes on where the other was.
+An operator is stepped with occurrences in the order of their end. Answers are timewise monotone (section
+4.2 of the paper): what ends later changes nothing. So a step may take many instants. An operator that only
+grows may also be stepped several times for one instant, with what is new each time; the others (optional
+sides, NOT, MINUS, EXISTS, groups, windows) are stepped with whole instants.
+
+What knowledge alone gives has no time; it is known from the start (`still`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.conditions import Check
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns
-from kaicep.kernel.epsparql.state import OperatorContext
-from kaicep.kernel.epsparql.tables import Rows, SolutionTable, first_of
-from kaicep.plan.sparql import TriplePattern
+from kaicep.kernel.epsparql.tables import Rows, SolutionTable
+from kaicep.plan.expressions import Expr
+from kaicep.plan.sparql import TriplePattern, WindowClause
 from kaicep.plan.terms import Iri, Variable
-
-__all__ = [
-    "Chunk",
-    "ColumnOperator",
-    "FilterColumns",
-    "JoinedPatterns",
-    "Joiner",
-    "PatternColumns",
-    "shared_places",
-]
 
 _PLACES = ("s", "p", "o")
 
 
 class Chunk:
-    """Occurrences of some instants, by their predicate too."""
+    """Occurrences of some instants, by their predicate too.
 
-    def __init__(self, columns: OccurrenceColumns) -> None:
-        self.columns = columns
+    Of what waits for the end of an instant, all up to `until` have come; `windows` are what is in each.
+    """
+
+    def __init__(
+        self,
+        columns: OccurrenceColumns,
+        until: float = -math.inf,
+        windows: Mapping[WindowClause, Chunk] | None = None,
+    ) -> None:
+        self.columns, self.until, self.windows = columns, until, windows or {}
         self._places: dict[int, Array] = {}
 
     def of(self, predicate: int) -> Array:
@@ -59,24 +59,26 @@ class ColumnOperator:
         """The solutions that end with the chunk and come through it."""
         raise NotImplementedError
 
-    def forget(self, now: int) -> None:
-        """Drops what is of no use from `now` on."""
-
 
 class PatternColumns(ColumnOperator):
-    """One triple pattern; its predicate may be any but those that are `refused`."""
+    """One triple pattern; its predicate may be any but the `refused` ones, and variables may be `given`."""
 
     def __init__(
-        self, pattern: TriplePattern, dictionary: Dictionary, refused: Sequence[Iri] | None = None
+        self,
+        pattern: TriplePattern,
+        dictionary: Dictionary,
+        refused: Sequence[Iri] | None = None,
+        given: Mapping[str, str] | None = None,
     ) -> None:
+        self._given = given or {}
         self._refused = np.array([dictionary.code(str(each)) for each in refused or ()], np.int32)
         self.places = (pattern.subject, pattern.predicate, pattern.object)
         self.names = tuple(dict.fromkeys(e.name for e in self.places if isinstance(e, Variable)))
         self.certain = frozenset(self.names)
         self._constants = [
-            (place, dictionary.code(str(each)))
-            for place, each in zip(_PLACES, self.places, strict=True)
-            if not isinstance(each, Variable)
+            (place, dictionary.code(text))
+            for place, text in zip(_PLACES, self.asked(), strict=True)
+            if text is not None
         ]
         self._columns: dict[str, list[str]] = {name: [] for name in self.names}
         for place, each in zip(_PLACES, self.places, strict=True):
@@ -84,27 +86,31 @@ class PatternColumns(ColumnOperator):
                 self._columns[each.name].append(place)
         self.still = Rows.none(len(self.names))
 
-    def step(self, chunk: Chunk) -> Rows:
-        """See `ColumnOperator`."""
-        given = dict(self._constants)
-        columns = chunk.columns
-        if "p" in given:
-            columns = columns.take(chunk.of(given.pop("p")))
+    def meeting(self, chunk: Chunk) -> Array:
+        """Where the occurrences stand that meet it."""
+        given, columns = dict(self._constants), chunk.columns
+        places = chunk.of(given.pop("p")) if "p" in given else np.arange(len(columns))
         for place, code in given.items():
-            columns = columns.take(np.flatnonzero(getattr(columns, place) == code))
+            places = places[getattr(columns, place)[places] == code]
         if len(self._refused):
-            columns = columns.take(np.flatnonzero(~np.isin(columns.p, self._refused)))
+            places = places[~np.isin(columns.p[places], self._refused)]
         for first, *others in self._columns.values():
             for other in others:
-                columns = columns.take(np.flatnonzero(getattr(columns, first) == getattr(columns, other)))
+                places = places[getattr(columns, first)[places] == getattr(columns, other)[places]]
+        return places
+
+    def step(self, chunk: Chunk) -> Rows:
+        """See `ColumnOperator`."""
+        columns = chunk.columns.take(self.meeting(chunk))
         values = np.empty((len(columns), len(self.names)), np.int32)
         for i, places in enumerate(self._columns.values()):
             values[:, i] = getattr(columns, places[0])
         return Rows(values, columns.start, columns.end)
 
     def asked(self) -> tuple[str | None, str | None, str | None]:
-        """Its terms, for a lookup; None where it has a variable."""
-        s, p, o = (None if isinstance(each, Variable) else str(each) for each in self.places)
+        """Its terms, for a lookup; None where it has a variable that may be any."""
+        given = self._given
+        s, p, o = (given.get(e.name) if isinstance(e, Variable) else str(e) for e in self.places)
         return s, p, o
 
     def know(self, facts: Sequence[tuple[str, str, str]], dictionary: Dictionary) -> None:
@@ -129,10 +135,6 @@ class FilterColumns(ColumnOperator):
         if not len(rows):
             return rows
         return rows.take(self.check.tested(rows.values, rows.start, rows.end))
-
-    def forget(self, now: int) -> None:
-        """See `ColumnOperator`."""
-        self.below.forget(now)
 
 
 def shared_places(left: ColumnOperator, right: ColumnOperator) -> tuple[tuple[Array, Array], Array]:
@@ -161,6 +163,7 @@ class Joiner(ColumnOperator):
         bound: int | None,
         reach: tuple[int | None, int | None],
         dictionary: Dictionary,
+        check: Callable[[Sequence[Expr], Sequence[str]], Check],
     ) -> None:
         left, right = self.sides = sides
         self._op, self._bound = op, -1 if bound is None else bound
@@ -169,13 +172,14 @@ class Joiner(ColumnOperator):
         self.certain = left.certain | right.certain
         self._keys, self._loose = shared_places(left, right)
         self._extra = np.array(extra, np.int64)
+        self._dictionary = dictionary
         self.tables = tuple(
-            SolutionTable(len(side.names), self._keys[i], None if reach[i] == -1 else reach[i])
+            SolutionTable(len(side.names), self._keys[i], None if reach[i] == -1 else reach[i], dictionary)
             for i, side in enumerate(sides)
         )
         self._keep = np.array([each != -1 for each in reach], np.int64)
         self._mixed = False
-        self.check = Check((), self.names, dictionary)
+        self.check = check((), self.names)
         self._known = self._knowledge() if op == kernels.JOIN else None
         self.still = self._always() if op == kernels.JOIN else Rows.none(len(self.names))
 
@@ -212,7 +216,7 @@ class Joiner(ColumnOperator):
         rows = (left.values, left.start, left.end, right.values, right.start, right.end)
         stores = tables[0].arrays(), tables[1].arrays()
         how = self._keys, self._loose, self._extra, self.check.program, self.check.numbers()
-        vague = np.array([*(each.vague for each in tables), self._mixed], np.int64)
+        vague = np.array((tables[0].vague, tables[1].vague, self._mixed), np.int64)
         *made, n, first, second = kernels.join(self._op, bound, *rows, *stores, keep, vague, *how)
         values, start, end, unsure = (each[:n] for each in made)
         found = Rows(values, start, end)
@@ -227,6 +231,11 @@ class Joiner(ColumnOperator):
             table.bound = table.bound if kept else 0
         self._keep[:] = 1
 
+    @property
+    def kept(self) -> list[SolutionTable]:
+        """The tables of those sides that are kept at all."""
+        return [table for table, keep in zip(self.tables, self._keep.tolist(), strict=True) if keep]
+
     def settle(self) -> None:
         """What comes from now on ends no earlier than all that came."""
         for table in self.tables:
@@ -236,7 +245,10 @@ class Joiner(ColumnOperator):
         """What knowledge alone gives for either side, as tables."""
         if not any(len(side.still) for side in self.sides):
             return None
-        left, right = (SolutionTable(len(e.names), self._keys[i], None) for i, e in enumerate(self.sides))
+        left, right = (
+            SolutionTable(len(each.names), self._keys[i], None, self._dictionary)
+            for i, each in enumerate(self.sides)
+        )
         left.add(self.sides[0].still)
         right.add(self.sides[1].still)
         return left, right
@@ -247,117 +259,21 @@ class Joiner(ColumnOperator):
         nothing = Rows.none(len(self.sides[0].names))
         return self._run(nothing, self.sides[1].still, self._known, np.zeros(2, np.int64), -1)[0]
 
-    def forget(self, now: int) -> None:
-        """See `ColumnOperator`."""
-        for side, table in zip(self.sides, self.tables, strict=True):
-            side.forget(now)
-            table.forget(now)
 
-    @property
-    def size(self) -> int:
-        """How many solutions are kept."""
-        return sum(len(each) for each in self.tables)
+class Ways(ColumnOperator):
+    """A group in all the ways that its paths can be read; with `once`, each finds what is the same once."""
 
-
-class JoinedPatterns(ColumnOperator):
-    """Several triple patterns, joined one after the other, in all the ways that their paths can be read.
-
-    Its state is the occurrences that meet a pattern. With `counts`, what is the same is found once.
-    """
-
-    def __init__(
-        self,
-        ways: Sequence[Sequence[PatternColumns]],
-        names: Sequence[str],
-        bound: int | None,
-        dictionary: Dictionary,
-        context: OperatorContext,
-        counts: bool,
-    ) -> None:
-        self._context, self._dictionary, self._counts = context, dictionary, counts
-        self.joiners: list[Joiner] = []
-        self._made = [self._joined(each, bound) for each in ways]
+    def __init__(self, made: Sequence[ColumnOperator], names: Sequence[str], once: bool) -> None:
+        self._made, self._once = made, once
         self.names, self.certain = tuple(names), frozenset(names)
-        self.still = Rows.merged([self._ordered(each.still, each.names) for each in self._made])
-        context.keep(self)
-
-    def _joined(self, patterns: Sequence[PatternColumns], bound: int | None) -> ColumnOperator:
-        first, *rest = patterns
-        made: ColumnOperator = first
-        while rest:
-            # What shares a variable with what is joined already comes first.
-            best = max(rest, key=lambda one: (bool(set(one.names) & set(made.names)), -rest.index(one)))
-            rest.remove(best)
-            made = Joiner(kernels.JOIN, (made, best), bound, (bound, bound), self._dictionary)
-            self.joiners.append(made)
-        return made
-
-    def _ordered(self, rows: Rows, names: Sequence[str]) -> Rows:
-        if self._counts and len(rows) > 1:
-            rows = rows.take(first_of(np.column_stack((rows.end, rows.start, rows.values))))
-        order = [names.index(name) for name in self.names]
-        return Rows(np.ascontiguousarray(rows.values[:, order]), rows.start, rows.end)
+        self.still = Rows.merged([self._ordered(each.still, each.names) for each in made])
 
     def step(self, chunk: Chunk) -> Rows:
         """See `ColumnOperator`."""
-        found = Rows.merged([self._ordered(each.step(chunk), each.names) for each in self._made])
-        if self.size > self._context.cap:
-            bounded = self.joiners[0].tables[0].bound is not None
-            raise self._context.refuse_more("a group of several triples", bounded)
-        return found
+        return Rows.merged([self._ordered(each.step(chunk), each.names) for each in self._made])
 
-    def forget(self, now: int) -> None:
-        """See `ColumnOperator`."""
-        for each in self._made:
-            each.forget(now)
-
-    # --- state, written as the occurrences that it is made of -----------------------------------------
-
-    @property
-    def size(self) -> int:
-        """See `Keeper`."""
-        return sum(each.size for each in self.joiners)
-
-    def undo(self) -> None:
-        """Nothing is tried twice here."""
-
-    def commit(self) -> None:
-        """Nothing waits for the end of an instant."""
-
-    def due(self) -> int | None:
-        """It forgets when it is told to."""
-        return None
-
-    def sweep(self, now: int) -> None:
-        """See `Keeper`."""
-        self.forget(now)
-
-    def dump(self, before: float = math.inf) -> Any:
-        """See `Keeper`."""
-        found: set[tuple[int, int, str, str, str]] = set()
-        for joiner in self.joiners:
-            for side, table in zip(joiner.sides, joiner.tables, strict=True):
-                if isinstance(side, PatternColumns):
-                    rows = table.live().before(before)
-                    found |= {(*times, *terms) for times, terms in self._occurrences(side, rows)}
-        return [[s, p, o, start, end] for end, start, s, p, o in sorted(found)]
-
-    def _occurrences(self, pattern: PatternColumns, rows: Rows) -> Any:
-        texts = self._dictionary.texts
-        for values, start, end in zip(
-            rows.values.tolist(), rows.start.tolist(), rows.end.tolist(), strict=True
-        ):
-            bound = dict(zip(pattern.names, values, strict=True))
-            yield (
-                (end, start),
-                [texts[bound[e.name]] if isinstance(e, Variable) else str(e) for e in pattern.places],
-            )
-
-    def load(self, state: Any) -> None:
-        """See `Keeper`."""
-        code = self._dictionary.code
-        rows = sorted((end, start, code(s), code(p), code(o)) for s, p, o, start, end in state)
-        if rows:
-            chunk = Chunk(OccurrenceColumns.of([(s, p, o, start, end) for end, start, s, p, o in rows]))
-            for each in self._made:
-                each.step(chunk)
+    def _ordered(self, rows: Rows, names: Sequence[str]) -> Rows:
+        if self._once:
+            rows = rows.once()
+        order = [names.index(name) for name in self.names]
+        return Rows(np.ascontiguousarray(rows.values[:, order]), rows.start, rows.end)

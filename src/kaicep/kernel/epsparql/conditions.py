@@ -14,34 +14,35 @@ import numpy as np
 
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary
-from kaicep.kernel.epsparql.expressions import SolutionTest, expression_variables
-from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef, walk
+from kaicep.kernel.epsparql.expressions import Outside, SolutionTest, existences
+from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef
 from kaicep.plan.program import duration_comparison
-
-__all__ = ["OF_CHANCE", "OF_TIME", "Check"]
 
 _SIGNS = {"<": 0, "<=": 1, ">": 2, ">=": 3, "=": 4, "!=": 5}
 _ARITHMETIC = {"+": 2, "-": 3, "*": 4, "/": 5}
 _VARIABLE, _CONSTANT, _COMPARED, _AND, _OR, _NOT, _BOUND, _LENGTH = 0, 1, 10, 20, 21, 22, 23, 30
 _MOST_STEPS = 60
 
-OF_TIME = {"getduration", "getstarttime", "getendtime"}
-"""What depends on the interval, beside the variables that are named."""
-OF_CHANCE = {"bnode", "solution", "rand", "uuid", "struuid", "now"}
-"""What depends on the whole solution, or on chance."""
-
 Step = tuple[int, int]
 
 
 class Check:
-    """Conditions that must all hold, on rows of some variables."""
+    """Conditions that must all hold, on rows of some variables; not `timed` where no row has a time."""
 
-    def __init__(self, parts: Sequence[Expr], names: Sequence[str], dictionary: Dictionary) -> None:
+    def __init__(
+        self,
+        parts: Sequence[Expr],
+        names: Sequence[str],
+        dictionary: Dictionary,
+        outside: Outside,
+        timed: bool = True,
+    ) -> None:
         self._parts, self._names, self._dictionary = list(parts), names, dictionary
+        self._outside, self._has_time = outside, timed
         steps: list[list[Step]] = []
         rest: list[Expr] = []
         for each in parts:
-            made = self._program(each)
+            made = None if existences(each) else self._program(each)
             if made is not None and sum(map(len, steps)) + len(made) < _MOST_STEPS:
                 steps.append(made)
             else:
@@ -50,19 +51,16 @@ class Check:
         if len(steps) > 1:
             program.append((_AND, len(steps)))
         self.program = np.array(program, np.int64).reshape(-1, 2)
-        self._all = SolutionTest(parts, names, {})
-        self._rest = SolutionTest(rest, names, {}) if rest else None
-        named = {name for each in parts for name in expression_variables(each)}
-        self._seen = [i for i, name in enumerate(names) if name in named]
-        calls = {e.op for each in parts for e in walk(each) if isinstance(e, Call)}
-        self._timed, self._pure = bool(calls & OF_TIME), not calls & OF_CHANCE
+        self._all = SolutionTest(parts, names, outside)
+        self._rest = SolutionTest(rest, names, outside) if rest else None
+        self._seen = [i for i, name in enumerate(names) if name in self._all.named]
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
     def and_also(self, parts: Sequence[Expr]) -> Check:
         """With further conditions."""
-        return Check([*self._parts, *parts], self._names, self._dictionary)
+        return Check([*self._parts, *parts], self._names, self._dictionary, self._outside, self._has_time)
 
     @property
     def is_more(self) -> bool:
@@ -88,16 +86,21 @@ class Check:
             return np.arange(len(start))
         keep = np.ones(len(start), np.bool_)
         asked = np.arange(len(start)) if self._rest is not None else np.flatnonzero(unsure)
-        of = self._dictionary.of
+        of, timed, pure = self._dictionary.of, self._all.timed, not self._all.whole
         known: dict[tuple[Any, ...], bool] = {}
         for at, row in zip(asked.tolist(), values[asked].tolist(), strict=True):
             condition = self._all if unsure[at] or self._rest is None else self._rest
-            times = (int(start[at]), int(end[at])) if self._timed else (0, 0)
-            asks = (condition is self._all, *times, *(row[i] for i in self._seen))
-            if asks not in known or not self._pure:
-                known[asks] = condition.holds(tuple(map(of, row)), int(start[at]), int(end[at]))
+            times = (int(start[at]), int(end[at]))
+            asks = (condition is self._all, *(times if timed else ()), *(row[i] for i in self._seen))
+            if asks not in known or not pure:
+                when = times if self._has_time else (None, None)
+                known[asks] = condition.holds(tuple(map(of, row)), *when)
             keep[at] = known[asks]
         return np.flatnonzero(keep)
+
+    def holds(self, row: Sequence[int], start: int, end: int) -> bool:
+        """Whether it is true for one solution."""
+        return not self._parts or self._all.holds(tuple(map(self._dictionary.of, row)), start, end)
 
     def timeless(self, values: Array) -> Array:
         """The places of the rows for which it is true although they have no time."""
@@ -110,6 +113,8 @@ class Check:
         """A condition in postfix form; None where the kernel cannot do it."""
         length = duration_comparison(expr)
         if length is not None:
+            if not self._has_time:
+                return None
             return [(_LENGTH + _SIGNS[length[0]], length[1])]
         if not isinstance(expr, Call):
             return None
@@ -127,6 +132,8 @@ class Check:
         return None
 
     def _bound(self, name: str) -> list[Step]:
+        if name in self._outside.given:
+            return [(_AND, 0)]
         if name not in self._names:
             return [(_AND + 1, 0)]
         return [(_BOUND, self._names.index(name))]
@@ -138,6 +145,8 @@ class Check:
         return [*parts[0], *parts[1], step]
 
     def _value(self, expr: Expr) -> list[Step] | None:
+        if isinstance(expr, VariableRef) and expr.name in self._outside.given:
+            return [(_CONSTANT, self._dictionary.code(self._outside.given[expr.name]))]
         if isinstance(expr, VariableRef):
             return [(_VARIABLE, self._names.index(expr.name))] if expr.name in self._names else None
         if isinstance(expr, TermConst):

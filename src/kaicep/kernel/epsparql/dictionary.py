@@ -14,8 +14,6 @@ from kaicep.kernel.epsparql.reading import term_of
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Triple
 from kaicep.plan.values import NUMERIC_TYPES, ExpressionError, number
 
-__all__ = ["NOT_WHOLE", "Array", "OccurrenceColumns", "Dictionary", "TripleColumns"]
-
 Array = Any
 """An array of NumPy."""
 
@@ -62,6 +60,10 @@ class OccurrenceColumns:
         """The columns themselves."""
         return self.s, self.p, self.o, self.start, self.end
 
+    def listed(self) -> set[tuple[int, int, int, int, int]]:
+        """The different rows."""
+        return set(zip(*(each.tolist() for each in self.all()), strict=True))
+
     @staticmethod
     def of(rows: Sequence[tuple[int, int, int, int, int]]) -> OccurrenceColumns:
         """Rows as columns."""
@@ -89,10 +91,10 @@ class Dictionary:
         self._iris: dict[str, int] = {}
         # By datatype, then by text: looking a literal itself up would take as long as all the rest.
         self._literals: dict[str, dict[str, int]] = {}
-        self._numbers = _Growing(np.float64, np.float64, np.int8)
-        self._wholes = _Growing(np.int64)
-        self._bytes = _Growing(np.uint8)
-        self._ends = _Growing(np.int64)
+        self._numbers = Growing(np.float64, np.float64, np.int8)
+        self._wholes = Growing(np.int64)
+        self._bytes = Growing(np.uint8)
+        self._ends = Growing(np.int64)
         self._mapped: tuple[Sequence[str], Array] = ((), np.empty(0, np.int32))
 
     def __len__(self) -> int:
@@ -109,6 +111,10 @@ class Dictionary:
     def of(self, code: int) -> str | None:
         """The text of a code; None is unbound."""
         return self.texts[code] if code >= 0 else None
+
+    def codes(self, texts: Iterable[str | None]) -> tuple[int, ...]:
+        """The codes of several; -1 is unbound."""
+        return tuple([-1 if text is None else self.code(text) for text in texts])
 
     # --- from triples ------------------------------------------------------------------------------
 
@@ -191,7 +197,7 @@ class Dictionary:
         return self._bytes.arrays()[0], self._ends.arrays()[0]
 
 
-class _Growing:
+class Growing:
     """Arrays of one length that grow at their end."""
 
     def __init__(self, *types: Any) -> None:
@@ -210,6 +216,10 @@ class _Growing:
                 wider[: self._length] = self._arrays[i][: self._length]
                 self._arrays[i] = wider
             self._arrays[i][self._length : length] = column
+        self._length = length
+
+    def cut(self, length: int) -> None:
+        """Forgets all but the first values."""
         self._length = length
 
     def arrays(self) -> list[Array]:

@@ -1,27 +1,24 @@
 """EXISTS: a group that is asked, for a solution, whether it has one for the same terms by then.
 
 Mostly the group is evaluated once, beside the query, and asked by its key. That is right as long as
-putting in the terms and choosing by them is the same, which `is_choice` finds out. Where it is not, the
-group is evaluated for each combination of terms that is asked for.
+putting in the terms and choosing by them is the same, which `is_choice` finds out. Where it is not, or
+where EXISTS is a part of a larger condition, the group is evaluated for each combination of terms that is
+asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, groupby
-from operator import itemgetter
-from typing import Protocol
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from kaicep.kernel.epsparql.expressions import (
-    Probe,
-    SolutionTest,
-    existences,
-    expression_variables,
-)
-from kaicep.kernel.epsparql.operators import SolutionOperator, picker
-from kaicep.kernel.epsparql.patterns import has_empty
-from kaicep.kernel.epsparql.state import InstantBatch, OccurrenceGraph, OperatorContext, Row, Store, Values
-from kaicep.plan.expressions import Call, Exists, Expr, walk
+import numpy as np
+
+from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator, PatternColumns
+from kaicep.kernel.epsparql.dictionary import Dictionary, Growing, OccurrenceColumns
+from kaicep.kernel.epsparql.expressions import existences, expression_variables
+from kaicep.kernel.epsparql.state import Keeper
+from kaicep.plan.expressions import Call, Expr, walk
 from kaicep.plan.nodes import (
     Bgp,
     Extend,
@@ -36,143 +33,106 @@ from kaicep.plan.nodes import (
     Union,
     ValuesTable,
 )
-from kaicep.plan.program import bindable, conjuncts
-from kaicep.plan.sparql import Path
+from kaicep.plan.program import bindable
+from kaicep.plan.sparql import Path, has_empty
 from kaicep.plan.terms import Variable
 
-__all__ = ["is_choice", "probe"]
+Started = Callable[[Mapping[str, str]], tuple[ColumnOperator, Callable[[Chunk], None]]]
+"""Makes the operator of a group for terms that are given, and what is to be stepped before it."""
+_MOST = 1_000
 
 
-class Builder(Protocol):
-    """Makes the operator of a plan; handed in, since it makes probes itself."""
+class _Answer:
+    """The group for one combination of terms: when its first solution ended, as far as is known."""
 
-    def __call__(
-        self,
-        node: Node,
-        context: OperatorContext,
-        bound: int | None = None,
-        given: Mapping[str, str] | None = None,
-    ) -> SolutionOperator: ...
+    def __init__(self, operator: ColumnOperator, before: Callable[[Chunk], None]) -> None:
+        self.operator, self.before = operator, before
+        self.taken = -1  # so many occurrences, or it was not asked yet
+        self.first: float = -math.inf if len(operator.still) else math.inf
 
 
-def probe(expr: Exists, outer: frozenset[str], context: OperatorContext, build: Builder) -> Probe:
-    """What answers an EXISTS whose surroundings may bind the `outer` variables."""
-    assert isinstance(expr.group, Node)
-    core, conditions = expr.group, []
-    while isinstance(core, FilterSolutions):
-        conditions.append(core.condition)
-        core = core.input
-    if is_choice(core, outer):
-        return _Standing(core, conditions, outer, context, build)
-    return _Anew(expr.group, context, build)
+class Probe(Keeper):
+    """All occurrences that a group may look at, and its answers for terms that were asked for.
 
+    With `at_once`, the occurrences are those of one evaluation, and have no time.
+    """
 
-class _Standing:
-    """A group that is evaluated beside the query; its filters see the solution that asks."""
+    label = "EXISTS"
 
     def __init__(
         self,
-        core: Node,
-        conditions: list[Expr],
-        outer: frozenset[str],
-        context: OperatorContext,
-        build: Builder,
+        variables: frozenset[str],
+        patterns: Sequence[PatternColumns],
+        start: Started,
+        dictionary: Dictionary,
+        at_once: bool,
     ) -> None:
-        self._core = build(core, context)
-        names = self._core.names
-        self._outer = sorted(outer - set(names))
-        everything = (*names, *self._outer)
-        parts = [part for each in conditions for part in conjuncts(each)]
-        probes = {
-            one: probe(one, frozenset(everything), context, build)
-            for each in parts
-            for one in existences(each)
-        }
-        self._condition = SolutionTest(parts, everything, probes)
-        # Where no filter looks at them, solutions that agree on what can be asked are one.
-        self._matters = None if parts else outer & set(names)
-        self._keys = [name for name in names if name in outer and name in self._core.certain]
-        self._store = Store(context, "EXISTS", picker([names.index(name) for name in self._keys]))
+        self._variables, self._patterns, self._start = variables, patterns, start
+        self._dictionary, self._at_once = dictionary, at_once
+        self._rows = Growing(np.int32, np.int32, np.int32, np.int64, np.int64)
+        self._until = -math.inf
+        self._answers: dict[tuple[tuple[str, str], ...], _Answer] = {}
+        self._kept = 0
 
-    def reads(self) -> frozenset[str] | None:
-        """See `SolutionOperator`."""
-        return self._condition.reads(self._core)
-
-    def step(self, batch: InstantBatch) -> None:
-        """See `SolutionOperator`."""
-        self._condition.step(batch)
-        for row in self._core.step(batch):
-            if self._matters is None:
-                self._store.add(row)
-            elif (values := self._cut(row[2])) not in self._known(values):
-                self._store.add((row[0], row[1], values))
-
-    def _cut(self, values: Values) -> Values:
-        pairs = zip(self._core.names, values, strict=True)
-        return tuple(text if self._matters and name in self._matters else None for name, text in pairs)
-
-    def _known(self, values: Values) -> list[Values]:
-        return [row[2] for row in self._store.at(self._store.key(values))]
+    def step(self, chunk: Chunk) -> None:
+        """Takes note of new occurrences."""
+        if self._at_once:
+            self._answers, self._until = {}, chunk.until
+            self._rows.cut(0)
+        met = np.zeros(len(chunk.columns), np.bool_)
+        for each in self._patterns:
+            met[each.meeting(chunk)] = True
+        if met.any():
+            self._rows.extend(*chunk.columns.take(np.flatnonzero(met)).all())
 
     def seen(self, given: Mapping[str, str], end: int | None) -> bool:
-        if end is not None and any(
-            row[1] <= end and self._core.fits(row[2], given) and self._holds(row[2], row[0], row[1], given)
-            for row in self._candidates(given)
-        ):
-            return True
-        return any(self._holds(each, None, None, given) for each in self._core.still(given))
+        """Whether the group has a solution for these terms that ends by then, or has no time."""
+        asked = tuple(sorted((name, text) for name, text in given.items() if name in self._variables))
+        answer = self._answers.get(asked)
+        if answer is None:
+            if len(self._answers) >= _MOST:
+                self._answers.clear()
+            answer = self._answers[asked] = _Answer(*self._start(dict(asked)))
+        if answer.first == math.inf and answer.taken < len(self._rows):
+            new = OccurrenceColumns(*(each[max(answer.taken, 0) :] for each in self._rows.arrays()))
+            chunk = Chunk(new, self._until)
+            answer.before(chunk)
+            rows, answer.taken = answer.operator.step(chunk), len(self._rows)
+            if len(rows):
+                answer.first = float(rows.end.min())
+        if self._at_once:
+            return answer.first < math.inf
+        return answer.first <= (-math.inf if end is None else end)
 
-    def _candidates(self, given: Mapping[str, str]) -> Iterable[Row]:
-        if any(name not in given for name in self._keys):
-            return chain.from_iterable(self._store.rows.values())
-        values = tuple(given.get(name) for name in self._core.names)
-        return self._store.at(self._store.key(values))
+    # --- state ---------------------------------------------------------------------------------------
 
-    def _holds(self, values: Values, start: int | None, end: int | None, given: Mapping[str, str]) -> bool:
-        if not self._condition:
-            return True
-        inside = zip(self._core.names, values, strict=True)
-        merged = (given.get(name) if text is None else text for name, text in inside)
-        return self._condition.holds((*merged, *(given.get(name) for name in self._outer)), start, end)
+    @property
+    def size(self) -> int:
+        """See `Keeper`."""
+        return len(self._rows)
 
+    def undo(self) -> None:
+        """See `Keeper`."""
+        if self._kept < len(self._rows):
+            self._rows.cut(self._kept)
+            self._answers = {}
 
-class _Anew:
-    """A group that is evaluated for each combination of terms, over all occurrences that it may look at."""
+    def commit(self) -> None:
+        """See `Keeper`."""
+        self._kept = len(self._rows)
 
-    def __init__(self, group: Node, context: OperatorContext, build: Builder) -> None:
-        self._group = group
-        self._context = context
-        self._build = build
-        self._graph = OccurrenceGraph(context, "EXISTS", None)
-        self._reads = self._fresh({})[1].reads()
+    def dump(self, before: float = math.inf) -> Any:
+        """The occurrences."""
+        texts = self._dictionary.texts
+        rows = zip(*(each.tolist() for each in self._rows.arrays()), strict=True)
+        return [[texts[s], texts[p], texts[o], start, end] for s, p, o, start, end in rows if end < before]
 
-    def reads(self) -> frozenset[str] | None:
-        """See `SolutionOperator`."""
-        return self._reads
-
-    def step(self, batch: InstantBatch) -> None:
-        """See `SolutionOperator`."""
-        for each in batch.all:
-            if self._reads is None or each[1] in self._reads:
-                self._graph.add(each)
-
-    def seen(self, given: Mapping[str, str], end: int | None) -> bool:
-        context, operator = self._fresh(given)
-        if operator.still({}):
-            return True
-        if end is None:
-            return False
-        for instant, occurrences in groupby(self._graph, key=itemgetter(4)):
-            if instant > end:
-                break
-            if operator.step(InstantBatch(instant, list(occurrences))):
-                return True
-            context.commit(instant)
-        return False
-
-    def _fresh(self, given: Mapping[str, str]) -> tuple[OperatorContext, SolutionOperator]:
-        context = OperatorContext(self._context.facts, self._context.query, self._context.cap, replays=False)
-        return context, self._build(self._group, context, None, given)
+    def load(self, state: Any) -> None:
+        """See `Keeper`."""
+        code = self._dictionary.code
+        rows = [(code(s), code(p), code(o), start, end) for s, p, o, start, end in state]
+        if rows:
+            self.step(Chunk(OccurrenceColumns.of(rows)))
 
 
 # --- when choosing is enough -------------------------------------------------------------------------
@@ -238,7 +198,7 @@ def _is_own(expr: Expr, below: Node, outer: frozenset[str]) -> bool:
     named = expression_variables(expr)
     for each in existences(expr):
         assert isinstance(each.group, Node)
-        named |= _mentioned(each.group)
+        named |= mentioned(each.group)
     makes_nodes = any(isinstance(each, Call) and each.op == "bnode" for each in walk(expr))
     return not makes_nodes and named & outer <= certain(below)
 
@@ -269,7 +229,7 @@ def certain(node: Node) -> frozenset[str]:
     return frozenset()
 
 
-def _mentioned(node: Node) -> set[str]:
+def mentioned(node: Node) -> set[str]:
     """All variables that a group mentions, its filters and the groups in them included."""
     found: set[str] = set()
     for each in node.walk():
@@ -278,7 +238,7 @@ def _mentioned(node: Node) -> set[str]:
             found |= expression_variables(expr)
             for one in existences(expr):
                 assert isinstance(one.group, Node)
-                found |= _mentioned(one.group)
+                found |= mentioned(one.group)
     return found
 
 

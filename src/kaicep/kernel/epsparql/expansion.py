@@ -15,8 +15,6 @@ from kaicep.kernel.epsparql.columnar import PatternColumns
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns
 from kaicep.kernel.epsparql.reading import SUBCLASS, TYPE, Fact, KnownFacts, StreamReader, Template
 
-__all__ = ["Expansion"]
-
 _UNKNOWN, _ASK = -2, -1
 _NOTHING, _ITSELF = (False, ()), (True, ())
 _Seen = tuple[bool, Template]

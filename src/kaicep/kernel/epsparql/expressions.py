@@ -11,36 +11,36 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from kaicep.kernel.epsparql.reading import term_of
-from kaicep.kernel.epsparql.state import InstantBatch, OccurrenceReader, Values, all_reads
 from kaicep.plan.expressions import Call, Exists, Expr, VariableRef, walk
 from kaicep.plan.functions import SolutionScope, evaluate_expression, holds
 from kaicep.plan.program import duration_comparison
 from kaicep.plan.values import ExpressionError
 
-__all__ = [
-    "BOUND_TO_PLACE",
-    "SolutionTest",
-    "Probe",
-    "Value",
-    "existences",
-    "expression_variables",
-]
+Values = tuple[str | None, ...]
+"""What the variables of an operator stand for, in the order of its names; None is unbound."""
 
 
-class Probe(OccurrenceReader, Protocol):
+class Asked(Protocol):
     """Answers EXISTS."""
-
-    def step(self, batch: InstantBatch) -> None:
-        """Takes note of new occurrences."""
 
     def seen(self, given: Mapping[str, str], end: int | None) -> bool:
         """Whether the group has a solution for these terms that ends by then, or has no time."""
         ...
 
 
-Probes = Mapping[Exists, Probe]
-Given = Mapping[str, str]
-_NONE: Given = {}
+class Outside(Protocol):
+    """What an expression sees beside its solution: terms that are given, and who answers EXISTS."""
+
+    @property
+    def given(self) -> Mapping[str, str]:
+        """Terms by variable."""
+        ...
+
+    def probe(self, expr: Exists, names: Sequence[str]) -> Asked:
+        """Who answers an EXISTS on solutions with these names."""
+        ...
+
+
 _Test = Callable[[Values, int | None, int | None], bool]
 
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
@@ -52,14 +52,10 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "!=": operator.ne,
 }
 
-
-BOUND_TO_PLACE = frozenset(
-    ("getduration", "getstarttime", "getendtime", "bnode", "solution", "rand", "uuid", "struuid", "now")
-)
+_OF_TIME = frozenset(("getduration", "getstarttime", "getendtime"))
+_WHOLE = frozenset(("bnode", "solution"))
+BOUND_TO_PLACE = _OF_TIME | _WHOLE | {"rand", "uuid", "struuid", "now"}
 """What these give depends on the interval, on the solution as a whole, or on chance."""
-
-# What these give depends on all that a solution binds.
-_WHOLE = ("bnode", "solution")
 
 
 def existences(expr: Expr | None) -> list[Exists]:
@@ -75,13 +71,17 @@ def expression_variables(expr: Expr) -> set[str]:
 class _Scopes:
     """What an expression sees of a solution: the variables that it names, or all where that matters."""
 
-    def __init__(self, expr: Expr, names: Sequence[str], probes: Probes, given: Given) -> None:
-        whole = any(isinstance(e, Exists) or (isinstance(e, Call) and e.op in _WHOLE) for e in walk(expr))
-        wanted = None if whole else expression_variables(expr)
+    def __init__(self, expr: Expr, names: Sequence[str], outside: Outside) -> None:
+        calls = {each.op for each in walk(expr) if isinstance(each, Call)}
+        probed = existences(expr)
+        self.timed = bool(calls & _OF_TIME)
+        self.whole = bool(probed or calls & (BOUND_TO_PLACE - _OF_TIME))
+        self.named = expression_variables(expr)
+        wanted = None if probed or calls & _WHOLE else self.named
         self._places = [(name, i) for i, name in enumerate(names) if wanted is None or name in wanted]
-        self._probes = probes
-        self._given = given
-        self._terms = {name: term_of(text) for name, text in given.items()}
+        self._probes = {each: outside.probe(each, names) for each in probed}
+        self._given = outside.given
+        self._terms = {name: term_of(text) for name, text in outside.given.items()}
 
     def of(self, values: Values, start: int | None, end: int | None) -> SolutionScope:
         bindings = {n: term_of(text) for n, i in self._places if (text := values[i]) is not None}
@@ -99,65 +99,54 @@ class _Scopes:
 
 
 class SolutionTest:
-    """A condition on solutions with some names, beside terms that are given; none holds always."""
+    """A condition on solutions with some names; none holds always.
 
-    def __init__(
-        self, parts: Iterable[Expr], names: Sequence[str], probes: Probes, given: Given = _NONE
-    ) -> None:
-        self._probes = probes
-        self._given = given
-        self._tests = [self._test(each, names) for each in parts]
+    `timed` and `whole`: what it says depends on the interval, or on more than the variables `named`.
+    """
+
+    def __init__(self, parts: Iterable[Expr], names: Sequence[str], outside: Outside) -> None:
+        self._tests: list[_Test] = []
+        self.named: set[str] = set()
+        self.timed = self.whole = False
+        for each in parts:
+            self._tests.append(self._test(each, names, outside))
 
     def __bool__(self) -> bool:
         return bool(self._tests)
-
-    def reads(self, *operators: OccurrenceReader) -> frozenset[str] | None:
-        """The predicates that it and some operators look at; None is any."""
-        return all_reads(*operators, *self._probes.values())
-
-    def step(self, batch: InstantBatch) -> None:
-        """Lets EXISTS take note of new occurrences."""
-        for each in self._probes.values():
-            each.step(batch)
 
     def holds(self, values: Values, start: int | None, end: int | None) -> bool:
         """Whether it is true for a solution."""
         return all(test(values, start, end) for test in self._tests)
 
-    def _test(self, expr: Expr, names: Sequence[str]) -> _Test:
+    def _test(self, expr: Expr, names: Sequence[str], outside: Outside) -> _Test:
         found = duration_comparison(expr)
         if found is not None:
+            self.timed = True
             compare, micros = _COMPARISONS[found[0]], found[1]
             return lambda _, start, end: (
                 start is not None and end is not None and compare(end - start, micros)
             )
-        scopes = _Scopes(expr, names, self._probes, self._given)
+        scopes = _Scopes(expr, names, outside)
+        self.named |= scopes.named
+        self.timed, self.whole = self.timed or scopes.timed, self.whole or scopes.whole
         return lambda values, start, end: holds(expr, scopes.of(values, start, end))
 
 
 class Value:
-    """The value of an expression on solutions with some names, beside terms that are given."""
+    """The value of an expression on solutions with some names; of a variable alone it is at its `place`."""
 
-    def __init__(self, expr: Expr, names: Sequence[str], probes: Probes, given: Given = _NONE) -> None:
+    def __init__(self, expr: Expr, names: Sequence[str], outside: Outside) -> None:
         self._expr = expr
-        self._probes = probes
-        self._scopes = _Scopes(expr, names, probes, given)
-        plain = isinstance(expr, VariableRef) and expr.name in names and expr.name not in given
-        self._place = names.index(expr.name) if plain and isinstance(expr, VariableRef) else None
-
-    def reads(self, *operators: OccurrenceReader) -> frozenset[str] | None:
-        """The predicates that it and some operators look at; None is any."""
-        return all_reads(*operators, *self._probes.values())
-
-    def step(self, batch: InstantBatch) -> None:
-        """Lets EXISTS take note of new occurrences."""
-        for each in self._probes.values():
-            each.step(batch)
+        self._scopes = _Scopes(expr, names, outside)
+        self.named, self.timed, self.whole = self._scopes.named, self._scopes.timed, self._scopes.whole
+        self.place: int | None = None
+        if isinstance(expr, VariableRef) and expr.name in names and expr.name not in outside.given:
+            self.place = names.index(expr.name)
 
     def of(self, values: Values, start: int | None, end: int | None) -> str | None:
         """The value for a solution; None where there is none."""
-        if self._place is not None:
-            return values[self._place]
+        if self.place is not None:
+            return values[self.place]
         try:
             return str(evaluate_expression(self._expr, self._scopes.of(values, start, end)))
         except ExpressionError:

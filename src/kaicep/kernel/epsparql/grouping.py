@@ -1,21 +1,17 @@
-"""GROUP BY as running aggregates: at each instant one result for each group that has a new solution."""
+"""Aggregates of SPARQL, value by value and exact: of values that come, and of values that come and go."""
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any
 
-from kaicep.kernel.epsparql.expressions import Value
-from kaicep.kernel.epsparql.operators import SolutionOperator
+from kaicep.kernel.epsparql.expressions import Values
 from kaicep.kernel.epsparql.reading import term_of
-from kaicep.kernel.epsparql.state import InstantBatch, OperatorContext, Row, Values
-from kaicep.plan.expressions import Aggregate
 from kaicep.plan.terms import XSD, Literal, Term
 from kaicep.plan.values import (
     ExpressionError,
@@ -28,10 +24,6 @@ from kaicep.plan.values import (
     numeral,
     order_key,
 )
-
-__all__ = ["Grouped", "Removable", "Running", "solution_line"]
-
-_Key = tuple[str | None, ...]
 
 
 class Running:
@@ -299,166 +291,3 @@ def solution_line(names: Sequence[str], values: Values) -> str:
     """A solution as text: its variables by name."""
     bound = sorted((name, text) for name, text in zip(names, values, strict=True) if text is not None)
     return " ".join(f"?{name}={text}" for name, text in bound)
-
-
-class _Group:
-    """The aggregates of one group, and when its first solution began."""
-
-    def __init__(self, aggregates: Sequence[Running]) -> None:
-        self.start: int | None = None
-        self.aggregates = aggregates
-
-
-class Grouped(SolutionOperator):
-    """GROUP BY: keys by name (no value: the variable itself), aggregates by name (no value: whole rows)."""
-
-    def __init__(
-        self,
-        below: SolutionOperator,
-        keys: Sequence[tuple[str, Value | None]],
-        aggregates: Sequence[tuple[str, Aggregate, Value | None]],
-        context: OperatorContext,
-    ) -> None:
-        plain = {name for name, value in keys if value is None}
-        names = [name for name, _ in keys] + [name for name, _, _ in aggregates]
-        super().__init__(names, below.certain & plain, below.timed)
-        self.below = below
-        self._keys = keys
-        self._aggregates = aggregates
-        self._plain = plain
-        self._places = {name: i for i, name in enumerate(below.names)}
-        self._context = context
-        self._groups: dict[_Key, _Group] = {}
-        self._changed: dict[_Key, _Group] = {}
-        context.keep(self, commits=True)
-
-    def reads(self) -> frozenset[str] | None:
-        """See `SolutionOperator`."""
-        values = [value for _, value in self._keys] + [value for _, _, value in self._aggregates]
-        found = [each.reads(self.below) for each in values if each is not None] + [self.below.reads()]
-        return None if None in found else frozenset().union(*(each for each in found if each))
-
-    def step(self, batch: InstantBatch) -> list[Row]:
-        """See `SolutionOperator`."""
-        for value in [value for _, value in self._keys] + [value for _, _, value in self._aggregates]:
-            if value is not None:
-                value.step(batch)
-        self._changed = {}
-        members = self.below.step(batch)
-        if len(members) > 1:
-            members = sorted(members, key=lambda each: (each[0], self._text(each[2])))
-        for start, end, values in members:
-            group = self._open(self._key(values, start, end))
-            group.start = start if group.start is None else min(start, group.start)
-            self._take(group, values, start, end)
-        found: list[Row] = []
-        for key, group in self._changed.items():
-            assert group.start is not None
-            found.append((group.start, batch.end, self._result(key, group)))
-        return found
-
-    def still(self, given: Mapping[str, str]) -> list[Values]:
-        """See `SolutionOperator`."""
-        inside = {name: text for name, text in given.items() if name in self._plain}
-        members: dict[_Key, list[Values]] = {}
-        for each in self.below.still(inside):
-            members.setdefault(self._key(each, None, None), []).append(each)
-        if self._context.timeless and not self._keys and not members:
-            members[()] = []
-        found = [self._result(key, self._filled(some)) for key, some in members.items()]
-        return [each for each in found if self.fits(each, given)]
-
-    def _key(self, values: Values, start: int | None, end: int | None) -> _Key:
-        found: list[str | None] = []
-        for name, value in self._keys:
-            if value is not None:
-                found.append(value.of(values, start, end))
-            else:
-                found.append(values[self._places[name]] if name in self._places else None)
-        return tuple(found)
-
-    def _open(self, key: _Key) -> _Group:
-        """A group that is about to take solutions of this instant."""
-        group = self._changed.get(key)
-        if group is None:
-            known = self._groups.get(key)
-            if known is not None:
-                group = copy.deepcopy(known) if self._context.replays else known
-            else:
-                group = self._begun(key)
-                if len(self._groups) >= self._context.cap:
-                    raise self._context.refuse_more("an aggregate", bounded=False)
-            self._changed[key] = group
-            if not self._context.replays:
-                self._groups[key] = group
-        return group
-
-    def _empty(self) -> _Group:
-        return _Group([Running(each.op, each.distinct, each.separator) for _, each, _ in self._aggregates])
-
-    def _begun(self, key: _Key) -> _Group:
-        """A group as knowledge alone makes it."""
-        named = zip(self._keys, key, strict=True)
-        given = {name: text for (name, value), text in named if value is None and text is not None}
-        return self._filled([each for each in self.below.still(given) if self._key(each, None, None) == key])
-
-    def _filled(self, members: list[Values]) -> _Group:
-        """A group of solutions without time."""
-        group = self._empty()
-        for values in sorted(members, key=self._text) if len(members) > 1 else members:
-            self._take(group, values, None, None)
-        return group
-
-    def _take(self, group: _Group, values: Values, start: int | None, end: int | None) -> None:
-        for running, (_, _, value) in zip(group.aggregates, self._aggregates, strict=True):
-            if value is not None:
-                running.add(value.of(values, start, end))
-            else:
-                running.add("" if running.seen is None else self._text(values))
-
-    def _result(self, key: _Key, group: _Group) -> Values:
-        return (*key, *(each.result() for each in group.aggregates))
-
-    def _text(self, values: Values) -> str:
-        return solution_line(self.below.names, values)
-
-    # --- state --------------------------------------------------------------------------------------
-
-    @property
-    def size(self) -> int:
-        """How many groups there are."""
-        return len(self._groups)
-
-    def undo(self) -> None:
-        """The changed groups are copies."""
-        self._changed = {}
-
-    def commit(self) -> None:
-        """Takes over the changed groups."""
-        self._groups.update(self._changed)
-        self._changed = {}
-
-    def due(self) -> int | None:
-        """A group never ends."""
-        return None
-
-    def sweep(self, now: int) -> None:
-        """A group never ends."""
-
-    def dump(self, before: float = math.inf) -> Any:
-        """Each group with its key, its start and its aggregates."""
-        return [
-            [key, each.start, [one.dump() for one in each.aggregates]] for key, each in self._groups.items()
-        ]
-
-    def load(self, state: Any) -> None:
-        """Takes over groups that were dumped."""
-        self._groups = {}
-        for key, start, aggregates in state:
-            group = _Group(
-                [Running(each.op, each.distinct, each.separator) for _, each, _ in self._aggregates]
-            )
-            group.start = start
-            for running, dumped in zip(group.aggregates, aggregates, strict=True):
-                running.load(dumped)
-            self._groups[tuple(key)] = group

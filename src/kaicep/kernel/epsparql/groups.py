@@ -6,8 +6,9 @@ comes, its aggregate goes on with exact arithmetic, value by value (`grouping.Ru
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,12 @@ from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator
 from kaicep.kernel.epsparql.dictionary import NOT_WHOLE, Array, Dictionary
 from kaicep.kernel.epsparql.grouping import Running, solution_line
-from kaicep.kernel.epsparql.state import OperatorContext
+from kaicep.kernel.epsparql.state import Keeper
 from kaicep.kernel.epsparql.tables import Rows
 from kaicep.plan.expressions import Aggregate
 from kaicep.plan.values import Number, calculate, numeral
 
-__all__ = ["GroupedColumns", "Numbered"]
-
+_Saved = tuple[tuple[Array, ...], int, dict[int, Running | None] | None]
 _FAST = ("COUNT", "SUM", "AVG", "MIN", "MAX", "SAMPLE")
 _MOST = 2.0**62
 
@@ -48,6 +48,14 @@ class Numbered:
         rows = np.ascontiguousarray(rows, np.int32)
         found, self.count = kernels.enumerate_rows(rows, self.rows, self._slots, self.count)
         return found
+
+    def cut(self, count: int) -> None:
+        """Forgets all but the first ones."""
+        if count < self.count:
+            known = self.rows[:count].copy()
+            self._slots[:] = -1
+            kernels.enumerate_rows(known, self.rows, self._slots, 0)
+            self.count = count
 
 
 def _power(least: int) -> int:
@@ -148,7 +156,36 @@ class _Totals:
                 found[i] = code(result)
         return found[shown]
 
-    # --- one group, as the other operators have it ---------------------------------------------------
+    # --- one group, value by value -------------------------------------------------------------------
+
+    def saved(self, groups: Array) -> _Saved:
+        """What there is of some groups."""
+        arrays = tuple(each[groups] for each in (self.count, self.sum, self.best, self.wrong))
+        exact = None
+        if self.exact is not None:
+            exact = {group: copy.deepcopy(self.exact.get(group)) for group in groups.tolist()}
+        return arrays, self._seen.count, exact
+
+    def back(self, groups: Array, saved: _Saved) -> None:
+        """Makes some groups what they were; what was not exact then may go on as such."""
+        arrays, seen, exact = saved
+        if exact is None and self.exact is not None:
+            for group in groups.tolist():
+                self.exact.pop(group, None)
+            for each, values in zip((self.count, self.sum, self.best, self.wrong), arrays, strict=True):
+                each[groups] = values
+            self._seen.cut(seen)
+            kept, self.exact = self.exact, None
+            self.exact = kept | {group: self.running(group) for group in groups.tolist()}
+            return
+        for each, values in zip((self.count, self.sum, self.best, self.wrong), arrays, strict=True):
+            each[groups] = values
+        self._seen.cut(seen)
+        for group, running in (exact or {}).items():
+            assert self.exact is not None
+            self.exact.pop(group, None)
+            if running is not None:
+                self.exact[group] = running
 
     def _begun(self) -> Running:
         return Running(self.aggregate.op, self.aggregate.distinct, self.aggregate.separator)
@@ -192,8 +229,13 @@ def _average(total: int, count: int) -> str:
     return str(numeral(calculate("/", Number(0, total), Number(0, count))))
 
 
-class GroupedColumns(ColumnOperator):
-    """GROUP BY: keys and aggregates by name, with the columns below that they are about (-1 is none)."""
+class GroupedColumns(ColumnOperator, Keeper):
+    """GROUP BY: keys and aggregates by name, with the columns below that they are about (-1 is none).
+
+    Where they begin `anew` at each step, that is one evaluation: without keys there is always one group.
+    """
+
+    label = "an aggregate"
 
     def __init__(
         self,
@@ -203,34 +245,46 @@ class GroupedColumns(ColumnOperator):
         aggregates: Sequence[tuple[str, Aggregate, int]],
         certain: frozenset[str],
         dictionary: Dictionary,
-        context: OperatorContext,
+        anew: bool,
     ) -> None:
-        self.below, self._context, self._dictionary = below, context, dictionary
+        self.below, self._dictionary, self._anew = below, dictionary, anew
         self.names = (*(name for name, _ in keys), *(name for name, _, _ in aggregates))
         self.certain = certain
         self._keys = [place for _, place in keys]
-        self._numbered = Numbered(len(keys))
-        self._begun = np.full(256, kernels.LAST)
-        self._totals = [_Totals(each, place, seen, dictionary) for _, each, place in aggregates]
+        self._aggregates, self._seen = aggregates, seen
+        self._begin()
         self._ordered = any(each.op == "GROUP_CONCAT" for _, each, _ in aggregates)
-        self._seen = seen
         self.still = self._with(below.still)
-        context.keep(self)
+
+    def _begin(self) -> None:
+        self._numbered = Numbered(len(self._keys))
+        self._begun = np.full(256, kernels.LAST)
+        self._totals = [_Totals(each, at, self._seen, self._dictionary) for _, each, at in self._aggregates]
+        self._undone: list[Callable[[], None]] = []
 
     def step(self, chunk: Chunk) -> Rows:
         """See `ColumnOperator`."""
-        found = self._with(self.below.step(chunk))
-        if self._numbered.count > self._context.cap:
-            raise self._context.refuse_more("an aggregate", bounded=False)
-        return found
+        rows = self.below.step(chunk)
+        if self._anew:
+            self._begin()
+            if not self._keys and not len(rows):
+                return self._empty(int(chunk.until))
+        return self._with(rows)
+
+    def _empty(self, now: int) -> Rows:
+        results = (each.running(0).result() for each in self._totals)
+        return Rows.of([(now, now, self._dictionary.codes(results))], len(self.names))
 
     def _with(self, rows: Rows) -> Rows:
         if not len(rows):
             return Rows.none(len(self.names))
         if self._ordered:
             rows = rows.take(self._in_order(rows))
+        known = self._numbered.count
         groups = self._numbered.numbers(self._key_columns(rows))
         self._reserve()
+        if self.replays:
+            self._remember(np.unique(groups), known)
         shown, start = kernels.run_groups(groups, rows.start, rows.end, self._begun, self._numbered.count)
         results = [each.take(groups, rows, shown) for each in self._totals]
         keys = self._numbered.rows[groups[shown]]
@@ -258,11 +312,19 @@ class GroupedColumns(ColumnOperator):
         keys = list(zip(rows.end.tolist(), rows.start.tolist(), lines, strict=True))
         return np.array(sorted(range(len(keys)), key=keys.__getitem__))
 
-    def forget(self, now: int) -> None:
-        """See `ColumnOperator`."""
-        self.below.forget(now)
-
     # --- state ---------------------------------------------------------------------------------------
+
+    def _remember(self, groups: Array, known: int) -> None:
+        """How to make some groups what they are now; before, so many were known."""
+        begun, saved = self._begun[groups], [each.saved(groups) for each in self._totals]
+
+        def back() -> None:
+            self._begun[groups] = begun
+            for each, values in zip(self._totals, saved, strict=True):
+                each.back(groups, values)
+            self._numbered.cut(known)
+
+        self._undone.append(back)
 
     @property
     def size(self) -> int:
@@ -270,17 +332,14 @@ class GroupedColumns(ColumnOperator):
         return int((self._begun < kernels.LAST).sum())
 
     def undo(self) -> None:
-        """Nothing is tried twice here."""
+        """See `Keeper`."""
+        for back in reversed(self._undone):
+            back()
+        self._undone = []
 
     def commit(self) -> None:
-        """Nothing waits for the end of an instant."""
-
-    def due(self) -> int | None:
-        """A group never ends."""
-        return None
-
-    def sweep(self, now: int) -> None:
-        """A group never ends."""
+        """See `Keeper`."""
+        self._undone = []
 
     def dump(self, before: float = math.inf) -> Any:
         """Each group with its key, its start and its aggregates."""
@@ -295,9 +354,9 @@ class GroupedColumns(ColumnOperator):
 
     def load(self, state: Any) -> None:
         """See `Keeper`."""
-        code, runnings = self._dictionary.code, [dict[int, Running]() for _ in self._totals]
+        runnings = [dict[int, Running]() for _ in self._totals]
         for key, start, aggregates in state:
-            codes = np.array([[-1 if text is None else code(text) for text in key]], np.int32)
+            codes = np.array([self._dictionary.codes(key)], np.int32)
             [group] = self._numbered.numbers(codes.reshape(1, len(self._keys))).tolist()
             self._reserve()
             self._begun[group] = start

@@ -10,8 +10,6 @@ from numba import njit
 
 from kaicep.kernel.epsparql.kernels import FEW, mixed
 
-__all__ = ["identify", "in_order"]
-
 
 @njit(cache=True, nogil=True, inline="always")
 def _turned(word, by):

@@ -13,31 +13,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = [
-    "ASKS",
-    "FEW",
-    "FIRST",
-    "ILL",
-    "JOIN",
-    "INSIDE",
-    "LAST",
-    "NODE",
-    "NUMBER",
-    "OPERATORS",
-    "OTHER",
-    "STRING",
-    "ask",
-    "distinct",
-    "enumerate_rows",
-    "first_times",
-    "join",
-    "link",
-    "mixed",
-    "run_groups",
-    "test",
-    "total",
-]
-
 # Kinds of terms: IRIs and blank nodes, numbers, plain strings, other literals, numbers that are none.
 NODE, NUMBER, STRING, OTHER, ILL = range(5)
 
@@ -110,6 +85,14 @@ def link(values, places, before, keys, heads, first, last):
         before[row] = heads[slot]
         keys[slot] = key
         heads[slot] = row
+
+
+@njit(cache=True, nogil=True)
+def unlink(values, places, before, keys, heads, first, last):
+    """Takes the last rows of a store out of their chains again."""
+    for row in range(last - 1, first - 1, -1):
+        slot = _slot(keys, heads, _key(values, row, places))
+        heads[slot] = before[row]
 
 
 @njit(cache=True, nogil=True)

@@ -1,17 +1,18 @@
-"""From a plan to operators over columns, where there are such for all of it."""
+"""From a plan to its operators over columns; bounds on the duration go down to what may forget by them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Many
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
-from typing import Any, TypeVar
 
 import numpy as np
 
+from kaicep.errors import Failure
 from kaicep.kernel.epsparql import identities, kernels
+from kaicep.kernel.epsparql.answers import Block, pushed
 from kaicep.kernel.epsparql.asking import (
     NONE,
     PARTNERS,
@@ -21,43 +22,44 @@ from kaicep.kernel.epsparql.asking import (
     Extended,
     Given,
     ProjectedColumns,
+    Restricted,
     UnitedColumns,
 )
 from kaicep.kernel.epsparql.columnar import (
     Chunk,
     ColumnOperator,
     FilterColumns,
-    JoinedPatterns,
     Joiner,
     PatternColumns,
+    Ways,
 )
 from kaicep.kernel.epsparql.conditions import Check
+from kaicep.kernel.epsparql.consuming import Adjacent, Between, Consuming, nothing_between
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns
-from kaicep.kernel.epsparql.exists import is_choice
-from kaicep.kernel.epsparql.expansion import Expansion
+from kaicep.kernel.epsparql.exists import Probe, is_choice, mentioned
 from kaicep.kernel.epsparql.expressions import Value, existences
-from kaicep.kernel.epsparql.fitting import Slide, fits_columns, slide
 from kaicep.kernel.epsparql.groups import GroupedColumns
-from kaicep.kernel.epsparql.operators import nothing_between
 from kaicep.kernel.epsparql.reading import TYPE, KnownFacts, StreamReader
-from kaicep.kernel.epsparql.rules import Block, pushed
-from kaicep.kernel.epsparql.sliding import SlidingWindow, as_rows
-from kaicep.kernel.epsparql.state import OperatorContext
+from kaicep.kernel.epsparql.state import Keeper, OperatorContext
 from kaicep.kernel.epsparql.tables import Rows
-from kaicep.kernel.epsparql.tables import SolutionTable as Stored
+from kaicep.kernel.epsparql.walking import EmptyToo, Links, Nodes, OfTheGraph
+from kaicep.kernel.epsparql.windows import Inside, Sliding, Sorted, Whole, WindowColumns, Windows, slide
 from kaicep.plan.algebra import only_grows, pattern_variables
 from kaicep.plan.events import MatchId
 from kaicep.plan.expressions import Call, Exists, Expr
 from kaicep.plan.nodes import (
     Bgp,
     EpPlan,
+    Evaluations,
     Extend,
     FilterSolutions,
     Grouping,
+    InsideWindow,
     Join,
     LeftJoin,
     Minus,
     Node,
+    Ordered,
     Solutions,
     Temporal,
     Triples,
@@ -65,11 +67,19 @@ from kaicep.plan.nodes import (
     ValuesTable,
 )
 from kaicep.plan.program import conjuncts, duration_bound, tighter
-from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Steps, TriplePattern
+from kaicep.plan.sparql import (
+    Alternative,
+    Inverse,
+    Negated,
+    Path,
+    Repeat,
+    Steps,
+    TriplePattern,
+    WindowClause,
+    may_be_empty,
+)
 from kaicep.plan.sparql import Node as Place
 from kaicep.plan.terms import Blank, Iri, Variable
-
-__all__ = ["ColumnQuery", "ColumnRule", "SlidingQuery", "lowered", "rules_in_order"]
 
 # How long each side is kept after its end: None is as long as the duration may be, -1 not at all.
 _REACH: dict[str, tuple[int | None, int | None]] = {
@@ -81,145 +91,83 @@ _REACH: dict[str, tuple[int | None, int | None]] = {
     "STARTS": (None, 0),
     "PAR": (None, None),
 }
-_MOST_FACTS = 2_000_000
-_MOST_WAYS = 64
-
-
-class _Unfit(Exception):
-    """There are no operators over columns for a part of a plan."""
+_GROUP = "a group of several triples"
 
 
 def lowered(
-    plan: EpPlan, root: Node, facts: KnownFacts, cap: int, dictionary: Dictionary, reader: StreamReader
-) -> ColumnQuery | None:
-    """The query over columns; None where a part of its plan takes the other operators."""
-    sliding = slide(plan.root)
-    if sliding is not None:
-        return _sliding(plan, sliding, facts, cap, dictionary, reader)
-    if not fits_columns(root):
-        return None
+    plan: EpPlan, facts: KnownFacts, cap: int, dictionary: Dictionary, reader: StreamReader
+) -> ColumnQuery:
+    """The query over columns."""
+    root = plan.root
     assert isinstance(root, Solutions | Triples)
-    context = OperatorContext(facts, plan.name, cap, replays=False)
-    counts = any(isinstance(each, Grouping) for each in root.walk())
-    builder = _ColumnBuilder(context, facts, dictionary, counts)
-    try:
-        made = builder.operator(root.input, None)
-        if isinstance(root, Triples):
-            return ColumnRule(plan, made, made.names, context, builder, dictionary)
-        return ColumnQuery(plan, made, root.names, context, builder, dictionary)
-    except _Unfit:
-        return None
+    shared = _Shared(OperatorContext(facts, plan.name, cap), dictionary, reader)
+    counts = _counts(root)
+    below = pushed(root).input  # type: ignore[attr-defined]
+    builder = _Builder(shared, counts)
+    made = builder.operator(below, None)
+    if isinstance(root, Triples):
+        return ColumnRule(plan, made, made.names, builder)
+    return ColumnQuery(plan, made, root.names, builder)
 
 
-def _sliding(
-    plan: EpPlan, found: Slide, facts: KnownFacts, cap: int, dictionary: Dictionary, reader: StreamReader
-) -> ColumnQuery | None:
-    """A SELECT of one window that slides: what is in it is found by a pattern with a bound."""
-    inside = OperatorContext(facts, plan.name, cap, replays=False)
-    builder = _ColumnBuilder(inside, facts, dictionary, False)
-    try:
-        below = builder.operator(
-            pushed(found.below), (found.window.rows or found.window.width or 0) - 1, timeless=True
-        )
-    except _Unfit:
-        return None
-    context = OperatorContext(facts, plan.name, cap, replays=False)
-    window = SlidingWindow(found, below, context, dictionary, reader)
-    return SlidingQuery(plan, window, found.names, context, builder, dictionary)
+@dataclass
+class _Shared:
+    """What the operators of a query are made with, and what is to be known of them."""
+
+    context: OperatorContext
+    dictionary: Dictionary
+    reader: StreamReader
+    patterns: list[PatternColumns] = field(default_factory=list)
+    joiners: list[Joiner] = field(default_factory=list)
+    hidden: int = 0
 
 
-class _Kept:
-    """A table of solutions as part of a state; its rows are written as those of the other operators."""
+@dataclass(frozen=True)
+class _Step:
+    """A triple pattern, its predicate any but the `refused` ones where it is a variable."""
 
-    def __init__(self, table: Stored, operator: str, brief: bool, dictionary: Dictionary) -> None:
-        self.table, self.operator = table, operator
-        self._brief, self._dictionary = brief, dictionary
-
-    @property
-    def size(self) -> int:
-        """See `Keeper`."""
-        return len(self.table)
-
-    def undo(self) -> None:
-        """Nothing is tried twice here."""
-
-    def commit(self) -> None:
-        """Nothing waits for the end of an instant."""
-
-    def due(self) -> int | None:
-        """It forgets when it is told to."""
-        return None
-
-    def sweep(self, now: int) -> None:
-        """See `Keeper`."""
-        self.table.forget(now)
-
-    def dump(self, before: float = math.inf) -> Any:
-        """See `Keeper`."""
-        if self._brief:
-            return []
-        rows, of = self.table.live().before(before), self._dictionary.of
-        values = [[of(code) for code in row] for row in rows.values.tolist()]
-        found = zip(rows.start.tolist(), rows.end.tolist(), values, strict=True)
-        return sorted(found, key=lambda row: (row[1], row[0], [text or "" for text in row[2]]))
-
-    def load(self, state: Any) -> None:
-        """See `Keeper`."""
-        if self._brief or not state:
-            return
-        code = self._dictionary.code
-        values = np.array(
-            [[-1 if text is None else code(text) for text in row[2]] for row in state], np.int32
-        )
-        times = (np.array([row[i] for row in state], np.int64) for i in (0, 1))
-        self.table.add(Rows(values.reshape(len(state), -1), *times))
+    pattern: TriplePattern
+    refused: tuple[Iri, ...] | None = None
 
 
-class _Brief:
-    """What the other operators keep for one instant, and these have no need of."""
+@dataclass(frozen=True)
+class _Walk:
+    """Any number of steps between two places, or one (not `unbounded`), or (`empty`) none."""
 
-    size = 0
-
-    def undo(self) -> None:
-        """There is nothing."""
-
-    commit = undo
-
-    def due(self) -> int | None:
-        """There is nothing to forget."""
-        return None
-
-    def sweep(self, now: int) -> None:
-        """There is nothing to forget."""
-
-    def dump(self, before: float = math.inf) -> Any:
-        """See `Keeper`."""
-        return []
-
-    def load(self, state: Any) -> None:
-        """See `Keeper`."""
+    first: Place
+    of: Iri | Path
+    last: Place
+    unbounded: bool
+    empty: bool
 
 
-_Steps = list[tuple[TriplePattern, tuple[Iri, ...] | None]]
-"""Triple patterns; of one whose predicate is a variable, which predicates it must not be."""
-_Made = TypeVar("_Made", Asker, Extended)
+_Part = _Step | _Walk
 
 
-class _ColumnBuilder:
-    """Makes the operators, in the order in which `build` makes its own, so that states are in one order."""
+@dataclass(frozen=True)
+class _Builder:
+    """Makes operators. Variables that are `given` stand for their terms, as EXISTS has it.
 
-    def __init__(
-        self, context: OperatorContext, facts: KnownFacts, dictionary: Dictionary, counts: bool
-    ) -> None:
-        self.context, self._facts, self._dictionary = context, facts, dictionary
-        self.kept: list[_Kept] = []
-        self.patterns: list[PatternColumns] = []
-        self.joiners: list[Joiner] = []
-        self.counts = counts
-        self._count = 0
+    With `at_once` they are for one evaluation of windows after the other: all there is has the same time,
+    `known` takes note of what the patterns ask of the knowledge, and nothing is kept. `probes` are to be
+    stepped before the operators, each with the window that it is in.
+    """
+
+    shared: _Shared
+    counts: bool
+    given: Mapping[str, str] = field(default_factory=dict)
+    at_once: bool = False
+    known: dict[tuple[str, str, str], None] = field(default_factory=dict)
+    window: WindowClause | None = None
+    probes: list[tuple[Probe, WindowClause | None]] = field(default_factory=list)
 
     def operator(self, node: Node, bound: int | None, timeless: bool = False) -> ColumnOperator:
-        """The operator of a plan; `timeless` where what knowledge alone gives is asked for as well."""
+        """The operator of a plan; `timeless` where what knowledge alone gives is asked for as well.
+
+        Solutions longer than `bound` are of no use to whoever asks.
+        """
+        if self.at_once:
+            bound, timeless = 0, False
         match node:
             case Bgp():
                 return self._basic(node, bound, timeless)
@@ -227,20 +175,12 @@ class _ColumnBuilder:
                 return self._filter(node, bound, timeless)
             case Extend(below, name, expr):
                 inner = self.operator(below, bound, timeless)
-                if name in inner.names:
-                    raise _Unfit
-                value = Value(expr, inner.names, {})
-                return _known(Extended(inner, name, expr, value, self._dictionary), timeless)
-            case Temporal("NOT" | "OPTIONALSEQ" | "EQUALSOPTIONAL"):
-                return self._one_sided(node, bound, timeless)
-            case Temporal(op, left, right):
-                reach = tuple(bound if each is None else each for each in _REACH[op])
-                sides = self.operator(left, bound), self.operator(right, bound)
-                brief = tuple(each == 0 for each in _REACH[op])
-                return self._joiner(op, sides, bound, (reach[0], reach[1]), brief)
+                return self._extended(inner, name, expr, timeless, given=self.given.get(name))
+            case Temporal():
+                return self._temporal(node, bound, timeless)
             case Join(left, right):
                 sides = self.operator(left, bound, True), self.operator(right, bound, True)
-                return self._joiner("a join of groups", sides, bound, (bound, bound), (False, False))
+                return self._joiner("a join of groups", sides, bound, (bound, bound))
             case LeftJoin():
                 return self._left_join(node, bound, timeless)
             case Minus(left, right):
@@ -253,13 +193,135 @@ class _ColumnBuilder:
                     self.operator(left, bound, timeless), self.operator(right, bound, timeless)
                 )
             case ValuesTable(names, rows):
-                texts = [[None if each is None else str(each) for each in row] for row in rows]
-                return Given(names, texts, self._dictionary)
+                codes = [self._codes(row) for row in rows if self._is_compatible(names, row)]
+                return Given(names, codes, self.at_once)
             case Grouping():
                 return self._grouping(node)
+            case Ordered(below):
+                return Sorted(self.operator(below, None), node, self.shared.dictionary, self)
+            case Evaluations():
+                return self._windows(node)
+            case InsideWindow(below, window):
+                return WindowColumns(replace(self, window=window).operator(below, bound), window)
             case Solutions(below, names, distinct):
-                return ProjectedColumns(self.operator(below, bound, timeless), names, distinct)
-        raise _Unfit
+                seen = {name: text for name, text in self.given.items() if name in names}
+                inner = replace(self, given=seen).operator(below, bound, timeless)
+                return self._restricted(ProjectedColumns(inner, names, distinct), seen)
+        raise Failure(f"no operator of SPARQL: {type(node).__name__}")
+
+    # --- what is given, and EXISTS -------------------------------------------------------------------
+
+    def _codes(self, row: Many[object]) -> tuple[int, ...]:
+        return self.shared.dictionary.codes(None if each is None else str(each) for each in row)
+
+    def _is_compatible(self, names: Many[str], row: Many[object]) -> bool:
+        pairs = zip(names, row, strict=True)
+        return all(each is None or self.given.get(name, str(each)) == str(each) for name, each in pairs)
+
+    def _restricted(self, made: ColumnOperator, given: Mapping[str, str]) -> ColumnOperator:
+        """The solutions that are compatible with terms that are given."""
+        code = self.shared.dictionary.code
+        wanted = [(made.names.index(name), code(text)) for name, text in given.items() if name in made.names]
+        return Restricted(made, wanted) if wanted else made
+
+    def probe(self, expr: Exists, names: Many[str]) -> Probe:
+        """See `Outside`."""
+        group, shared, at_once = expr.group, self.shared, self.at_once
+        assert isinstance(group, Node)
+        counts = _counts(group)
+
+        def start(given: Mapping[str, str]) -> tuple[ColumnOperator, Callable[[Chunk], None]]:
+            context = OperatorContext(shared.context.facts, shared.context.query, shared.context.cap)
+            mine = _Shared(context, shared.dictionary, shared.reader)
+            builder = _Builder(mine, counts, given, at_once)
+            return builder.operator(group, None, True), partial(_step_all, builder.probes)
+
+        first = len(shared.patterns)
+        looked = replace(self, given={}, probes=[])
+        inner = OperatorContext(shared.context.facts, shared.context.query, shared.context.cap)
+        mine = _Shared(inner, shared.dictionary, shared.reader, shared.patterns, [])
+        replace(looked, shared=mine, counts=counts).operator(group, None, False)
+        found = Probe(frozenset(mentioned(group)), shared.patterns[first:], start, shared.dictionary, at_once)
+        self.probes.append((found, self.window))
+        self._keep(found)
+        return found
+
+    def _check(self, parts: Many[Expr], names: Many[str]) -> Check:
+        return Check(parts, names, self.shared.dictionary, self, timed=not self.at_once)
+
+    def _keep(self, keeper: Keeper, label: str | None = None) -> None:
+        if label is not None:
+            keeper.label = label
+        if not self.at_once:
+            self.shared.context.keep(keeper)
+
+    # --- the operators of SPARQL ---------------------------------------------------------------------
+
+    def _filter(self, node: FilterSolutions, bound: int | None, timeless: bool) -> ColumnOperator:
+        near = tighter(bound, duration_bound(node.condition))
+        between = None if self.given else nothing_between(node.input, node.condition)
+        groups = [each for each in conjuncts(node.condition) if isinstance(each, Exists)]
+        inner = self._adjacent(between, near) if between else self.operator(node.input, near, timeless)
+        outer = frozenset(inner.names) | self.given.keys()
+        asked = [each for each in dict.fromkeys(groups) if self._is_asked(each, outer)]
+        parts = [each for each in conjuncts(node.condition) if each not in asked]
+        if isinstance(inner, Joiner) and not timeless and not any(map(existences, parts)):
+            inner.check = inner.check.and_also(parts)
+        elif parts:
+            made = FilterColumns(inner, self._check(parts, inner.names))
+            if timeless and len(inner.still):
+                made.still = inner.still.take(made.check.timeless(inner.still.values))
+            inner = made
+        for each in asked:
+            inner = self._exists(each, inner, timeless)
+        return inner
+
+    def _adjacent(self, groups: Between, bound: int | None) -> Adjacent:
+        before, after, inside = (
+            self.operator(e, bound) for e in (groups.before, groups.after, groups.inside)
+        )
+        made = Adjacent(before, after, inside, bound, self.shared.dictionary)
+        for table in made.tables:
+            self._keep(table)
+        return made
+
+    def _is_asked(self, expr: Exists, outer: frozenset[str]) -> bool:
+        """Whether a group can be evaluated beside the query, and asked by its key."""
+        core = expr.group
+        while isinstance(core, FilterSolutions):
+            core = core.input
+        assert isinstance(core, Node)
+        return not self.given and is_choice(core, outer)
+
+    def _exists(self, expr: Exists, asking: ColumnOperator, timeless: bool) -> ColumnOperator:
+        core, conditions = expr.group, list[Expr]()
+        while isinstance(core, FilterSolutions):
+            conditions += conjuncts(core.condition)
+            core = core.input
+        assert isinstance(core, Node)
+        kept = self.operator(core, None, True)
+        names = kept.names + tuple(each for each in asking.names if each not in kept.names)
+        matters = None if conditions else frozenset(asking.names) & frozenset(kept.names)
+        how = Asking(NONE if expr.negated else SOME, once=not conditions, theirs=True)
+        condition = Call("and", tuple(conditions)) if conditions else None
+        return self._asker(asking, kept, how, "EXISTS", names, condition, timeless, matters)
+
+    def _extended(
+        self,
+        below: ColumnOperator,
+        name: str,
+        expr: Expr,
+        timeless: bool,
+        seen: Many[str] | None = None,
+        given: str | None = None,
+    ) -> Extended:
+        """With a value more; of the variables below, the expression sees all, or the first ones."""
+        value = Value(expr, below.names if seen is None else seen, self)
+        width = None if seen is None else len(seen)
+        made = Extended(below, name, value, self.shared.dictionary, not self.at_once, width, given)
+        if timeless:
+            made.know()
+        return made
 
     def _left_join(self, node: LeftJoin, bound: int | None, timeless: bool) -> ColumnOperator:
         near = duration_bound(node.condition)
@@ -269,25 +331,6 @@ class _ColumnBuilder:
         how = Asking(PARTNERS, bound=bound, near=near, keep=keep, witness=witness)
         names = left.names + tuple(each for each in right.names if each not in left.names)
         return self._asker(left, right, how, "OPTIONAL", names, node.condition, timeless)
-
-    def _one_sided(self, node: Temporal, bound: int | None, timeless: bool) -> ColumnOperator:
-        """NOT, and the temporal operators one side of which may be missing."""
-        op, relation, near = node.op, kernels.ASKS[node.op], duration_bound(node.condition)
-        first = op == "OPTIONALSEQ"
-        left = self.operator(node.left, near if first else bound, timeless and not first and op != "NOT")
-        right = self.operator(node.right, bound, timeless and first)
-        if op == "NOT":
-            how = Asking(NONE, relation, bound=bound, keep=bound, timed=True)
-            return self._asker(left, right, how, op, (), None, timeless=False)
-        names = left.names + tuple(each for each in right.names if each not in left.names)
-        if not first:
-            self.context.keep(_Brief())
-            how = Asking(PARTNERS, relation, near=near, keep=0, timed=True)
-            return self._asker(left, right, how, op, names, node.condition, timeless, brief=True)
-        witness = near is None and node.condition is None and _is_exact(left, right)
-        keep = near if near is not None else bound if witness else None
-        how = Asking(PARTNERS, relation, bound, near, keep, witness, timed=True)
-        return self._asker(right, left, how, op, names, node.condition, timeless)
 
     def _asker(
         self,
@@ -299,18 +342,15 @@ class _ColumnBuilder:
         condition: Expr | None,
         timeless: bool,
         matters: frozenset[str] | None = None,
-        brief: bool = False,
     ) -> Asker:
         parts = conjuncts(condition)
-        if any(existences(each) for each in parts):
-            raise _Unfit
-        made = Asker(asking, kept, how, names, lambda seen: Check(parts, seen, self._dictionary), matters)
-        self._keep(made.table, op, brief)
-        return _known(made, timeless)
-
-    def _keep(self, table: Stored, op: str, brief: bool) -> None:
-        self.kept.append(_Kept(table, op, brief, self._dictionary))
-        self.context.keep(self.kept[-1])
+        if self.at_once:
+            how = replace(how, bound=None, near=0, keep=0, once=False, witness=False)
+        made = Asker(asking, kept, how, names, partial(self._check, parts), self.shared.dictionary, matters)
+        self._keep(made.table, op)
+        if timeless:
+            made.know()
+        return made
 
     def _joiner(
         self,
@@ -318,45 +358,24 @@ class _ColumnBuilder:
         sides: tuple[ColumnOperator, ColumnOperator],
         bound: int | None,
         reach: tuple[int | None, int | None],
-        brief: Many[bool],
     ) -> Joiner:
-        made = Joiner(kernels.OPERATORS.get(op, kernels.JOIN), sides, bound, reach, self._dictionary)
-        self.joiners.append(made)
-        for i, table in enumerate(made.tables):
-            if reach[i] != -1:
-                self._keep(table, op, brief[i])
+        made = Joiner(
+            kernels.OPERATORS.get(op, kernels.JOIN), sides, bound, reach, self.shared.dictionary, self._check
+        )
+        self.shared.joiners.append(made)
+        for table in made.kept:
+            self._keep(table, op)
         return made
-
-    def _filter(self, node: FilterSolutions, bound: int | None, timeless: bool) -> ColumnOperator:
-        if nothing_between(node.input, node.condition) is not None:
-            raise _Unfit
-        parts = [each for each in conjuncts(node.condition) if not existences(each)]
-        groups = [each for each in conjuncts(node.condition) if isinstance(each, Exists)]
-        if len(parts) + len(groups) < len(conjuncts(node.condition)) or len(set(groups)) < len(groups):
-            raise _Unfit
-        inner = self.operator(node.input, tighter(bound, duration_bound(node.condition)), timeless)
-        if isinstance(inner, Joiner) and not timeless:
-            inner.check = inner.check.and_also(parts)
-        elif parts:
-            made = FilterColumns(inner, Check(parts, inner.names, self._dictionary))
-            if timeless and len(inner.still):
-                made.still = inner.still.take(made.check.timeless(inner.still.values))
-            inner = made
-        for each in groups:
-            inner = self._exists(each, inner, timeless)
-        return inner
 
     def _grouping(self, node: Grouping) -> ColumnOperator:
         below = self.operator(node.input, None, True)
-        names, made = below.names, below
+        names, made, dictionary = below.names, below, self.shared.dictionary
         places: list[int] = []
         for expr in (*(expr for _, expr in node.keys), *(each.of for _, each in node.aggregates)):
             if expr is None:
                 places.append(-1)
                 continue
-            value = Value(expr, names, {})
-            extended = Extended(made, f"_:grouped {len(places)}", expr, value, self._dictionary, len(names))
-            made = _known(extended, True)
+            made = self._extended(made, f"_:grouped {len(places)}", expr, not self.at_once, names)
             places.append(len(made.names) - 1)
         keys = [
             (name, names.index(name) if expr is None and name in names else place)
@@ -367,42 +386,104 @@ class _ColumnBuilder:
             for (name, each), place in zip(node.aggregates, places[len(keys) :], strict=True)
         ]
         certain = below.certain & {name for name, expr in node.keys if expr is None}
-        return GroupedColumns(made, names, keys, aggregates, certain, self._dictionary, self.context)
+        grouped = GroupedColumns(made, names, keys, aggregates, certain, dictionary, self.at_once)
+        self._keep(grouped)
+        return grouped
 
-    def _exists(self, expr: Exists, asking: ColumnOperator, timeless: bool) -> ColumnOperator:
-        """EXISTS as a question to a group that is evaluated beside the query (see `exists`)."""
-        core, conditions = expr.group, list[Expr]()
-        while isinstance(core, FilterSolutions):
-            conditions += conjuncts(core.condition)
-            core = core.input
-        assert isinstance(core, Node)
-        if not is_choice(core, frozenset(asking.names)):
-            raise _Unfit
-        kept = self.operator(core, None, True)
-        names = kept.names + tuple(each for each in asking.names if each not in kept.names)
-        matters = None if conditions else frozenset(asking.names) & frozenset(kept.names)
-        how = Asking(NONE if expr.negated else SOME, once=not conditions, theirs=True)
-        condition = Call("and", tuple(conditions)) if conditions else None
-        return self._asker(asking, kept, how, "EXISTS", names, condition, timeless, matters)
+    # --- the temporal operators ----------------------------------------------------------------------
+
+    def _temporal(self, node: Temporal, bound: int | None, timeless: bool) -> ColumnOperator:
+        op = node.op
+        if op != "NOT" and node.consumption != "unrestricted":
+            return self._consuming(node, timeless)
+        if op in kernels.ASKS:
+            return self._one_sided(node, bound, timeless)
+        reach = tuple(bound if each is None else each for each in _REACH[op])
+        sides = self.operator(node.left, bound), self.operator(node.right, bound)
+        made = self._joiner(op, sides, bound, (reach[0], reach[1]))
+        if node.condition is None:
+            return made
+        return FilterColumns(made, self._check(conjuncts(node.condition), made.names))
+
+    def _consuming(self, node: Temporal, timeless: bool) -> ColumnOperator:
+        sides = [
+            self.operator(each, None, timeless and node.op == op)
+            for each, op in ((node.left, "EQUALSOPTIONAL"), (node.right, "OPTIONALSEQ"))
+        ]
+        check = partial(self._check, conjuncts(node.condition))
+        made = Consuming(node.op, (sides[0], sides[1]), check, node.consumption, self.shared.dictionary)
+        self._keep(made.lefts)
+        self._keep(made)
+        if timeless:
+            made.know()
+        return made
+
+    def _one_sided(self, node: Temporal, bound: int | None, timeless: bool) -> ColumnOperator:
+        """NOT, and the temporal operators one side of which may be missing."""
+        op, relation, near = node.op, kernels.ASKS[node.op], duration_bound(node.condition)
+        first = op == "OPTIONALSEQ"
+        left = self.operator(node.left, near if first else bound, timeless and not first and op != "NOT")
+        right = self.operator(node.right, bound, timeless and first)
+        if op == "NOT":
+            # What lies inside of a solution is no longer than the solution.
+            how = Asking(NONE, relation, bound=bound, keep=bound, timed=True)
+            return self._asker(left, right, how, op, (), None, timeless=False)
+        names = left.names + tuple(each for each in right.names if each not in left.names)
+        if not first:
+            how = Asking(PARTNERS, relation, near=near, keep=0, timed=True)
+            return self._asker(left, right, how, op, names, node.condition, timeless)
+        witness = near is None and node.condition is None and _is_exact(left, right)
+        keep = near if near is not None else bound if witness else None
+        how = Asking(PARTNERS, relation, bound, near, keep, witness, timed=True)
+        return self._asker(right, left, how, op, names, node.condition, timeless)
+
+    # --- windows -------------------------------------------------------------------------------------
+
+    def _windows(self, node: Evaluations) -> ColumnOperator:
+        shared, (window, *_) = self.shared, node.windows
+        sliding = slide(node)
+        if sliding is not None:
+            apart = OperatorContext(shared.context.facts, shared.context.query, shared.context.cap)
+            builder = _Builder(_Shared(apart, shared.dictionary, shared.reader, shared.patterns), self.counts)
+            bound = (window.rows or window.width or 0) - 1
+            below = builder.operator(pushed(sliding.below), bound, True)
+            inside: Inside = Sliding(sliding, below, shared.dictionary, builder)
+        else:
+            builder = _Builder(shared, self.counts, at_once=True)
+            below = builder.operator(node.input, 0)
+            code = shared.dictionary.code
+            known = OccurrenceColumns.of([(code(s), code(p), code(o), 0, 0) for s, p, o in builder.known])
+            inside = Whole(node.windows, below, partial(_step_all, builder.probes), known)
+        made = Windows(node, inside, shared.reader, shared.dictionary)
+        self._keep(made)
+        shared.context.windows.append(made)
+        return self._restricted(made, self.given)
+
+    # --- triple patterns and paths -------------------------------------------------------------------
 
     def _basic(self, node: Bgp, bound: int | None, timeless: bool) -> ColumnOperator:
-        ways = [[each for part in way for each in part] for way in product(*map(self._read, node.patterns))]
-        single = len(node.patterns) == 1 and not isinstance(node.patterns[0].predicate, Path)
-        if len(ways) > _MOST_WAYS:
-            raise _Unfit
-        made = [[PatternColumns(each, self._dictionary, refused) for each, refused in way] for way in ways]
-        for pattern in (pattern for way in made for pattern in way):
-            self.patterns.append(pattern)
-            if timeless or not single:
-                self._know(pattern)
-        if single:
-            return made[0][0]
+        plain = len(node.patterns) == 1 and not isinstance(node.patterns[0].predicate, Path)
+        if plain:
+            return self._pattern(_Step(node.patterns[0]), timeless)
         names = dict.fromkeys(name for each in node.patterns for name in pattern_variables(each))
-        group = JoinedPatterns(made, tuple(names), bound, self._dictionary, self.context, self.counts)
-        self.joiners += group.joiners
-        return group
+        if not names and not node.patterns:
+            return Given((), [()], self.at_once)
+        ordered = _in_order(node.patterns, set(self.given))
+        ways = product(*(self._read(each) for each in ordered))
+        return Ways([self._way(ordered, each, bound) for each in ways], tuple(names), self.counts)
 
-    def _read(self, pattern: TriplePattern) -> list[_Steps]:
+    def _pattern(self, step: _Step, timeless: bool) -> PatternColumns:
+        made = PatternColumns(step.pattern, self.shared.dictionary, step.refused, self.given)
+        self.shared.patterns.append(made)
+        if timeless or self.at_once:
+            found = self.shared.context.facts.match(*made.asked())
+            if self.at_once:
+                self.known.update(dict.fromkeys(found))
+            else:
+                made.know(found, self.shared.dictionary)
+        return made
+
+    def _read(self, pattern: TriplePattern) -> list[list[_Part]]:
         """The ways in which a pattern can be read as plain ones: each alternative of its path is one."""
         subject, path, of = pattern.subject, pattern.predicate, pattern.object
         match path:
@@ -416,33 +497,160 @@ class _ColumnBuilder:
                 read = [self._read(TriplePattern(*each)) for each in steps]
                 return [[step for part in way for step in part] for way in product(*read)]
             case Negated(forward, inverse):
-                ways: list[_Steps] = []
+                ways: list[list[_Part]] = []
                 if forward or not inverse:
-                    ways.append([(TriplePattern(subject, self._hidden(), of), forward)])
+                    ways.append([_Step(TriplePattern(subject, self._hidden(), of), forward)])
                 if inverse:
-                    ways.append([(TriplePattern(of, self._hidden(), subject), inverse)])
+                    ways.append([_Step(TriplePattern(of, self._hidden(), subject), inverse)])
                 return ways
-            case Path():
-                raise _Unfit
-        return [[(pattern, None)]]
+            case Repeat(inner, least, unbounded):
+                return [[_Walk(subject, inner, of, unbounded, least == 0)]]
+        return [[_Step(pattern)]]
 
     def _hidden(self) -> Variable:
         """A variable that nobody sees."""
-        self._count += 1
-        return Variable(f"_:on the way {self._count}")
+        self.shared.hidden += 1
+        return Variable(f"_:on the way {self.shared.hidden}")
 
-    def _know(self, pattern: PatternColumns) -> None:
-        found = self._facts.match(*pattern.asked())
-        if len(found) > _MOST_FACTS:
-            raise _Unfit
-        pattern.know(found, self._dictionary)
+    def _way(
+        self, patterns: Many[TriplePattern], way: Many[list[_Part]], bound: int | None
+    ) -> ColumnOperator:
+        """Patterns that are read in one way, joined one after the other.
+
+        What may be empty comes last, when its ends are known: that is part of what it means.
+        """
+        pairs = list(zip(patterns, way, strict=True))
+        steps = [part for pattern, some in pairs if not _may_be_empty(pattern) for part in some]
+        made = self._joined(None, steps, bound) if steps else None
+        for pattern, some in pairs:
+            if _may_be_empty(pattern):
+                before = frozenset(made.names) if made is not None else frozenset[str]()
+                made = self._joined(made, some, bound)
+                made = self._of_the_graph(made, pattern, patterns, before)
+        assert made is not None
+        return made
+
+    def _joined(self, made: ColumnOperator | None, parts: Many[_Part], bound: int | None) -> ColumnOperator:
+        rest = list(parts)
+        while rest:
+            known = set(made.names if made is not None else ()) | set(self.given)
+            # What shares a variable with what is joined already comes first.
+            best = max(rest, key=lambda one: (_ease(one, known), -rest.index(one)))
+            rest.remove(best)
+            made = self._through(made, best, known, bound)
+        assert made is not None
+        return made
+
+    def _through(
+        self, made: ColumnOperator | None, part: _Part, known: set[str], bound: int | None
+    ) -> ColumnOperator:
+        """What is joined already, joined with one part more."""
+        if isinstance(part, _Step):
+            return self._with(made, self._pattern(part, True), bound)
+        ends = part.first, part.last
+        fixed = self._fixed(part.first), self._fixed(part.last)
+        if not part.empty or fixed != (None, None) or made is None or not _shares(ends, known):
+            return self._with(made, self._links(part, fixed, bound, part.empty), bound)
+        assert isinstance(part.first, Variable)
+        assert isinstance(part.last, Variable)
+        sides = made, self._links(part, fixed, bound, False)
+        joiner = self._joiner(_GROUP, sides, bound, (bound, bound))
+        return EmptyToo(joiner, (part.first.name, part.last.name))
+
+    def _with(self, made: ColumnOperator | None, other: ColumnOperator, bound: int | None) -> ColumnOperator:
+        return other if made is None else self._joiner(_GROUP, (made, other), bound, (bound, bound))
+
+    def _fixed(self, place: Place) -> int | None:
+        text = self.given.get(place.name) if isinstance(place, Variable) else str(place)
+        return None if text is None else self.shared.dictionary.code(text)
+
+    def _links(
+        self, part: _Walk, fixed: tuple[int | None, int | None], bound: int | None, empty: bool
+    ) -> ColumnOperator:
+        """What a path joins; an end that is fixed is joined with itself at any time, else any node."""
+        ends, dictionary = (part.first, part.last), self.shared.dictionary
+        first, last = self._hidden(), self._hidden()
+        steps = self.operator(Bgp((TriplePattern(first, part.of, last),)), bound, True)
+        steps = ProjectedColumns(steps, (first.name, last.name), True)
+        alone = self._nodes() if empty and fixed == (None, None) else None
+        made = Links(steps, ends, fixed, part.unbounded, alone, bound, dictionary)
+        self._keep(made)
+        if not empty or alone is not None or (None not in fixed and fixed[0] != fixed[1]):
+            return made
+        [known] = {each for each in fixed if each is not None}
+        return UnitedColumns(made, Given(made.names, [(known,) * len(made.names)], self.at_once))
+
+    def _nodes(self) -> Nodes:
+        every = TriplePattern(self._hidden(), self._hidden(), self._hidden())
+        return Nodes(replace(self, given={})._pattern(_Step(every), True), self._hidden().name)
+
+    def _of_the_graph(
+        self,
+        made: ColumnOperator,
+        pattern: TriplePattern,
+        patterns: Many[TriplePattern],
+        before: frozenset[str],
+    ) -> ColumnOperator:
+        """Without what an empty path joins although it is no node, where an end may be no node."""
+        ends = pattern.subject, pattern.object
+        if not (isinstance(ends[0], Variable) and isinstance(ends[1], Variable)):
+            return made
+        names = ends[0].name, ends[1].name
+        places = {e for each in patterns for e in (each.subject, each.object) if not _may_be_empty(each)}
+        strange = [name for name in names if name in self.given or name in before]
+        if not any(Variable(name) not in places for name in strange):
+            return made
+        facts, dictionary = self.shared.context.facts, self.shared.dictionary
+        checked = OfTheGraph(made, names, self._nodes(), facts, dictionary)
+        self._keep(checked)
+        return checked
 
 
-def _known(made: _Made, timeless: bool) -> _Made:
-    """An operator that knows what it has of knowledge alone, where somebody asks for that."""
-    if timeless:
-        made.know()
-    return made
+def _counts(root: Node) -> bool:
+    """Whether it matters how often there is a solution: to aggregates, and to who is used up."""
+    return any(
+        isinstance(each, Grouping) or (isinstance(each, Temporal) and each.consumption != "unrestricted")
+        for each in root.walk()
+    )
+
+
+def _step_all(probes: Many[tuple[Probe, WindowClause | None]], chunk: Chunk) -> None:
+    for probe, window in probes:
+        probe.step(chunk if window is None else chunk.windows[window])
+
+
+def _may_be_empty(pattern: TriplePattern) -> bool:
+    return isinstance(pattern.predicate, Path) and may_be_empty(pattern.predicate)
+
+
+def _in_order(patterns: Many[TriplePattern], bound: set[str]) -> list[TriplePattern]:
+    """What is best known first; paths that may be empty last, when their ends are known."""
+    rest, found = list(patterns), list[TriplePattern]()
+    while rest:
+        best = max(rest, key=lambda each: (not _may_be_empty(each), _known(each, bound)))
+        rest.remove(best)
+        bound |= set(pattern_variables(best))
+        found.append(best)
+    return found
+
+
+def _known(pattern: TriplePattern, bound: set[str]) -> int:
+    """How many ends of a pattern are known; the predicate counts least."""
+    ends = (pattern.subject, pattern.object)
+    known = sum(not isinstance(each, Variable) or each.name in bound for each in ends)
+    return 2 * known + (not isinstance(pattern.predicate, Variable) or pattern.predicate.name in bound)
+
+
+def _ease(part: _Part, known: set[str]) -> tuple[bool, bool]:
+    """What comes first: steps, and what shares a variable with what is known."""
+    if isinstance(part, _Step):
+        return True, bool(set(pattern_variables(part.pattern)) & known)
+    ends = part.first, part.last
+    return not part.empty, _shares(ends, known) or not all(isinstance(each, Variable) for each in ends)
+
+
+def _shares(ends: tuple[Place, Place], known: set[str]) -> bool:
+    return any(isinstance(each, Variable) and each.name in known for each in ends)
 
 
 def _is_exact(left: ColumnOperator, right: ColumnOperator) -> bool:
@@ -454,18 +662,13 @@ class ColumnQuery:
     """A standing SELECT over columns: chunks of occurrences in, blocks of answers out."""
 
     def __init__(
-        self,
-        plan: EpPlan,
-        operator: ColumnOperator | SlidingWindow,
-        names: tuple[str, ...],
-        context: OperatorContext,
-        builder: _ColumnBuilder,
-        dictionary: Dictionary,
+        self, plan: EpPlan, operator: ColumnOperator, names: tuple[str, ...], made: _Builder
     ) -> None:
-        self.name, self.context, self.patterns = plan.name, context, builder.patterns
-        self.joiners = builder.joiners
+        shared = made.shared
+        self.name, self.context, self.patterns = plan.name, shared.context, shared.patterns
+        self.joiners = shared.joiners
         self.grows = only_grows(plan.root.input)
-        self._operator, self._kept, self._dictionary = operator, builder.kept, dictionary
+        self._operator, self._probes, self._dictionary = operator, made.probes, shared.dictionary
         shown = [name for name in names if name in operator.names]
         self._shown = tuple(shown)
         self._places = [operator.names.index(name) for name in shown]
@@ -478,19 +681,10 @@ class ColumnQuery:
 
     def step(self, chunk: Chunk) -> Block | None:
         """The distinct answers that end with a chunk of whole instants."""
-        assert isinstance(self._operator, ColumnOperator)
+        _step_all(self._probes, chunk)
         rows = self._operator.step(chunk)
-        for each in self._kept:
-            if each.size > self.context.cap:
-                raise self.context.refuse_more(each.operator, each.table.bound is not None)
+        self.context.check()
         return self._block(rows) if len(rows) else None
-
-    def commit(self, end: int) -> None:
-        """Nothing waits for the end of an instant."""
-
-    def forget(self, now: int) -> None:
-        """Drops what is of no use from `now` on."""
-        self._operator.forget(now)
 
     def _identified(self, values: Array, start: Array, end: Array, seed: MatchId) -> tuple[Array, Array]:
         """The ids of solutions that go on from one."""
@@ -511,38 +705,17 @@ class ColumnQuery:
         return found.take(order)
 
 
-class SlidingQuery(ColumnQuery):
-    """A SELECT of one window: it goes by the triples of a stream, and answers at instants of its own."""
-
-    def take(self, stream: str, triples: OccurrenceColumns, expansion: Expansion) -> None:
-        """Triples of a stream, as they came."""
-        if stream in self.window.streams:
-            self.window.take_columns(triples, expansion)
-
-    def until(self, limit: float, after: int) -> Block | None:
-        """The answers at all instants before `limit`, of which those up to `after` are done."""
-        found = self.window.until(limit, after)
-        return self._block(as_rows(found, len(self.window.names))) if found else None
-
-    @property
-    def window(self) -> SlidingWindow:
-        """What is in the window."""
-        assert isinstance(self._operator, SlidingWindow)
-        return self._operator
-
-    def step(self, chunk: Chunk) -> Block | None:
-        """It goes by `take` alone."""
-        return None
-
-
 class ColumnRule(ColumnQuery):
     """A CONSTRUCT rule over columns: its answers, and what it makes of them."""
 
     recursive = False
 
-    def mix(self) -> None:
-        """It reads what it makes, or what others make of that."""
+    def recurse(self, grows: bool) -> None:
+        """It reads what it makes, or what others make of that; none takes anything back where all `grow`."""
         self.recursive = True
+        if not grows:
+            self.context.replay()
+            return
         for each in self.joiners:
             each.mix()
 
@@ -612,7 +785,7 @@ def _places(pattern: TriplePattern) -> Many[Place]:
 def rules_in_order(rules: Many[ColumnRule], reader: StreamReader) -> list[list[ColumnRule]]:
     """The rules, each after those whose triples it reads; those that read each other's stand together.
 
-    These are closed round by round, so what comes to them comes in no order (`ColumnRule.mix`).
+    Where these only grow they are closed round by round, so what comes to them comes in no order.
     """
     made = {each.name: _predicates(each, reader) for each in rules}
     before: dict[str, set[str]] = {}
@@ -639,7 +812,7 @@ def rules_in_order(rules: Many[ColumnRule], reader: StreamReader) -> list[list[C
     for group in groups:
         if any(rule.name in reach[rule.name] for rule in group):
             for rule in group:
-                rule.mix()
+                rule.recurse(all(each.grows for each in group))
     return groups
 
 

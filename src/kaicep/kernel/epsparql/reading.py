@@ -13,18 +13,6 @@ from typing import Protocol, TypeVar
 
 from kaicep.plan.terms import RDF, RDFS, Blank, Iri, Literal, Term, Triple
 
-__all__ = [
-    "Fact",
-    "KnownFacts",
-    "KnownStatements",
-    "term_of",
-    "with_room",
-    "SUBCLASS",
-    "TYPE",
-    "StreamReader",
-    "Reasoning",
-]
-
 Fact = tuple[str, str, str]
 """A statement of the knowledge, its terms as text."""
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from kaicep.kernel.epsparql import kernels
-from kaicep.kernel.epsparql.dictionary import Array
-
-__all__ = ["Rows", "SolutionTable", "first_of"]
+from kaicep.kernel.epsparql.dictionary import Array, Dictionary
+from kaicep.kernel.epsparql.state import Keeper
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,29 @@ class Rows:
         """Those that end earlier."""
         return self if end == math.inf else self.take(np.flatnonzero(self.end < end))
 
+    def once(self) -> Rows:
+        """Without what is the same."""
+        if len(self) < 2:
+            return self
+        return self.take(first_of(np.column_stack((self.end, self.start, self.values))))
+
     @staticmethod
     def none(width: int) -> Rows:
         """No solution of so many variables."""
         return Rows(np.empty((0, width), np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
+
+    @staticmethod
+    def of(rows: Sequence[tuple[int, int, Sequence[int]]], width: int) -> Rows:
+        """Solutions (start, end, values) in the order of their end."""
+        ordered = sorted(rows, key=lambda row: row[1])
+        values = np.array([each[2] for each in ordered], np.int32).reshape(len(ordered), width)
+        start, end = (np.array([each[i] for each in ordered], np.int64) for i in (0, 1))
+        return Rows(values, start, end)
+
+    def listed(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """The solutions (start, end, values)."""
+        times = self.start.tolist(), self.end.tolist()
+        return list(zip(*times, map(tuple, self.values.tolist()), strict=True))
 
     @staticmethod
     def merged(parts: Sequence[Rows]) -> Rows:
@@ -59,16 +77,24 @@ def first_of(rows: Array) -> Array:
     return np.sort(first)
 
 
-class SolutionTable:
+class SolutionTable(Keeper):
     """Solutions in the order of their end, chained by their key; it forgets what ended too long ago.
 
     With `witness`, the first of those that agree at its places stays: that there is one still matters.
     """
 
-    def __init__(self, width: int, places: Array, bound: int | None, witness: Array | None = None) -> None:
+    def __init__(
+        self,
+        width: int,
+        places: Array,
+        bound: int | None,
+        dictionary: Dictionary,
+        witness: Array | None = None,
+    ) -> None:
         self.bound = bound
-        self._places, self._witness = places, witness
+        self._places, self._witness, self._dictionary = places, witness, dictionary
         self._length = self._old = 0
+        self._fresh = 0  # so many of the last rows may be taken back
         self.vague = False  # whether a key may leave something unbound
         self.mixed = False  # whether rows came that ended before others
         self._settled = 0
@@ -93,6 +119,7 @@ class SolutionTable:
 
     def grown(self, length: int, now: int) -> None:
         """Takes note of what the kernel added."""
+        self._fresh += length - self._length
         self._length, self._now = length, max(self._now, now)
 
     def live(self) -> Rows:
@@ -119,7 +146,7 @@ class SolutionTable:
         self._rebuild(self.live(), more)
 
     def forget(self, now: int) -> None:
-        """Drops what is of no use from `now` on."""
+        """See `Keeper`."""
         self._now = max(self._now, now)
         if self._length > 256 and 2 * len(self) < self._length:
             self._rebuild(self.live(), 0)
@@ -150,7 +177,7 @@ class SolutionTable:
 
     def _rebuild(self, rows: Rows, more: int) -> None:
         """Starts anew with some rows; at least half of the room is then free, so that this is seldom."""
-        room = 256
+        room, fresh = 256, self._fresh
         while room < 2 * (len(rows) + more):
             room *= 2
         self._make(room, self._values.shape[1])
@@ -159,3 +186,42 @@ class SolutionTable:
         if len(rows):
             self._put(rows)
             self._old = self._begin()
+        self._fresh = fresh
+
+    # --- state -------------------------------------------------------------------------------------------
+
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        """Whether a bound lets it forget."""
+        return self.bound is not None
+
+    @property
+    def size(self) -> int:
+        """See `Keeper`."""
+        return len(self)
+
+    def undo(self) -> None:
+        """See `Keeper`."""
+        first = self._length - self._fresh
+        kernels.unlink(self._values, self._places, self._before, self._keys, self._heads, first, self._length)
+        self._length, self._fresh = first, 0
+
+    def commit(self) -> None:
+        """See `Keeper`."""
+        self._fresh = 0
+
+    def dump(self, before: float = math.inf) -> Any:
+        """Its rows as text, but for what matters at one instant only."""
+        if self.bound == 0:
+            return []
+        rows, of = self.live().before(before), self._dictionary.of
+        values = [[of(code) for code in row] for row in rows.values.tolist()]
+        found = zip(rows.start.tolist(), rows.end.tolist(), values, strict=True)
+        return sorted(found, key=lambda row: (row[1], row[0], [text or "" for text in row[2]]))
+
+    def load(self, state: Any) -> None:
+        """See `Keeper`."""
+        if state:
+            codes = [self._dictionary.codes(row[2]) for row in state]
+            values = np.array(codes, np.int32).reshape(len(state), -1)
+            self.add(Rows(values, *(np.array([row[i] for row in state], np.int64) for i in (0, 1))))
