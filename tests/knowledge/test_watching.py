@@ -11,6 +11,7 @@ from tests.knowledge.words import PREFIXES, SPACE, iri, triple
 from kaicep.errors import Mistake
 from kaicep.knowledge.changes import Change
 from kaicep.knowledge.loading import KAI
+from kaicep.knowledge.queries import quads_of
 from kaicep.knowledge.sparql_update import operations
 from kaicep.knowledge.store import Knowledge
 from kaicep.knowledge.watching import KnowledgeFiles
@@ -320,6 +321,26 @@ def test_the_validity_of_a_graph_changes(folder: Path) -> None:
     write(folder / "b.ru", 'INSERT DATA { :plan kai:validTo "2013-01-01T00:00:00Z"^^xsd:dateTime }')
     assert "two times" in mistake(files)
     assert not stated(files.knowledge, "s3 in r3")
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        "INSERT DATA { _:new :in :r3 GRAPH :plan { _:new a :Spare } GRAPH :more { _:new a :Lamp } }",
+        (
+            "INSERT { _:new :in ?r GRAPH :plan { _:new a :Spare } GRAPH :more { _:new a :Lamp } }"
+            " WHERE { GRAPH :plan { ?s :in ?r } }"
+        ),
+    ],
+)
+def test_a_blank_node_is_one_node_in_all_graphs_of_an_update(folder: Path, update: str) -> None:
+    files = with_graphs(folder)
+    write(folder / "a.ru", update)
+    files.poll()
+    about = {(quad.subject, quad.object.value) for quad in quads_of(files.knowledge)}
+    for kind in ("Spare", "Lamp"):
+        ((node, _),) = (each for each in about if each[1] == SPACE + kind)
+        assert (node, f"{SPACE}r3") in about
 
 
 def test_a_statement_that_another_graph_has_now_is_a_change(folder: Path) -> None:

@@ -141,20 +141,23 @@ def carry_out(operation: UpdateOperation, edit: Edit) -> list[Triple]:
 
 
 def _changes_of(operation: UpdateOperation, knowledge: Knowledge) -> _Changes:
+    """What the templates give, all of them at once: a blank node is one node in all graphs of a solution."""
     import pyoxigraph
 
     store = pyoxigraph.Store()
     if operation.where.strip():
         store.bulk_extend(quads_of(knowledge))
+    sides = ((side, part) for side in ("add", "remove") for part in _by_graph(getattr(operation, side)))
+    parts = {f"urn:kaicep:made:{number}": each for number, each in enumerate(sides)}
+    template = "\n".join(f"GRAPH <{aside}> {{{body}\n}}" for aside, (_, (_, body)) in parts.items())
+    store.update(f"{operation.prologue}\nINSERT {{{template}}} WHERE {{{operation.where}\n}}")
     made: _Changes = {}
-    for side, template in enumerate((operation.add, operation.remove)):
-        for graph, body in _by_graph(template):
-            query = f"{operation.prologue}\nCONSTRUCT {{{body}\n}} WHERE {{{operation.where}\n}}"
-            found: Any = store.query(query)
-            rows = ((row.subject, row.predicate, row.object) for row in found)
-            name = _name(graph, operation.prologue) if graph else None
-            changes = made.setdefault(name, ([], []))[side]
-            changes += [(from_oxigraph(s), from_oxigraph(p), from_oxigraph(o)) for s, p, o in rows]
+    for aside, (side, (graph, _)) in parts.items():
+        name = _name(graph, operation.prologue) if graph else None
+        changes = made.setdefault(name, ([], []))[side == "remove"]
+        for quad in store.quads_for_pattern(None, None, None, pyoxigraph.NamedNode(aside)):
+            s, p, o = quad.triple
+            changes.append((from_oxigraph(s), from_oxigraph(p), from_oxigraph(o)))
     return made
 
 
