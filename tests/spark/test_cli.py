@@ -25,7 +25,7 @@ class Typed(NamedTuple):
     """What is typed after `kaicep match`, and the host that judges the answer.
 
     Ways through a city and four averages out of hundreds are too much for the reference: there it is the host
-    in process, which the reference has judged.
+    in process, which tests/examples compares with a search of their own and with the reference.
     """
 
     arguments: tuple[str, ...]
@@ -96,7 +96,8 @@ def commands(small: Path) -> dict[str, Typed]:
                 f"city={city / 'city.jsonl'}",
                 "--knowledge",
                 str(city / "city.ttl"),
-            )
+            ),
+            "inprocess",
         ),
         "taxonomy": Typed(
             (

@@ -34,11 +34,13 @@ def _version() -> str:
     Spark's workers may have the sources in a zip file.
     """
     made = blake2b(digest_size=8)
-    sources = {each.name: each for each in files(__package__).iterdir() if each.name.endswith(".py")}
-    for name in sorted(sources):
-        source = sources[name].read_bytes()
-        if b"kaicep.kernel.jit" in source or name in ("jit.py", "tables.py"):
-            made.update(source)
+    here = files(__package__)
+    for folder in (here, here / "epsparql"):
+        sources = {each.name: each for each in folder.iterdir() if each.name.endswith(".py")}
+        for name in sorted(sources):
+            source = sources[name].read_bytes()
+            if b"kaicep.kernel.jit" in source or b"import njit" in source or name in ("jit.py", "tables.py"):
+                made.update(source)
     return made.hexdigest()
 
 
@@ -56,7 +58,7 @@ class _KernelLocator(caching._CacheLocator):
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> _KernelLocator | None:
         """A locator for a function of the kernel, where the cache can be written to."""
-        if Path(py_file).parent != _HERE:
+        if _HERE not in Path(py_file).parents:
             return None
         made = cls(py_func.__qualname__)
         try:
@@ -74,7 +76,7 @@ class _KernelLocator(caching._CacheLocator):
         return _version()
 
     def get_disambiguator(self) -> str:
-        """Functions of one name in one module do not occur."""
+        """Functions of one name in one module do not occur, and modules of one name that compile neither."""
         return self._name
 
 

@@ -12,10 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,19 +36,12 @@ from kaicep.query import Query
 
 
 _NAME = "kaicep-kernels-"
-_MODULES = ("kaicep.kernel.epsparql.identities", "kaicep.kernel.epsparql.kernels")
-"""Modules whose functions Numba keeps where it likes; all others are in a folder of their own."""
 
 
 def pack(folder: Path) -> Path:
     """Writes the compiled functions of this machine into a zip file, named by its content."""
-    entries = {
-        f"{kernel_folder().name}/{file.name}": file.read_bytes() for file in _compiled(kernel_folder())
-    }
-    for module in _MODULES:
-        for kernel in _functions(import_module(module)):
-            for file in _compiled(Path(kernel.stats.cache_path), kernel._cache._impl.filename_base):
-                entries[f"{module}/{file.name}"] = file.read_bytes()
+    here = kernel_folder()
+    entries = {f"{here.name}/{file.name}": file.read_bytes() for file in here.glob("*.nb[ic]")}
     digest = blake2b(digest_size=12)
     for name in sorted(entries):
         digest.update(name.encode() + b"\0" + entries[name])
@@ -60,20 +50,6 @@ def pack(folder: Path) -> Path:
         for name in sorted(entries):
             archive.writestr(zipfile.ZipInfo(name), entries[name], zipfile.ZIP_DEFLATED)
     return target
-
-
-def _compiled(folder: Path, begin: str = "") -> list[Path]:
-    """The files of a folder in which Numba keeps compiled functions."""
-    return sorted(folder.glob(f"{begin}*.nb[ic]"))
-
-
-def _functions(module: ModuleType) -> Iterator[Any]:
-    """The functions of a module that Numba compiles, without those that it has from others."""
-    from numba.core.dispatcher import Dispatcher
-
-    for each in vars(module).values():
-        if isinstance(each, Dispatcher) and each.py_func.__module__ == module.__name__:
-            yield each
 
 
 def unpack() -> None:
@@ -88,7 +64,7 @@ def unpack() -> None:
 def _unpack(packed: Path) -> None:
     # A cache that cannot be written to is none: then this worker compiles.
     with suppress(OSError), zipfile.ZipFile(packed) as archive:
-        places = {name: _place(name) for name in archive.namelist()}
+        places = {name: cache_folder("kernels") / name for name in archive.namelist()}
         # Files of code belong to the index beside them and to no other: a function comes whole or not.
         missing = [name for name, path in places.items() if not _index(path).exists()]
         # The index comes after the code ("nbc" < "nbi"): who sees it, finds all of it.
@@ -99,14 +75,6 @@ def _unpack(packed: Path) -> None:
 def _index(path: Path) -> Path:
     """The file that says what is there of a function."""
     return path.with_name(re.sub(r"\.\d+\.nbc$", ".nbi", path.name))
-
-
-def _place(name: str) -> Path:
-    """Where a file of the archive belongs here."""
-    folder, _, file = name.rpartition("/")
-    if folder not in _MODULES:
-        return cache_folder("kernels") / folder / file
-    return Path(next(_functions(import_module(folder))).stats.cache_path) / file
 
 
 def _put(path: Path, content: bytes) -> None:
