@@ -85,11 +85,10 @@ def kernels_of(cache: Path) -> dict[str, bytes]:
 
 
 def shipped(folder: Path) -> dict[str, bytes]:
-    """The same in what was sent, without what Numba keeps in places of its own."""
+    """The same in what was sent."""
     (packed,) = folder.glob("kaicep-kernels-*.zip")
     with zipfile.ZipFile(packed) as archive:
-        names = [each for each in archive.namelist() if not each.startswith("kaicep.")]
-        return {name.rpartition("/")[2]: archive.read(name) for name in names}
+        return {name.rpartition("/")[2]: archive.read(name) for name in archive.namelist()}
 
 
 @contextmanager
