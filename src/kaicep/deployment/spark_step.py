@@ -417,9 +417,9 @@ def _worked(
     import pyarrow
     import pyarrow.compute as pc
 
-    from kaicep.hosts.spark.job import unpack
+    from kaicep.hosts.spark.job import prepare
 
-    unpack()
+    prepare()
     some = [each for each in batches if each.num_rows]
     rows = pyarrow.Table.from_batches(some).combine_chunks() if some else None
     if numbers is None:

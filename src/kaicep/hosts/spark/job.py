@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -12,10 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 
 from kaicep.errors import Failure
 from kaicep.hosts.inprocess import Engine
@@ -52,12 +55,24 @@ def pack(folder: Path) -> Path:
     return target
 
 
-def unpack() -> None:
-    """Puts the kernels that were sent to this process where Numba looks for them; what is there, stays."""
+_BEGUN = count()
+_LOADING = 3
+"""So many pieces of work load modules and kernels in a process; then it has what all others need."""
+
+
+def prepare() -> None:
+    """Makes a process of a worker ready for its next piece of work.
+
+    What was sent goes to where Numba looks for it; what is there, stays. PySpark looks for garbage after each
+    task. Without what is here to stay, which is most of all objects, that takes no time; with it, it took
+    longer than most tasks.
+    """
     for each in sys.path:
         path = Path(each)
         if path.name.startswith(_NAME) and path.suffix == ".zip":
             _unpack(path)
+    if TaskContext.get() is not None and next(_BEGUN) < _LOADING:
+        gc.freeze()
 
 
 @cache
@@ -117,7 +132,7 @@ def job_of(query: Query, layout: Layout) -> Job:
 
 def opened(job: Job, knowledge: Knowledge | None = None) -> Opened:
     """The queries of a job in a worker process; with `knowledge` they have that in place of their own."""
-    unpack()
+    prepare()
     found = job.opened()
     return found if knowledge is None else replace(found, query=replace(found.query, knowledge=knowledge))
 
