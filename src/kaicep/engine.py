@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kaicep.connectors.contract import Source as Connector
+from kaicep.connectors.files import read_stream
 from kaicep.connectors.records import Record, json_columns_of, row_width
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
 from kaicep.errors import Mistake, a_kind_of, arrow_for
@@ -17,15 +20,6 @@ from kaicep.plan.events import Event, Match
 from kaicep.plan.time import parse_duration
 from kaicep.plan.types import Notation, Type, Unfit, convert
 from kaicep.query import Query, require_query
-
-if TYPE_CHECKING:
-    from kaicep.kernel.columns import Matches
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from kaicep.connectors.contract import Source as Connector
-from kaicep.connectors.files import read_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from kaicep.archive.attached import AttachedTable
 from kaicep.archive.parquet import (
     LATE,
     PART,
+    ROWS,
     SEQ,
     TS,
     DataFile,
@@ -21,6 +23,7 @@ from kaicep.archive.parquet import (
     extended,
     in_time,
     measured,
+    moments,
     rows_of,
     shape_of,
     write_files,
@@ -29,15 +32,6 @@ from kaicep.archive.table import ArchiveTable, Ranges, attempts, fresh, moved
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Event
 from kaicep.storage.delta import parquet_dataset
-
-if TYPE_CHECKING:
-    import pyarrow
-import math
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from kaicep.archive.parquet import ROWS, moments
 
 if TYPE_CHECKING:
     import pyarrow

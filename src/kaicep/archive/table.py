@@ -11,18 +11,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kaicep.archive.parquet import DataFile, add_action, discard, listed
+from kaicep.archive.parquet import DataFile, add_action, discard, listed, write_files
 from kaicep.errors import Failure, Mistake
-from kaicep.storage.delta import FILES, check_entries, checkpoint, mend, prune, quietly, settle
+from kaicep.storage.delta import (
+    FILES,
+    check_entries,
+    checkpoint,
+    mend,
+    parquet_dataset,
+    prune,
+    quietly,
+    settle,
+)
 from kaicep.storage.disk import make_folder
 from kaicep.storage.places import options_of
-
-if TYPE_CHECKING:
-    import pyarrow
-from typing import TYPE_CHECKING
-
-from kaicep.archive.parquet import write_files
-from kaicep.storage.delta import parquet_dataset
 
 if TYPE_CHECKING:
     import pyarrow

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ParamSpec, TextIO
 
 import typer
 
-from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
-import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from kaicep.errors import did_you_mean
+from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported, did_you_mean
 from kaicep.plan.time import DURATION_UNITS, parse_duration, parse_time, time_from_number
 from kaicep.storage.places import place_of
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from kaicep.hosts.spark.session import Cluster
     from kaicep.knowledge.annotation import Annotation
 

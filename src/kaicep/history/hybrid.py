@@ -5,29 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any
 
-from kaicep.archive.parquet import moments
+from kaicep.archive.parquet import LATE, PART, SEQ, START, TRIPLES, TS, moments
 from kaicep.errors import Unsupported
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Event
+from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.expressions import Call, Const, Expr, Field
 from kaicep.plan.nodes import Chain, EpPlan, Interval, Pattern, QueryPlan, Semantic
-from kaicep.plan.types import Type
-
-if TYPE_CHECKING:
-    import pyarrow
-from importlib.util import find_spec
-from pathlib import Path
-from shutil import which
-from typing import TYPE_CHECKING
-
-from kaicep.archive.parquet import LATE, PART, SEQ, START, TRIPLES, TS
-from kaicep.plan.events import Match, by_end
 from kaicep.plan.operators import SQL_TYPES, name_sql
+from kaicep.plan.types import Type
 from kaicep.query import Query
 from kaicep.storage.delta import parquet_dataset
 from kaicep.storage.places import StorePath

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from kaicep.archive.as_sparql import rewrite_to_sparql
-from kaicep.errors import Unsupported
-from kaicep.history.hybrid import spans
-from kaicep.history.rewrite import sql_of
-
-if TYPE_CHECKING:
-    from kaicep.archive.archive import Snapshot
-    from kaicep.knowledge.store import Knowledge
-    from kaicep.plan.catalog import Catalog
-    from kaicep.plan.nodes import QueryPlan
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kaicep.api import read_annotations, read_queries
 from kaicep.archive.archive import EVERYTHING, Archive, Snapshot
+from kaicep.archive.as_sparql import rewrite_to_sparql
 from kaicep.archive.parquet import TableShape, events_of
 from kaicep.connectors.parts import is_history
-from kaicep.errors import Diagnostic, Mistake
+from kaicep.errors import Diagnostic, Mistake, Unsupported
 from kaicep.history.archived import batch_of_rows
-from kaicep.history.hybrid import Prefilter, both
+from kaicep.history.hybrid import Prefilter, both, spans
+from kaicep.history.rewrite import sql_of
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.queries import Settings
 from kaicep.knowledge.annotation import Annotation, build_catalog, prefixes_of
@@ -46,7 +34,11 @@ from kaicep.query import Query, resolve_queries
 if TYPE_CHECKING:
     import pyarrow
 
+    from kaicep.archive.archive import Snapshot
+    from kaicep.knowledge.store import Knowledge
+    from kaicep.plan.catalog import Catalog
     from kaicep.plan.chi import ChiQuery
+    from kaicep.plan.nodes import QueryPlan
     from kaicep.plan.sparql import EpQuery
 
 # ----------------------------------------------------------------------------------------------------------

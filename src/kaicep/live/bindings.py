@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +13,10 @@ from typing import TYPE_CHECKING, Any
 from kaicep.live.counters import Counters
 from kaicep.live.graph import KINDS, Graph, inputs_of
 from kaicep.live.rings import FOR_EVER, Event, EventStore, Ring, Slot
+from kaicep.plan.events import Match
 
 if TYPE_CHECKING:
     from kaicep.live.processor import EventProcessor, Seat
-import base64
-import json
-
-from kaicep.plan.events import Match
 
 # ----------------------------------------------------------------------------------------------------------
 # The nodes of a graph at run time: readers, bindings, when they are ready, what they take.

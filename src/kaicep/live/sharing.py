@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator, Supplier
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import ChiPlan, Pattern, Program
 from kaicep.plan.time import parse_time, time_from_number
@@ -13,9 +15,6 @@ from kaicep.query import Query as Compiled
 
 if TYPE_CHECKING:
     from kaicep.hosts.inprocess import Engine
-import json
-
-from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator, Supplier
 
 # ----------------------------------------------------------------------------------------------------------
 # Queries as operators: a chi-CEP or EP-SPARQL query in an engine of its own, fed record by record.

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from kaicep.plan.time import format_time, parse_time
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 import asyncio
 import hashlib
 import hmac
+import json
+import os
 import select
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
@@ -38,10 +31,13 @@ from kaicep.console.pages import OPEN, PAGES, Pages
 from kaicep.deployment.config import read_token
 from kaicep.deployment.registered import SUFFIXES, check_name
 from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
+from kaicep.plan.time import format_time, parse_time
 from kaicep.processes import bound
 from kaicep.server.board import Board
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from kaicep.deployment.on_spark import SparkDeployment
     from kaicep.deployment.running import Deployment
 
