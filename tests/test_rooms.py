@@ -187,7 +187,6 @@ SHARED_MODULES = {
     "state",
     "tables",
     "text",
-    "words",
 }
 
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kaicep.errors import arrow_for
-from kaicep.plan.events import Match
-from kaicep.plan.html import html_table
+from kaicep.plan.events import Match, html_table
 from kaicep.plan.terms import XSD, Literal
 from kaicep.plan.time import format_time
 from kaicep.plan.types import json_text

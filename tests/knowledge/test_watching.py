@@ -9,7 +9,7 @@ import pytest
 from tests.knowledge.words import PREFIXES, SPACE, iri, triple
 
 from kaicep.errors import Mistake
-from kaicep.knowledge.changes import Change
+from kaicep.knowledge.closure import Change
 from kaicep.knowledge.loading import KAI
 from kaicep.knowledge.sparql_update import operations
 from kaicep.knowledge.store import Knowledge

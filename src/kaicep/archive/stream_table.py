@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaicep.archive.attached import AttachedTable
 from kaicep.archive.parquet import (
     LATE,
     PART,
@@ -28,7 +27,7 @@ from kaicep.archive.parquet import (
     shape_of,
     write_files,
 )
-from kaicep.archive.table import ArchiveTable, Ranges, attempts, fresh, moved
+from kaicep.archive.table import ArchiveTable, AttachedTable, Ranges, attempts, fresh, moved
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Event
 from kaicep.storage.delta import parquet_dataset

@@ -19,10 +19,9 @@ from kaicep.errors import Diagnostic, Mistake, SourceText, Unsupported
 from kaicep.knowledge.annotation import Annotation, prefixes_of
 from kaicep.knowledge.event_graph import HAS_TIME
 from kaicep.knowledge.graph import LITERAL
-from kaicep.knowledge.store import Knowledge
+from kaicep.knowledge.store import TYPE, Knowledge
 from kaicep.knowledge.vocabulary import KnowledgeNames, is_standard
 from kaicep.knowledge.watching import KnowledgeFiles
-from kaicep.knowledge.words import TYPE
 from kaicep.language.lexer import Report, Token, TokenKind, chi_tokens, sparql_tokens
 from kaicep.optimize import optimize
 from kaicep.plan.catalog import Stream

@@ -251,8 +251,8 @@ def top(
 
 def open_graph(path: Path) -> Graph:
     """Reads a graph, checks it, compiles its queries, and sees whether keys and functions are there."""
+    from kaicep.live.graph import load_graph
     from kaicep.live.kinds import function_of
-    from kaicep.live.parse import load_graph
 
     graph = load_graph(path)
     wrong: list[Diagnostic] = []

@@ -26,10 +26,8 @@ from kaicep.errors import Diagnostic, Mistake, SourceText, did_you_mean
 from kaicep.history.strategies import History, engine_of, history_of, replayed
 from kaicep.knowledge.event_graph import event_triples
 from kaicep.knowledge.sparql_update import carry_out, operations
-from kaicep.knowledge.store import Edit, Knowledge
-from kaicep.knowledge.vocabulary import is_standard, summary
-from kaicep.knowledge.ways import path_text, undeclared_prefixes, ways
-from kaicep.knowledge.words import TYPE
+from kaicep.knowledge.store import TYPE, Edit, Knowledge
+from kaicep.knowledge.vocabulary import is_standard, path_text, summary, undeclared_prefixes, ways
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Bound, ChiQuery, Within
 from kaicep.plan.events import Event, Match, by_end
@@ -40,10 +38,9 @@ from kaicep.plan.terms import OWL, RDFS, Iri, Literal, Term, Triple, n_triples
 from kaicep.plan.text import group_text
 from kaicep.plan.time import format_duration, format_time, parse_time
 from kaicep.storage.places import options_of, place_of
-from kaicep.why.again import Deployed, explained, searched, why_not_between
+from kaicep.why.again import Deployed, explained, match_of, searched, why_not_between
 from kaicep.why.match import Statement, Why
 from kaicep.why.misses import WhyNot
-from kaicep.why.sources import match_of
 
 _MOST_MATCHES = 100
 _MOST_ROWS = 200

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kaicep.api import read_queries
 from kaicep.archive.archive import Archive, Snapshot
-from kaicep.demo.campus import OPENING, SCALES, Campus, Morning, SensorReport
-from kaicep.demo.folder import Folder, check_empty
+from kaicep.demo.campus import OPENING, SCALES, Campus, Folder, Morning, SensorReport, check_empty
 from kaicep.deployment.config import load_config
 from kaicep.deployment.running import Deployment
 from kaicep.errors import Mistake

@@ -33,10 +33,9 @@ from kaicep.deployment.updates import UpdateOptions, UpdateTopic
 from kaicep.errors import Diagnostic, Mistake, SourceText, did_you_mean
 from kaicep.hosts.spark.session import Cluster
 from kaicep.knowledge.annotation import Annotation, load_annotations
-from kaicep.knowledge.endpoint import Copy, Endpoint, copy_in
 from kaicep.knowledge.loading import expanded
 from kaicep.knowledge.store import check_level
-from kaicep.knowledge.watching import Followed, KnowledgeFiles, shapes_of
+from kaicep.knowledge.watching import Copy, Endpoint, Followed, KnowledgeFiles, copy_in, shapes_of
 from kaicep.plan.time import is_zone, parse_duration, zone_names
 from kaicep.plan.toml import Keys, key_spans, read_source, read_toml
 from kaicep.plan.types import Type

@@ -22,8 +22,16 @@ from kaicep.history.archived import PositionRange
 from kaicep.history.strategies import History
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.queries import Settings
-from kaicep.join.concurrent import Concurrent
-from kaicep.join.handoff import Gate, HandOff, JoinedRun, Mark, in_force, reach_of, why_not_concurrent
+from kaicep.join.handoff import (
+    Concurrent,
+    Gate,
+    HandOff,
+    JoinedRun,
+    Mark,
+    in_force,
+    reach_of,
+    why_not_concurrent,
+)
 from kaicep.kernel.operator import Limits
 from kaicep.kernel.sort import Lateness
 from kaicep.plan.events import Event, Match

@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kaicep.archive.archive import Snapshot
-    from kaicep.archive.attached import AttachedTable
-    from kaicep.archive.table import ArchiveTable
+    from kaicep.archive.table import ArchiveTable, AttachedTable
     from kaicep.hosts.spark.layout import Layout
-    from kaicep.plan.nodes import Interval
+
 
 # ----------------------------------------------------------------------------------------------------------
 # Which archived events can matter, decided by columns: filters and semantic relations, a batch at a time.

@@ -38,9 +38,8 @@ from kaicep.plan.results import (
 from kaicep.plan.terms import Iri, Term, Triple
 from kaicep.plan.types import Type
 from kaicep.query import Query
-from kaicep.reference.chicep import Windowed
+from kaicep.reference.chicep import Windowed, in_order, key_of, partitions
 from kaicep.reference.expressions import Environment, evaluate
-from kaicep.reference.pattern import in_order, key_of, partitions
 
 if TYPE_CHECKING:
     import pyarrow

@@ -34,8 +34,6 @@ from kaicep.query import Query, resolve_queries
 if TYPE_CHECKING:
     import pyarrow
 
-    from kaicep.archive.archive import Snapshot
-    from kaicep.knowledge.store import Knowledge
     from kaicep.plan.catalog import Catalog
     from kaicep.plan.chi import ChiQuery
     from kaicep.plan.nodes import QueryPlan

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kaicep.archive.archive import Archive
-from kaicep.archive.attached import AttachedFile, AttachedTable, typed
 from kaicep.archive.parquet import PART, SEQ, TS, TableShape, moments
-from kaicep.archive.table import TableState, attempts
+from kaicep.archive.table import AttachedFile, AttachedTable, TableState, attempts, typed
 from kaicep.connectors.parts import history_part
 from kaicep.connectors.shape import Form
 from kaicep.errors import Failure, Mistake, did_you_mean

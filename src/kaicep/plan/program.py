@@ -8,7 +8,7 @@ from dataclasses import replace
 from kaicep.errors import Diagnostic, Mistake, Span, did_you_mean
 from kaicep.plan.algebra import ep_plan
 from kaicep.plan.catalog import Catalog, Stream
-from kaicep.plan.chi import Absent, ChiQuery, Choice, Element, Loop, Place, Together
+from kaicep.plan.chi import Absent, ChiQuery, taken_by
 from kaicep.plan.events import Match
 from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef, walk
 from kaicep.plan.nodes import (
@@ -157,19 +157,10 @@ def is_undecided(plan: QueryPlan, match: Match, end: int | None) -> bool:
 def _awaits(pattern: Pattern, events: Mapping[str, object]) -> bool:
     """Whether nothing of the match comes after an absence: that it is one was certain at the deadline."""
     for index, element in enumerate(pattern.sequence):
-        later = (name for each in pattern.sequence[index + 1 :] for name in _variables(each))
+        later = (name for each in pattern.sequence[index + 1 :] for name in taken_by(each))
         if isinstance(element, Absent) and not any(events.get(name) for name in later):
             return True
     return False
-
-
-def _variables(element: Element) -> Iterator[str]:
-    match element:
-        case Place() | Loop():
-            yield element.variable
-        case Choice() | Together():
-            for each in element.members:
-                yield from _variables(each)
 
 
 # ----------------------------------------------------------------------------------------------------------

@@ -181,15 +181,6 @@ def window_text(window: WindowClause, prefixes: Mapping[str, str] = _NO_PREFIXES
     return _Printer(prefixes).window(window).removeprefix("FROM NAMED WINDOW ")
 
 
-def element_text(element: PatternElement) -> str:
-    """An element of SEQ.
-
-    >>> element_text(Choice((Place("a"), Loop("b", 1, None))))
-    '(?a | ?b+)'
-    """
-    return _pattern(element)
-
-
 def chi_text(query: ChiQuery) -> str:
     """A chi-CEP query."""
     return _ChiPrinter({**WELL_KNOWN_PREFIXES, **dict(query.prefixes)}).query(query)
@@ -456,7 +447,7 @@ class _ChiPrinter(_Printer):
     def _segments(self, query: ChiQuery) -> list[str]:
         segments = [f"{each.keyword} ({self.expression(each.expr)})" for each in query.conditions]
         if query.sequence is not None:
-            segments.append(f"SEQ ({', '.join(_pattern(each) for each in query.sequence)})")
+            segments.append(f"SEQ ({', '.join(element_text(each) for each in query.sequence)})")
         segments += [f"WINDOW ({_window(each)})" for each in query.windows]
         segments += self._paths(query.paths)
         if query.match is not None:
@@ -505,18 +496,23 @@ def _bound(bound: Bound | None) -> str:
     return f"now {'-' if bound.offset < 0 else '+'} {format_duration(abs(bound.offset))}"
 
 
-def _pattern(element: PatternElement) -> str:
+def element_text(element: PatternElement) -> str:
+    """An element of SEQ.
+
+    >>> element_text(Choice((Place("a"), Loop("b", 1, None))))
+    '(?a | ?b+)'
+    """
     match element:
         case Place(variable):
             return f"?{variable}"
         case Loop(variable, least, most):
             return f"?{variable}{_quantifier(least, most)}"
         case Absent(of):
-            return f"!{_pattern(of)}"
+            return f"!{element_text(of)}"
         case Choice(members):
-            return f"({' | '.join(_pattern(each) for each in members)})"
+            return f"({' | '.join(element_text(each) for each in members)})"
         case Together(members):
-            return f"({' & '.join(_pattern(each) for each in members)})"
+            return f"({' & '.join(element_text(each) for each in members)})"
 
 
 def _quantifier(least: int, most: int | None) -> str:

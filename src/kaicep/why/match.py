@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from kaicep.errors import Mistake
 from kaicep.knowledge.event_graph import HAS_TIME, event_triples
-from kaicep.knowledge.store import Knowledge
-from kaicep.knowledge.words import TYPE
+from kaicep.knowledge.store import TYPE, Knowledge
 from kaicep.plan.algebra import substitute, translate, triple_patterns
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, Together
@@ -21,9 +20,8 @@ from kaicep.plan.text import resolved_text
 from kaicep.plan.types import Type, Unfit, Value, convert
 from kaicep.plan.values import native
 from kaicep.query import Query
-from kaicep.reference.chicep import KnowledgeSemantics, window_answers
+from kaicep.reference.chicep import KnowledgeSemantics, in_order, partitions, window_answers
 from kaicep.reference.expressions import Environment, evaluate
-from kaicep.reference.pattern import in_order, partitions
 from kaicep.reference.sparql import Bindings, TimedGraph
 from kaicep.reference.sparql import evaluate as evaluate_group
 
