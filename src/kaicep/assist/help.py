@@ -26,6 +26,7 @@ from kaicep.language.lexer import Report, Token, TokenKind, chi_tokens, sparql_t
 from kaicep.optimize import optimize
 from kaicep.plan.catalog import Stream
 from kaicep.plan.chi import ChiQuery
+from kaicep.plan.operators import FUNCTIONS
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.terms import RDFS, Iri, Literal, Term
 from kaicep.query import Query, resolve_queries
@@ -248,22 +249,7 @@ _EP_WORDS: Mapping[str, str] = {
     "FROM NAMED WINDOW": "a window: FROM NAMED WINDOW :w ON :stream [RANGE PT10S STEP PT5S]",
     "PREFIX": "a short name for a namespace",
 }
-_FUNCTIONS = [
-    "abs",
-    "ceil",
-    "coalesce",
-    "contains",
-    "dayOfWeek",
-    "floor",
-    "hour",
-    "if",
-    "lower",
-    "regex",
-    "round",
-    "startsWith",
-    "upper",
-    "PREV",
-]
+_FUNCTIONS = (*sorted(FUNCTIONS), "PREV")
 _AGGREGATES = ["AVG", "COUNT", "FIRST", "LAST", "MAX", "MIN", "STDDEV", "SUM"]
 _SMALL = "AND ANY AS ASC BY IN NEXT NO OR SKIP SLIDING BATCH STRICT TO PAST TRUE FALSE DISTINCT"
 KEYWORDS = frozenset(" ".join((*_CLAUSES, *_EP_WORDS, *_AGGREGATES, _SMALL)).split())

@@ -22,7 +22,7 @@ from kaicep.assist import help
 from kaicep.assist.help import OntologyWords, Situation
 from kaicep.connectors.sinks.delta import match_of_row
 from kaicep.deployment.registered import upstream
-from kaicep.errors import Diagnostic, Mistake, SourceText, did_you_mean
+from kaicep.errors import Mistake, SourceText, did_you_mean
 from kaicep.history.strategies import History, engine_of, history_of, replayed
 from kaicep.knowledge.event_graph import event_triples
 from kaicep.knowledge.sparql_update import carry_out, operations
@@ -406,11 +406,8 @@ def _misses(found: WhyNot) -> Answer:
 def _time(text: str, what: str) -> int:
     found = parse_time(text)
     if found is None:
-        raise Mistake(
-            Diagnostic(f"{what}: {text[:40]} is not a time", hint="write a time such as 2012-05-07T09:30Z")
-            if text
-            else Diagnostic(f"{what}: a time is missing", hint="write a time such as 2012-05-07T09:30Z")
-        )
+        wrong = f"{text[:40]} is not a time" if text else "a time is missing"
+        raise Mistake(f"{what}: {wrong}", hint="write a time such as 2012-05-07T09:30Z")
     return found
 
 

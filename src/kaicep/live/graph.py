@@ -12,7 +12,7 @@ from typing import Any
 
 from kaicep.errors import Diagnostic, Failure, Mistake, SourceText, Span, did_you_mean
 from kaicep.plan.time import format_duration, parse_duration
-from kaicep.plan.toml import key_spans, read_source, read_toml
+from kaicep.plan.toml import Keys, TomlReader, read_source, read_toml
 from kaicep.processes import bound
 
 # ----------------------------------------------------------------------------------------------------------
@@ -775,14 +775,14 @@ def parse_toml(source: SourceText) -> Graph:
     for key in read:
         if key not in _TOP:
             header = reader.spans.get((key, 0))
-            span = Span(header.start + 2, header.end - 2) if header else reader.top(key)
+            span = Span(header.start + 2, header.end - 2) if header else reader.spans.get((key,))
             raise Mistake(f"a graph has no {key}", span, source, did_you_mean(key, _TOP))
     outdated = read.get("outdated", "discard")
     if outdated not in ("mark", "discard"):
-        reader.wrong.append(Diagnostic("outdated is mark or discard", reader.top("outdated"), source))
+        reader.say(("outdated",), "outdated is mark or discard")
     cores = read.get("cores")
     if cores is not None and (not isinstance(cores, int) or isinstance(cores, bool) or cores < 1):
-        reader.wrong.append(Diagnostic("cores is a whole number above 0", reader.top("cores"), source))
+        reader.say(("cores",), "cores is a whole number above 0")
     nodes: list[Node] = []
     for table, make in (
         ("supplier", reader.supplier),
@@ -796,102 +796,75 @@ def parse_toml(source: SourceText) -> Graph:
     return Graph.of(*nodes, name=name, discard=outdated == "discard", cores=cores)
 
 
-class _GraphReader:
+class _GraphReader(TomlReader):
     """Makes nodes of tables, and collects what is wrong with them, each at its place."""
 
-    def __init__(self, source: SourceText) -> None:
-        self.source = source
-        self.spans = key_spans(source.text)
-        self.wrong: list[Diagnostic] = []
-        self.place = NodePlace(source, Span(0, 0))
-
-    def top(self, key: str) -> Span | None:
-        return self.spans.get((key,))
+    example = "10ms"
+    way: Keys = ()
+    """The table that is read."""
 
     def tables(self, table: str, rows: Any, make: Callable[[str, Mapping[str, Any]], Node]) -> list[Node]:
         made: list[Node] = []
         if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
-            self.wrong.append(
-                Diagnostic(f"{table}s are written as [[{table}]]", self.top(table), self.source)
-            )
+            self.say((table,), f"{table}s are written as [[{table}]]")
             return made
         for number, row in enumerate(rows):
-            self.place = self.place_of(table, number, row)
+            self.way = (table, number)
             name = row.get("name")
             if not isinstance(name, str) or not name:
-                self.say(f"this {table} has no name", "name")
+                self.complain(f"this {table} has no name", "name")
             else:
                 made.append(make(name, row))
         return made
 
-    def place_of(self, table: str, number: int, row: Mapping[str, Any]) -> NodePlace:
-        """The place of the n-th table of a name, with its keys; a table may be written in several ways."""
-        here = self.spans.get((table, number), Span(0, 0))
-        keys = {key: self.spans.get((table, number, key)) for key in row}
+    def place_of(self, row: Mapping[str, Any]) -> NodePlace:
+        """The place of the table, with its keys; a table may be written in several ways."""
+        here = self.spans.get(self.way, Span(0, 0))
+        keys = {key: self.spans.get((*self.way, key)) for key in row}
         return NodePlace(self.source, here, {key: span for key, span in keys.items() if span})
 
-    def say(self, message: str, key: str, hint: str | None = None) -> None:
-        span = self.place.keys.get(key, self.place.span)
-        self.wrong.append(Diagnostic(message, span, self.source, hint))
-
-    def known(self, what: str, row: Mapping[str, Any], keys: tuple[str, ...]) -> None:
-        for key in row:
-            if key not in keys:
-                self.say(f"a {what} has no {key}", key, did_you_mean(key, keys))
-
-    def duration(self, row: Mapping[str, Any], key: str) -> int | None:
-        if key not in row:
-            return None
-        micros = parse_duration(row[key]) if isinstance(row[key], str) else None
-        if micros is None:
-            self.say(f"{key} is not a duration", key, 'a number and a unit in quotes, such as "10ms"')
-        return micros
+    def complain(self, message: str, key: str, hint: str | None = None) -> None:
+        """Says what is wrong with a key of the table."""
+        self.say((*self.way, key), message, hint)
 
     def number(self, row: Mapping[str, Any], key: str, default: int | None) -> int | None:
         value = row.get(key, default)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            self.say(f"{key} is a whole number", key)
-            return default
-        return value
-
-    def text(self, row: Mapping[str, Any], key: str, default: str) -> str:
-        value = row.get(key, default)
-        if not isinstance(value, str):
-            self.say(f"{key} is a text", key)
+            self.complain(f"{key} is a whole number", key)
             return default
         return value
 
     def flag(self, row: Mapping[str, Any], key: str) -> bool:
         value = row.get(key, False)
         if not isinstance(value, bool):
-            self.say(f"{key} is true or false", key)
+            self.complain(f"{key} is true or false", key)
         return value is True
 
     def supplier(self, name: str, row: Mapping[str, Any]) -> Supplier:
-        self.known("supplier", row, _SUPPLIER)
+        self.known(self.way, row, _SUPPLIER, "a supplier")
         source = row.get("source", {})
         if not isinstance(source, dict):
-            self.say("source is a table", "source", 'such as source = {kind = "noise", size = 512}')
+            self.complain("source is a table", "source", 'such as source = {kind = "noise", size = 512}')
             source = {}
         return Supplier(
             name,
-            self.duration(row, "validity"),
-            self.duration(row, "period"),
+            self.duration(self.way, row, "validity", None),
+            self.duration(self.way, row, "period", None),
             self.number(row, "ring", None),
-            self.text(row, "type", "samples"),
+            self.text(self.way, row, "type", "samples"),
             source,
-            self.place,
+            self.place_of(row),
         )
 
     def operator(self, name: str, row: Mapping[str, Any]) -> Operator:
         inputs = row.get("inputs", [])
         if not isinstance(inputs, list) or not all(isinstance(each, str) for each in inputs):
-            self.say("inputs is a list of names", "inputs", 'such as inputs = ["radar"]')
+            self.complain("inputs is a list of names", "inputs", 'such as inputs = ["radar"]')
             inputs = []
         if "kind" not in row:
-            self.say(f"{name}: name the kind of operator", "name", did_you_mean("", KINDS))
+            self.complain(f"{name}: name the kind of operator", "name", did_you_mean("", KINDS))
         settings = {key: each for key, each in row.items() if key not in _OPERATOR}
-        kind = self.text(row, "kind", "python").lower()
+        kind = self.text(self.way, row, "kind", "python").lower()
         queue = self.number(row, "queue", Operator.queue) or 0
         parallel, isolate = self.flag(row, "parallel"), self.flag(row, "isolate")
         return Operator(
@@ -902,21 +875,23 @@ class _GraphReader:
             queue=queue,
             parallel=parallel,
             isolate=isolate,
-            place=self.place,
+            place=self.place_of(row),
         )
 
     def consumer(self, name: str, row: Mapping[str, Any]) -> Consumer:
-        self.known("consumer", row, _CONSUMER)
+        self.known(self.way, row, _CONSUMER, "a consumer")
         if "input" not in row:
-            self.say(f"{name} has no input", "name", 'such as input = "spectrum"')
+            self.complain(f"{name} has no input", "name", 'such as input = "spectrum"')
         priority = 1
         try:
             priority = priority_of(row.get("priority", 1))
         except Mistake as mistake:
-            self.say(mistake.diagnostics[0].message, "priority", mistake.diagnostics[0].hint)
-        output = self.text(row, "output", "") or None
+            self.complain(mistake.diagnostics[0].message, "priority", mistake.diagnostics[0].hint)
+        output = self.text(self.way, row, "output", "") or None
         queue = self.number(row, "queue", 64) or 0
-        return Consumer(name, self.text(row, "input", ""), priority, None, queue, output, self.place)
+        return Consumer(
+            name, self.text(self.way, row, "input", ""), priority, None, queue, output, self.place_of(row)
+        )
 
 
 # --- the paper's rows --------------------------------------------------------------------------------------
