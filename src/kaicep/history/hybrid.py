@@ -20,6 +20,7 @@ from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.expressions import Call, Const, Expr, Field
 from kaicep.plan.nodes import Chain, EpPlan, Interval, Pattern, QueryPlan, Semantic
 from kaicep.plan.operators import SQL_TYPES, name_sql
+from kaicep.plan.program import conjuncts
 from kaicep.plan.types import Type
 from kaicep.query import Query
 from kaicep.storage.delta import parquet_dataset
@@ -123,7 +124,7 @@ class Prefilter:
     def _sayable(self, chain: Chain) -> Iterator[Expr]:
         """The conditions of a variable that can be said in Arrow, each as much of it as can."""
         for each in chain.conditions:
-            for part in _conjuncts(each):
+            for part in conjuncts(each):
                 try:
                     self._said(part, _field)
                 except Unsupported:
@@ -271,14 +272,6 @@ _ARROW: Mapping[str, Callable[..., Any]] = {
 """The operators that Arrow works out; a condition with any other is left to the kernel."""
 
 
-def _conjuncts(expr: Expr) -> Iterator[Expr]:
-    if isinstance(expr, Call) and expr.op == "and":
-        for each in expr.args:
-            yield from _conjuncts(each)
-    else:
-        yield expr
-
-
 def _one_of_each_epoch(knowledge: Knowledge) -> tuple[int, ...]:
     """A moment of each stretch of time in which the same holds; none where there are too many."""
     epochs = knowledge.epochs
@@ -367,7 +360,7 @@ def archived_frame(spark: SparkSession, snapshot: Snapshot, stream: str, within:
     if others:
         assert attached is not None
         fields = [table.schema.field(name) for name in columns]
-        work = _task_of_attached(attached, others, fields)
+        work = _task_of_files(others, fields, attached)
         rows = spark.range(0, len(others), 1, len(others)).mapInArrow(work, schema)
         if not files:
             return rows
@@ -387,30 +380,21 @@ def _frame_of_files(
     return spark.read.schema(schema).parquet(*map(str, files))
 
 
-def _task_of_attached(
-    attached: AttachedTable, paths: Sequence[str], fields: Sequence[pyarrow.Field]
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The rows of files of a table that is only read, as the archive would have them."""
-
-    def work(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow
-
-        for number in (each for batch in batches for each in batch.column(0).to_pylist()):
-            yield from attached.batches(paths[number], pyarrow.schema(fields))
-
-    return work
-
-
 def _task_of_files(
-    files: Sequence[Path], fields: Sequence[pyarrow.Field]
+    files: Sequence[Path] | Sequence[str],
+    fields: Sequence[pyarrow.Field],
+    attached: AttachedTable | None = None,
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The rows of files of a store, read by the workers."""
+    """The rows of files of a store, or of a table that is only read as the archive would have them."""
 
     def work(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
 
         schema = pyarrow.schema(fields)
-        for number in (each for batch in batches for each in batch.column(0).to_pylist()):
-            yield from parquet_dataset([files[number]], schema).to_batches(schema.names)
+        for file in (files[each] for batch in batches for each in batch.column(0).to_pylist()):
+            if attached is not None:
+                yield from attached.batches(file, schema)
+            else:
+                yield from parquet_dataset([file], schema).to_batches(schema.names)
 
     return work

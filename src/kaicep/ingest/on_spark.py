@@ -231,9 +231,14 @@ def _written(spark: SparkSession, job: Job, group: Sequence[Piece]) -> list[Writ
         tasks = list(gathered(group, TASK))
         frame = spark.range(0, len(tasks), 1, len(tasks))
         work = _task_of_pieces(job, tasks)
+    return _done(frame, work)
+
+
+def _done(frame: DataFrame, work: Work) -> list[Written]:
+    """What the workers say of their work, in the order of its parts and positions."""
     told = frame.mapInArrow(work, "told string").collect()
     found = [Written.parse(row["told"]) for row in told]
-    return sorted(found, key=lambda each: [(part, some[0]) for part, some in sorted(each.parts.items())])
+    return sorted(found, key=lambda each: sorted((part, at[0]) for part, at in each.parts.items()))
 
 
 def _by_connector(spark: SparkSession, options: KafkaSourceOptions, group: Sequence[Piece]) -> DataFrame:
@@ -409,20 +414,12 @@ def follow(
     materialise: Materialise | None = None,
 ) -> StreamingQuery:
     """Starts a job that appends the records of a streaming DataFrame (`part`, `seq`, `value`)."""
-    notes = _Notes(checkpoint / "kaicep", form.stream, options.topic)
-    job = _FollowedTopic(archive, form, notes, lateness, tell, materialise, options)
-    return _started(rows.select("part", "seq", "value"), job.take, checkpoint, trigger)
-
-
-def _started(
-    rows: DataFrame,
-    take: Callable[[DataFrame, int], None],
-    checkpoint: Path,
-    trigger: Mapping[str, Any],
-) -> StreamingQuery:
     from kaicep.hosts.spark.session import each_batch
 
-    writer = rows.writeStream.foreachBatch(each_batch(take)).option("checkpointLocation", str(checkpoint))
+    notes = _Notes(checkpoint / "kaicep", form.stream, options.topic)
+    job = _FollowedTopic(archive, form, notes, lateness, tell, materialise, options)
+    writer = rows.select("part", "seq", "value").writeStream.foreachBatch(each_batch(job.take))
+    writer = writer.option("checkpointLocation", str(checkpoint))
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 
@@ -461,11 +458,6 @@ class _FollowedTopic:
         packed = knowing.packed if knowing is not None else None
         job = Job(self.form, schema, self.options, table.table.schema, self.lateness, packed)
 
-        def write(job: Job) -> list[Written]:
-            told = rows.mapInArrow(task_of_records(job), "told string").collect()
-            found = [Written.parse(row["told"]) for row in told]
-            return sorted(found, key=lambda each: sorted((part, at[0]) for part, at in each.parts.items()))
-
         def covers(written: Sequence[Written]) -> dict[int, tuple[int, int]]:
             last: dict[int, int] = {}
             for each in written:
@@ -483,7 +475,7 @@ class _FollowedTopic:
             self.archive,
             table,
             job,
-            write,
+            lambda job: _done(rows, task_of_records(job)),
             covers,
             lambda part: f"{self.options.topic}/{part}",
         )
@@ -522,7 +514,7 @@ class _Notes:
     stream: str
     topic: str
 
-    def check(self, table: StreamTable | None, number: int) -> None:
+    def check(self, table: StreamTable, number: int) -> None:
         """Refuses a checkpoint that does not go with the archive."""
         if number < 0:
             return
@@ -540,7 +532,7 @@ class _Notes:
                     f"the checkpoint {self.folder.parent} is of {what} {was}, and this is {now}: give each "
                     "ingest a checkpoint of its own"
                 )
-        held = table.positions if table is not None else {}
+        held = table.positions
         for part, at in note["next"].items():
             if held.get(int(part), 0) < at:
                 raise Failure(
@@ -548,13 +540,12 @@ class _Notes:
                     f"archive holds it up to {held.get(int(part), 0)}: the events between are missing"
                 )
 
-    def write(self, table: StreamTable | None, number: int) -> None:
+    def write(self, table: StreamTable, number: int) -> None:
         """Says how far the archive is."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        said = {**self._about(table), "next": table.positions if table is not None else {}}
+        said = {**self._about(table), "next": table.positions}
         replace_sealed(self.folder / f"{number}.json", json.dumps(said).encode())
         (self.folder / f"{number - _KEPT}.json").unlink(missing_ok=True)
 
-    def _about(self, table: StreamTable | None) -> dict[str, str | None]:
-        known = None if table is None else table.table.id
-        return {"stream": self.stream, "topic": self.topic, "table": known}
+    def _about(self, table: StreamTable) -> dict[str, str]:
+        return {"stream": self.stream, "topic": self.topic, "table": table.table.id}

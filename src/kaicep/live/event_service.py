@@ -437,7 +437,9 @@ class Service:
         try:
             if isinstance(reader, RunningOperator):
                 made = reader.run(taken, lambda: self.dispatcher.checkpoint(seat))
-            elif isinstance(reader, RunningConsumer) and not self._is_too_late(taken[0][1], began):
+            elif isinstance(reader, RunningConsumer) and not (
+                self.dispatcher.discard and is_outdated(taken[0][1], began)
+            ):
                 if reader.remote:
                     with self._lock:
                         self.dispatcher.sent += 1
@@ -455,9 +457,6 @@ class Service:
             elif not failed:
                 self._shed(reader, "outdated", 1)
             self.dispatcher.finish(seat)
-
-    def _is_too_late(self, event: Event, now: int) -> bool:
-        return self.dispatcher.discard and is_outdated(event, now)
 
     def _count(self, consumer: RunningConsumer, delivery: Delivery, latency: int, timely: bool) -> None:
         size = _size(delivery.payload) if timely else 0
