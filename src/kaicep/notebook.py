@@ -8,9 +8,8 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from kaicep.compiling import compile
-from kaicep.engine import run
+from kaicep.engine import MatchList, run
 from kaicep.query import Query
-from kaicep.tables import MatchList
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -11,7 +11,7 @@ from tests.knowledge.words import PREFIXES, SPACE, iri, triple
 from kaicep.errors import Mistake
 from kaicep.knowledge.closure import Change
 from kaicep.knowledge.loading import KAI
-from kaicep.knowledge.sparql_update import operations
+from kaicep.knowledge.queries import operations
 from kaicep.knowledge.store import Knowledge
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.terms import XSD, Triple

@@ -25,7 +25,7 @@ from kaicep.deployment.registered import upstream
 from kaicep.errors import Mistake, SourceText, did_you_mean
 from kaicep.history.strategies import History, engine_of, history_of, replayed
 from kaicep.knowledge.event_graph import event_triples
-from kaicep.knowledge.sparql_update import carry_out, operations
+from kaicep.knowledge.queries import carry_out, operations
 from kaicep.knowledge.store import TYPE, Edit, Knowledge
 from kaicep.knowledge.vocabulary import is_standard, path_text, summary, undeclared_prefixes, ways
 from kaicep.plan.catalog import Catalog

@@ -25,10 +25,9 @@ from kaicep.demo.campus import OPENING, SCALES, Campus, Folder, Morning, SensorR
 from kaicep.deployment.config import load_config
 from kaicep.deployment.running import Deployment
 from kaicep.errors import Mistake
-from kaicep.history.archived import PositionRange, archived
 from kaicep.history.strategies import History, history_of
 from kaicep.ingest.files import ingest
-from kaicep.join.handoff import HandOff
+from kaicep.join.handoff import HandOff, PositionRange, archived
 from kaicep.knowledge.annotation import Annotation, prefixes_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match

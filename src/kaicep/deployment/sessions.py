@@ -18,7 +18,6 @@ from kaicep.deployment.config import URGENCY, QueryConfig
 from kaicep.deployment.registered import Suspects
 from kaicep.deployment.sinks import Entry
 from kaicep.errors import Failure, KaicepError, reason_of
-from kaicep.history.archived import PositionRange
 from kaicep.history.strategies import History
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.queries import Settings
@@ -28,6 +27,7 @@ from kaicep.join.handoff import (
     HandOff,
     JoinedRun,
     Mark,
+    PositionRange,
     in_force,
     reach_of,
     why_not_concurrent,

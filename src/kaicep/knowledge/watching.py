@@ -31,7 +31,7 @@ from kaicep.knowledge.loading import (
     stated,
     suffix_of,
 )
-from kaicep.knowledge.sparql_update import UPDATES, UpdateOperation, carry_out, operations
+from kaicep.knowledge.queries import UPDATES, UpdateOperation, carry_out, operations
 from kaicep.knowledge.store import Edit, Knowledge, check_level
 from kaicep.plan.cache import write_whole
 from kaicep.plan.terms import n_triples
