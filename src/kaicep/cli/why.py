@@ -210,7 +210,7 @@ def _told(source: EventSource, reason: Why, as_json: bool) -> str:
 
     if as_json:
         return json.dumps(why_json(reason), ensure_ascii=False, indent=2)
-    return why_text(reason, dict(source.catalog.known_prefixes(reason.plan.prefixes)))
+    return why_text(reason, dict(source.query.catalog.known_prefixes(reason.plan.prefixes)))
 
 
 def _not(source: EventSource, name: str, near: int, key: str | None, as_json: bool) -> str:

@@ -98,7 +98,7 @@ def story(situation: Situation, id: str, match: Answer | None, version: int | No
     source = deployed.source(found.query)
     reason = explained(source, found, version)
     knowledge = situation.knowledge.at(reason.match.end_us)
-    return _story(reason, source.catalog, knowledge, situation.vocabulary)
+    return _story(reason, source.query.catalog, knowledge, situation.vocabulary)
 
 
 def _searched(deployed: Deployed, id: str) -> Match | None:

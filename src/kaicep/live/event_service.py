@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import count
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kaicep.errors import Failure, KaicepError, Mistake, did_you_mean
 from kaicep.live import ticking
@@ -42,6 +42,9 @@ from kaicep.live.processor import (
     leave,
 )
 from kaicep.live.sharing import LiveQuery, Shared, in_order, separated, shared
+
+if TYPE_CHECKING:
+    from kaicep.live.gateway import Offset
 
 _LETTERS = 1000
 _INTERVAL = 0.05
@@ -76,13 +79,6 @@ class DeadEvent:
     node: str
     payloads: tuple[Any, ...]
     error: Exception
-
-
-class PeerClock(Protocol):
-    """What is known of another machine's clock: how far it is ahead, at most `bound` nanoseconds wrong."""
-
-    ahead: int
-    bound: int
 
 
 class Service:
@@ -144,7 +140,7 @@ class Service:
         self._shared = Shared(graph)
         self._changing = threading.RLock()
         self._guests: set[str] = set()
-        self.connected: dict[int, tuple[str, PeerClock]] = {}
+        self.connected: dict[int, tuple[str, Offset]] = {}
         """Who is connected over the network, and what is known of its clock."""
         self._install(graph, shared(graph) if self.settings.sharing else None)
 

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from kaicep.errors import Failure
+from kaicep.knowledge.graph import NamedGraph
+from kaicep.knowledge.store import Knowledge
 from kaicep.plan.algebra import only_grows, pattern_variables, translate
 from kaicep.plan.events import Match, by_end, match_id
 from kaicep.plan.expressions import Aggregate, Exists, Expr
@@ -65,14 +67,6 @@ _Shape = tuple[bool, bool, bool]
 _Key = tuple[Term | None, Term | None, Term | None]
 
 
-class TriplesByPattern(Protocol):
-    """What a graph asks of a knowledge base: its triples by what is known of them."""
-
-    def match(self, s: Term | None, p: Term | None, o: Term | None, /) -> Iterator[Triple]:
-        """The triples with these terms; None stands for any."""
-        ...
-
-
 class TimedGraph:
     """Knowledge and a set of occurrences; an occurrence without an interval is like knowledge.
 
@@ -84,10 +78,10 @@ class TimedGraph:
 
     def __init__(
         self,
-        knowledge: TriplesByPattern | None = None,
+        knowledge: Knowledge | NamedGraph | None = None,
         occurrences: Iterable[Occurrence] = (),
         streams: Streams | None = None,
-        graphs: Mapping[Term, TriplesByPattern] | None = None,
+        graphs: Mapping[Term, NamedGraph] | None = None,
     ) -> None:
         self.knowledge = knowledge
         self.streams = streams or {}
@@ -770,22 +764,10 @@ def new_solutions(node: Node, graph: TimedGraph, new: TimedGraph) -> list[Soluti
 _Occurrences = set[tuple[Triple, Interval]]
 
 
-class Entailment(Protocol):
-    """What EP-SPARQL asks of a knowledge base."""
-
-    def match(self, s: Term | None, p: Term | None, o: Term | None, /) -> Iterator[Triple]:
-        """The triples with these terms; None stands for any."""
-        ...
-
-    def entails_with(self, triples: Iterable[Triple], /) -> frozenset[Triple]:
-        """The triples, and what follows from them and the knowledge but not without them."""
-        ...
-
-
 def run_epsparql(
     plans: Sequence[EpPlan],
     occurrences: Iterable[tuple[Triple, int, int] | tuple[Triple, int, int, str]],
-    knowledge: Entailment,
+    knowledge: Knowledge,
     limit: int | None = None,
 ) -> dict[str, list[Match]]:
     """The matches of each query, by its name, in the order of their end and id.
@@ -814,7 +796,7 @@ def run_epsparql(
 class _TripleReader:
     """Reads single triples under a knowledge base, each of them once."""
 
-    def __init__(self, knowledge: Entailment) -> None:
+    def __init__(self, knowledge: Knowledge) -> None:
         self.knowledge = knowledge
         self._entailed: dict[Triple, frozenset[Triple]] = {}
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kaicep.api import FiniteRun
 from kaicep.archive.archive import Archive
@@ -24,7 +24,7 @@ from kaicep.join.handoff import reach_of
 from kaicep.knowledge.annotation import prefixes_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.knowledge.watching import KnowledgeFiles
-from kaicep.plan.catalog import Catalog, Stream
+from kaicep.plan.catalog import Stream
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import ChiPlan, EpPlan, Interval, Pattern, Program, QueryPlan
 from kaicep.plan.time import format_time, parse_time
@@ -177,79 +177,25 @@ def _filtered(rows: Any, columns: Sequence[str], wanted: str) -> Iterator[Mappin
 # Where events are read again from: the files of a run, or an archive; as much of it as a reason needs.
 
 
-class EventSource(Protocol):
-    """Resolved queries, and the events that they are about."""
-
-    @property
-    def program(self) -> Program:
-        """The queries."""
-        ...
-
-    @property
-    def catalog(self) -> Catalog:
-        """Their streams."""
-        ...
-
-    @property
-    def knowledge(self) -> Knowledge:
-        """What is known."""
-        ...
-
-    @property
-    def uses_late(self) -> bool:
-        """Whether a match may have an event that came too late: a query back in time takes them."""
-        ...
-
-    def search(self, as_seen: bool) -> list[Match]:
-        """All matches."""
-        ...
-
-    def part(self, program: Program, within: Interval) -> FiniteRun:
-        """Some of the queries over the events inside the bounds, late ones with their mark."""
-        ...
-
-    def dead(self) -> list[DeadLetter]:
-        """The records that could not be read."""
-        ...
-
-    def expired(self) -> Mapping[str, int]:
-        """The times before which the events of streams were removed."""
-        ...
-
-
 @dataclass(frozen=True)
 class Streams:
     """The files of a run."""
 
-    run: FiniteRun
+    query: FiniteRun
     uses_late = False
-
-    @property
-    def program(self) -> Program:
-        """The queries."""
-        return self.run.program
-
-    @property
-    def catalog(self) -> Catalog:
-        """Their streams."""
-        return self.run.catalog
-
-    @property
-    def knowledge(self) -> Knowledge:
-        """What is known."""
-        return self.run.knowledge
+    """Whether a match may have an event that came too late: a query back in time takes them."""
 
     def search(self, as_seen: bool) -> list[Match]:
         """All matches."""
-        return self.run.matches()
+        return self.query.matches()
 
     def part(self, program: Program, within: Interval) -> FiniteRun:
         """Some of the queries over the events inside the bounds."""
-        return _run(self, program, self.run.data, [e for e in events_of(self.run) if e.ts in within])
+        return _run(self, program, self.query.data, [e for e in events_of(self.query) if e.ts in within])
 
     def dead(self) -> list[DeadLetter]:
         """The records that could not be read."""
-        return self.run.dead
+        return self.query.dead
 
     def expired(self) -> Mapping[str, int]:
         """Nothing was removed from files."""
@@ -260,34 +206,19 @@ class Streams:
 class Archived:
     """The archive, as it was when somebody looked."""
 
-    history: History
+    query: History
     snapshot: Snapshot
     uses_late = True
-
-    @property
-    def program(self) -> Program:
-        """The queries."""
-        return self.history.program
-
-    @property
-    def catalog(self) -> Catalog:
-        """Their streams."""
-        return self.history.catalog
-
-    @property
-    def knowledge(self) -> Knowledge:
-        """What is known."""
-        return self.history.knowledge
 
     def search(self, as_seen: bool) -> list[Match]:
         """All matches."""
         from kaicep.history.strategies import past_matches
 
-        return past_matches(self.history, "auto", as_seen, self.snapshot)
+        return past_matches(self.query, "auto", as_seen, self.snapshot)
 
     def part(self, program: Program, within: Interval) -> FiniteRun:
         """Some of the queries over the events inside the bounds; no other file is opened."""
-        own = replace(self.history, program=program).spans()
+        own = replace(self.query, program=program).spans()
         data = [self._stream(name, both(bounds, within)) for name, bounds in own.items()]
         return _run(self, program, data, [event for each in data for event in each.events])
 
@@ -298,21 +229,25 @@ class Archived:
 
     def dead(self) -> list[DeadLetter]:
         """The records that could not be read."""
-        own = self.history.spans()
+        own = self.query.spans()
         names = ("stream", "part", "seq", "line", "file", "reason", "record")
-        rows = self.history.archive.dead_letters.read()
+        rows = self.query.archive.dead_letters.read()
         return [DeadLetter(*(row[each] for each in names)) for row in rows if row["stream"] in own]
 
     def expired(self) -> Mapping[str, int]:
         """The times before which the events of streams were removed."""
-        found = {name: self.snapshot.expired(name) for name in self.history.spans()}
+        found = {name: self.snapshot.expired(name) for name in self.query.spans()}
         return {name: ts for name, ts in found.items() if ts is not None}
+
+
+EventSource = Streams | Archived
+"""Resolved queries, and the events that they are about."""
 
 
 def _run(
     source: EventSource, program: Program, data: Sequence[StreamData], events: Sequence[Event]
 ) -> FiniteRun:
-    return FiniteRun(program, source.catalog, source.knowledge, (events,), tuple(data))
+    return FiniteRun(program, source.query.catalog, source.query.knowledge, (events,), tuple(data))
 
 
 def events_of(run: FiniteRun) -> list[Event]:
@@ -420,11 +355,12 @@ def why_not_near(source: EventSource, name: str, near: int, key: str | None = No
 def why_not_between(source: EventSource, name: str, low: int, high: int, key: str | None = None) -> WhyNot:
     """Why there is no match of a query in a range of time, and whether what was left out would be one."""
     plan = _plan(source, name)
-    program = upstream_of(source.program, name)
+    program = upstream_of(source.query.program, name)
     run = source.part(program, stretch_of(program, name, low, high))
     seen = run.matches()
-    made = [derived(each, source.catalog) for each in seen if each.query != name]
-    reason = why_not(plan, source.catalog, source.knowledge, [*events_of(run), *made], low, high, key)
+    made = [derived(each, source.query.catalog) for each in seen if each.query != name]
+    query, events = source.query, [*events_of(run), *made]
+    reason = why_not(plan, query.catalog, query.knowledge, events, low, high, key)
     late = [each for each in events_of(run) if each.late and has_value(each, key)]
     dead = list(_near(run, source, low, high, key))
     whole = [each.event for each in dead if each.event is not None]
@@ -439,7 +375,7 @@ def why_not_between(source: EventSource, name: str, low: int, high: int, key: st
 
 
 def _plan(source: EventSource, name: str) -> QueryPlan:
-    plans = {each.name: each for each in source.program.queries}
+    plans = {each.name: each for each in source.query.program.queries}
     if name not in plans:
         raise Mistake(f"no query is called {name}", hint=did_you_mean(name, plans))
     return plans[name]
@@ -470,7 +406,7 @@ def _near(run: FiniteRun, source: EventSource, low: int, high: int, key: str | N
     for letter in source.dead():
         if letter.stream not in streams:
             continue
-        found = mended(letter, source.catalog.streams[letter.stream])
+        found = mended(letter, source.query.catalog.streams[letter.stream])
         if found.event is not None:
             if low <= found.event.ts <= high and has_value(found.event, key):
                 yield found
@@ -528,13 +464,13 @@ def explained(source: EventSource, match: Match, version: int | None = None) -> 
 
     `version` is that of the knowledge of a running deployment.
     """
-    names = [each.name for each in source.program.queries]
+    names = [each.name for each in source.query.program.queries]
     if match.query not in names:
         hint = did_you_mean(match.query, names)
         raise Mistake(
             f"the match {match.id} is one of {match.query}, which is not among the queries", hint=hint
         )
-    program = upstream_of(source.program, match.query)
+    program = upstream_of(source.query.program, match.query)
     run = source.part(program, needed(program, match))
     given = run
     for given in (run, unmarked(run)) if _has_late(source, run) else (run,):
@@ -650,8 +586,8 @@ def _unproved(plan: QueryPlan, rounds: Mapping[str, list[Event]], source: EventS
     for path in paths:
         if set(path.variables) <= rounds.keys():
             binding = {name: rounds[name][0] for name in path.variables}
-            if prove(path, binding, source.catalog, source.knowledge) is None:
-                yield path_text(path, dict(source.catalog.known_prefixes(plan.prefixes)))
+            if prove(path, binding, source.query.catalog, source.query.knowledge) is None:
+                yield path_text(path, dict(source.query.catalog.known_prefixes(plan.prefixes)))
 
 
 def _versions(match: Match, version: int | None) -> str:
