@@ -152,7 +152,6 @@ class StreamTable:
         self,
         paths: Sequence[Path],
         ranges: Mapping[int, tuple[int, int]],
-        shape: TableShape | None = None,
         sources: Mapping[int, str] | None = None,
     ) -> Appended:
         """Adds Parquet files that somebody else has written into the table's folder, late marks and all.
@@ -178,8 +177,6 @@ class StreamTable:
                         f"{self.stream}: the archive holds part {part} up to position {held}; files that "
                         f"begin at {covered[part][0]} hold some of it again, and cannot be cut"
                     )
-            if shape is not None:
-                self.widen(shape)
             files = [measured(self.table.folder, each) for each in names]
             self._check(names)
             newest, late = self._summary(names, covered)

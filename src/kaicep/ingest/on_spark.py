@@ -15,7 +15,7 @@ from kaicep.archive.archive import Archive
 from kaicep.archive.parquet import LATE, PART, SEQ, TS, in_time, write_files
 from kaicep.archive.stream_table import Appended, Overtaken, StreamTable, conforming, marked
 from kaicep.connectors.kafka import KafkaSourceOptions, kafka_record
-from kaicep.connectors.kafka_offsets import Records, TopicEnds
+from kaicep.connectors.kafka_offsets import Records
 from kaicep.connectors.kafka_spark import connector_for, kafka_frame
 from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Schema, Shaper
 from kaicep.errors import Failure
@@ -399,7 +399,6 @@ def _with_marks(folder: Path, path: str, bounds: Mapping[int, int]) -> list[str]
 # of another archive, or an archive that has gone back, is told apart from one in order, and refused.
 
 _KEPT = 3
-Tell = Callable[[Ingested], None]
 
 
 def follow(
@@ -410,14 +409,13 @@ def follow(
     checkpoint: Path,
     lateness: int | None,
     trigger: Mapping[str, Any],
-    tell: Tell = lambda done: None,
     materialise: Materialise | None = None,
 ) -> StreamingQuery:
     """Starts a job that appends the records of a streaming DataFrame (`part`, `seq`, `value`)."""
     from kaicep.hosts.spark.session import each_batch
 
     notes = _Notes(checkpoint / "kaicep", form.stream, options.topic)
-    job = _FollowedTopic(archive, form, notes, lateness, tell, materialise, options)
+    job = _FollowedTopic(archive, form, notes, lateness, materialise, options)
     writer = rows.select("part", "seq", "value").writeStream.foreachBatch(each_batch(job.take))
     writer = writer.option("checkpointLocation", str(checkpoint))
     return (writer.trigger(**trigger) if trigger else writer).start()
@@ -425,21 +423,14 @@ def follow(
 
 @dataclass
 class _FollowedTopic:
-    """What is followed, between two micro-batches: where it goes, and how far it has come."""
+    """What is followed, and where it goes."""
 
     archive: Archive
     form: Form
     notes: _Notes
     lateness: int | None
-    tell: Tell
     materialise: Materialise | None
     options: KafkaSourceOptions
-    done: Ingested = field(init=False)
-    ends: TopicEnds = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.done = Ingested(self.form.stream)
-        self.ends = TopicEnds(self.options, f"stream {self.form.stream}")
 
     def take(self, rows: DataFrame, number: int) -> None:
         """One micro-batch; what the archive holds of it already does not come in again."""
@@ -470,7 +461,7 @@ class _FollowedTopic:
                     last[part] = max(at, last.get(part, at))
             return {part: (held.get(part, 0), at + 1) for part, at in last.items()}
 
-        added, dead = append_written(
+        append_written(
             rows.sparkSession,
             self.archive,
             table,
@@ -480,17 +471,6 @@ class _FollowedTopic:
             lambda part: f"{self.options.topic}/{part}",
         )
         self.notes.write(table, number)
-        positions = table.positions
-        done = self.done.plus(added.rows, added.late, dead)
-        self.done = replace(done, positions=positions, behind=self._behind(positions))
-        self.tell(self.done)
-
-    def _behind(self, positions: Mapping[int, int]) -> int | None:
-        """How many records are still to come, where it is known whom to ask."""
-        if not self.options.servers:
-            return None
-        ends = self.ends.now().items()
-        return sum(max(0, high - positions.get(part, low)) for part, (low, high) in ends)
 
     def _table(self, rows: DataFrame) -> StreamTable:
         """The stream's table; where there is none, it is made of what the first records have."""

@@ -897,14 +897,13 @@ class _GraphReader(TomlReader):
 # --- the paper's rows --------------------------------------------------------------------------------------
 
 
-def parse_rows(source: SourceText, validity: int | None = None, period: int | None = None) -> Graph:
+def parse_rows(source: SourceText) -> Graph:
     """The graph of rows as the paper has them, checked.
 
     A row is an operator: its kind, the number of operators that follow, their numbers (from 1), and a
     priority if a consumer gets its events. A row may also be a supplier, which several operators can share:
     `SUPPLIER`, its followers, and if it has them its validity and its period. An operator that follows
-    nothing has a supplier of its own, `s1`, `s2` and so on, with the validity and the period given here.
-    `#` starts a comment.
+    nothing has a supplier of its own, `s1`, `s2` and so on. `#` starts a comment.
 
     >>> graph = parse_rows(SourceText("g.rows", "SUPPLIER 2 2 3 10ms 5ms\\nEKF 1 3\\nCAT 0 high\\n"))
     >>> graph.operators["o3"].inputs, graph.consumers["c3"].priority, graph.suppliers["s1"].validity
@@ -943,7 +942,7 @@ def parse_rows(source: SourceText, validity: int | None = None, period: int | No
         if _is_supplier(words):
             continue
         if not inputs[number]:
-            own = Supplier(next(free), validity, period, type="any")
+            own = Supplier(next(free), type="any")
             suppliers.append(own)
             inputs[number].append(own.name)
         read, kind = tuple(inputs[number]), words[0].lower()

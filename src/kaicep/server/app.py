@@ -327,7 +327,6 @@ class Application:
         self.pages = Pages(self)
         self._token = read_token(listen)
         self._read_token = read_token(listen, "read_token")
-        self._cookies = {cookie_of(each): each for each in (self._token, self._read_token) if each}
         self._working = CapacityLimiter(_WORKING)
         self._changing = {(each.method, each.path.split("{")[0]) for each in OPERATIONS if each.changes}
         self._changing |= {(each.method, each.path) for each in PAGES if each.changes}
