@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "processes": set(),
     "storage": set(),
     "language": {"plan"},
-    "kernel": {"plan"},
+    "kernel": {"plan", "storage"},
     "knowledge": {"plan", "storage"},
     "connectors": {"plan", "storage"},
     "archive": {"plan", "storage"},

@@ -33,9 +33,9 @@ from kaicep.knowledge.loading import (
 )
 from kaicep.knowledge.queries import UPDATES, UpdateOperation, carry_out, operations
 from kaicep.knowledge.store import Edit, Knowledge, check_level
-from kaicep.plan.cache import write_whole
 from kaicep.plan.terms import n_triples
 from kaicep.plan.time import format_time
+from kaicep.storage.disk import write_whole
 from kaicep.storage.places import place_of
 
 # ----------------------------------------------------------------------------------------------------------
