@@ -305,10 +305,16 @@ class Hover:
 def resolve(situation: Situation, name: str, suffix: str, text: str) -> Query:
     """A query that is not registered, resolved together with those whose output it reads."""
     query = parse_query(SourceText(f"{name}{suffix}", text), situation.prefixes)
-    others = _parsed_others(situation, name)
-    needed = upstream(name, {**others, name: query})
-    queries = [query, *(others[each] for each in needed if each != name)]
+    queries = with_upstream(query, _parsed_others(situation, name))
     return resolve_queries(queries, situation.catalog, situation.knowledge, 0)
+
+
+def with_upstream(
+    query: ChiQuery | EpQuery, others: Mapping[str, ChiQuery | EpQuery]
+) -> list[ChiQuery | EpQuery]:
+    """A query, and those of the others whose output it needs."""
+    needed = upstream(query.name, {**others, query.name: query})
+    return [query, *(others[each] for each in needed if each != query.name)]
 
 
 def _parsed_others(situation: Situation, name: str) -> dict[str, ChiQuery | EpQuery]:

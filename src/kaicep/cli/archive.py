@@ -27,7 +27,7 @@ from kaicep.cli.arguments import (
     group,
     moment,
     named_streams,
-    progress,
+    progress_of,
     reasoning_level,
     say,
     warn,
@@ -193,29 +193,17 @@ def _ingested(
 ) -> list[Ingested]:
     """Reads everything, with a bar that follows the bytes of the files; or a line now and then."""
     from kaicep.archive.archive import Archive
-    from kaicep.connectors.files import files_of
-    from kaicep.connectors.records import watching
 
-    paths = [(name, each) for name, each in streams if isinstance(each, Path)]
-    if not follow:
-        total = sum(file.stat().st_size for name, path in paths for file in files_of(name, path))
-    forms = _forms([name for name, _ in streams], annotations)
-    speaking = _Speaking(follow)
+    names, target, speaking = [name for name, _ in streams], Archive(archive), _Speaking(follow)
     if follow:
+        forms = _forms(names, annotations)
         given = [(forms[name], origin) for name, origin in streams]
-        return _followed(host, Archive(archive), given, lateness, speaking, materialise)
-    append = _appender(
-        host, Archive(archive), lateness, speaking.batch, speaking.trouble, materialise, False, history
-    )
-    read: dict[Path, int] = {}
-    with progress("ingesting", total or None) as advance:
-
-        def moved(path: Path, position: int) -> None:
-            read[path] = position
-            advance(sum(read.values()))
-
-        with watching(moved):
-            return [append(forms[name], origin) for name, origin in streams]
+        return _followed(host, target, given, lateness, speaking, materialise)
+    heard = speaking.batch, speaking.trouble
+    append = _appender(host, target, lateness, *heard, materialise, False, history)
+    with progress_of("ingesting", [(name, each) for name, each in streams if isinstance(each, Path)]):
+        forms = _forms(names, annotations)
+        return [append(forms[name], origin) for name, origin in streams]
 
 
 def _followed(
@@ -231,16 +219,14 @@ def _followed(
 
     done = {form.stream: Ingested(form.stream) for form, _ in streams}
 
-    def told(now: Ingested) -> None:
-        done[now.stream] = now
-        speaking.batch(now)
-
     try:
         while True:
             for form, origin in streams:
                 # By batch, since an interrupt may come before the last of them.
                 def batch(new: Ingested, before: Ingested = done[form.stream]) -> None:
-                    told(_added(before, new))
+                    more = before.plus(new.rows, new.late, new.dead)
+                    done[new.stream] = replace(more, positions=new.positions, behind=new.behind)
+                    speaking.batch(done[new.stream])
 
                 append = _appender(host, archive, lateness, batch, speaking.trouble, materialise, True)
                 append(form, origin)
@@ -248,11 +234,6 @@ def _followed(
     except KeyboardInterrupt:
         pass
     return list(done.values())
-
-
-def _added(before: Ingested, new: Ingested) -> Ingested:
-    rows, late, dead = before.rows + new.rows, before.late + new.late, (*before.dead, *new.dead)
-    return replace(new, rows=rows, late=late, dead=dead)
 
 
 def _appender(

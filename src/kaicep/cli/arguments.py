@@ -157,6 +157,24 @@ def progress(text: str, total: int | None = None) -> Iterator[Callable[[int], No
             bar.stop()
 
 
+@contextmanager
+def progress_of(text: str, streams: Iterable[tuple[str, Path]]) -> Iterator[None]:
+    """Shows a bar that follows the bytes of the files of streams, while these are read inside."""
+    from kaicep.connectors.files import files_of
+    from kaicep.connectors.records import watching
+
+    total = sum(file.stat().st_size for name, path in streams for file in files_of(name, path))
+    read: dict[Path, int] = {}
+    with progress(text, total or None) as advance:
+
+        def moved(path: Path, position: int) -> None:
+            read[path] = position
+            advance(sum(read.values()))
+
+        with watching(moved):
+            yield
+
+
 def compile_kernel() -> None:
     """Compiles the kernel, and says so, where that was not done when kaicep was installed.
 

@@ -34,6 +34,7 @@ from kaicep.cli.arguments import (
     inputs_of,
     moment,
     progress,
+    progress_of,
     say,
     warn,
 )
@@ -286,21 +287,11 @@ def _open(
 ) -> FiniteRun:
     """Reads everything, with a bar that follows the bytes of the streams."""
     from kaicep.api import open_run
-    from kaicep.connectors.files import files_of
-    from kaicep.connectors.records import watching
 
     # Unknown entities are told at the end, with their counts; the log would tell them again.
     logging.getLogger("kaicep").addHandler(logging.NullHandler())
-    total = sum(file.stat().st_size for name, path in given.streams for file in files_of(name, path))
-    read: dict[Path, int] = {}
-    with progress("reading", total) as advance:
-
-        def follow(path: Path, position: int) -> None:
-            read[path] = position
-            advance(sum(read.values()))
-
-        with watching(follow), given.looked_beside():
-            return open_run(given.queries, given.streams, *given.known, lateness, now, end, ahead, derived)
+    with progress_of("reading", given.streams), given.looked_beside():
+        return open_run(given.queries, given.streams, *given.known, lateness, now, end, ahead, derived)
 
 
 def _dead_rows(run: FiniteRun) -> Iterator[bytes]:

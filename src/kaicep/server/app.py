@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
 from kaicep.plan.time import format_time, parse_time
 from kaicep.processes import bound
 from kaicep.server.board import Board
+from kaicep.storage.disk import last_rows
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -71,21 +73,7 @@ class Audit:
 
     def last(self, most: int) -> list[dict[str, Any]]:
         """The newest changes, the newest first."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(max(0, file.seek(0, 2) - _READ))
-                lines = file.read().splitlines()
-        except FileNotFoundError:
-            return []
-        found: list[dict[str, Any]] = []
-        for line in reversed(lines):
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue  # the first line may be the end of one
-            if len(found) == most:
-                break
-        return found
+        return list(islice(last_rows(self._path, _READ), most)) if self._path.exists() else []
 
 
 # ----------------------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import tempfile
 import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from kaicep.errors import Failure
 from kaicep.storage.places import StorePath
@@ -76,6 +79,20 @@ def replace_file(path: Path, data: bytes) -> None:
     write_file(beside, data)
     beside.replace(path)
     sync_folder(path.parent)
+
+
+def last_rows(path: Path, most: int) -> Iterator[dict[str, Any]]:
+    """The objects in a file of JSON lines, the last one first, of so many bytes at its end."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+        lines = file.read().splitlines()
+    for line in reversed(lines):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue  # the first may be the end of one, the last may not be finished
+        if isinstance(row, dict):
+            yield row
 
 
 def seal(data: bytes) -> bytes:
