@@ -16,7 +16,7 @@ from kaicep.errors import Unsupported
 from kaicep.history.hybrid import archived_frame, spans
 from kaicep.hosts.spark.sent import Sent, sent
 from kaicep.knowledge.event_graph import UnknownEntities, evaluates, event_node, event_triples
-from kaicep.knowledge.queries import from_oxigraph, quads_of, to_oxigraph
+from kaicep.knowledge.queries import from_oxigraph, quad_of, quads_of
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
@@ -117,11 +117,11 @@ def _view(plan: ChiPlan, events: Sequence[Event], catalog: Catalog, knowledge: K
     if semantics:
         store.bulk_extend(quads_of(knowledge))
     store.bulk_extend(
-        _quad(triple)
+        quad_of(triple)
         for order, event in enumerate(events)
         for triple in _told(event, order, plan, semantics, catalog, knowledge)
     )
-    store.bulk_extend(_quad(each) for each in _neighbours(plan, events))
+    store.bulk_extend(quad_of(each) for each in _neighbours(plan, events))
     return store
 
 
@@ -165,12 +165,6 @@ def _told(
                 )
         elif not (hidden and isinstance(triple[1], Iri) and knowledge.properties_below(triple[1]) & hidden):
             yield triple
-
-
-def _quad(triple: Triple) -> Any:
-    import pyoxigraph
-
-    return pyoxigraph.Quad(*(to_oxigraph(term) for term in triple))
 
 
 def asks_paths(plan: QueryPlan) -> bool:

@@ -87,9 +87,9 @@ class ClosedStore:
 
         for triple in touched:
             if knowledge.holds(triple):
-                self._store.add(_quad(triple))
+                self._store.add(quad_of(triple))
             else:
-                self._store.remove(_quad(triple))
+                self._store.remove(quad_of(triple))
             s, p, o = map(to_oxigraph, triple)
             for quad in list(self._store.quads_for_pattern(s, p, o, None)):
                 if not isinstance(quad.graph_name, DefaultGraph):
@@ -103,7 +103,7 @@ class ClosedStore:
         self, triples: Iterable[Triple], graphs: Iterable[tuple[Ids, pyoxigraph.Quad]] = ()
     ) -> Iterator[ClosedStore]:
         """The store with some triples more, and some in named graphs, for as long as it takes."""
-        more = (*map(_quad, triples), *(quad for _, quad in graphs))
+        more = (*map(quad_of, triples), *(quad for _, quad in graphs))
         quads = [quad for quad in more if quad not in self._store]
         self._store.extend(quads)
         try:
@@ -224,7 +224,8 @@ def _in_graphs(knowledge: Knowledge, passing: bool = False) -> Iterator[tuple[Id
         yield ids, pyoxigraph.Quad(*(to_oxigraph(term(each)) for each in (*ids, graph)))
 
 
-def _quad(triple: Triple) -> pyoxigraph.Quad:
+def quad_of(triple: Triple) -> pyoxigraph.Quad:
+    """A triple of ours as one of pyoxigraph's."""
     import pyoxigraph
 
     return pyoxigraph.Quad(*(to_oxigraph(term) for term in triple))
