@@ -18,7 +18,6 @@ _EXPRESSION = "an expression of Python, mostly the name of a variable"
 
 
 def _options(magic: Any) -> Any:
-    """The options that both magics have."""
     for each in (
         argument("name", nargs="?", default="query", help="the query's name, and the variable that gets it"),
         argument("--over", help=f"run it over these events; {_EXPRESSION}"),

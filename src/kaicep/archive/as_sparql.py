@@ -838,7 +838,6 @@ class _SparqlWriter:
                 scope.lines.append(f"FILTER ({time_of(slot.name)} {sign} {text})")
 
     def _stream(self, scope: _Scope, slot: EventSlot) -> None:
-        """An event of its streams."""
         name = f"?{slot.name}"
         streams = [self._iri(stream_iri(each)) for each in slot.streams]
         if len(streams) == 1:

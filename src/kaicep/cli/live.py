@@ -300,7 +300,6 @@ def _settled(operator: Operator, folder: Path) -> Operator:
 
 
 def _compiled(operator: Operator, folder: Path) -> LiveQuery:
-    """The query of an operator, compiled."""
     from kaicep.api import build_run, read_query
     from kaicep.connectors.files import StreamData
     from kaicep.knowledge.annotation import load_annotations

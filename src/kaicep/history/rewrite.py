@@ -425,7 +425,6 @@ class _MatchWriter:
     columns: tuple[str, ...]
 
     def matches(self, batch: pyarrow.RecordBatch) -> Iterator[Match]:
-        """The matches of rows."""
         rows: list[dict[str, Any]] = batch.rename_columns(list(self.columns)).to_pylist()
         for row in rows:
             if self.rewritten.asked is not None:

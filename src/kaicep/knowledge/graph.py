@@ -533,7 +533,6 @@ def _joined(rows: Iterable[Row], at: dict[int | str, int], step: _PatternStep, f
 def _with_table(
     rows: Iterable[Row], at: dict[int | str, int], table: Values, terms: TermTable
 ) -> Iterator[Row]:
-    """The rows joined with a table of values."""
     old = [(index, at[name]) for index, name in enumerate(table.variables) if name in at]
     new = [index for index, name in enumerate(table.variables) if name not in at]
     at.update({table.variables[index]: len(at) + place for place, index in enumerate(new)})

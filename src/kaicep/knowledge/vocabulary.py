@@ -709,7 +709,6 @@ def _variables(patterns: Iterable[TriplePattern]) -> Iterator[Variable]:
 
 
 def _renamed(pattern: TriplePattern, node: Node, name: Iri) -> TriplePattern:
-    """The pattern with a name in the place of a node."""
     return replace(
         pattern,
         subject=name if pattern.subject == node else pattern.subject,

@@ -399,7 +399,6 @@ class _Child:
         return answer
 
     def end(self) -> None:
-        """Ends the process."""
         for each in (self._to, self._from):
             with suppress(OSError):
                 each.close()

@@ -340,7 +340,6 @@ class _Printer:
         return " ".join([f"VALUES ({names}) {{", *(f"({row})" for row in rows), "}"])
 
     def select(self, select: sparql.Select, indent: int) -> list[str]:
-        """The lines of a SELECT."""
         columns = "*" if select.columns is None else " ".join(self._column(each) for each in select.columns)
         report = "" if select.report == "RSTREAM" else f"{select.report} "
         lines = [f"SELECT {report}{'DISTINCT ' if select.distinct else ''}{columns}"]

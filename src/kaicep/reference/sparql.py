@@ -807,7 +807,6 @@ class _TripleReader:
                 yield each, interval
 
     def entailed(self, triple: Triple) -> frozenset[Triple]:
-        """A triple and what it entails."""
         if triple not in self._entailed:
             self._entailed[triple] = self.knowledge.entails_with([triple])
         return self._entailed[triple]
