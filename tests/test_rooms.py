@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "processes": set(),
     "storage": set(),
     "language": {"plan"},
-    "kernel": {"plan"},
+    "kernel": {"plan", "storage"},
     "knowledge": {"plan", "storage"},
     "connectors": {"plan", "storage"},
     "archive": {"plan", "storage"},
@@ -40,8 +40,7 @@ MAY_IMPORT = {
     "deployment": _HOSTED | {"api", "history", "join", "ingest", "spark"},
     "engine": {"plan", "kernel", "connectors", "hosts", "query"},
     "compiling": {"plan", "kernel", "knowledge", "query", "api"},
-    "tables": {"plan"},
-    "notebook": {"engine", "compiling", "query", "tables"},
+    "notebook": {"engine", "compiling", "query"},
     "spark": _HOSTED - {"optimize"} | {"history", "ingest", "spark_sql"},
     "spark_sql": {"plan", "knowledge", "hosts", "engine", "compiling", "query"},
     "why": {"api", "archive", "connectors", "deployment", "history", "join", "knowledge", "plan", "query"}
@@ -70,7 +69,7 @@ MAY_IMPORT = {
         "why",
     },
     "examples": {"kaicep", "api", "testing"},
-    "kaicep": {"engine", "hosts", "knowledge", "notebook", "plan", "compiling", "query", "spark", "tables"},
+    "kaicep": {"engine", "hosts", "knowledge", "notebook", "plan", "compiling", "query", "spark"},
     "__main__": {"cli"},
 }
 
@@ -187,7 +186,6 @@ SHARED_MODULES = {
     "state",
     "tables",
     "text",
-    "words",
 }
 
 

@@ -26,7 +26,7 @@ from kaicep.plan.algebra import ep_plan
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import EpPlan
 from kaicep.plan.terms import RDF, RDFS, XSD, Iri, Literal, Triple
-from kaicep.reference.epsparql import run_epsparql
+from kaicep.reference.sparql import run_epsparql
 from kaicep_bench.table import Cell, Report, Table
 
 __all__ = ["Size", "measure"]

@@ -21,8 +21,7 @@ from kaicep.kernel.columns import Strings
 from kaicep.kernel.patterns import PatternMachine
 from kaicep.kernel.sort import Parts
 from kaicep.knowledge.queries import Row, closed_store
-from kaicep.knowledge.relations import Relations
-from kaicep.knowledge.runtime import RuntimeCounters, RuntimeSettings
+from kaicep.knowledge.relations import Relations, RuntimeCounters, RuntimeSettings
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, Rule, optimize
 from kaicep.optimize.relate_paths import relate_paths

@@ -18,13 +18,12 @@ from kaicep.errors import Failure, KaicepError, Mistake, Unsupported
 if TYPE_CHECKING:
     import kaicep.spark as spark
     from kaicep.compiling import compile
-    from kaicep.engine import Engine, run, run_arrow, run_async
+    from kaicep.engine import Engine, MatchList, run, run_arrow, run_async, to_arrow, to_pandas, to_polars
     from kaicep.hosts.queries import Settings
     from kaicep.knowledge.store import Knowledge
     from kaicep.notebook import load_ipython_extension as load_ipython_extension
     from kaicep.plan.events import Event, Match
     from kaicep.query import Query
-    from kaicep.tables import MatchList, to_arrow, to_pandas, to_polars
 
 __version__ = "0.1.0"
 
@@ -57,16 +56,16 @@ _HOMES = {
     "Event": "plan.events",
     "Knowledge": "knowledge.store",
     "Match": "plan.events",
-    "MatchList": "tables",
+    "MatchList": "engine",
     "Query": "query",
     "Settings": "hosts.queries",
     "compile": "compiling",
     "run": "engine",
     "run_arrow": "engine",
     "run_async": "engine",
-    "to_arrow": "tables",
-    "to_pandas": "tables",
-    "to_polars": "tables",
+    "to_arrow": "engine",
+    "to_pandas": "engine",
+    "to_polars": "engine",
     "load_ipython_extension": "notebook",  # `%load_ext kaicep`
 }
 

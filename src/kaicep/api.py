@@ -42,7 +42,7 @@ class FiniteRun(FiniteQuery):
     unknown: dict[tuple[str, str], int] = field(default_factory=dict)
     """How often a value of (stream, value) had no entity in the knowledge base; filled by `matches`."""
     end: str = "closed"
-    """Whether the streams are over, or may go on (`plan.ending`)."""
+    """Whether the streams are over, or may go on (`plan.program`)."""
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:

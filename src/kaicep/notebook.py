@@ -8,9 +8,8 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from kaicep.compiling import compile
-from kaicep.engine import run
+from kaicep.engine import MatchList, run
 from kaicep.query import Query
-from kaicep.tables import MatchList
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -19,7 +18,6 @@ _EXPRESSION = "an expression of Python, mostly the name of a variable"
 
 
 def _options(magic: Any) -> Any:
-    """The options that both magics have."""
     for each in (
         argument("name", nargs="?", default="query", help="the query's name, and the variable that gets it"),
         argument("--over", help=f"run it over these events; {_EXPRESSION}"),

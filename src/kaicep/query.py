@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from kaicep.errors import Diagnostic, Mistake, a_kind_of
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import ChiQuery
-from kaicep.plan.events import Event
-from kaicep.plan.html import html_text
+from kaicep.plan.events import Event, html_text
 from kaicep.plan.nodes import Program
 from kaicep.plan.program import build_program
 from kaicep.plan.sparql import EpQuery

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tests.servers import free_port
 
-from kaicep.demo.campus import SCALES, Campus, Morning
-from kaicep.demo.folder import Folder
+from kaicep.demo.campus import SCALES, Campus, Folder, Morning
 from kaicep.demo.morning import archive_here
 from kaicep.deployment.config import load_config
 from kaicep.deployment.running import Deployment

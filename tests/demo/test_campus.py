@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kaicep.demo.campus import OPENING, SCALES, VENDORS, Campus, Morning, SensorReport
-from kaicep.demo.folder import Folder, knowledge
+from kaicep.demo.campus import OPENING, SCALES, VENDORS, Campus, Folder, Morning, SensorReport, knowledge
 from kaicep.errors import Mistake
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.time import parse_time

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kaicep.cli.main import app
-from kaicep.demo.folder import QUERIES
+from kaicep.demo.campus import QUERIES
 from kaicep.demo.morning import ShownMatch, Terminal
 from kaicep.processes import bound
 

@@ -11,8 +11,7 @@ import pytest
 
 from kaicep.api import open_run
 from kaicep.archive.archive import Archive
-from kaicep.demo.campus import OPENING, SCALES, Campus, Morning
-from kaicep.demo.folder import QUERIES, Folder
+from kaicep.demo.campus import OPENING, QUERIES, SCALES, Campus, Folder, Morning
 from kaicep.demo.morning import TITLES, DemoQuery, Recent, archive_here, opened, place_of, places, reasons
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Match

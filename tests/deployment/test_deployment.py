@@ -36,7 +36,7 @@ from kaicep.errors import SourceText as Text
 from kaicep.history.strategies import open_history, past_matches
 from kaicep.knowledge.annotation import build_catalog
 from kaicep.language import parse_ep
-from kaicep.plan.catalog import NoVocabulary
+from kaicep.plan.catalog import Vocabulary
 from kaicep.plan.events import Event
 from kaicep.plan.program import resolve_ep
 from kaicep.plan.terms import RDF, Iri
@@ -166,7 +166,7 @@ def test_hours_are_those_of_the_zone_that_the_deployment_names(folder: Path) -> 
 
 def test_how_much_rules_may_derive_is_said_in_the_file(folder: Path) -> None:
     write(folder, {"kaicep.toml": "derived = 20\n" + toml()})
-    catalog = build_catalog([], load_config(folder / "kaicep.toml").annotations, NoVocabulary())
+    catalog = build_catalog([], load_config(folder / "kaicep.toml").annotations, Vocabulary())
     assert resolve_ep(parse_ep(Text("up", "SELECT ?x { ?x p 1 }")), catalog).most_derived == 20
     write(folder, {"kaicep.toml": 'derived = "many"\n' + toml()})
     with pytest.raises(Mistake, match="many is not a number of triples"):

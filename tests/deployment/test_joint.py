@@ -21,10 +21,9 @@ from kaicep.archive.parquet import TableShape
 from kaicep.connectors.files import StreamData, mark_late
 from kaicep.deployment.sessions import choose_plan, joined
 from kaicep.errors import Failure, SourceText
-from kaicep.history.archived import PositionRange
 from kaicep.history.strategies import History, history_of
 from kaicep.hosts.queries import Settings
-from kaicep.join.handoff import HandOff, JoinedRun, Mark, why_not_concurrent
+from kaicep.join.handoff import HandOff, JoinedRun, Mark, PositionRange, why_not_concurrent
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
 from kaicep.plan.types import Type

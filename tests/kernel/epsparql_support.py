@@ -13,7 +13,7 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import EpPlan
 from kaicep.plan.terms import Triple
-from kaicep.reference.epsparql import run_epsparql
+from kaicep.reference.sparql import run_epsparql
 
 Rows = list[tuple[Triple, int, int]]
 

@@ -12,7 +12,7 @@ from kaicep.kernel.epsparql import EpOperator
 from kaicep.kernel.epsparql.reading import KnownFacts, StreamReader
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Blank, Iri, Literal, Triple
-from kaicep.reference.epsparql import run_epsparql
+from kaicep.reference.sparql import run_epsparql
 
 PREFIXES = f"@prefix : <{BASE}> . @prefix rdf: <{RDF}> . @prefix rdfs: <{RDFS}> . @prefix owl: <{OWL}> .\n"
 HIERARCHIES = """

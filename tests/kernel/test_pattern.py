@@ -23,7 +23,7 @@ from kaicep.plan.events import Event
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous
 from kaicep.plan.nodes import Chain, ChiPlan, Pattern
 from kaicep.plan.types import Type
-from kaicep.reference.pattern import pattern_matches
+from kaicep.reference.chicep import pattern_matches
 
 SKIPS = ("none", "next", "past_last", "first", "last")
 

@@ -11,7 +11,7 @@ from tests.knowledge.test_reasoning import LISTS, OWL_ROWS, RDFS_ROWS, loaded
 from tests.knowledge.words import PREFIXES, iri, known, triple
 
 from kaicep.errors import Mistake
-from kaicep.knowledge.changes import Change
+from kaicep.knowledge.closure import Change
 from kaicep.knowledge.store import Knowledge, Reason
 from kaicep.plan.terms import XSD, Blank, Literal, Triple
 

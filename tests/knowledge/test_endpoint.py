@@ -7,8 +7,7 @@ import time
 import pytest
 
 from kaicep.errors import Mistake
-from kaicep.knowledge.endpoint import Copy, Endpoint
-from kaicep.knowledge.watching import KnowledgeFiles
+from kaicep.knowledge.watching import Copy, Endpoint, KnowledgeFiles
 from kaicep.plan.terms import Iri
 
 FIRST = """

@@ -8,10 +8,9 @@ import pytest
 
 from kaicep.errors import Mistake
 from kaicep.knowledge import store
-from kaicep.knowledge.changes import Change
+from kaicep.knowledge.closure import Change
 from kaicep.knowledge.kept import KeptGraph
-from kaicep.knowledge.lineage import fingerprint
-from kaicep.knowledge.store import Knowledge
+from kaicep.knowledge.store import Knowledge, fingerprint
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.terms import Blank, Iri, Literal
 

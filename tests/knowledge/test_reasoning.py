@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.knowledge.words import SPACE, iri, known, triple
 
 from kaicep.knowledge.graph import TermTable, TripleIndex, match
-from kaicep.knowledge.rules import RULES, TRANSITIVE, Rule, solutions, unrolled
+from kaicep.knowledge.reasoning import RULES, TRANSITIVE, Rule, solutions, unrolled
 from kaicep.knowledge.store import Knowledge, Reason
 from kaicep.plan.terms import OWL, RDF, Iri, Literal, Term, Triple, Variable, n_triples
 

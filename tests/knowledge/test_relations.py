@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kaicep import testing
 from kaicep.knowledge.queries import ClosedStore, closed_store
-from kaicep.knowledge.relations import Relations
-from kaicep.knowledge.runtime import RuntimeSettings
+from kaicep.knowledge.relations import Relations, RuntimeSettings
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
 from kaicep.reference.chicep import KnowledgeSemantics, answers

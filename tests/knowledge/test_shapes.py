@@ -8,7 +8,7 @@ import pytest
 from tests.servers import need
 
 from kaicep.errors import Mistake
-from kaicep.knowledge.changes import Change
+from kaicep.knowledge.closure import Change
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.terms import Iri
 

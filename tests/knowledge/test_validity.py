@@ -11,9 +11,9 @@ from tests.knowledge.test_reasoning import LISTS, OWL_ROWS, loaded
 from tests.knowledge.words import PREFIXES, iri, triple
 
 from kaicep.errors import Mistake
-from kaicep.knowledge.changes import Change
+from kaicep.knowledge.closure import Change
 from kaicep.knowledge.loading import KAI
-from kaicep.knowledge.rules import LISTED
+from kaicep.knowledge.reasoning import LISTED
 from kaicep.knowledge.store import Knowledge, Reason
 from kaicep.plan.terms import Literal, Triple
 from kaicep.plan.time import format_time, parse_time

@@ -10,8 +10,14 @@ from kaicep import testing
 from kaicep.errors import Mistake
 from kaicep.knowledge.annotation import parse_annotations
 from kaicep.knowledge.store import Knowledge
-from kaicep.knowledge.vocabulary import KnowledgeNames, concepts, summary
-from kaicep.knowledge.ways import path_text, undeclared_prefixes, ways
+from kaicep.knowledge.vocabulary import (
+    KnowledgeNames,
+    concepts,
+    path_text,
+    summary,
+    undeclared_prefixes,
+    ways,
+)
 
 CAMPUS = """
     @prefix : <urn:kaicep:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .

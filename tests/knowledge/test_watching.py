@@ -9,10 +9,9 @@ import pytest
 from tests.knowledge.words import PREFIXES, SPACE, iri, triple
 
 from kaicep.errors import Mistake
-from kaicep.knowledge.changes import Change
+from kaicep.knowledge.closure import Change
 from kaicep.knowledge.loading import KAI
-from kaicep.knowledge.queries import quads_of
-from kaicep.knowledge.sparql_update import operations
+from kaicep.knowledge.queries import operations, quads_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.terms import XSD, Triple

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.live.harness import LONG, MODES, Clock, Gate, Got, python, service
 
-from kaicep.live.counters import Histogram
-from kaicep.live.crew import ENOUGH, Admission, Hopeless, NodeCounts
+from kaicep.live.bindings import Histogram
 from kaicep.live.graph import Operator, Supplier
 from kaicep.live.metrics import figures, prometheus, recall, shown
+from kaicep.live.processor import ENOUGH, Admission, Hopeless, NodeCounts
 from kaicep.live.sharing import LiveQuery
 from kaicep.testing import prepare
 

@@ -15,10 +15,12 @@ from kaicep.live.graph import (
     as_dot,
     as_text,
     consumer,
+    load_graph,
     operator,
+    parse_rows,
+    parse_toml,
     supplier,
 )
-from kaicep.live.parse import load_graph, parse_rows, parse_toml
 
 GOOD = """\
 name = "car"

@@ -15,7 +15,7 @@ from tests.live.harness import LONG, MODES, Got, service
 from kaicep.errors import Mistake
 from kaicep.live import ticking
 from kaicep.live.graph import Consumer, Operator, Supplier, operator
-from kaicep.live.isolated import Isolated
+from kaicep.live.kinds import Isolated
 from kaicep.live.metrics import figures, shown
 
 pytestmark = pytest.mark.slow

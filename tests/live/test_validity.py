@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.live.harness import LONG, Clock, Gate, Got, python, service
 
+from kaicep.live.bindings import GROWTH, Event, Ring
 from kaicep.live.graph import Consumer, Graph, Operator, Supplier
-from kaicep.live.rings import GROWTH, Event, Ring
 
 MS = 1000
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kaicep.api import FiniteRun
-from kaicep.knowledge.relations import Relations
-from kaicep.knowledge.runtime import RuntimeSettings
+from kaicep.knowledge.relations import Relations, RuntimeSettings
 from kaicep.optimize import RULES, optimize
 from kaicep.plan.events import Match
 from kaicep.reference.chicep import answers

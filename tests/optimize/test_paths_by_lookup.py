@@ -10,7 +10,7 @@ from tests.optimize.compiled import compiled
 
 from kaicep import testing
 from kaicep.errors import Mistake
-from kaicep.knowledge.runtime import RuntimeSettings
+from kaicep.knowledge.relations import RuntimeSettings
 from kaicep.plan.terms import OWL
 
 pytestmark = pytest.mark.random

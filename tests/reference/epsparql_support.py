@@ -16,7 +16,7 @@ from kaicep.plan.algebra import ep_plan
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import EpPlan
 from kaicep.plan.terms import RDF, XSD, Iri, Literal, Term, Triple
-from kaicep.reference.epsparql import run_epsparql
+from kaicep.reference.sparql import run_epsparql
 
 Rows = Sequence[tuple[Triple, int, int] | tuple[Triple, int, int, str]]
 BASE = "urn:kaicep:"

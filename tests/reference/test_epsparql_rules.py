@@ -11,7 +11,7 @@ from tests.reference.epsparql_support import answers, knowledge_of, plan, run, s
 
 from kaicep.errors import Failure
 from kaicep.plan.algebra import only_grows
-from kaicep.reference.epsparql import _body, _grown, _settled, _TripleReader
+from kaicep.reference.sparql import _body, _grown, _settled, _TripleReader
 
 CLOSURE = "CONSTRUCT { ?x reaches ?y } WHERE { ?x link ?y }"
 STEP = "CONSTRUCT { ?x reaches ?z } WHERE { ?x reaches ?y . ?y link ?z }"

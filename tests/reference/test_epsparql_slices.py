@@ -13,7 +13,7 @@ from kaicep.plan.algebra import looks_inside
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import EpPlan
 from kaicep.plan.program import longest
-from kaicep.reference.epsparql import run_epsparql
+from kaicep.reference.sparql import run_epsparql
 
 SHORT = 'FILTER (getDURATION() < "PT3S"^^xsd:duration)'
 A, B = '{ ?x :p ?y FILTER (getDURATION() < "PT3S"^^xsd:duration) }', "{ ?x :q ?y }"

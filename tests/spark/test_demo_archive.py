@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kaicep.archive.archive import Archive
-from kaicep.demo.campus import SCALES, Campus, Morning
-from kaicep.demo.folder import Folder
+from kaicep.demo.campus import SCALES, Campus, Folder, Morning
 from kaicep.demo.morning import archive_here, archive_on_spark
 
 pytestmark = pytest.mark.spark

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import kaicep as kai
 from kaicep.api import parse_query
 from kaicep.archive.archive import Archive
-from kaicep.cli import ingest as cli
+from kaicep.cli import archive as cli
 from kaicep.cli.main import app
 from kaicep.connectors import parts
 from kaicep.connectors.shape import Form

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 import kaicep as kai
 from kaicep.archive.archive import Archive
-from kaicep.cli import ingest as cli
+from kaicep.cli import archive as cli
 from kaicep.cli.main import app
 from kaicep.connectors import kafka_offsets
 from kaicep.connectors.kafka import KafkaSourceOptions

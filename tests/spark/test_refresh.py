@@ -12,7 +12,7 @@ import pytest
 
 import kaicep as kai
 from kaicep.hosts.spark.stream import Published, folder_of
-from kaicep.knowledge.lineage import fingerprint
+from kaicep.knowledge.store import fingerprint
 
 KNOWN = "@prefix : <urn:> . :p :in :r1 . :q :in :r2 . :limit :is 3 ."
 ANNOTATION = {

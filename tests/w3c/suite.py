@@ -21,7 +21,7 @@ from kaicep.plan.algebra import ep_plan
 from kaicep.plan.nodes import EpPlan
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, literal
 from kaicep.plan.values import normalise
-from kaicep.reference.epsparql import run_epsparql
+from kaicep.reference.sparql import run_epsparql
 
 POM = Path(__file__).parent.parent.parent / "scripts" / "w3c-pom.xml"
 PARTS = ("testcases-sparql-1.0-w3c/data-r2/", "testcases-sparql-1.1-w3c/")

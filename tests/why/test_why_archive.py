@@ -19,8 +19,7 @@ from kaicep.connectors.sinks.files import FileSink, FileSinkOptions
 from kaicep.history.strategies import open_history, past_matches
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import Interval
-from kaicep.why.again import explained
-from kaicep.why.sources import Archived, Streams, events_of, match_of, needed, seen_in, upstream_of
+from kaicep.why.again import Archived, Streams, events_of, explained, match_of, needed, seen_in, upstream_of
 
 pytestmark = pytest.mark.slow
 

@@ -374,17 +374,10 @@ def window_slot(plan: ChiPlan) -> tuple[WindowAggregate, EventSlot, tuple[Expr, 
 
 def refuse_unsayable(plan: ChiPlan) -> None:
     """Raises `Unsupported` where a plan has something that one query cannot express."""
-    part = _unsayable(plan)
+    body = plan.body
+    part = why_no_window(plan, body) if isinstance(body, WindowAggregate) else _why_no_pattern(plan, body)
     if part is not None:
-        raise Unsupported(
-            f"{plan.name}: one query cannot express {part}; the strategies replay and hybrid can"
-        )
-
-
-def _unsayable(plan: ChiPlan) -> str | None:
-    if isinstance(plan.body, WindowAggregate):
-        return why_no_window(plan, plan.body)
-    return _why_no_pattern(plan, plan.body)
+        raise refusal(plan, part)
 
 
 def why_no_window(plan: ChiPlan, source: WindowAggregate) -> str | None:
@@ -837,19 +830,14 @@ class _SparqlWriter:
         if ordered:
             scope.lines.append(f"{name} {self._iri(ORDER)} {order_of(slot.name)} .")
         within = slot.within
-        if within.low is not None:
-            sign = ">=" if within.low_inclusive else ">"
-            scope.lines.append(
-                f"FILTER ({time_of(slot.name)} {sign} {constant_text(within.low, Type.TIMESTAMP)})"
-            )
-        if within.high is not None:
-            sign = "<=" if within.high_inclusive else "<"
-            scope.lines.append(
-                f"FILTER ({time_of(slot.name)} {sign} {constant_text(within.high, Type.TIMESTAMP)})"
-            )
+        low = within.low, ">=" if within.low_inclusive else ">"
+        high = within.high, "<=" if within.high_inclusive else "<"
+        for bound, sign in (low, high):
+            if bound is not None:
+                text = constant_text(bound, Type.TIMESTAMP)
+                scope.lines.append(f"FILTER ({time_of(slot.name)} {sign} {text})")
 
     def _stream(self, scope: _Scope, slot: EventSlot) -> None:
-        """An event of its streams."""
         name = f"?{slot.name}"
         streams = [self._iri(stream_iri(each)) for each in slot.streams]
         if len(streams) == 1:
@@ -956,13 +944,11 @@ class _SparqlWriter:
             elif name in selected:
                 renamed[name] = Variable(variable_name(name))
             else:
-                apart = "" if self._is_only(path) else f"_{number}"
+                # Where the PATH is about each of its variables once, its names are its own.
+                is_only = all(slot == variable for variable, slot in path.slots.items())
+                apart = "" if is_only else f"_{number}"
                 renamed[name] = Variable(variable_name(name.removeprefix("_:")) + apart)
         return substitute(group, renamed)  # type: ignore[arg-type]  # one variable for another
-
-    def _is_only(self, path: SlotPath) -> bool:
-        """Whether the PATH is about each of its variables once, so that its names are its own."""
-        return all(slot == name for name, slot in path.slots.items())
 
     # --- absence ---
 

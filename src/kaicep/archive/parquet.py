@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-from kaicep.errors import Failure, Mistake
-from kaicep.plan.events import Event
-from kaicep.plan.terms import Blank, Iri, Term, Triple, literal, n_triples
-from kaicep.plan.types import Type
-
-if TYPE_CHECKING:
-    import pyarrow
 import json
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
+from kaicep.errors import Failure, Mistake
+from kaicep.plan.events import Event
 from kaicep.plan.nodes import Interval
+from kaicep.plan.terms import Blank, Iri, Term, Triple, literal, n_triples
 from kaicep.plan.time import format_time
+from kaicep.plan.types import Type
 from kaicep.storage.delta import write_parquet
 from kaicep.storage.disk import sync_folder
 

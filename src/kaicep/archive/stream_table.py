@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaicep.archive.attached import AttachedTable
 from kaicep.archive.parquet import (
     LATE,
     PART,
+    ROWS,
     SEQ,
     TS,
     DataFile,
@@ -21,23 +22,15 @@ from kaicep.archive.parquet import (
     extended,
     in_time,
     measured,
+    moments,
     rows_of,
     shape_of,
     write_files,
 )
-from kaicep.archive.table import ArchiveTable, Ranges, attempts, fresh, moved
+from kaicep.archive.table import ArchiveTable, AttachedTable, Ranges, attempts, fresh, moved
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Event
 from kaicep.storage.delta import parquet_dataset
-
-if TYPE_CHECKING:
-    import pyarrow
-import math
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from kaicep.archive.parquet import ROWS, moments
 
 if TYPE_CHECKING:
     import pyarrow
@@ -159,7 +152,6 @@ class StreamTable:
         self,
         paths: Sequence[Path],
         ranges: Mapping[int, tuple[int, int]],
-        shape: TableShape | None = None,
         sources: Mapping[int, str] | None = None,
     ) -> Appended:
         """Adds Parquet files that somebody else has written into the table's folder, late marks and all.
@@ -185,8 +177,6 @@ class StreamTable:
                         f"{self.stream}: the archive holds part {part} up to position {held}; files that "
                         f"begin at {covered[part][0]} hold some of it again, and cannot be cut"
                     )
-            if shape is not None:
-                self.widen(shape)
             files = [measured(self.table.folder, each) for each in names]
             self._check(names)
             newest, late = self._summary(names, covered)

@@ -19,14 +19,14 @@ from kaicep.errors import Diagnostic, Mistake, SourceText, Unsupported
 from kaicep.knowledge.annotation import Annotation, prefixes_of
 from kaicep.knowledge.event_graph import HAS_TIME
 from kaicep.knowledge.graph import LITERAL
-from kaicep.knowledge.store import Knowledge
+from kaicep.knowledge.store import TYPE, Knowledge
 from kaicep.knowledge.vocabulary import KnowledgeNames, is_standard
 from kaicep.knowledge.watching import KnowledgeFiles
-from kaicep.knowledge.words import TYPE
 from kaicep.language.lexer import Report, Token, TokenKind, chi_tokens, sparql_tokens
 from kaicep.optimize import optimize
 from kaicep.plan.catalog import Stream
 from kaicep.plan.chi import ChiQuery
+from kaicep.plan.operators import FUNCTIONS
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.terms import RDFS, Iri, Literal, Term
 from kaicep.query import Query, resolve_queries
@@ -249,22 +249,7 @@ _EP_WORDS: Mapping[str, str] = {
     "FROM NAMED WINDOW": "a window: FROM NAMED WINDOW :w ON :stream [RANGE PT10S STEP PT5S]",
     "PREFIX": "a short name for a namespace",
 }
-_FUNCTIONS = [
-    "abs",
-    "ceil",
-    "coalesce",
-    "contains",
-    "dayOfWeek",
-    "floor",
-    "hour",
-    "if",
-    "lower",
-    "regex",
-    "round",
-    "startsWith",
-    "upper",
-    "PREV",
-]
+_FUNCTIONS = (*sorted(FUNCTIONS), "PREV")
 _AGGREGATES = ["AVG", "COUNT", "FIRST", "LAST", "MAX", "MIN", "STDDEV", "SUM"]
 _SMALL = "AND ANY AS ASC BY IN NEXT NO OR SKIP SLIDING BATCH STRICT TO PAST TRUE FALSE DISTINCT"
 KEYWORDS = frozenset(" ".join((*_CLAUSES, *_EP_WORDS, *_AGGREGATES, _SMALL)).split())
@@ -320,10 +305,16 @@ class Hover:
 def resolve(situation: Situation, name: str, suffix: str, text: str) -> Query:
     """A query that is not registered, resolved together with those whose output it reads."""
     query = parse_query(SourceText(f"{name}{suffix}", text), situation.prefixes)
-    others = _parsed_others(situation, name)
-    needed = upstream(name, {**others, name: query})
-    queries = [query, *(others[each] for each in needed if each != name)]
+    queries = with_upstream(query, _parsed_others(situation, name))
     return resolve_queries(queries, situation.catalog, situation.knowledge, 0)
+
+
+def with_upstream(
+    query: ChiQuery | EpQuery, others: Mapping[str, ChiQuery | EpQuery]
+) -> list[ChiQuery | EpQuery]:
+    """A query, and those of the others whose output it needs."""
+    needed = upstream(query.name, {**others, query.name: query})
+    return [query, *(others[each] for each in needed if each != query.name)]
 
 
 def _parsed_others(situation: Situation, name: str) -> dict[str, ChiQuery | EpQuery]:

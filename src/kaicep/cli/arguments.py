@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ParamSpec, TextIO
 
 import typer
 
-from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
-import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from kaicep.errors import did_you_mean
+from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported, did_you_mean
 from kaicep.plan.time import DURATION_UNITS, parse_duration, parse_time, time_from_number
 from kaicep.storage.places import place_of
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from kaicep.hosts.spark.session import Cluster
     from kaicep.knowledge.annotation import Annotation
 
@@ -160,6 +155,24 @@ def progress(text: str, total: int | None = None) -> Iterator[Callable[[int], No
         timer.join()
         if bar is not None:
             bar.stop()
+
+
+@contextmanager
+def progress_of(text: str, streams: Iterable[tuple[str, Path]]) -> Iterator[None]:
+    """Shows a bar that follows the bytes of the files of streams, while these are read inside."""
+    from kaicep.connectors.files import files_of
+    from kaicep.connectors.records import watching
+
+    total = sum(file.stat().st_size for name, path in streams for file in files_of(name, path))
+    read: dict[Path, int] = {}
+    with progress(text, total or None) as advance:
+
+        def moved(path: Path, position: int) -> None:
+            read[path] = position
+            advance(sum(read.values()))
+
+        with watching(moved):
+            yield
 
 
 def compile_kernel() -> None:

@@ -492,7 +492,7 @@ def _memory() -> str:
 def _cache() -> Checkup:
     """Whether the folder for the compiled kernel can be written, or made, and whether it is in there."""
     from kaicep.kernel.warm import is_warm
-    from kaicep.plan.cache import cache_folder
+    from kaicep.storage.disk import cache_folder
 
     folder = cache_folder("kernels")
     there = next(each for each in (folder, *folder.parents) if each.exists())

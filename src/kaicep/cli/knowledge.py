@@ -17,8 +17,7 @@ from kaicep.plan.text import predicate_text
 if TYPE_CHECKING:
     from kaicep.knowledge.annotation import Annotation
     from kaicep.knowledge.store import Knowledge
-    from kaicep.knowledge.vocabulary import ClassUse, Concepts, KnowledgeNames, PropertyUse, Summary
-    from kaicep.knowledge.ways import Way
+    from kaicep.knowledge.vocabulary import ClassUse, Concepts, KnowledgeNames, PropertyUse, Summary, Way
     from kaicep.plan.catalog import Entity
     from kaicep.plan.terms import Iri
 
@@ -80,7 +79,7 @@ def path(
     """
     known, annotations, names = _open(knowledge, annotation, reasoning)
 
-    from kaicep.knowledge.ways import MOST_STEPS, ways
+    from kaicep.knowledge.vocabulary import MOST_STEPS, ways
 
     found = ways(start, end, known, annotations, names)
     if not found:
@@ -276,7 +275,7 @@ def _concepts_json(found: Concepts, names: KnowledgeNames) -> dict[str, Any]:
 
 def _ways_text(found: Sequence[Way], names: KnowledgeNames) -> str:
     """PATHs to copy, with comments that may be copied along."""
-    from kaicep.knowledge.ways import path_text, undeclared_prefixes
+    from kaicep.knowledge.vocabulary import path_text, undeclared_prefixes
 
     prefixes = [f"PREFIX {name}: <{iri}>" for name, iri in undeclared_prefixes(found, names).items()]
     blocks = ["\n".join(prefixes)] if prefixes else []
@@ -291,7 +290,7 @@ def _holds(way: Way) -> str:
 
 
 def _ways_json(found: Sequence[Way], names: KnowledgeNames) -> list[dict[str, Any]]:
-    from kaicep.knowledge.ways import path_text, undeclared_prefixes
+    from kaicep.knowledge.vocabulary import path_text, undeclared_prefixes
 
     return [
         {

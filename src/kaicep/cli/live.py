@@ -251,8 +251,8 @@ def top(
 
 def open_graph(path: Path) -> Graph:
     """Reads a graph, checks it, compiles its queries, and sees whether keys and functions are there."""
+    from kaicep.live.graph import load_graph
     from kaicep.live.kinds import function_of
-    from kaicep.live.parse import load_graph
 
     graph = load_graph(path)
     wrong: list[Diagnostic] = []
@@ -300,7 +300,6 @@ def _settled(operator: Operator, folder: Path) -> Operator:
 
 
 def _compiled(operator: Operator, folder: Path) -> LiveQuery:
-    """The query of an operator, compiled."""
     from kaicep.api import build_run, read_query
     from kaicep.connectors.files import StreamData
     from kaicep.knowledge.annotation import load_annotations

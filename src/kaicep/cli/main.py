@@ -7,15 +7,13 @@ from typing import Annotated
 import typer
 
 from kaicep import __version__
-from kaicep.cli.archive import archive
+from kaicep.cli.archive import archive, ingest
 from kaicep.cli.arguments import guarded
-from kaicep.cli.checking import check, explain
 from kaicep.cli.deployment import console, follow, lsp, run, status
 from kaicep.cli.first_steps import bench, demo, doctor, init
-from kaicep.cli.ingest import ingest
 from kaicep.cli.knowledge import knowledge
 from kaicep.cli.live import live
-from kaicep.cli.match import match, query
+from kaicep.cli.match import check, explain, match, query
 from kaicep.cli.why import why
 
 GREETING = """\

@@ -1,7 +1,8 @@
-"""`kaicep match` and `kaicep query`: all matches of queries over finite streams, or over an archive."""
+"""What is found in finite streams and archives: `kaicep match`, `query`, `check` and `explain`."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kaicep.api import explanations
 from kaicep.cli.arguments import (
     FAILED,
     Annotations,
@@ -28,18 +30,101 @@ from kaicep.cli.arguments import (
     choose_cluster,
     compile_kernel,
     duration,
+    has_colour,
     inputs_of,
     moment,
     progress,
+    progress_of,
     say,
     warn,
 )
-from kaicep.errors import Mistake, did_you_mean
+from kaicep.errors import Mistake, did_you_mean, painted
 
 if TYPE_CHECKING:
     from kaicep.api import FiniteRun
     from kaicep.history.strategies import History
     from kaicep.plan.events import Event
+
+# ----------------------------------------------------------------------------------------------------------
+# `kaicep check`: what is wrong with queries, and what is worth knowing about them, without running them.
+
+
+def check(
+    queries: Queries = None,
+    stream: Streams = None,
+    knowledge: KnowledgeFiles = None,
+    annotation: Annotations = None,
+    deployment: DeploymentFile = None,
+    reasoning: Reasoning = None,
+) -> None:
+    """Parse, resolve and type-check queries.
+
+    Streams and annotations are optional; with them, more mistakes are found.
+
+    Example: kaicep check rise.chi --stream air=air.jsonl
+
+    Example: kaicep check --deployment campus/kaicep.toml
+    """
+    given = inputs_of(queries, stream, knowledge, annotation, reasoning, deployment)
+
+    from kaicep.api import open_run
+
+    with given.looked_beside():
+        run = open_run(given.queries, given.streams, *given.known)
+    warn(run.diagnostics, hints=True)
+    for query in run.program.queries:
+        reads = f", reads {', '.join(query.reads)}" if query.reads else ""
+        ok = painted("ok", "32" if has_colour(sys.stdout) else "")
+        typer.echo(f"{query.name}: {ok} ({query.language}{reads})")
+
+
+# ----------------------------------------------------------------------------------------------------------
+# `kaicep explain`: the plan of queries, as a person or a machine reads it.
+
+
+def explain(
+    queries: Queries = None,
+    stream: Streams = None,
+    knowledge: KnowledgeFiles = None,
+    annotation: Annotations = None,
+    deployment: DeploymentFile = None,
+    reasoning: Reasoning = None,
+    now: Now = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The plan as JSON.")] = False,
+    sparql: Annotated[
+        bool, typer.Option("--sparql", help="Each query as one SPARQL query over the archive's RDF view.")
+    ] = False,
+    spark_sql: Annotated[
+        bool, typer.Option("--spark-sql", help="Each query as one Spark SQL query over the archive's tables.")
+    ] = False,
+) -> None:
+    """Show the plans of queries.
+
+    Example: kaicep explain rise.chi --stream air=air.jsonl --knowledge campus.ttl
+    """
+    given = inputs_of(queries, stream, knowledge, annotation, reasoning, deployment)
+    instant = moment("--now", now)
+
+    from kaicep.api import open_run
+    from kaicep.plan.explain import explain_json, explain_text
+
+    with given.looked_beside():
+        run = open_run(given.queries, given.streams, *given.known, now=instant)
+    warn(run.diagnostics)
+    if sparql:
+        from kaicep.archive.as_sparql import rewrite_to_sparql
+
+        for each in run.program.queries:
+            typer.echo(f"# {each.name}\n{rewrite_to_sparql(each, run.catalog).text}")
+    elif spark_sql:
+        from kaicep.history.rewrite import sql_of
+
+        for each in run.program.queries:
+            typer.echo(f"-- {each.name}\n{sql_of(each, run.catalog, run.knowledge).text}")
+    elif as_json:
+        typer.echo(json.dumps(explain_json(explanations(run)), ensure_ascii=False, indent=2))
+    else:
+        typer.echo(explain_text(explanations(run)).rstrip("\n"))
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -202,21 +287,11 @@ def _open(
 ) -> FiniteRun:
     """Reads everything, with a bar that follows the bytes of the streams."""
     from kaicep.api import open_run
-    from kaicep.connectors.files import files_of
-    from kaicep.connectors.records import watching
 
     # Unknown entities are told at the end, with their counts; the log would tell them again.
     logging.getLogger("kaicep").addHandler(logging.NullHandler())
-    total = sum(file.stat().st_size for name, path in given.streams for file in files_of(name, path))
-    read: dict[Path, int] = {}
-    with progress("reading", total) as advance:
-
-        def follow(path: Path, position: int) -> None:
-            read[path] = position
-            advance(sum(read.values()))
-
-        with watching(follow), given.looked_beside():
-            return open_run(given.queries, given.streams, *given.known, lateness, now, end, ahead, derived)
+    with progress_of("reading", given.streams), given.looked_beside():
+        return open_run(given.queries, given.streams, *given.known, lateness, now, end, ahead, derived)
 
 
 def _dead_rows(run: FiniteRun) -> Iterator[bytes]:

@@ -26,8 +26,8 @@ from kaicep.cli.arguments import (
 from kaicep.errors import Mistake
 
 if TYPE_CHECKING:
+    from kaicep.why.again import EventSource
     from kaicep.why.match import Why
-    from kaicep.why.sources import EventSource
 
 _EXAMPLE = (
     "such as kaicep why 3f2a07 QUERY.chi --stream NAME=FILE, or kaicep why 3f2a07 --deployment kaicep.toml"
@@ -155,18 +155,18 @@ def _when(near: str | None) -> int:
 
 def _streams(given: Inputs, lateness: int | None, now: int | None) -> EventSource:
     from kaicep.api import open_run
-    from kaicep.why import sources
+    from kaicep.why import again
 
     with given.looked_beside():
         run = open_run(given.queries, given.streams, *given.known, lateness, now)
     warn(run.diagnostics)
-    return sources.Streams(run)
+    return again.Streams(run)
 
 
 def _archived(given: Inputs, archive: Path, now: int | None) -> EventSource:
     from kaicep.archive.archive import Archive
     from kaicep.history.strategies import open_history
-    from kaicep.why.sources import Archived
+    from kaicep.why.again import Archived
 
     history = open_history(given.queries, Archive.open(archive), *given.known, now)
     snapshot = history.archive.snapshot()
@@ -192,8 +192,7 @@ def _of_deployment(path: Path, words: Sequence[str], near: int | None, key: str 
 
 
 def _why(source: EventSource, id: str, results: Sequence[Path]) -> Why:
-    from kaicep.why.again import explained, searched
-    from kaicep.why.sources import only_one, seen_in
+    from kaicep.why.again import explained, only_one, searched, seen_in
 
     if results:
         match = only_one(seen_in(results, id), id)
@@ -211,7 +210,7 @@ def _told(source: EventSource, reason: Why, as_json: bool) -> str:
 
     if as_json:
         return json.dumps(why_json(reason), ensure_ascii=False, indent=2)
-    return why_text(reason, dict(source.catalog.known_prefixes(reason.plan.prefixes)))
+    return why_text(reason, dict(source.query.catalog.known_prefixes(reason.plan.prefixes)))
 
 
 def _not(source: EventSource, name: str, near: int, key: str | None, as_json: bool) -> str:

@@ -291,7 +291,6 @@ def _client(request: Request) -> str:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form."""
     read = parse_qs((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
     return {name: some[0].replace("\r\n", "\n") for name, some in read.items()}
 
@@ -403,7 +402,6 @@ def _is_time(value: object) -> bool:
 
 
 def _row(match: Mapping[str, Any]) -> dict[str, Any]:
-    """A match as a row."""
     selected = [(name, _shown(value), _is_time(value)) for name, value in (match.get("select") or {}).items()]
     return {**match, "selected": selected, "triples": list(match.get("triples") or ())[:6]}
 
@@ -692,7 +690,6 @@ async def _entity_page(pages: Pages, request: Request) -> Response:
 
 
 def _update(form: Mapping[str, str]) -> str:
-    """A form as SPARQL UPDATE."""
     when = form.get("valid_from", "").strip()
     head = f"# valid from {when}\n" if when else ""
     parts = [

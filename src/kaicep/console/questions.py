@@ -21,15 +21,12 @@ from kaicep.archive.archive import Snapshot
 from kaicep.assist import help
 from kaicep.assist.help import OntologyWords, Situation
 from kaicep.connectors.sinks.delta import match_of_row
-from kaicep.deployment.registered import upstream
-from kaicep.errors import Diagnostic, Mistake, SourceText, did_you_mean
+from kaicep.errors import Mistake, SourceText, did_you_mean
 from kaicep.history.strategies import History, engine_of, history_of, replayed
 from kaicep.knowledge.event_graph import event_triples
-from kaicep.knowledge.sparql_update import carry_out, operations
-from kaicep.knowledge.store import Edit, Knowledge
-from kaicep.knowledge.vocabulary import is_standard, summary
-from kaicep.knowledge.ways import path_text, undeclared_prefixes, ways
-from kaicep.knowledge.words import TYPE
+from kaicep.knowledge.queries import carry_out, operations
+from kaicep.knowledge.store import TYPE, Edit, Knowledge
+from kaicep.knowledge.vocabulary import is_standard, path_text, summary, undeclared_prefixes, ways
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Bound, ChiQuery, Within
 from kaicep.plan.events import Event, Match, by_end
@@ -39,11 +36,11 @@ from kaicep.plan.sparql import EpQuery
 from kaicep.plan.terms import OWL, RDFS, Iri, Literal, Term, Triple, n_triples
 from kaicep.plan.text import group_text
 from kaicep.plan.time import format_duration, format_time, parse_time
+from kaicep.storage.disk import last_rows
 from kaicep.storage.places import options_of, place_of
-from kaicep.why.again import Deployed, explained, searched, why_not_between
+from kaicep.why.again import Deployed, explained, match_of, searched, why_not_between
 from kaicep.why.match import Statement, Why
 from kaicep.why.misses import WhyNot
-from kaicep.why.sources import match_of
 
 _MOST_MATCHES = 100
 _MOST_ROWS = 200
@@ -101,7 +98,7 @@ def story(situation: Situation, id: str, match: Answer | None, version: int | No
     source = deployed.source(found.query)
     reason = explained(source, found, version)
     knowledge = situation.knowledge.at(reason.match.end_us)
-    return _story(reason, source.catalog, knowledge, situation.vocabulary)
+    return _story(reason, source.query.catalog, knowledge, situation.vocabulary)
 
 
 def _searched(deployed: Deployed, id: str) -> Match | None:
@@ -265,7 +262,7 @@ def written(
     readable = [each for each in dict.fromkeys(places) if each.exists()]
     rows: dict[str, Answer] = {}
     for place in readable:
-        found = _table_rows(place, query, begin, end) if place.is_dir() else _last_rows(place)
+        found = _table_rows(place, query, begin, end) if place.is_dir() else _last_matches(place)
         fitting = (
             row
             for row in found
@@ -303,18 +300,10 @@ def _newest_first(row: Answer) -> tuple[str, str]:
     return row["end"], row["id"]
 
 
-def _last_rows(path: Path) -> Iterator[Answer]:
+def _last_matches(path: Path) -> Iterator[Answer]:
     """The matches of a file of JSON lines, from its end, as far as its last megabytes reach."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _TAIL))
-        lines = file.read().splitlines()
-    for line in reversed(lines):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue  # the first may be the end of one, the last may not be finished
-        if isinstance(row, dict) and isinstance(row.get("id"), str) and isinstance(row.get("end"), str):
+    for row in last_rows(path, _TAIL):
+        if isinstance(row.get("id"), str) and isinstance(row.get("end"), str):
             yield row
 
 
@@ -409,11 +398,8 @@ def _misses(found: WhyNot) -> Answer:
 def _time(text: str, what: str) -> int:
     found = parse_time(text)
     if found is None:
-        raise Mistake(
-            Diagnostic(f"{what}: {text[:40]} is not a time", hint="write a time such as 2012-05-07T09:30Z")
-            if text
-            else Diagnostic(f"{what}: a time is missing", hint="write a time such as 2012-05-07T09:30Z")
-        )
+        wrong = f"{text[:40]} is not a time" if text else "a time is missing"
+        raise Mistake(f"{what}: {wrong}", hint="write a time such as 2012-05-07T09:30Z")
     return found
 
 
@@ -487,9 +473,7 @@ def trial(situation: Situation, text: str, language: str, low: str, high: str) -
     query = parse_query(SourceText(f"{name}{help.suffix_of(language)}", text), situation.prefixes)
     begin, end = _time(low, "from"), _time(high, "to")
     bounds = Within(Bound(begin, 0, True), Bound(end, 0, True))
-    others = situation.others(name)
-    needed = upstream(name, {**others, name: query})
-    asked = [_bounded(each, bounds) for each in (query, *(others[one] for one in needed if one != name))]
+    asked = [_bounded(each, bounds) for each in help.with_upstream(query, situation.others(name))]
     started = time.perf_counter()
     history = history_of(asked, situation.archive, situation.knowledge, situation.config.annotations, end)
     snapshot = situation.snapshot()

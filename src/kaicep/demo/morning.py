@@ -17,19 +17,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kaicep.api import read_queries
 from kaicep.archive.archive import Archive, Snapshot
-from kaicep.demo.campus import OPENING, SCALES, Campus, Morning, SensorReport
-from kaicep.demo.folder import Folder, check_empty
+from kaicep.demo.campus import OPENING, SCALES, Campus, Folder, Morning, SensorReport, check_empty
 from kaicep.deployment.config import load_config
 from kaicep.deployment.running import Deployment
 from kaicep.errors import Mistake
-from kaicep.history.archived import PositionRange, archived
 from kaicep.history.strategies import History, history_of
 from kaicep.ingest.files import ingest
-from kaicep.join.handoff import HandOff
+from kaicep.join.handoff import HandOff, PositionRange, archived
 from kaicep.knowledge.annotation import Annotation, prefixes_of
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
@@ -223,30 +221,6 @@ _WIDE = 110
 """Columns of a terminal that has room for what each query asks."""
 
 
-class View(Protocol):
-    """Takes what there is to show."""
-
-    def say(self, text: str) -> None:
-        """Says how things go on."""
-        ...
-
-    def found(self, query: str, total: int, told: ShownMatch | None) -> None:
-        """A query has so many matches; one of them may be shown."""
-        ...
-
-    def status(self, text: str, share: float) -> None:
-        """What is being done, and how much of it, from 0 to 1."""
-        ...
-
-    def rest(self) -> None:
-        """A part of the demo is over: shows what was found in it."""
-        ...
-
-    def close(self) -> None:
-        """Lets go of the screen; what is said after that stays."""
-        ...
-
-
 class _Found:
     """The matches by query: how many, and the one that is shown."""
 
@@ -357,6 +331,10 @@ class Terminal:
             return Group(Text(""), table)
         bar = ProgressBar(total=1.0, completed=self._share, width=30)
         return Group(Text(""), table, Columns([bar, Text(self._status, style="cyan")]))
+
+
+View = PlainView | Terminal
+"""Takes what there is to show."""
 
 
 # ----------------------------------------------------------------------------------------------------------

@@ -21,9 +21,8 @@ from kaicep.deployment.sinks import Entry, NoSink, Outlet
 from kaicep.deployment.streams import Feed
 from kaicep.errors import Diagnostic, Failure, KaicepError, Mistake
 from kaicep.knowledge.annotation import build_catalog, prefixes_of
-from kaicep.knowledge.endpoint import Copy
 from kaicep.knowledge.store import Knowledge
-from kaicep.knowledge.watching import shapes_of
+from kaicep.knowledge.watching import Copy, shapes_of
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import ChiQuery
 from kaicep.plan.sparql import EpQuery

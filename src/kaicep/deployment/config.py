@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
 from kaicep.connectors.contract import Sink
 from kaicep.connectors.contract import Source as EventSource
@@ -30,15 +30,14 @@ from kaicep.connectors.registry import (
 )
 from kaicep.connectors.shape import Form
 from kaicep.deployment.updates import UpdateOptions, UpdateTopic
-from kaicep.errors import Diagnostic, Mistake, SourceText, did_you_mean
+from kaicep.errors import Mistake, SourceText, did_you_mean
 from kaicep.hosts.spark.session import Cluster
 from kaicep.knowledge.annotation import Annotation, load_annotations
-from kaicep.knowledge.endpoint import Copy, Endpoint, copy_in
 from kaicep.knowledge.loading import expanded
 from kaicep.knowledge.store import check_level
-from kaicep.knowledge.watching import Followed, KnowledgeFiles, shapes_of
-from kaicep.plan.time import is_zone, parse_duration, zone_names
-from kaicep.plan.toml import Keys, key_spans, read_source, read_toml
+from kaicep.knowledge.watching import Copy, Endpoint, Followed, KnowledgeFiles, copy_in, shapes_of
+from kaicep.plan.time import is_zone, zone_names
+from kaicep.plan.toml import Keys, TomlReader, read_source, read_toml
 from kaicep.plan.types import Type
 from kaicep.storage.places import local_path, place_of, use_options
 
@@ -283,19 +282,14 @@ def load_config(path: Path) -> Config:
     return found
 
 
-class _ConfigReader:
+class _ConfigReader(TomlReader):
     """Makes a configuration of what a TOML text says, and collects what is wrong with it."""
 
-    def __init__(self, source: SourceText, folder: Path) -> None:
-        self.source = source
-        self.folder = folder
-        self.spans = key_spans(source.text)
-        self.wrong: list[Diagnostic] = []
+    hints: ClassVar = {"token": 'a token is never in the file: use token_env = "KAICEP_TOKEN", or token_file'}
 
-    def say(self, way: Keys, message: str, hint: str | None = None) -> None:
-        """Notes a mistake at the key it is about, or at the nearest table around it."""
-        span = next((self.spans[way[:at]] for at in range(len(way), 0, -1) if way[:at] in self.spans), None)
-        self.wrong.append(Diagnostic(message, span, self.source, hint))
+    def __init__(self, source: SourceText, folder: Path) -> None:
+        super().__init__(source)
+        self.folder = folder
 
     def config(self, path: Path, read: Mapping[str, Any]) -> Config:
         self.known((), read, (*_TOP, *_TABLES), "a deployment")
@@ -568,14 +562,6 @@ class _ConfigReader:
         inside = (each[len(way)] for each in self.spans if len(each) == len(way) + 1 and each[:-1] == way)
         return [str(each) for each in inside]
 
-    def known(self, way: Keys, read: Mapping[str, Any], keys: tuple[str, ...], what: str) -> None:
-        for key in read:
-            if key not in keys:
-                hint = did_you_mean(key, keys)
-                if key == "token":
-                    hint = 'a token is never in the file: use token_env = "KAICEP_TOKEN", or token_file'
-                self.say((*way, key), f"{what} has no {key}", hint)
-
     def table(self, read: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         found = read.get(key, {})
         if not isinstance(found, Mapping):
@@ -589,13 +575,6 @@ class _ConfigReader:
             if not isinstance(each, Mapping):
                 self.say((key, name), f"{name} is a table", f"such as [{key}.{name}]")
         return {name: each for name, each in found.items() if isinstance(each, Mapping)}
-
-    def text(self, way: Keys, read: Mapping[str, Any], key: str, default: str) -> str:
-        value = read.get(key, default)
-        if not isinstance(value, str):
-            self.say((*way, key), f"{key} is a text")
-            return default
-        return value
 
     def time_zone(self, read: Mapping[str, Any]) -> str | None:
         name = self.text((), read, "time_zone", "")
@@ -630,14 +609,6 @@ class _ConfigReader:
         text = self.text(way, read, key, default)
         place = self.tried((*way, key), lambda: where(text, key))
         return self.folder / (place or default)
-
-    def duration(self, way: Keys, read: Mapping[str, Any], key: str, default: int | None) -> int | None:
-        if key not in read:
-            return default
-        micros = parse_duration(read[key]) if isinstance(read[key], str) else None
-        if micros is None:
-            self.say((*way, key), f"{key} is not a duration", 'a number and a unit in quotes, such as "5min"')
-        return micros
 
 
 def _conf_text(value: object) -> str:

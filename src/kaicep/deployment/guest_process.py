@@ -38,8 +38,8 @@ from kaicep.deployment.sessions import (
 )
 from kaicep.deployment.sinks import Entry
 from kaicep.errors import KaicepError, reason_of
-from kaicep.history.archived import Seam
 from kaicep.history.strategies import history_of
+from kaicep.join.handoff import Seam
 from kaicep.kernel.operator import Limits
 from kaicep.knowledge.annotation import prefixes_of
 from kaicep.knowledge.watching import KnowledgeFiles

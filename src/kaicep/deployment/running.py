@@ -31,8 +31,7 @@ from kaicep.deployment.sinks import BACKLOG, Entry, NoSink, Outlet
 from kaicep.deployment.streams import Feed, attach_tables
 from kaicep.deployment.versions import news_of, opened
 from kaicep.errors import Failure, Mistake, reason_of
-from kaicep.history.archived import PositionRange
-from kaicep.join.handoff import Gate, Mark, in_force
+from kaicep.join.handoff import Gate, Mark, PositionRange, in_force
 from kaicep.knowledge.annotation import prefixes_of
 from kaicep.plan.events import Event, Match
 from kaicep.plan.time import format_time

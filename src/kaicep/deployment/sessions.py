@@ -18,12 +18,20 @@ from kaicep.deployment.config import URGENCY, QueryConfig
 from kaicep.deployment.registered import Suspects
 from kaicep.deployment.sinks import Entry
 from kaicep.errors import Failure, KaicepError, reason_of
-from kaicep.history.archived import PositionRange
 from kaicep.history.strategies import History
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.queries import Settings
-from kaicep.join.concurrent import Concurrent
-from kaicep.join.handoff import Gate, HandOff, JoinedRun, Mark, in_force, reach_of, why_not_concurrent
+from kaicep.join.handoff import (
+    Concurrent,
+    Gate,
+    HandOff,
+    JoinedRun,
+    Mark,
+    PositionRange,
+    in_force,
+    reach_of,
+    why_not_concurrent,
+)
 from kaicep.kernel.operator import Limits
 from kaicep.kernel.sort import Lateness
 from kaicep.plan.events import Event, Match

@@ -22,9 +22,8 @@ from kaicep.connectors.parts import is_history
 from kaicep.connectors.shape import DeadLetter, Form, Schema
 from kaicep.deployment.config import Config, StreamConfig
 from kaicep.errors import Failure, KaicepError, Mistake, reason_of
-from kaicep.history.archived import PositionRange, Seam, stretches
-from kaicep.ingest.attach import attach
-from kaicep.ingest.files import rows_of_columns
+from kaicep.ingest.files import attach, rows_of_columns
+from kaicep.join.handoff import PositionRange, Seam, stretches
 from kaicep.plan.events import Event
 from kaicep.plan.time import format_time
 

@@ -21,7 +21,7 @@ from kaicep.connectors.kafka import KafkaSource, KafkaSourceOptions, Setting
 from kaicep.connectors.registry import Variable
 from kaicep.connectors.shape import Form, Schema
 from kaicep.errors import Failure, Mistake
-from kaicep.knowledge.sparql_update import operations
+from kaicep.knowledge.queries import operations
 from kaicep.storage.disk import replace_file
 
 _LOG = logging.getLogger("kaicep.knowledge")

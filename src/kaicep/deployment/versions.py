@@ -18,7 +18,7 @@ from typing import Any
 from kaicep.deployment.config import Config
 from kaicep.errors import Failure, Mistake, reason_of
 from kaicep.join.handoff import Gate, Mark
-from kaicep.knowledge.changes import Change
+from kaicep.knowledge.closure import Change
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.storage.disk import make_folder, read_sealed, replace_sealed
 

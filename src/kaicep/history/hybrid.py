@@ -5,29 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any
 
-from kaicep.archive.parquet import moments
+from kaicep.archive.parquet import LATE, PART, SEQ, START, TRIPLES, TS, moments
 from kaicep.errors import Unsupported
 from kaicep.knowledge.event_graph import UnknownEntities
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Catalog
-from kaicep.plan.events import Event
+from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.expressions import Call, Const, Expr, Field
 from kaicep.plan.nodes import Chain, EpPlan, Interval, Pattern, QueryPlan, Semantic
-from kaicep.plan.types import Type
-
-if TYPE_CHECKING:
-    import pyarrow
-from importlib.util import find_spec
-from pathlib import Path
-from shutil import which
-from typing import TYPE_CHECKING
-
-from kaicep.archive.parquet import LATE, PART, SEQ, START, TRIPLES, TS
-from kaicep.plan.events import Match, by_end
 from kaicep.plan.operators import SQL_TYPES, name_sql
+from kaicep.plan.program import conjuncts
+from kaicep.plan.types import Type
 from kaicep.query import Query
 from kaicep.storage.delta import parquet_dataset
 from kaicep.storage.places import StorePath
@@ -37,10 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kaicep.archive.archive import Snapshot
-    from kaicep.archive.attached import AttachedTable
-    from kaicep.archive.table import ArchiveTable
+    from kaicep.archive.table import ArchiveTable, AttachedTable
     from kaicep.hosts.spark.layout import Layout
-    from kaicep.plan.nodes import Interval
+
 
 # ----------------------------------------------------------------------------------------------------------
 # Which archived events can matter, decided by columns: filters and semantic relations, a batch at a time.
@@ -131,7 +124,7 @@ class Prefilter:
     def _sayable(self, chain: Chain) -> Iterator[Expr]:
         """The conditions of a variable that can be said in Arrow, each as much of it as can."""
         for each in chain.conditions:
-            for part in _conjuncts(each):
+            for part in conjuncts(each):
                 try:
                     self._said(part, _field)
                 except Unsupported:
@@ -279,14 +272,6 @@ _ARROW: Mapping[str, Callable[..., Any]] = {
 """The operators that Arrow works out; a condition with any other is left to the kernel."""
 
 
-def _conjuncts(expr: Expr) -> Iterator[Expr]:
-    if isinstance(expr, Call) and expr.op == "and":
-        for each in expr.args:
-            yield from _conjuncts(each)
-    else:
-        yield expr
-
-
 def _one_of_each_epoch(knowledge: Knowledge) -> tuple[int, ...]:
     """A moment of each stretch of time in which the same holds; none where there are too many."""
     epochs = knowledge.epochs
@@ -375,7 +360,7 @@ def archived_frame(spark: SparkSession, snapshot: Snapshot, stream: str, within:
     if others:
         assert attached is not None
         fields = [table.schema.field(name) for name in columns]
-        work = _task_of_attached(attached, others, fields)
+        work = _task_of_files(others, fields, attached)
         rows = spark.range(0, len(others), 1, len(others)).mapInArrow(work, schema)
         if not files:
             return rows
@@ -395,30 +380,21 @@ def _frame_of_files(
     return spark.read.schema(schema).parquet(*map(str, files))
 
 
-def _task_of_attached(
-    attached: AttachedTable, paths: Sequence[str], fields: Sequence[pyarrow.Field]
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The rows of files of a table that is only read, as the archive would have them."""
-
-    def work(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow
-
-        for number in (each for batch in batches for each in batch.column(0).to_pylist()):
-            yield from attached.batches(paths[number], pyarrow.schema(fields))
-
-    return work
-
-
 def _task_of_files(
-    files: Sequence[Path], fields: Sequence[pyarrow.Field]
+    files: Sequence[Path] | Sequence[str],
+    fields: Sequence[pyarrow.Field],
+    attached: AttachedTable | None = None,
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The rows of files of a store, read by the workers."""
+    """The rows of files of a store, or of a table that is only read as the archive would have them."""
 
     def work(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
 
         schema = pyarrow.schema(fields)
-        for number in (each for batch in batches for each in batch.column(0).to_pylist()):
-            yield from parquet_dataset([files[number]], schema).to_batches(schema.names)
+        for file in (files[each] for batch in batches for each in batch.column(0).to_pylist()):
+            if attached is not None:
+                yield from attached.batches(file, schema)
+            else:
+                yield from parquet_dataset([file], schema).to_batches(schema.names)
 
     return work

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import pairwise, product
@@ -16,7 +16,7 @@ from kaicep.errors import Unsupported
 from kaicep.history.hybrid import archived_frame, spans
 from kaicep.hosts.spark.sent import Sent, sent
 from kaicep.knowledge.event_graph import UnknownEntities, evaluates, event_node, event_triples
-from kaicep.knowledge.queries import from_oxigraph, quads_of, to_oxigraph
+from kaicep.knowledge.queries import from_oxigraph, quad_of, quads_of
 from kaicep.knowledge.relations import Relations
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import optimize
@@ -38,9 +38,8 @@ from kaicep.plan.results import (
 from kaicep.plan.terms import Iri, Term, Triple
 from kaicep.plan.types import Type
 from kaicep.query import Query
-from kaicep.reference.chicep import Windowed
+from kaicep.reference.chicep import Windowed, in_order, key_of, partitions
 from kaicep.reference.expressions import Environment, evaluate
-from kaicep.reference.pattern import in_order, key_of, partitions
 
 if TYPE_CHECKING:
     import pyarrow
@@ -60,14 +59,9 @@ def rewritten_matches(query: Query, snapshot: Snapshot, as_seen: bool = False) -
     own, catalog, knowledge = set(query.names), query.catalog, query.knowledge
     found: list[Match] = []
     for plan in query.program.queries:
-        if own.intersection(plan.reads):
-            raise Unsupported(f"{plan.name}: it reads the output of a query, which is not in the archive")
+        _refuse_derived(plan, own)
         rewritten = rewrite_to_sparql(plan, catalog)
-        if knowledge.epochs and asks_paths(plan):
-            raise Unsupported(
-                f"{plan.name}: the knowledge changes with time, and one query sees one state of it; "
-                "the strategies replay and hybrid use the knowledge of each event's own time"
-            )
+        _refuse_changing(plan, knowledge)
         bounds = spans((plan,), catalog)
         events = [
             event
@@ -76,6 +70,19 @@ def rewritten_matches(query: Query, snapshot: Snapshot, as_seen: bool = False) -
         ]
         found += _answers(rewritten, in_order(events, rewritten.plan.body.streams), catalog, knowledge)
     return sorted(found, key=by_end)
+
+
+def _refuse_derived(plan: QueryPlan, own: Collection[str]) -> None:
+    if not set(own).isdisjoint(plan.reads):
+        raise Unsupported(f"{plan.name}: it reads the output of a query, which is not in the archive")
+
+
+def _refuse_changing(plan: QueryPlan, knowledge: Knowledge) -> None:
+    if knowledge.epochs and asks_paths(plan):
+        raise Unsupported(
+            f"{plan.name}: the knowledge changes with time, and one query sees one state of it; "
+            "the strategies replay and hybrid use the knowledge of each event's own time"
+        )
 
 
 def _answers(
@@ -110,11 +117,11 @@ def _view(plan: ChiPlan, events: Sequence[Event], catalog: Catalog, knowledge: K
     if semantics:
         store.bulk_extend(quads_of(knowledge))
     store.bulk_extend(
-        _quad(triple)
+        quad_of(triple)
         for order, event in enumerate(events)
         for triple in _told(event, order, plan, semantics, catalog, knowledge)
     )
-    store.bulk_extend(_quad(each) for each in _neighbours(plan, events))
+    store.bulk_extend(quad_of(each) for each in _neighbours(plan, events))
     return store
 
 
@@ -160,12 +167,6 @@ def _told(
             yield triple
 
 
-def _quad(triple: Triple) -> Any:
-    import pyoxigraph
-
-    return pyoxigraph.Quad(*(to_oxigraph(term) for term in triple))
-
-
 def asks_paths(plan: QueryPlan) -> bool:
     """Whether a query has a PATH, so that its matches show a version of the knowledge."""
     return isinstance(plan, ChiPlan) and bool(plan.body.all_semantics)
@@ -197,27 +198,29 @@ def _term(row: Any, name: str) -> Term | None:
 
 def _windows(rewritten: Rewritten, rows: Any, events: Sequence[Event]) -> Iterator[tuple[Windowed, Terms]]:
     """A row is a window: its events by their places in the order, and the one that triggers, if any."""
-    node = rewritten.plan.body
-    assert isinstance(node, WindowAggregate)
-    assert node.window.width is not None
     (slot,) = rewritten.slots
+    node = rewritten.plan.body
+    sliding = isinstance(node, WindowAggregate) and node.window.kind == "sliding"
     by_node = {event_node(each).value: each for each in events}
     for row in rows:
         inside = tuple(events[at] for at in sorted(map(int, row["members"].value.split())))
-        if node.window.kind == "sliding":
-            trigger = by_node[row[slot.name].value]
-            start, end = inside[0].ts, trigger.ts
-            group = key_of(node.group_by, trigger)
-            members = tuple(each for each in inside if key_of(node.group_by, each) == group)
-            made = Windowed(slot.variable, group, members, trigger, inside[0], trigger, start, end)
-        else:
-            group, start = (
-                key_of(node.group_by, inside[0]),
-                inside[0].ts // node.window.width * node.window.width,
-            )
-            end = start + node.window.width
-            made = Windowed(slot.variable, group, inside, None, inside[0], inside[-1], start, end)
-        yield made, {name: _term(row, name) for name in rewritten.selected}
+        trigger = by_node[row[slot.name].value] if sliding else inside[-1]
+        yield windowed(rewritten.plan, inside, trigger), {n: _term(row, n) for n in rewritten.selected}
+
+
+def windowed(plan: ChiPlan, inside: Sequence[Event], trigger: Event) -> Windowed:
+    """The window with these events in order, which an event has triggered if it is a sliding one."""
+    node, first = plan.body, inside[0]
+    assert isinstance(node, WindowAggregate)
+    width, variable = node.window.width, node.window.variable
+    assert width is not None
+    if node.window.kind == "sliding":
+        group = key_of(node.group_by, trigger)
+        members = tuple(each for each in inside if key_of(node.group_by, each) == group)
+        return Windowed(variable, group, members, trigger, first, trigger, first.ts, trigger.ts)
+    start = first.ts // width * width
+    group = key_of(node.group_by, first)
+    return Windowed(variable, group, tuple(inside), None, first, inside[-1], start, start + width)
 
 
 def window_match(plan: ChiPlan, window: Windowed, terms: Terms, version: int | None) -> Iterator[Match]:
@@ -282,13 +285,8 @@ def sql_matches(
     answers: list[DataFrame] = []
     spark = own_session()
     for plan in query.program.queries:
-        if own.intersection(plan.reads):
-            raise Unsupported(f"{plan.name}: it reads the output of a query, which is not in the archive")
-        if knowledge.epochs and asks_paths(plan):
-            raise Unsupported(
-                f"{plan.name}: the knowledge changes with time, and one query sees one state of it; "
-                "the strategies replay and hybrid use the knowledge of each event's own time"
-            )
+        _refuse_derived(plan, own)
+        _refuse_changing(plan, knowledge)
         rewritten = sql_of(plan, catalog, knowledge, as_seen)
         with told():
             _views(spark, plan, catalog, snapshot)
@@ -427,13 +425,15 @@ class _MatchWriter:
     columns: tuple[str, ...]
 
     def matches(self, batch: pyarrow.RecordBatch) -> Iterator[Match]:
-        """The matches of rows."""
         rows: list[dict[str, Any]] = batch.rename_columns(list(self.columns)).to_pylist()
         for row in rows:
             if self.rewritten.asked is not None:
                 yield self._matched(row)
             else:
-                yield from window_match(self.plan, self._windowed(row), self._chosen(row), self.version)
+                every = sorted(row[MEMBERS], key=lambda each: each["_row"])
+                inside = [self._event(each) for each in every]
+                window = windowed(self.plan, inside, inside[-1])
+                yield from window_match(self.plan, window, self._chosen(row), self.version)
 
     def _event(self, row: dict[str, Any], prefix: str = "") -> Event:
         place, part, seq, ts = (row[f"{prefix}{each}"] for each in OWN)
@@ -457,20 +457,3 @@ class _MatchWriter:
         for slot in self.rewritten.slots:
             rounds.setdefault(slot.variable, []).append(self._event(row, f"{slot.name}."))
         return pattern_match(self.plan, pattern, rounds, self._chosen(row), self.version)
-
-    def _windowed(self, row: dict[str, Any]) -> Windowed:
-        node = self.plan.body
-        assert isinstance(node, WindowAggregate)
-        assert node.window.width is not None
-        (slot,) = self.rewritten.slots
-        inside = [self._event(each) for each in sorted(row[MEMBERS], key=lambda each: each["_row"])]
-        first = inside[0]
-        if node.window.kind == "sliding":
-            trigger = inside[-1]
-            group = key_of(node.group_by, trigger)
-            members = tuple(each for each in inside if key_of(node.group_by, each) == group)
-            return Windowed(slot.variable, group, members, trigger, first, trigger, first.ts, trigger.ts)
-        group = key_of(node.group_by, first)
-        start = first.ts - first.ts % node.window.width
-        end = start + node.window.width
-        return Windowed(slot.variable, group, tuple(inside), None, first, inside[-1], start, end)

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from kaicep.archive.as_sparql import rewrite_to_sparql
-from kaicep.errors import Unsupported
-from kaicep.history.hybrid import spans
-from kaicep.history.rewrite import sql_of
-
-if TYPE_CHECKING:
-    from kaicep.archive.archive import Snapshot
-    from kaicep.knowledge.store import Knowledge
-    from kaicep.plan.catalog import Catalog
-    from kaicep.plan.nodes import QueryPlan
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kaicep.api import read_annotations, read_queries
 from kaicep.archive.archive import EVERYTHING, Archive, Snapshot
-from kaicep.archive.parquet import TableShape, events_of
+from kaicep.archive.as_sparql import rewrite_to_sparql
+from kaicep.archive.parquet import LATE, PART, SEQ, TableShape, events_of
 from kaicep.connectors.parts import is_history
-from kaicep.errors import Diagnostic, Mistake
-from kaicep.history.archived import batch_of_rows
-from kaicep.history.hybrid import Prefilter, both
+from kaicep.errors import Diagnostic, Mistake, Unsupported
+from kaicep.history.hybrid import Prefilter, both, spans
+from kaicep.history.rewrite import sql_of
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.queries import Settings
 from kaicep.knowledge.annotation import Annotation, build_catalog, prefixes_of
@@ -46,7 +33,10 @@ from kaicep.query import Query, resolve_queries
 if TYPE_CHECKING:
     import pyarrow
 
+    from kaicep.kernel.batches import Batch
+    from kaicep.plan.catalog import Catalog
     from kaicep.plan.chi import ChiQuery
+    from kaicep.plan.nodes import QueryPlan
     from kaicep.plan.sparql import EpQuery
 
 # ----------------------------------------------------------------------------------------------------------
@@ -431,3 +421,29 @@ def _last_time(rows: pyarrow.RecordBatch) -> int:
 
     found: int = rows.column("ts").cast(pyarrow.int64())[-1].as_py()
     return found
+
+
+def batch_of_rows(rows: pyarrow.Table | pyarrow.RecordBatch, stream: str, engine: Engine) -> Batch:
+    """Rows of the archive, which are records, as a batch for an engine."""
+    import pyarrow
+
+    from kaicep.kernel.arrow import batch_of_arrow
+
+    types = dict(engine.catalog.streams[stream].attributes)
+    names = rows.schema.names
+    if "part" in names or "seq" in names:  # attributes, which are not to be taken for the event's own
+        return engine.batch(stream, list(events_of(stream, rows, TableShape(tuple(types.items())))))
+    if isinstance(rows, pyarrow.Table):
+        (rows,) = rows.combine_chunks().to_batches() or [_nothing(rows.schema)]
+    named = rows.rename_columns([{PART: "part", SEQ: "seq"}.get(each, each) for each in names])
+    made = batch_of_arrow(named, stream, types, engine.strings)
+    marks = rows.column(LATE)
+    if marks.true_count:
+        made.late = marks.to_numpy(zero_copy_only=False).copy()
+    return made
+
+
+def _nothing(schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    import pyarrow
+
+    return pyarrow.RecordBatch.from_pylist([], schema)

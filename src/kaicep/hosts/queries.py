@@ -16,7 +16,7 @@ from kaicep.kernel.sort import Parts, Sorter
 from kaicep.kernel.together import TogetherMachine
 from kaicep.kernel.windowing import WindowMachine
 from kaicep.knowledge.graph import plain
-from kaicep.knowledge.runtime import RuntimeSettings as PathSettings
+from kaicep.knowledge.relations import RuntimeSettings as PathSettings
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, Rule
 from kaicep.plan import sparql

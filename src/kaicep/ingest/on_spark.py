@@ -15,7 +15,7 @@ from kaicep.archive.archive import Archive
 from kaicep.archive.parquet import LATE, PART, SEQ, TS, in_time, write_files
 from kaicep.archive.stream_table import Appended, Overtaken, StreamTable, conforming, marked
 from kaicep.connectors.kafka import KafkaSourceOptions, kafka_record
-from kaicep.connectors.kafka_offsets import Records, TopicEnds
+from kaicep.connectors.kafka_offsets import Records
 from kaicep.connectors.kafka_spark import connector_for, kafka_frame
 from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Schema, Shaper
 from kaicep.errors import Failure
@@ -231,9 +231,14 @@ def _written(spark: SparkSession, job: Job, group: Sequence[Piece]) -> list[Writ
         tasks = list(gathered(group, TASK))
         frame = spark.range(0, len(tasks), 1, len(tasks))
         work = _task_of_pieces(job, tasks)
+    return _done(frame, work)
+
+
+def _done(frame: DataFrame, work: Work) -> list[Written]:
+    """What the workers say of their work, in the order of its parts and positions."""
     told = frame.mapInArrow(work, "told string").collect()
     found = [Written.parse(row["told"]) for row in told]
-    return sorted(found, key=lambda each: [(part, some[0]) for part, some in sorted(each.parts.items())])
+    return sorted(found, key=lambda each: sorted((part, at[0]) for part, at in each.parts.items()))
 
 
 def _by_connector(spark: SparkSession, options: KafkaSourceOptions, group: Sequence[Piece]) -> DataFrame:
@@ -394,7 +399,6 @@ def _with_marks(folder: Path, path: str, bounds: Mapping[int, int]) -> list[str]
 # of another archive, or an archive that has gone back, is told apart from one in order, and refused.
 
 _KEPT = 3
-Tell = Callable[[Ingested], None]
 
 
 def follow(
@@ -405,44 +409,28 @@ def follow(
     checkpoint: Path,
     lateness: int | None,
     trigger: Mapping[str, Any],
-    tell: Tell = lambda done: None,
     materialise: Materialise | None = None,
 ) -> StreamingQuery:
     """Starts a job that appends the records of a streaming DataFrame (`part`, `seq`, `value`)."""
-    notes = _Notes(checkpoint / "kaicep", form.stream, options.topic)
-    job = _FollowedTopic(archive, form, notes, lateness, tell, materialise, options)
-    return _started(rows.select("part", "seq", "value"), job.take, checkpoint, trigger)
-
-
-def _started(
-    rows: DataFrame,
-    take: Callable[[DataFrame, int], None],
-    checkpoint: Path,
-    trigger: Mapping[str, Any],
-) -> StreamingQuery:
     from kaicep.hosts.spark.session import each_batch
 
-    writer = rows.writeStream.foreachBatch(each_batch(take)).option("checkpointLocation", str(checkpoint))
+    notes = _Notes(checkpoint / "kaicep", form.stream, options.topic)
+    job = _FollowedTopic(archive, form, notes, lateness, materialise, options)
+    writer = rows.select("part", "seq", "value").writeStream.foreachBatch(each_batch(job.take))
+    writer = writer.option("checkpointLocation", str(checkpoint))
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 
 @dataclass
 class _FollowedTopic:
-    """What is followed, between two micro-batches: where it goes, and how far it has come."""
+    """What is followed, and where it goes."""
 
     archive: Archive
     form: Form
     notes: _Notes
     lateness: int | None
-    tell: Tell
     materialise: Materialise | None
     options: KafkaSourceOptions
-    done: Ingested = field(init=False)
-    ends: TopicEnds = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.done = Ingested(self.form.stream)
-        self.ends = TopicEnds(self.options, f"stream {self.form.stream}")
 
     def take(self, rows: DataFrame, number: int) -> None:
         """One micro-batch; what the archive holds of it already does not come in again."""
@@ -461,11 +449,6 @@ class _FollowedTopic:
         packed = knowing.packed if knowing is not None else None
         job = Job(self.form, schema, self.options, table.table.schema, self.lateness, packed)
 
-        def write(job: Job) -> list[Written]:
-            told = rows.mapInArrow(task_of_records(job), "told string").collect()
-            found = [Written.parse(row["told"]) for row in told]
-            return sorted(found, key=lambda each: sorted((part, at[0]) for part, at in each.parts.items()))
-
         def covers(written: Sequence[Written]) -> dict[int, tuple[int, int]]:
             last: dict[int, int] = {}
             for each in written:
@@ -478,27 +461,16 @@ class _FollowedTopic:
                     last[part] = max(at, last.get(part, at))
             return {part: (held.get(part, 0), at + 1) for part, at in last.items()}
 
-        added, dead = append_written(
+        append_written(
             rows.sparkSession,
             self.archive,
             table,
             job,
-            write,
+            lambda job: _done(rows, task_of_records(job)),
             covers,
             lambda part: f"{self.options.topic}/{part}",
         )
         self.notes.write(table, number)
-        positions = table.positions
-        done = self.done.plus(added.rows, added.late, dead)
-        self.done = replace(done, positions=positions, behind=self._behind(positions))
-        self.tell(self.done)
-
-    def _behind(self, positions: Mapping[int, int]) -> int | None:
-        """How many records are still to come, where it is known whom to ask."""
-        if not self.options.servers:
-            return None
-        ends = self.ends.now().items()
-        return sum(max(0, high - positions.get(part, low)) for part, (low, high) in ends)
 
     def _table(self, rows: DataFrame) -> StreamTable:
         """The stream's table; where there is none, it is made of what the first records have."""
@@ -522,7 +494,7 @@ class _Notes:
     stream: str
     topic: str
 
-    def check(self, table: StreamTable | None, number: int) -> None:
+    def check(self, table: StreamTable, number: int) -> None:
         """Refuses a checkpoint that does not go with the archive."""
         if number < 0:
             return
@@ -540,7 +512,7 @@ class _Notes:
                     f"the checkpoint {self.folder.parent} is of {what} {was}, and this is {now}: give each "
                     "ingest a checkpoint of its own"
                 )
-        held = table.positions if table is not None else {}
+        held = table.positions
         for part, at in note["next"].items():
             if held.get(int(part), 0) < at:
                 raise Failure(
@@ -548,13 +520,12 @@ class _Notes:
                     f"archive holds it up to {held.get(int(part), 0)}: the events between are missing"
                 )
 
-    def write(self, table: StreamTable | None, number: int) -> None:
+    def write(self, table: StreamTable, number: int) -> None:
         """Says how far the archive is."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        said = {**self._about(table), "next": table.positions if table is not None else {}}
+        said = {**self._about(table), "next": table.positions}
         replace_sealed(self.folder / f"{number}.json", json.dumps(said).encode())
         (self.folder / f"{number - _KEPT}.json").unlink(missing_ok=True)
 
-    def _about(self, table: StreamTable | None) -> dict[str, str | None]:
-        known = None if table is None else table.table.id
-        return {"stream": self.stream, "topic": self.topic, "table": known}
+    def _about(self, table: StreamTable) -> dict[str, str]:
+        return {"stream": self.stream, "topic": self.topic, "table": table.table.id}

@@ -1,4 +1,4 @@
-"""Past and present by hand-off: how far back matches reach, and one engine that continues at the cut."""
+"""Past and present as one answer: the past first and then the present in one engine, or both at once."""
 
 from __future__ import annotations
 
@@ -7,18 +7,183 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kaicep.archive.archive import Cut, Snapshot
+from kaicep.archive.parquet import PART, SEQ
 from kaicep.connectors.parts import is_history
-from kaicep.history.archived import PositionRange, Seam
-from kaicep.history.strategies import History, replayed
+from kaicep.history.strategies import History, batch_of_rows, replayed
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.queries import Settings
 from kaicep.kernel.sort import Lateness, allowed_lateness
 from kaicep.plan.chi import span_bound
-from kaicep.plan.events import Event, Match
+from kaicep.plan.events import Event, Match, by_end
 from kaicep.plan.nodes import ChiPlan, EpPlan, Interval, Pattern, Program, QueryPlan, WindowAggregate
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from kaicep.archive.archive import Snapshot
+    from kaicep.hosts.inprocess import Engine
+    from kaicep.kernel.batches import Batch
+
+# ----------------------------------------------------------------------------------------------------------
+# Events from archive and live source together: every position once, in order.
+#
+# Both say what they cover of a part: from one position to another, with the events that are there (a record
+# that could not be read has a position and no event). What was taken is not taken again, however often a
+# source repeats itself: that is the paper's negative gap. What a live source does not have any more,
+# because it was opened too late, is waited for until the archive holds it: the positive gap.
+
+Part = tuple[str, int]
+
+
+class PositionRange(NamedTuple):
+    """What somebody has of a part: the positions from `low` to before `high`, and the events there.
+
+    The events are rows, as the archive has them, with their late marks; or they stand one by one.
+    """
+
+    stream: str
+    part: int
+    low: int
+    high: int
+    events: Sequence[Event] | pyarrow.Table
+
+    def after(self, position: int) -> PositionRange:
+        """What of it begins at a position."""
+        if position <= self.low:
+            return self
+        if isinstance(self.events, Sequence):
+            return self._replace(low=position, events=[each for each in self.events if each.seq >= position])
+        import pyarrow.compute as pc
+
+        return self._replace(
+            low=position, events=self.events.filter(pc.greater_equal(self.events[SEQ], position))
+        )
+
+    def batch(self, engine: Engine) -> Batch:
+        """The events as an engine takes them."""
+        if isinstance(self.events, Sequence):
+            return engine.batch(self.stream, self.events)
+        return batch_of_rows(self.events, self.stream, engine)
+
+
+class Seam:
+    """Takes stretches as they come, gives events in the order of each part.
+
+    >>> seam = Seam(Cut({"s": {0: 2}}))
+    >>> seam.offer(PositionRange("s", 0, 3, 4, [Event("s", 0, 3, 9)]))
+    >>> seam.take(), list(seam.missing())
+    ([], [('s', 0, 2, 3)])
+    >>> seam.offer(PositionRange("s", 0, 0, 3, [Event("s", 0, 1, 7), Event("s", 0, 2, 8)]))
+    >>> [event.seq for each in seam.take() for event in each.events], seam.cut.next("s", 0)
+    ([2, 3], 4)
+    """
+
+    def __init__(self, start: Cut) -> None:
+        self._next: dict[Part, int] = {
+            (stream, part): at for stream, parts in start.positions.items() for part, at in parts.items()
+        }
+        self._waiting: dict[Part, list[PositionRange]] = {}
+
+    @property
+    def cut(self) -> Cut:
+        """What was taken so far."""
+        made: dict[str, dict[int, int]] = {}
+        for (stream, part), at in sorted(self._next.items()):
+            made.setdefault(stream, {})[part] = at
+        return Cut(made)
+
+    def offer(self, stretch: PositionRange) -> None:
+        """Takes what somebody has; what lies before the seam is there already."""
+        key = stretch.stream, stretch.part
+        if stretch.high > self._next.get(key, 0):
+            waiting = self._waiting.setdefault(key, [])
+            waiting.append(stretch)
+            waiting.sort(key=lambda each: (each.low, each.high))
+
+    def take(self) -> list[PositionRange]:
+        """What comes next, part by part, as far as nothing is missing."""
+        found: list[PositionRange] = []
+        for key in sorted(self._waiting):
+            waiting = self._waiting[key]
+            while waiting and waiting[0].low <= self._next.get(key, 0):
+                stretch = waiting.pop(0)
+                after = self._next.get(key, 0)
+                found.append(stretch.after(after))
+                self._next[key] = max(after, stretch.high)
+        self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting}
+        return found
+
+    def adopt(self, other: Seam) -> bool:
+        """Goes on for the streams of another one too; says whether both have taken the same of each part."""
+        both = self._next.keys() & other._next.keys()
+        if self._waiting or other._waiting or any(self._next[key] != other._next[key] for key in both):
+            return False
+        self._next |= other._next
+        return True
+
+    def missing(self) -> Iterator[tuple[str, int, int, int]]:
+        """The positions that something waits for: stream, part, from, to."""
+        for (stream, part), waiting in sorted(self._waiting.items()):
+            at = self._next.get((stream, part), 0)
+            if waiting[0].low > at:
+                yield stream, part, at, waiting[0].low
+
+    def reach(self, snapshot: Snapshot) -> None:
+        """Takes from the archive everything that comes after the seam."""
+        for each in self.beyond(snapshot):
+            self.offer(each)
+
+    def beyond(self, snapshot: Snapshot) -> Iterator[PositionRange]:
+        """What the archive holds after the seam."""
+        for stream in snapshot.tables:
+            for part, high in snapshot.cut.positions.get(stream, {}).items():
+                low = self._next.get((stream, part), 0)
+                if high > low:
+                    yield PositionRange(stream, part, low, high, archived(snapshot, stream, part, low, high))
+
+    def fill(self, snapshot: Snapshot) -> None:
+        """Takes from the archive what is missing, as far as it holds that."""
+        for stream, part, low, high in list(self.missing()):
+            if stream in snapshot.tables:
+                high = min(high, snapshot.cut.next(stream, part))
+                if high > low:
+                    self.offer(
+                        PositionRange(stream, part, low, high, archived(snapshot, stream, part, low, high))
+                    )
+
+
+def archived(snapshot: Snapshot, stream: str, part: int, low: int, high: int) -> list[Event]:
+    """The events of a stretch of positions, as the archive holds them."""
+    import pyarrow.compute as pc
+
+    seq = pc.field(SEQ)
+    where = (pc.field(PART) == part) & (seq >= low) & (seq < high)
+    return sorted(snapshot.events(stream, where=where), key=lambda each: each.seq)
+
+
+def stretches(
+    stream: str, before: Mapping[int, int], after: Mapping[int, int], events: Sequence[Event] | pyarrow.Table
+) -> Iterator[PositionRange]:
+    """A batch of a source as stretches: where it stood before it, and after."""
+    moved = {part: high for part, high in after.items() if high > before.get(part, 0)}
+    for part, high in moved.items():
+        yield PositionRange(stream, part, before.get(part, 0), high, _of_part(events, part, len(moved) == 1))
+
+
+def _of_part(
+    events: Sequence[Event] | pyarrow.Table, part: int, alone: bool
+) -> Sequence[Event] | pyarrow.Table:
+    if alone:
+        return events
+    if isinstance(events, Sequence):
+        return [each for each in events if each.part == part]
+    import pyarrow.compute as pc
+
+    return events.filter(pc.equal(events[PART], part))
+
 
 # ----------------------------------------------------------------------------------------------------------
 # How far back the matches of queries reach, and what that means for cutting time in two.
@@ -80,7 +245,7 @@ def why_not_concurrent(program: Program, lateness: Lateness) -> str | None:
 #
 # The *cut* is what a version of the archive holds, by source position. A hand-off puts the archive up to
 # the cut through an engine and lets it go on with the live source from the cut on: what spans the cut needs
-# nothing special. The other plan is in `concurrent`, the choice between them in `planning`. Late events are
+# nothing special. The other plan is `Concurrent`; `deployment.sessions` chooses between them. Late events are
 # left out, as they would have been had the query been there before.
 
 
@@ -434,3 +599,111 @@ def settled(engine: Engine, snapshot: Snapshot) -> float:
             newest = snapshot.tables[stream].newest.get(part, -math.inf)
             found = min(found, newest - allowed if allowed is not None else -math.inf)
     return found if found < math.inf else -math.inf
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The concurrent plan (SCEPter paper, section 6): engines for past, present and the cut.
+#
+# It starts on the live source at once, with nothing. The archive is put through an engine of its own, and
+# the matches that lie across the cut are found by a third, which sees one window on either side of it.
+
+_NOTHING = Interval(low=0, low_inclusive=False, high=0)
+
+
+class Concurrent(JoinedRun):
+    """Events before some time are the past's, events from it on the present's, also if they are archived.
+
+    That time is one before which nothing can come any more but what is late. Each match is told by one of
+    the three engines; when the one across has seen a window after that time, the present goes on alone.
+    """
+
+    at_once = True
+
+    def __init__(
+        self, history: History, snapshot: Snapshot, lateness: Lateness, settings: Settings | None = None
+    ) -> None:
+        self.history = history
+        self.snapshot = snapshot
+        self._past, self.engine, self._across = (
+            engine_for(history, snapshot, lateness, settings) for _ in range(3)
+        )
+        self._at = settled(self._past, snapshot)
+        self._reach = reach_of(history.program)
+        self._windows = {each.name: each.body for each in history.program.chi_plans}
+        self._seam = Seam(snapshot.cut)
+        self._behind: list[Callable[[Engine], list[Match]]] = []
+        self._ready = False
+        self._over = False
+        self._first = self._begun(self.engine, self._at)
+
+    @property
+    def size(self) -> int:
+        """How many events and partial matches it holds."""
+        return self.engine.size + (0 if self._over else self._past.size + self._across.size)
+
+    def past(self) -> Iterator[list[Match]]:
+        """Works through the archive, then through the window before the time of the cut once more."""
+        first, self._first = self._first, []
+        yield self._of("present", first)
+        before = Interval(high=int(self._at)) if self._at > -math.inf else _NOTHING
+        for found in replayed(self.history, self._past, self.snapshot, "hybrid", True, before):
+            yield self._of("past", found)
+        yield self._of("past", self._past.finish())
+        yield self._of("across", self._begun(self._across, self._at - self._reach))
+        while self._behind:  # what comes while this is worked through waits its turn
+            yield self._spanning(self._behind.pop(0))
+        self._ready = True
+
+    @property
+    def alone(self) -> bool:
+        """Whether the present goes on alone."""
+        return self._over
+
+    def edited(self, history: History) -> str | None:
+        """Another text of the query; None where it goes on with what it holds, else why it does not."""
+        if not self._over:
+            return "its matches across the cut are still being found"
+        (plan,) = history.program.queries
+        reason = self.engine.go_on_as(plan, history.catalog)
+        if reason is None:
+            self.history = history
+        return reason
+
+    def _begun(self, engine: Engine, low: float) -> list[Match]:
+        """Puts what the archive has from a time on through an engine, which then goes on from the cut."""
+        bounds = Interval(low=int(low)) if low > -math.inf else Interval()
+        found = [
+            each
+            for some in replayed(self.history, engine, self.snapshot, "hybrid", True, bounds, self._at)
+            for each in some
+        ]
+        return found + stood(engine, self.snapshot)
+
+    def do(self, what: Callable[[Engine], list[Match]]) -> list[Match]:
+        """Lets the present do something, and the one across as well, now or when it has come so far."""
+        found = self._of("present", what(self.engine))
+        if not self._ready:
+            self._behind.append(what)
+        elif not self._over:
+            found += self._spanning(what)
+        return sorted(found, key=by_end)
+
+    def _spanning(self, what: Callable[[Engine], list[Match]]) -> list[Match]:
+        found = self._of("across", what(self._across))
+        self._over = self._across.watermark > self._at + self._reach  # what began before cannot go on
+        return found
+
+    def _of(self, side: str, matches: Sequence[Match]) -> list[Match]:
+        return [each for each in matches if self._side(each) == side]
+
+    def _side(self, match: Match) -> str:
+        """Who tells of a match: each is told by one of the three."""
+        source = self._windows[match.query]
+        if isinstance(source, WindowAggregate) and source.window.kind == "sliding":
+            if match.end_us < self._at:
+                return "past"
+            return "across" if match.end_us < self._at + self._reach else "present"
+        over = match.end_us <= self._at if isinstance(source, WindowAggregate) else match.end_us < self._at
+        if over:
+            return "past"
+        return "present" if match.start_us >= self._at else "across"

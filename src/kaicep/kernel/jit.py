@@ -22,7 +22,7 @@ from numba import types
 from numba.core import caching
 from numba.extending import intrinsic
 
-from kaicep.plan.cache import cache_folder
+from kaicep.storage.disk import cache_folder
 
 _HERE = Path(__file__).parent
 

@@ -127,9 +127,8 @@ def build_catalog(
     An annotation of another stream gives an open one: nothing is known of its attributes but what is
     declared. With `others`, only those of these names do.
 
-    >>> from kaicep.plan.catalog import NoVocabulary
     >>> said = [Annotation("s", time="at"), Annotation("t")]
-    >>> made = build_catalog([Stream("s")], said, NoVocabulary())
+    >>> made = build_catalog([Stream("s")], said, Vocabulary())
     >>> [(each.name, each.time, each.open) for each in made.streams.values()]
     [('s', 'at', False), ('t', 'ts', True)]
     """

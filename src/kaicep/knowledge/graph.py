@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from kaicep.plan.sparql import Group, TripleBlock, TriplePattern, Values
 from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable
+
+if TYPE_CHECKING:
+    from kaicep.knowledge.kept import KeptGraph, KeptTerms
 
 # ----------------------------------------------------------------------------------------------------------
 # Triples of small integers under three plain dictionaries, and a thin layer over them.
@@ -26,20 +29,6 @@ _NOTHING: dict[int, None] = {}
 _NO_PAIRS: dict[int, dict[int, None]] = {}
 
 
-class TermNumbers(Protocol):
-    """Terms that have numbers, and get no new ones."""
-
-    def __len__(self) -> int: ...
-
-    def known(self, term: Term) -> int | None:
-        """The number of a term, or None where it has none."""
-        ...
-
-    def term(self, number: int) -> Term:
-        """The term of a number."""
-        ...
-
-
 class TermTable:
     """The numbers of terms. With a `base`, new terms get numbers of their own and the base stays as it is.
 
@@ -48,16 +37,16 @@ class TermTable:
     Iri(value='urn:a')
     """
 
-    def __init__(self, base: TermNumbers | None = None) -> None:
+    def __init__(self, base: TermTable | KeptTerms | None = None) -> None:
         self._base = base
         self._first = len(base) if base is not None else 0
         self._numbers: dict[Term, int] = {}
         self._terms: list[Term] = []
 
-    def __getstate__(self) -> tuple[TermNumbers | None, list[Term]]:
+    def __getstate__(self) -> tuple[TermTable | KeptTerms | None, list[Term]]:
         return self._base, self._terms
 
-    def __setstate__(self, state: tuple[TermNumbers | None, list[Term]]) -> None:
+    def __setstate__(self, state: tuple[TermTable | KeptTerms | None, list[Term]]) -> None:
         self.__init__(state[0])  # type: ignore[misc]
         for term in state[1]:
             self.number(term)
@@ -104,78 +93,6 @@ class TermTable:
     def triple(self, ids: Ids) -> Triple:
         """A triple of numbers as terms."""
         return self.term(ids[0]), self.term(ids[1]), self.term(ids[2])
-
-
-class Known(Protocol):
-    """What one may ask of a set of triples."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Ids]: ...
-
-    def has(self, s: int, p: int, o: int) -> bool:
-        """Whether the triple is there."""
-        ...
-
-    def mentions(self, term: int) -> bool:
-        """Whether the term is the subject or the object of a triple."""
-        ...
-
-    def uses(self, p: int) -> bool:
-        """Whether the term is the predicate of a triple."""
-        ...
-
-    def objects(self, s: int, p: int) -> Collection[int]:
-        """All `o` with (s, p, o)."""
-        ...
-
-    def subjects(self, p: int, o: int) -> Collection[int]:
-        """All `s` with (s, p, o)."""
-        ...
-
-    def pairs(self, p: int) -> Iterator[tuple[int, int]]:
-        """All (s, o) with (s, p, o)."""
-        ...
-
-    def about(self, s: int) -> Iterator[tuple[int, int]]:
-        """All (p, o) with (s, p, o)."""
-        ...
-
-    def towards(self, o: int) -> Iterator[tuple[int, int]]:
-        """All (s, p) with (s, p, o)."""
-        ...
-
-    def between(self, s: int, o: int) -> Iterator[int]:
-        """All `p` with (s, p, o)."""
-        ...
-
-    def steps_to(self, p: int, o: int) -> Collection[int]:
-        """All `s` with a step (s, p, o), see `add_step`."""
-        ...
-
-    def is_step(self, s: int, p: int, o: int) -> bool:
-        """Whether `add_step` was said of the triple."""
-        ...
-
-    def is_transitive(self, p: int) -> bool:
-        """Whether `add_transitive` was said of the property."""
-        ...
-
-
-class RuleFacts(Known, Protocol):
-    """What the rules do with a set of triples."""
-
-    def add(self, s: int, p: int, o: int) -> bool:
-        """Put the triple in; False where it was there."""
-        ...
-
-    def add_step(self, s: int, p: int, o: int) -> None:
-        """Note that the triple of a transitive property is there by itself, not by transitivity."""
-        ...
-
-    def add_transitive(self, p: int) -> None:
-        """Say that the property is transitive."""
-        ...
 
 
 class TripleIndex:
@@ -243,7 +160,7 @@ class TripleIndex:
                 yield p
 
     def steps_to(self, p: int, o: int) -> dict[int, None]:
-        """All `s` with a step (s, p, o)."""
+        """All `s` with a step (s, p, o), see `add_step`."""
         return self._steps.get(p, _NO_PAIRS).get(o, _NOTHING)
 
     def is_step(self, s: int, p: int, o: int) -> bool:
@@ -303,7 +220,7 @@ class TripleIndex:
         self._size -= 1
 
     def add_step(self, s: int, p: int, o: int) -> None:
-        """Note a step of a transitive property."""
+        """Note that the triple of a transitive property is there by itself, not by transitivity."""
         self._steps.setdefault(p, {}).setdefault(o, {})[s] = None
 
     def add_transitive(self, p: int) -> None:
@@ -396,6 +313,12 @@ class Layer:
     def add_transitive(self, p: int) -> None:
         """Say that the property is transitive."""
         self.own.add_transitive(p)
+
+
+RuleFacts = TripleIndex | Layer
+"""Triples that rules add to."""
+Known: TypeAlias = "TripleIndex | Layer | KeptGraph"
+"""Triples that can be asked."""
 
 
 class NamedGraph:
@@ -610,7 +533,6 @@ def _joined(rows: Iterable[Row], at: dict[int | str, int], step: _PatternStep, f
 def _with_table(
     rows: Iterable[Row], at: dict[int | str, int], table: Values, terms: TermTable
 ) -> Iterator[Row]:
-    """The rows joined with a table of values."""
     old = [(index, at[name]) for index, name in enumerate(table.variables) if name in at]
     new = [index for index, name in enumerate(table.variables) if name not in at]
     at.update({table.variables[index]: len(at) + place for place, index in enumerate(new)})

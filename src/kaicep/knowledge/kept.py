@@ -22,8 +22,8 @@ from typing import Any
 from kaicep.errors import Diagnostic, SourceText
 from kaicep.knowledge.graph import BLANK, IRI, LITERAL, Ids, TermTable, TripleIndex
 from kaicep.knowledge.loading import InGraphs, Validity
-from kaicep.plan.cache import private_folder, write_whole
 from kaicep.plan.terms import Blank, Iri, Literal, Term
+from kaicep.storage.disk import private_folder, write_whole
 
 _MAGIC = b"kaicep knowledge 1\n"
 _DIGEST = 16

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from kaicep.errors import Diagnostic, Mistake, SourceText, Span, did_you_mean
 from kaicep.knowledge.graph import Ids, TermTable
-from kaicep.plan.terms import Blank, Iri, Literal
+from kaicep.plan.terms import XSD, Blank, Iri, Literal
+from kaicep.plan.time import format_time, parse_time
 from kaicep.plan.values import normalise
 from kaicep.storage.places import place_of
 
 if TYPE_CHECKING:
     import pyoxigraph
-from kaicep.plan.terms import XSD
-from kaicep.plan.time import format_time, parse_time
 
 # ----------------------------------------------------------------------------------------------------------
 # Where everything stands in a JSON text, which the standard reader does not tell.

@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
-from kaicep.knowledge.changes import Change, Journal
-from kaicep.knowledge.closure import Closure, lookup
+from kaicep.knowledge.closure import Change, Closure, Journal, lookup
 from kaicep.knowledge.graph import Ids, Known, Layer, NamedGraph, TermTable, TripleIndex, match
 from kaicep.knowledge.kept import Kept, find, keep, key_of
 from kaicep.knowledge.loading import (
@@ -45,15 +45,81 @@ from kaicep.knowledge.loading import (
     stated,
     union,
 )
-from kaicep.knowledge.reasoning import GIVEN, Derivation, close, entails
-from kaicep.knowledge.rules import LEVELS, Rule, contradictions
-from kaicep.knowledge.words import Words, words
+from kaicep.knowledge.reasoning import GIVEN, LEVELS, Derivation, Rule, close, contradictions, entails
 from kaicep.plan import sparql
-from kaicep.plan.catalog import QUDT, Unit
-from kaicep.plan.html import html_table
+from kaicep.plan.catalog import QUDT, Unit, Vocabulary
+from kaicep.plan.events import html_table
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal, Term, Triple, Variable, n_triples
 from kaicep.plan.types import Value
 from kaicep.plan.values import NUMERIC_TYPES, native, normalise
+
+# ----------------------------------------------------------------------------------------------------------
+# The names of a knowledge base: which of them are classes, and which are properties.
+
+TYPE = Iri(RDF + "type")
+"""`rdf:type`."""
+
+_ABOUT_PROPERTIES = (RDFS + "subPropertyOf", OWL + "equivalentProperty", OWL + "inverseOf")
+_ABOUT_CLASSES = (RDFS + "subClassOf", OWL + "equivalentClass", OWL + "disjointWith")
+_FROM_PROPERTY_TO_CLASS = (RDFS + "domain", RDFS + "range")
+_CLASSES = (RDFS + "Class", OWL + "Class")
+_PROPERTIES = (
+    RDF + "Property",
+    *(OWL + kind + "Property" for kind in ("Object", "Datatype", "Annotation", "Transitive", "Symmetric")),
+    *(OWL + kind + "Property" for kind in ("Asymmetric", "Functional", "InverseFunctional")),
+)
+
+
+@dataclass(frozen=True)
+class Words:
+    """The properties and the classes that are used or declared."""
+
+    properties: frozenset[Iri]
+    classes: frozenset[Iri]
+
+
+def words(triples: Iterable[Ids], terms: TermTable) -> Words:
+    """The words of some triples.
+
+    >>> terms = TermTable()
+    >>> found = words([terms.ids((Iri("urn:r1"), TYPE, Iri("urn:Room")))], terms)
+    >>> [each.local for each in found.properties], [each.local for each in found.classes]
+    (['type'], ['Room'])
+    """
+    number = terms.known(TYPE)
+    about_properties, about_classes = _numbers(_ABOUT_PROPERTIES, terms), _numbers(_ABOUT_CLASSES, terms)
+    between = _numbers(_FROM_PROPERTY_TO_CLASS, terms)
+    kinds_of_property, kinds_of_class = _numbers(_PROPERTIES, terms), _numbers(_CLASSES, terms)
+    properties: set[int] = set()
+    classes: set[int] = set()
+    for s, p, o in triples:
+        properties.add(p)
+        if p == number:
+            classes.add(o)
+            if o in kinds_of_class:
+                classes.add(s)
+            elif o in kinds_of_property:
+                properties.add(s)
+        elif p in about_classes:
+            classes.update((s, o))
+        elif p in about_properties:
+            properties.update((s, o))
+        elif p in between:
+            properties.add(s)
+            classes.add(o)
+    return Words(_names(properties, terms), _names(classes, terms))
+
+
+def _numbers(names: Iterable[str], terms: TermTable) -> frozenset[int | None]:
+    return frozenset(terms.known(Iri(each)) for each in names) - {None}
+
+
+def _names(numbers: Iterable[int], terms: TermTable) -> frozenset[Iri]:
+    return frozenset(term for term in map(terms.term, numbers) if isinstance(term, Iri))
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The knowledge base: the statements of the files, and everything that follows from them.
 
 _SAME = Iri(OWL + "sameAs")
 _NARROWER_PROPERTY = Iri(RDFS + "subPropertyOf")
@@ -80,7 +146,7 @@ class Reason:
     premises: tuple[Triple, ...]
 
 
-class Knowledge:
+class Knowledge(Vocabulary):
     """Triples with everything that follows from them, kept up to date after every update.
 
     >>> knowledge = Knowledge.parse('''
@@ -849,3 +915,59 @@ def _value_key(term: Term) -> tuple[str, Value]:
     if term.language or term.datatype == XSD + "string":
         return "text", term.lexical
     return "number" if term.datatype in NUMERIC_TYPES else term.datatype, native(term)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Whether two knowledge bases come from the same statements, and how one catches up with the other.
+#
+# The statements say what a knowledge base is; what follows from them, and the numbers of terms, do not.
+
+
+def fingerprint(knowledge: Knowledge) -> str:
+    """The same for all knowledge bases with these statements at these times and this reasoning.
+
+    >>> one, two = (Knowledge.parse("<urn:a> <urn:p> <urn:b> . <urn:c> <urn:p> <urn:d> .") for _ in "12")
+    >>> fingerprint(one) == fingerprint(two)
+    True
+    >>> change = two.update(remove="<urn:a> <urn:p> <urn:b> .")
+    >>> fingerprint(one) == fingerprint(two)
+    False
+    """
+    terms, stated = knowledge.by_number()[1], knowledge.stated()
+    lines = sorted(
+        f"{n_triples(terms.triple(ids))} {when}{_graphs(stated.placed.get(ids), terms)}"
+        for ids, when in stated.held.items()
+    )
+    text = "\n".join((knowledge.reasoning, *lines))
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def catch_up(knowledge: Knowledge, newer: Knowledge) -> None:
+    """Lets a knowledge base state what a newer version of it states, and have its version.
+
+    >>> old, new = (Knowledge.parse("<urn:a> <urn:p> <urn:b> .") for _ in "12")
+    >>> change = new.update(add="<urn:c> <urn:p> <urn:d> .", remove="<urn:a> <urn:p> <urn:b> .")
+    >>> catch_up(old, new)
+    >>> [subject.local for subject, _, _ in old.match()], old.version
+    (['c'], 1)
+    """
+    old, new, said = knowledge.by_number()[1], newer.by_number()[1], newer.stated()
+    with knowledge.lock:
+        held = {old.ids(new.triple(ids)): when for ids, when in said.held.items()}
+        placed = {
+            old.ids(new.triple(ids)): {
+                each if each == DEFAULT else old.number(new.term(each)): when for each, when in places.items()
+            }
+            for ids, places in said.placed.items()
+        }
+        edit = Edit(knowledge)
+        edit.restate(knowledge.stated().otherwise(Stated(held, placed)))
+        edit.done()
+        knowledge.version = newer.version
+
+
+def _graphs(places: InGraphs | None, terms: TermTable) -> str:
+    """The graphs of a statement, where it stands in others than the default graph."""
+    if places is None:
+        return ""
+    return str(sorted(("" if each == DEFAULT else str(terms.term(each)), at) for each, at in places.items()))

@@ -1,14 +1,11 @@
-"""The classes and properties of a knowledge base, for people who write queries.
-
-`summary` lists classes and properties as the data uses them, `concepts` what the streams carry. How one
-thing leads to another is told by `knowledge.ways`.
-"""
+"""The classes and properties of a knowledge base, for people who write queries, and the ways between them."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kaicep.errors import Diagnostic, Mistake, did_you_mean
@@ -16,11 +13,17 @@ from kaicep.knowledge.annotation import Annotation
 from kaicep.knowledge.event_graph import HAS_TIME
 from kaicep.knowledge.graph import LITERAL, Ids, TermTable
 from kaicep.knowledge.loading import KAI
-from kaicep.knowledge.store import Knowledge
-from kaicep.knowledge.words import TYPE
+from kaicep.knowledge.store import TYPE, Knowledge
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Entity
-from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal
-from kaicep.plan.text import iri_text
+from kaicep.plan.sparql import Node, TriplePattern
+from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Literal, Variable
+from kaicep.plan.text import iri_text, triple_text
+
+# ----------------------------------------------------------------------------------------------------------
+# The classes and properties of a knowledge base, for people who write queries.
+#
+# `summary` lists classes and properties as the data uses them, `concepts` what the streams carry. How one
+# thing leads to another comes below.
 
 _NARROWER = Iri(RDFS + "subClassOf")
 _RANGE = Iri(RDFS + "range")
@@ -362,3 +365,387 @@ def entities_of(entity: Entity, knowledge: Knowledge) -> set[int]:
 
 def _fits(value: str, before: str, after: str) -> bool:
     return value.startswith(before) and value.endswith(after) and len(value) > len(before) + len(after)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Chains of properties from one thing to another, found in the data, to copy into a PATH.
+#
+# The most specific chain comes first: one through a hub, such as the site that everything belongs to,
+# connects everything with everything, and says little. A search goes breadth first from a set of things. A
+# chain is kept with the things that it reaches, so that every chain found is true of some thing, and not
+# only possible by the classes of its ends.
+
+MOST_STEPS = 6
+"""How long a chain may be."""
+_MOST_WAYS = 3
+_MOST_CHAINS = 200  # that are followed at one depth; with more than that, the names say too little
+_MANY_TO_ONE = 4
+_EVENT = Variable("e")
+
+
+@dataclass(frozen=True)
+class Way:
+    """Triple patterns that lead from one end to the other.
+
+    They hold for `holds` of the `of` things that `start` may be; where there is no start, for every event.
+    """
+
+    patterns: tuple[TriplePattern, ...]
+    start: Node | None = None
+    holds: int = 0
+    of: int = 0
+
+
+def path_text(way: Way, names: KnowledgeNames) -> str:
+    """A way as it is written in a query."""
+    rows = (triple_text(each, names.prefixes).removesuffix(" .") for each in way.patterns)
+    return f"PATH {{{' . '.join(rows)}}}"
+
+
+def undeclared_prefixes(found: Iterable[Way], names: KnowledgeNames) -> dict[str, str]:
+    """The prefixes of ways that a query has to declare, since only the knowledge files do."""
+    iris = {
+        term
+        for way in found
+        for each in way.patterns
+        for term in (each.subject, each.predicate, each.object)
+        if isinstance(term, Iri)
+    }
+    used = {names.text(each).partition(":")[0] for each in iris} - names.declared.keys()
+    return {prefix: names.prefixes[prefix] for prefix in sorted(used) if not prefix.startswith("<")}
+
+
+def ways(
+    start: str, end: str, knowledge: Knowledge, annotations: Sequence[Annotation], names: KnowledgeNames
+) -> list[Way]:
+    """The shortest ways from a thing, a class or a stream to a thing, a class or a property.
+
+    Where statements hold for a time only, all of a way holds at one instant, the latest that has any.
+
+    >>> knowledge = Knowledge.parse('''
+    ...     @prefix : <urn:x:> . :s1 a :Sensor ; :in :r1 . :r1 a :Room ; :of :EE .''')
+    >>> names = KnowledgeNames(knowledge)
+    >>> [path_text(each, names) for each in ways(":Sensor", ":EE", knowledge, (), names)]
+    ['PATH {?sensor rdf:type :Sensor . ?sensor :in ?room . ?room :of :EE}']
+    """
+    stream = next((each for each in annotations if each.stream == start), None)
+    source = None if stream else names.known(start, [each.stream for each in annotations])
+    target = names.known(end)
+    if source == target:
+        raise Mistake(f"{start} and {end} are the same")
+    if source is not None and source in (knowledge.properties() or ()):
+        raise Mistake(f"{start} is a property", hint="a way begins with a thing, a class or a stream")
+    if stream is not None and (own := _own_triple(stream, target, knowledge)):
+        return [Way((own,))]
+    for epoch in range(len(knowledge.epochs), -1, -1):
+        search = _WaySearch(knowledge.in_epoch(epoch))
+        origins = search.stream(stream) if stream else search.named(source) if source else []
+        if found := search.ways(origins, search.goal(target), names):
+            return found
+    return []
+
+
+def _own_triple(stream: Annotation, target: Iri, knowledge: Knowledge) -> TriplePattern | None:
+    """The event's own triple that leads to the target: its class, or a property that it carries."""
+    if stream.event_class is not None and target in knowledge.classes_above(stream.event_class):
+        return TriplePattern(_EVENT, TYPE, target)
+    carried = [each for _, each in stream.concepts] + [each.property for _, each in stream.entities]
+    if target == HAS_TIME or any(target in knowledge.properties_above(each) for each in carried):
+        return TriplePattern(_EVENT, target, Variable(_Namer(["e"]).fresh(_from_property(target.local))))
+    return None
+
+
+# --- the search ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where a search begins: the patterns so far, the node to go on from, and the things it may be."""
+
+    patterns: tuple[TriplePattern, ...]
+    node: Node
+    things: frozenset[int]
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """What is looked for: things; the name of the only one, or a pattern about the one that is found."""
+
+    things: frozenset[int]
+    name: Iri | None = None
+    last: tuple[Iri, Node] | None = None
+    called: str | None = None
+
+
+@dataclass(frozen=True)
+class _WayStep:
+    property: int
+    forward: bool
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Steps from an origin, and the things that they reach and nothing much shorter does."""
+
+    origin: _Origin
+    steps: tuple[_WayStep, ...]
+    reached: frozenset[int]
+    hub: bool = False  # whether it leads through something that connects all with all
+
+    @property
+    def backward(self) -> int:
+        """How many steps go against the direction of their property."""
+        return sum(not each.forward for each in self.steps)
+
+
+class _WaySearch:
+    """The ways through what holds at one instant."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self.knowledge = knowledge
+        self.facts, self.terms = knowledge.by_number()
+        self.type = self.terms.known(TYPE)
+        words = (*(knowledge.classes() or ()), *(knowledge.properties() or ()))
+        self.words = {self.terms.known(each) for each in words}
+        self._standard: dict[int, bool] = {}
+
+    # Ends.
+
+    def stream(self, annotation: Annotation) -> list[_Origin]:
+        """The entities of its attributes."""
+        found: list[_Origin] = []
+        for attribute, entity in annotation.entities:
+            bare = re.sub(r"(?<=.)(_?ID|Id|_id)$", "", attribute)
+            node = Variable(_Namer(["e"]).fresh(bare))
+            pattern = TriplePattern(_EVENT, entity.property, node)
+            found.append(_Origin((pattern,), node, frozenset(entities_of(entity, self.knowledge))))
+        return found
+
+    def named(self, name: Iri) -> list[_Origin]:
+        """The instances of a class, or a single thing."""
+        instances = self._instances(name)
+        if not instances:
+            return [_Origin((), name, self._itself(name))]
+        node = Variable(_Namer().fresh(_from_class(name.local)))
+        return [_Origin((TriplePattern(node, TYPE, name),), node, instances)]
+
+    def goal(self, name: Iri) -> _Goal:
+        """The instances of a class, what has a property, or a single thing."""
+        if name in (self.knowledge.properties() or ()):
+            number = self.terms.known(name)
+            subjects = (
+                frozenset(s for s, _ in self.facts.pairs(number)) if number is not None else frozenset()
+            )
+            return _Goal(subjects, last=(name, Variable(_from_property(name.local))))
+        instances = self._instances(name)
+        if instances:
+            return _Goal(instances, last=(TYPE, name), called=_from_class(name.local))
+        return _Goal(self._itself(name), name)
+
+    def _instances(self, name: Iri) -> frozenset[int]:
+        number = self.terms.known(name)
+        if number is None or self.type is None:
+            return frozenset()
+        return frozenset(self.facts.subjects(self.type, number))
+
+    def _itself(self, name: Iri) -> frozenset[int]:
+        number = self.terms.known(name)
+        return frozenset() if number is None else frozenset((number,))
+
+    # Chains.
+
+    def ways(self, origins: Sequence[_Origin], goal: _Goal, names: KnowledgeNames) -> list[Way]:
+        """The ways from the origins to the goal, the best first."""
+        found = [
+            (chain, self._way(chain, goal))
+            for chain in self._chains([each for each in origins if each.things], goal.things)
+        ]
+        ranked = sorted(
+            found,
+            key=lambda each: (
+                each[0].hub,
+                len(each[0].steps),
+                each[0].backward,
+                -each[1].holds,
+                path_text(each[1], names),
+            ),
+        )
+        return [way for _, way in ranked[:_MOST_WAYS]]
+
+    def _chains(self, origins: Iterable[_Origin], goal: frozenset[int]) -> list[_Chain]:
+        """The shortest chains, and where these are few those that are longer by one; hubs do not count."""
+        level = [_Chain(each, (), each.things) for each in origins]
+        depths = {thing: 0 for each in level for thing in each.reached}
+        found: list[_Chain] = []
+        for depth in range(MOST_STEPS + 1):
+            found += [each for each in level if each.reached & goal]
+            specific = [each for each in found if not each.hub]
+            if len(specific) >= _MOST_WAYS or (specific and depth > len(specific[0].steps)):
+                break
+            open_ends = [each for each in level if not each.reached & goal]
+            level = [new for each in open_ends for new in self._longer(each, depths, goal)]
+            for each in level:
+                for thing in () if each.hub else each.reached:
+                    depths.setdefault(thing, depth + 1)
+            level = sorted(level, key=lambda each: (each.hub, each.backward))[:_MOST_CHAINS]
+        return found
+
+    def _longer(self, chain: _Chain, depths: dict[int, int], goal: frozenset[int]) -> Iterator[_Chain]:
+        """The chain with one more step, each way once where two properties say the same."""
+        pairs: dict[_WayStep, set[tuple[int, int]]] = {}
+        for thing in chain.reached:
+            for step, other in self._steps(thing):
+                if other not in self.words or other in goal:
+                    pairs.setdefault(step, set()).add((thing, other))
+        same: dict[frozenset[tuple[int, int]], _WayStep] = {}
+        for step in sorted(pairs, key=self._preference):
+            same.setdefault(frozenset(pairs[step]), step)
+        depth = len(chain.steps) + 1
+        for links, step in same.items():
+            # A thing that a chain shorter by two reached is not worth a detour.
+            reached = frozenset(other for _, other in links if depths.get(other, depth) >= depth - 1)
+            if reached:
+                hub = chain.hub or _is_hub(chain, links)
+                yield _Chain(chain.origin, (*chain.steps, step), reached, hub)
+
+    def _preference(self, step: _WayStep) -> tuple[bool, int, str]:
+        """Forward, then the narrower property, then by name."""
+        return (
+            not step.forward,
+            sum(1 for _ in self.facts.pairs(step.property)),
+            str(self.terms.term(step.property)),
+        )
+
+    def _steps(self, thing: int) -> Iterator[tuple[_WayStep, int]]:
+        for p, o in self.facts.about(thing):
+            if o & 3 != LITERAL and not self._is_standard(p):
+                yield _WayStep(p, True), o
+        for s, p in self.facts.towards(thing):
+            if not self._is_standard(p):
+                yield _WayStep(p, False), s
+
+    def _is_standard(self, p: int) -> bool:
+        if p not in self._standard:
+            term = self.terms.term(p)
+            self._standard[p] = isinstance(term, Iri) and is_standard(term)
+        return self._standard[p]
+
+    # Ways.
+
+    def _way(self, chain: _Chain, goal: _Goal) -> Way:
+        origin = chain.origin
+        stages = self._stages(chain, goal.things)
+        namer = _Namer([each.name for each in _variables(origin.patterns)])
+        patterns = list(origin.patterns)
+        node = origin.node
+        for at, step in enumerate(chain.steps, 1):
+            following: Node
+            if at == len(chain.steps) and goal.name is not None:
+                following = goal.name
+            else:
+                called = goal.called if at == len(chain.steps) else None
+                following = Variable(namer.fresh(called or self._called(step, stages[at])))
+            ends = (node, following) if step.forward else (following, node)
+            property = self.terms.term(step.property)
+            assert isinstance(property, Iri)
+            patterns.append(TriplePattern(ends[0], property, ends[1]))
+            node = following
+        if not chain.steps and goal.name is not None:
+            # One of the things to begin with is the goal itself.
+            patterns = [_renamed(each, origin.node, goal.name) for each in patterns]
+        if goal.last is not None:
+            property, value = goal.last
+            value = Variable(namer.fresh(value.name)) if isinstance(value, Variable) else value
+            patterns.append(TriplePattern(node, property, value))
+        return Way(tuple(patterns), origin.node, len(stages[0]), len(origin.things))
+
+    def _stages(self, chain: _Chain, goal: frozenset[int]) -> list[set[int]]:
+        """The things at each place of the chain that are on a whole way."""
+        stages = [set(chain.origin.things)]
+        links: list[set[tuple[int, int]]] = []
+        for step in chain.steps:
+            links.append({(one, other) for one in stages[-1] for other in self._beyond(one, step)})
+            stages.append({other for _, other in links[-1]})
+        stages[-1] &= goal
+        for at in range(len(links) - 1, -1, -1):
+            stages[at] = {one for one, other in links[at] if other in stages[at + 1]}
+        return stages
+
+    def _beyond(self, thing: int, step: _WayStep) -> Iterable[int]:
+        if step.forward:
+            return self.facts.objects(thing, step.property)
+        return self.facts.subjects(step.property, thing)
+
+    def _called(self, step: _WayStep, things: set[int]) -> str:
+        """A name for a variable: what the property speaks of (hasLocation), or the class of the things."""
+        property = self.terms.term(step.property)
+        assert isinstance(property, Iri)
+        if step.forward and re.match("has[A-Z]", property.local):
+            return _from_property(property.local)
+        return self._class_of(things) or _from_property(property.local)
+
+    def _class_of(self, things: set[int]) -> str | None:
+        """The narrowest class that all of them have."""
+        if self.type is None:
+            return None
+        number = self.type
+        counts = Counter(each for thing in things for each in self.facts.objects(thing, number))
+        shared = [each for each, count in counts.items() if count == len(things)]
+        named = [(len(self.facts.subjects(number, each)), self.terms.term(each)) for each in shared]
+        best = min(((size, name.local) for size, name in named if isinstance(name, Iri)), default=None)
+        return _from_class(best[1]) if best else None
+
+
+def _is_hub(chain: _Chain, links: Collection[tuple[int, int]]) -> bool:
+    """Whether many things come together in few, from which a step leads on to very many."""
+    ends = len({other for _, other in links})
+    few = len(chain.reached) * _MANY_TO_ONE <= len(chain.origin.things)
+    return few and len(links) * _MANY_TO_ONE > ends * len(chain.reached) and ends >= _MANY_TO_ONE
+
+
+def _variables(patterns: Iterable[TriplePattern]) -> Iterator[Variable]:
+    for each in patterns:
+        yield from (end for end in (each.subject, each.object) if isinstance(end, Variable))
+
+
+def _renamed(pattern: TriplePattern, node: Node, name: Iri) -> TriplePattern:
+    return replace(
+        pattern,
+        subject=name if pattern.subject == node else pattern.subject,
+        object=name if pattern.object == node else pattern.object,
+    )
+
+
+class _Namer:
+    """Names for variables, each once."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+
+    def fresh(self, wanted: str) -> str:
+        """The wanted name, as a variable may be called, with a number where it is taken."""
+        plain = re.sub(r"[^A-Za-z0-9_]", "_", wanted)
+        plain = plain if re.match("[A-Za-z]", plain) else f"x{plain}"
+        name, number = plain, 2
+        while name in self._taken:
+            name, number = f"{plain}{number}", number + 1
+        self._taken.add(name)
+        return name
+
+
+def _from_property(local: str) -> str:
+    """A variable for what a property leads to.
+
+    >>> _from_property("hasLocation"), _from_property("feeds")
+    ('location', 'feeds')
+    """
+    return _from_class(re.sub("^has(?=[A-Z])", "", local))
+
+
+def _from_class(local: str) -> str:
+    """A variable for an instance of a class.
+
+    >>> _from_class("MeetingRoom"), _from_class("Air_Flow_Sensor"), _from_class("VAV")
+    ('meetingRoom', 'air_flow_sensor', 'vav')
+    """
+    return local.lower() if "_" in local or local.isupper() else local[:1].lower() + local[1:]

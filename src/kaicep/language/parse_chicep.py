@@ -25,25 +25,8 @@ from kaicep.language.lexer import (
 )
 from kaicep.language.parse_expressions import ChiExpressions, duration, quoted_name, whole_number
 from kaicep.language.parse_sparql import Groups
+from kaicep.plan import chi
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES
-from kaicep.plan.chi import (
-    Absent,
-    AggregateWindow,
-    Bound,
-    ChiQuery,
-    Choice,
-    Condition,
-    Element,
-    From,
-    Loop,
-    PathBlock,
-    Place,
-    SelectColumn,
-    Skip,
-    SpanWindow,
-    Together,
-    Within,
-)
 from kaicep.plan.expressions import Expr
 from kaicep.plan.terms import Iri
 from kaicep.plan.time import parse_time
@@ -55,7 +38,7 @@ _MOST_EVENTS = 1_000_000_000
 
 def parse_chi(
     source: SourceText, name: str = "query", prefixes: Mapping[str, str] = MappingProxyType({})
-) -> ChiQuery:
+) -> chi.ChiQuery:
     """The chi-CEP query that a text holds; `prefixes` are known besides those that it declares.
 
     >>> parse_chi(SourceText("q.chi", "SELECT ?e.sensorID FILTER (?e.flowrate > 500)")).select
@@ -96,21 +79,21 @@ class _ChiParser:
             "HAVING": self.having,
         }
         self.seen: set[str] = set()
-        self._columns: tuple[SelectColumn, ...] | None = None
-        self._froms: list[From] = []
-        self._within: Within | None = None
-        self._conditions: list[Condition] = []
-        self._sequence: tuple[Element, ...] | None = None
+        self._columns: tuple[chi.SelectColumn, ...] | None = None
+        self._froms: list[chi.From] = []
+        self._within: chi.Within | None = None
+        self._conditions: list[chi.Condition] = []
+        self._sequence: tuple[chi.Element, ...] | None = None
         self._sequence_span: Span | None = None
-        self._windows: list[SpanWindow | AggregateWindow] = []
-        self._paths: list[list[PathBlock]] = []
+        self._windows: list[chi.SpanWindow | chi.AggregateWindow] = []
+        self._paths: list[list[chi.PathBlock]] = []
         self._match: str | None = None
-        self._skip: Skip | None = None
+        self._skip: chi.Skip | None = None
         self._partition: tuple[Expr, ...] = ()
         self._group_by: tuple[Expr, ...] = ()
         self._having: list[Expr] = []
 
-    def query(self, name: str) -> ChiQuery:
+    def query(self, name: str) -> chi.ChiQuery:
         """The whole text."""
         while not self.cursor.at_end:
             begun = self.cursor.index
@@ -122,7 +105,7 @@ class _ChiParser:
         if "SELECT" not in self.seen:
             hint = "SELECT says what a match reports: SELECT ?e.sensorID"
             self.cursor.report.error("the query has no SELECT", self.cursor.token.span, hint)
-        return ChiQuery(
+        return chi.ChiQuery(
             self._columns,
             tuple(self._froms),
             self._within,
@@ -203,11 +186,11 @@ class _ChiParser:
         if self.cursor.token.kind is TokenKind.VARIABLE:
             raise self.cursor.expected("a comma between two columns")
 
-    def _column(self) -> SelectColumn:
+    def _column(self) -> chi.SelectColumn:
         start = self.cursor.token
         expr = self.expressions.expression()
         alias = self._name("a name after AS") if self.cursor.accept_word("AS") else None
-        return SelectColumn(expr, alias, span=self.cursor.since(start))
+        return chi.SelectColumn(expr, alias, span=self.cursor.since(start))
 
     def _name(self, what: str) -> str:
         token = self.cursor.token
@@ -226,7 +209,7 @@ class _ChiParser:
         while self.cursor.accept(","):
             self._froms.append(self._range())
 
-    def _range(self) -> From:
+    def _range(self) -> chi.From:
         hint = "for example FROM (?e, airflowReport)"
         start = self.cursor.token
         latest = self.cursor.accept_word("LATEST") is not None
@@ -248,7 +231,9 @@ class _ChiParser:
                 break
         self.cursor.expect(")", "after the streams")
         span = self.cursor.since(start)
-        return From(variable, tuple(sources), latest, optional, absent, span=span, source_spans=tuple(spans))
+        return chi.From(
+            variable, tuple(sources), latest, optional, absent, span=span, source_spans=tuple(spans)
+        )
 
     def _may_be_missing(self, variable: str, latest: bool) -> bool:
         """The question mark of `LATEST (?s?, setpoint)`."""
@@ -290,38 +275,38 @@ class _ChiParser:
         if closing is None:
             raise self.cursor.expected("] or ) at the end of WITHIN")
         if high is not None and closing.text == ")":
-            high = Bound(high.at, high.offset, inclusive=False)
+            high = chi.Bound(high.at, high.offset, inclusive=False)
         span = self.cursor.since(keyword)
         comparable = low and high and (low.at is None) == (high.at is None)
         if comparable and _instant(low) > _instant(high):
             self.cursor.report.error("WITHIN ends before it begins", span)
-        self._within = Within(low, high, span=span)
+        self._within = chi.Within(low, high, span=span)
 
-    def _bound(self, inclusive: bool) -> Bound | None:
+    def _bound(self, inclusive: bool) -> chi.Bound | None:
         if self.cursor.at(",", "]", ")"):
             return None
         if token := self.cursor.accept_kind(TokenKind.TIME):
             at = parse_time(token.text.upper())
             if at is None:
                 self.cursor.report.error(f"{token.text} is not a time of the calendar", token.span)
-            return Bound(at or 0, 0, inclusive)
+            return chi.Bound(at or 0, 0, inclusive)
         hint = "for example 2012-05-07T09:00, now, or now - 1h"
         if not self.cursor.accept_word("NOW"):
             raise self.cursor.expected("a time, now, or nothing", hint)
         sign = self.cursor.accept("-", "+")
         if sign is None:
-            return Bound(None, 0, inclusive)
+            return chi.Bound(None, 0, inclusive)
         offset = duration(
             self.cursor, self.cursor.expect_kind(TokenKind.DURATION, "a duration such as 1h", hint)
         )
-        return Bound(None, -offset if sign.text == "-" else offset, inclusive)
+        return chi.Bound(None, -offset if sign.text == "-" else offset, inclusive)
 
     # Conditions and patterns.
 
     def condition(self, keyword: Token) -> None:
         """`FILTER (expr)` and `JOIN (expr)`."""
         expr = self.expressions.in_parentheses(keyword.word)
-        self._conditions.append(Condition(expr, keyword.word, span=self.cursor.since(keyword)))
+        self._conditions.append(chi.Condition(expr, keyword.word, span=self.cursor.since(keyword)))
 
     def having(self, keyword: Token) -> None:
         """`HAVING (expr)`"""
@@ -339,19 +324,19 @@ class _ChiParser:
         self._sequence = tuple(elements)
         self._sequence_span = self.cursor.since(keyword)
 
-    def _element(self) -> Element:
+    def _element(self) -> chi.Element:
         with self.cursor:
             start = self.cursor.token
             if self.cursor.accept("!"):
-                return Absent(self._element(), span=self.cursor.since(start))
+                return chi.Absent(self._element(), span=self.cursor.since(start))
             if self.cursor.at("("):
                 return self._pattern_group()
             variable = self._event_variable("a pattern is made of event variables: SEQ (?a, ?b+, !?c)")
             if rounds := self._quantifier():
-                return Loop(variable, *rounds, span=self.cursor.since(start))
-            return Place(variable, span=start.span)
+                return chi.Loop(variable, *rounds, span=self.cursor.since(start))
+            return chi.Place(variable, span=start.span)
 
-    def _pattern_group(self) -> Element:
+    def _pattern_group(self) -> chi.Element:
         """`(?b | ?c)` or `(?b & ?c)`; parentheses around one element say nothing."""
         start = self.cursor.advance()
         members = [self._element()]
@@ -368,7 +353,7 @@ class _ChiParser:
             self.cursor.report.error("only a single variable can be repeated", self.cursor.since(start))
         if len(members) == 1:
             return members[0]
-        return (Choice if sign == "|" else Together)(tuple(members), span=span)
+        return (chi.Choice if sign == "|" else chi.Together)(tuple(members), span=span)
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         """`+ * ? {n} {n,} {,m} {n,m}` as the fewest and the most rounds."""
@@ -416,9 +401,9 @@ class _ChiParser:
             self.cursor, self.cursor.expect_kind(TokenKind.DURATION, "a duration such as 5min", hint)
         )
         self.cursor.expect(")", "to close WINDOW")
-        self._windows.append(SpanWindow(tuple(variables), width, span=self.cursor.since(keyword)))
+        self._windows.append(chi.SpanWindow(tuple(variables), width, span=self.cursor.since(keyword)))
 
-    def _aggregate_window(self, keyword: Token, variables: list[str]) -> AggregateWindow:
+    def _aggregate_window(self, keyword: Token, variables: list[str]) -> chi.AggregateWindow:
         kind = self._one_of("a kind of window", "sliding", "batch")
         self.cursor.expect(",", f"and a size after {kind}", f"for example {kind}, 5min")
         width = count = None
@@ -434,7 +419,7 @@ class _ChiParser:
         span = self.cursor.since(keyword)
         if len(variables) > 1:
             self.cursor.report.error(f"a {kind} window is over one variable", span)
-        return AggregateWindow(variables[0], kind, width, count, span=span)
+        return chi.AggregateWindow(variables[0], kind, width, count, span=span)
 
     def _one_of(self, what: str, *choices: str) -> str:
         """One of these words, in lower case."""
@@ -448,7 +433,7 @@ class _ChiParser:
     def path(self, keyword: Token) -> None:
         """`PATH { ... }`; after another one without a word between them, as with AND."""
         group = self.groups.group("after PATH")
-        block = PathBlock(group, span=self.cursor.since(keyword))
+        block = chi.PathBlock(group, span=self.cursor.since(keyword))
         if self._paths:
             self._paths[-1].append(block)
         else:
@@ -478,7 +463,7 @@ class _ChiParser:
         """`AFTER MATCH NO SKIP`, `AFTER MATCH SKIP ...`"""
         self.cursor.expect_word("MATCH", "after AFTER")
         mode, variable = self._skip_mode()
-        self._skip = Skip(mode, variable, span=self.cursor.since(keyword))
+        self._skip = chi.Skip(mode, variable, span=self.cursor.since(keyword))
 
     def _skip_mode(self) -> tuple[str, str | None]:
         cursor = self.cursor
@@ -511,6 +496,6 @@ class _ChiParser:
         return tuple(found)
 
 
-def _instant(bound: Bound | None) -> int:
+def _instant(bound: chi.Bound | None) -> int:
     """Where a bound lies, among those of its own sort."""
     return (bound.at or 0) + bound.offset if bound else 0

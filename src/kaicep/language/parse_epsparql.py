@@ -1,7 +1,7 @@
 """The parser of EP-SPARQL: text in, `EpQuery` out.
 
 The layouts of the paper (its section 4.1) are read as printed: a WHERE without braces around it, bare
-names, a template without braces. Groups and expressions are those of `language.sparql`.
+names, a template without braces. Groups and expressions are those of `parse_sparql`.
 """
 
 from __future__ import annotations

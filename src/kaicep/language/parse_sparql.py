@@ -9,38 +9,11 @@ from typing import NoReturn
 from kaicep.errors import Span
 from kaicep.language.lexer import Cursor, Names, Stuck, Token, TokenKind, describe, near, string_value
 from kaicep.language.parse_expressions import Expressions, check_arity
+from kaicep.plan import sparql
 from kaicep.plan.algebra import pattern_variables
 from kaicep.plan.expressions import Aggregate, Call, Exists, Expr, TermConst, VariableRef
 from kaicep.plan.functions import SPARQL_FUNCTIONS, Function
 from kaicep.plan.regex import PATTERN_HINT, BadPattern, matcher
-from kaicep.plan.sparql import (
-    TEMPORAL_OPERATORS,
-    Alternative,
-    Bind,
-    Element,
-    Filter,
-    Group,
-    GroupOperation,
-    InGraph,
-    Inverse,
-    InWindow,
-    MinusGroup,
-    Negated,
-    Node,
-    Optional,
-    Ordering,
-    Path,
-    Predicate,
-    Projection,
-    Repeat,
-    Select,
-    Steps,
-    SubSelect,
-    TripleBlock,
-    TriplePattern,
-    Values,
-    WindowClause,
-)
 from kaicep.plan.terms import RDF, XSD, Blank, Iri, Literal, Term, Variable
 from kaicep.plan.values import normalise, parse_xsd_duration
 
@@ -161,7 +134,7 @@ class TripleBlocks:
         self.cursor = cursor
         self.terms = terms
         self.template = template
-        self._found: list[TriplePattern] = []
+        self._found: list[sparql.TriplePattern] = []
 
     def at_subject(self) -> bool:
         """Whether a triple can begin here."""
@@ -173,14 +146,14 @@ class TripleBlocks:
             or self.terms.at_iri()
         )
 
-    def block(self) -> TripleBlock:
+    def block(self) -> sparql.TripleBlock:
         """Triples with a dot between them."""
         start = self.cursor.token
         self._found = []
         self._same_subject()
         while self.cursor.accept(".") and self.at_subject():
             self._same_subject()
-        return TripleBlock(tuple(self._found), span=self.cursor.since(start))
+        return sparql.TripleBlock(tuple(self._found), span=self.cursor.since(start))
 
     def _same_subject(self) -> None:
         start = self.cursor.token
@@ -199,14 +172,14 @@ class TripleBlocks:
             or self.terms.at_iri()
         )
 
-    def _properties(self, subject: Node, start: Token) -> None:
+    def _properties(self, subject: sparql.Node, start: Token) -> None:
         """`verb object, object ; verb object`, a semicolon too many is allowed."""
         while True:
             predicate = self._verb()
             while True:
                 target = self._node("an object")
                 span = self.cursor.since(start)
-                self._found.append(TriplePattern(subject, predicate, target, span=span))
+                self._found.append(sparql.TriplePattern(subject, predicate, target, span=span))
                 if not self.cursor.accept(","):
                     break
             if not self.cursor.at(";"):
@@ -216,7 +189,7 @@ class TripleBlocks:
             if not self._at_verb():
                 return
 
-    def _node(self, what: str) -> Node:
+    def _node(self, what: str) -> sparql.Node:
         """A subject or an object, with the triples that its brackets stand for."""
         token = self.cursor.token
         if token.kind is TokenKind.VARIABLE:
@@ -231,10 +204,10 @@ class TripleBlocks:
             return self.terms.literal()
         return self.terms.iri(f"{what}: a variable, a name or a value")
 
-    def _blank(self, label: str) -> Node:
+    def _blank(self, label: str) -> sparql.Node:
         return Blank(label[2:]) if self.template else Variable(label)
 
-    def _property_list(self) -> Node:
+    def _property_list(self) -> sparql.Node:
         with self.cursor:
             start = self.cursor.advance()
             node = self._blank(self.terms.fresh())
@@ -243,59 +216,59 @@ class TripleBlocks:
             self.cursor.expect("]", "to close the [")
             return node
 
-    def _collection(self) -> Node:
+    def _collection(self) -> sparql.Node:
         with self.cursor:
             start = self.cursor.advance()
-            members: list[Node] = []
+            members: list[sparql.Node] = []
             while not self.cursor.at(")") and not self.cursor.at_end:
                 members.append(self._node("a member of the list"))
             self.cursor.expect(")", "to close the list")
             span = self.cursor.since(start)
             cells = [self._blank(self.terms.fresh()) for _ in members]
             for cell, member, rest in zip(cells, members, [*cells[1:], _NIL], strict=False):
-                self._found.append(TriplePattern(cell, _FIRST, member, span=span))
-                self._found.append(TriplePattern(cell, _REST, rest, span=span))
+                self._found.append(sparql.TriplePattern(cell, _FIRST, member, span=span))
+                self._found.append(sparql.TriplePattern(cell, _REST, rest, span=span))
             return cells[0] if cells else _NIL
 
-    def _verb(self) -> Predicate:
+    def _verb(self) -> sparql.Predicate:
         token = self.cursor.token
         if token.kind is TokenKind.VARIABLE:
             return Variable(self.cursor.advance().text[1:])
         path = self._alternative()
-        if self.template and isinstance(path, Path):
+        if self.template and isinstance(path, sparql.Path):
             hint = "a template makes single triples"
             raise self.cursor.stuck(
                 "a property path cannot stand in a template", self.cursor.since(token), hint
             )
         return path
 
-    def _alternative(self) -> Iri | Path:
+    def _alternative(self) -> Iri | sparql.Path:
         with self.cursor:
             parts = [self._sequence()]
             while self.cursor.accept("|"):
                 parts.append(self._sequence())
-            return parts[0] if len(parts) == 1 else Alternative(tuple(parts))
+            return parts[0] if len(parts) == 1 else sparql.Alternative(tuple(parts))
 
-    def _sequence(self) -> Iri | Path:
+    def _sequence(self) -> Iri | sparql.Path:
         parts = [self._step()]
         while self.cursor.accept("/"):
             parts.append(self._step())
-        return parts[0] if len(parts) == 1 else Steps(tuple(parts))
+        return parts[0] if len(parts) == 1 else sparql.Steps(tuple(parts))
 
-    def _step(self) -> Iri | Path:
+    def _step(self) -> Iri | sparql.Path:
         if self.cursor.accept("^"):
-            return Inverse(self._repeated())
+            return sparql.Inverse(self._repeated())
         return self._repeated()
 
-    def _repeated(self) -> Iri | Path:
+    def _repeated(self) -> Iri | sparql.Path:
         path = self._path_primary()
         # In `?s ex:p +5` the sign belongs to the number.
         if self.cursor.at(*_REPEATS) and not self.terms.at_literal():
             least, unbounded = _REPEATS[self.cursor.advance().text]
-            return Repeat(path, least, unbounded)
+            return sparql.Repeat(path, least, unbounded)
         return path
 
-    def _path_primary(self) -> Iri | Path:
+    def _path_primary(self) -> Iri | sparql.Path:
         if self.cursor.accept("("):
             inner = self._alternative()
             self.cursor.expect(")", "to close the path")
@@ -310,7 +283,7 @@ class TripleBlocks:
             return _TYPE
         return self.terms.iri("a property: a name such as rdf:type, a path or a variable")
 
-    def _negated(self) -> Path:
+    def _negated(self) -> sparql.Path:
         """`!p`, `!^p`, `!(p|^q)`"""
         forward: list[Iri] = []
         inverse: list[Iri] = []
@@ -322,7 +295,7 @@ class TripleBlocks:
                 break
         if several:
             self.cursor.expect(")", "to close the properties after !")
-        return Negated(tuple(forward), tuple(inverse))
+        return sparql.Negated(tuple(forward), tuple(inverse))
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -344,7 +317,12 @@ class SparqlExpressions(Expressions):
     """
 
     def __init__(
-        self, cursor: Cursor, names: Names, terms: TermParser, group: Callable[[str], Group], temporal: bool
+        self,
+        cursor: Cursor,
+        names: Names,
+        terms: TermParser,
+        group: Callable[[str], sparql.Group],
+        temporal: bool,
     ) -> None:
         super().__init__(cursor, names)
         self.terms = terms
@@ -502,10 +480,12 @@ _REFUSED = {
 }
 
 
-def is_all_windows(where: Group) -> bool:
+def is_all_windows(where: sparql.Group) -> bool:
     """Whether a pattern is WINDOW blocks, with FILTER and BIND beside them: each evaluation is finite."""
-    windows = any(isinstance(each, InWindow) for each in where.elements)
-    return windows and all(isinstance(each, InWindow | Filter | Bind) for each in where.elements)
+    windows = any(isinstance(each, sparql.InWindow) for each in where.elements)
+    return windows and all(
+        isinstance(each, sparql.InWindow | sparql.Filter | sparql.Bind) for each in where.elements
+    )
 
 
 class Groups:
@@ -518,8 +498,8 @@ class Groups:
         self.triples = TripleBlocks(cursor, self.terms)
         self.expressions = SparqlExpressions(cursor, names, self.terms, self.group, temporal)
         self._blanks: dict[str, object] = {}
-        self._windows: dict[Iri, WindowClause] = {}
-        self._elements: dict[str, Callable[[Token], Element]] = {
+        self._windows: dict[Iri, sparql.WindowClause] = {}
+        self._elements: dict[str, Callable[[Token], sparql.Element]] = {
             "FILTER": self._filter,
             "OPTIONAL": self._optional,
             "MINUS": self._minus,
@@ -529,21 +509,21 @@ class Groups:
         if not temporal:
             self._elements["GRAPH"] = self._in_graph
 
-    def group(self, where: str) -> Group:
+    def group(self, where: str) -> sparql.Group:
         """`{ ... }`; `where` says in words what it belongs to."""
         with self.cursor:
             start = self.cursor.expect("{", where)
             if self.cursor.at_word("SELECT"):
-                elements: tuple[Element, ...] = (self._subselect(),)
+                elements: tuple[sparql.Element, ...] = (self._subselect(),)
             else:
                 elements = self._body(start.depth + 1)
             if self.cursor.token.word in _REFUSED:
                 self._refuse()
             line, _ = self.cursor.report.source.position(start.start)
             self.cursor.expect("}", "to close the group", f"its {{ is in line {line}")
-            return Group(elements, span=self.cursor.since(start))
+            return sparql.Group(elements, span=self.cursor.since(start))
 
-    def where(self) -> Group:
+    def where(self) -> sparql.Group:
         """`WHERE { ... }`, or as the EP-SPARQL paper prints it, without braces around groups and filters."""
         if not self.cursor.accept_word("WHERE") and not self.cursor.at("{"):
             raise self.cursor.expected("WHERE", near(self.cursor.token.text, ["WHERE"]))
@@ -551,30 +531,30 @@ class Groups:
         if self.cursor.at("}") or self.cursor.at_end:
             raise self.cursor.expected("{ after WHERE")
         elements = self._body(start.depth)
-        if len(elements) == 1 and isinstance(elements[0], Group):
+        if len(elements) == 1 and isinstance(elements[0], sparql.Group):
             return elements[0]
-        return Group(elements, span=self.cursor.since(start))
+        return sparql.Group(elements, span=self.cursor.since(start))
 
-    def _body(self, depth: int) -> tuple[Element, ...]:
+    def _body(self, depth: int) -> tuple[sparql.Element, ...]:
         """The parts of a group, up to what closes it. After an error it goes on with the next part."""
-        elements: list[Element] = []
+        elements: list[sparql.Element] = []
         pattern = object()
         while not (self.cursor.at_end or self.cursor.at("}") or self.cursor.at_word(*_AFTER_WHERE)):
             begun = self.cursor.index
             try:
-                if elements and isinstance(elements[-1], TripleBlock):
+                if elements and isinstance(elements[-1], sparql.TripleBlock):
                     self._need_dot()
                 elements.append(self._element())
-                if isinstance(elements[-1], TripleBlock):
+                if isinstance(elements[-1], sparql.TripleBlock):
                     self._keep_blanks_in(pattern, elements[-1])
                     continue
-                if not isinstance(elements[-1], Filter):
+                if not isinstance(elements[-1], sparql.Filter):
                     pattern = object()
                 self.cursor.accept(".")
             except Stuck as stuck:
                 self.cursor.report.add(stuck.diagnostic)
                 self._skip_to_element(begun, depth)
-        if sum(not isinstance(each, TripleBlock) for each in elements) > _MOST_ELEMENTS:
+        if sum(not isinstance(each, sparql.TripleBlock) for each in elements) > _MOST_ELEMENTS:
             span = elements[_MOST_ELEMENTS].span or self.cursor.token.span
             self.cursor.report.error(f"a group has more than {_MOST_ELEMENTS} parts", span)
         return tuple(elements)
@@ -584,7 +564,7 @@ class Groups:
         if self.cursor.last.text != "." and self.triples.at_subject() and not self._at_unknown_keyword():
             raise self.cursor.expected(". between two triples")
 
-    def _keep_blanks_in(self, pattern: object, triples: TripleBlock) -> None:
+    def _keep_blanks_in(self, pattern: object, triples: sparql.TripleBlock) -> None:
         """A blank node of the text is one node inside of one basic graph pattern, and of no other."""
         for each in triples.patterns:
             for name in pattern_variables(each):
@@ -609,7 +589,7 @@ class Groups:
                 return
             cursor.advance()
 
-    def _element(self) -> Element:
+    def _element(self) -> sparql.Element:
         token = self.cursor.token
         if token.word in self._elements:
             return self._elements[token.word](self.cursor.advance())
@@ -624,13 +604,13 @@ class Groups:
             raise self.cursor.stuck("WITHIN belongs to chi-CEP, not to EP-SPARQL", token.span, bound)
         if self.triples.at_subject() and not self._at_unknown_keyword():
             return self.triples.block()
-        if token.word in TEMPORAL_OPERATORS or token.word == "UNION":
+        if token.word in sparql.TEMPORAL_OPERATORS or token.word == "UNION":
             raise self.cursor.stuck(
                 f"{token.word} belongs between two groups",
                 token.span,
                 f"put both sides in braces: {{ ... }} {token.word} {{ ... }}",
             )
-        known = [*self._elements, "UNION", *TEMPORAL_OPERATORS]
+        known = [*self._elements, "UNION", *sparql.TEMPORAL_OPERATORS]
         hint = near(token.text, known) if token.kind is TokenKind.WORD else None
         if token.kind is TokenKind.WORD and self.cursor.next.kind in (
             TokenKind.NAME,
@@ -648,11 +628,11 @@ class Groups:
         message, hint = _REFUSED[self.cursor.token.word]
         raise self.cursor.stuck(message, self.cursor.token.span, hint)
 
-    def _chain(self) -> Element:
+    def _chain(self) -> sparql.Element:
         """Groups with operators between them, all equally tight, from left to right."""
         start = self.cursor.token
-        left: Element = self.group("before a group")
-        while self.cursor.at_word("UNION", "SEQOPTIONAL", *TEMPORAL_OPERATORS):
+        left: sparql.Element = self.group("before a group")
+        while self.cursor.at_word("UNION", "SEQOPTIONAL", *sparql.TEMPORAL_OPERATORS):
             operator = self.cursor.token
             if operator.word == "SEQOPTIONAL":
                 self._refuse()
@@ -662,40 +642,40 @@ class Groups:
                 raise self.cursor.stuck(message, operator.span, hint)
             self.cursor.advance()
             right = self.group(f"and a group after {operator.word}")
-            left = GroupOperation(operator.word, left, right, span=self.cursor.since(start))
+            left = sparql.GroupOperation(operator.word, left, right, span=self.cursor.since(start))
         return left
 
-    def _filter(self, keyword: Token) -> Element:
-        return Filter(self.expressions.constraint("FILTER"), span=self.cursor.since(keyword))
+    def _filter(self, keyword: Token) -> sparql.Element:
+        return sparql.Filter(self.expressions.constraint("FILTER"), span=self.cursor.since(keyword))
 
-    def _optional(self, keyword: Token) -> Element:
-        return Optional(self.group("after OPTIONAL"), span=self.cursor.since(keyword))
+    def _optional(self, keyword: Token) -> sparql.Element:
+        return sparql.Optional(self.group("after OPTIONAL"), span=self.cursor.since(keyword))
 
-    def _minus(self, keyword: Token) -> Element:
-        return MinusGroup(self.group("after MINUS"), span=self.cursor.since(keyword))
+    def _minus(self, keyword: Token) -> sparql.Element:
+        return sparql.MinusGroup(self.group("after MINUS"), span=self.cursor.since(keyword))
 
-    def _in_graph(self, keyword: Token) -> Element:
+    def _in_graph(self, keyword: Token) -> sparql.Element:
         """`GRAPH :name { ... }`, or a variable in the place of the name"""
         name: Iri | Variable
         if self.cursor.token.kind is TokenKind.VARIABLE:
             name = Variable(self.cursor.advance().text[1:])
         else:
             name = self.terms.iri("the name of a graph after GRAPH")
-        return InGraph(name, self.group("after the name of a graph"), span=self.cursor.since(keyword))
+        return sparql.InGraph(name, self.group("after the name of a graph"), span=self.cursor.since(keyword))
 
-    def _bind(self, keyword: Token) -> Element:
+    def _bind(self, keyword: Token) -> sparql.Element:
         hint = "for example BIND (?a + 1 AS ?b)"
         self.cursor.expect("(", "after BIND", hint)
         expr = self.expressions.expression()
         self.cursor.expect_word("AS", "after the expression of BIND")
         name = self._variable("a variable after AS", hint)
         self.cursor.expect(")", "to close BIND")
-        return Bind(expr, name, span=self.cursor.since(keyword))
+        return sparql.Bind(expr, name, span=self.cursor.since(keyword))
 
     def _variable(self, what: str, hint: str | None = None) -> str:
         return self.cursor.expect_kind(TokenKind.VARIABLE, what, hint).text[1:]
 
-    def _in_window(self, keyword: Token) -> Element:
+    def _in_window(self, keyword: Token) -> sparql.Element:
         """`WINDOW :name { ... }`"""
         token = self.cursor.token
         name = self.terms.iri("the name of a window after WINDOW")
@@ -705,11 +685,11 @@ class Groups:
             known = ", ".join(f"<{each.value}>" for each in self._windows)
             hint = f"declared are {known}" if known else "declare it: FROM NAMED WINDOW :w ON :s [..]"
             raise self.cursor.stuck(f"no window is called <{name.value}>", token.span, hint)
-        return InWindow(window, group, span=self.cursor.since(keyword))
+        return sparql.InWindow(window, group, span=self.cursor.since(keyword))
 
-    def windows(self) -> tuple[WindowClause, ...]:
+    def windows(self) -> tuple[sparql.WindowClause, ...]:
         """Every `FROM NAMED WINDOW :name ON stream [RANGE PT10S STEP PT5S]` or `[ROWS 100 STEP 10]`."""
-        found: list[WindowClause] = []
+        found: list[sparql.WindowClause] = []
         while self.temporal and self.cursor.at_word("FROM") and self.cursor.next.word == "NAMED":
             self.cursor.advance()
             self.cursor.advance()
@@ -721,11 +701,11 @@ class Groups:
             self.cursor.expect("[", "before RANGE or ROWS", "as in [RANGE PT10S STEP PT5S]")
             if self.cursor.accept_word("ROWS"):
                 rows, step = self._count(), self._count() if self.cursor.accept_word("STEP") else None
-                window = WindowClause(name, stream, rows=rows, step=step, span=at)
+                window = sparql.WindowClause(name, stream, rows=rows, step=step, span=at)
             else:
                 self.cursor.expect_word("RANGE", "or ROWS in a window")
                 width, step = self._length(), self._length() if self.cursor.accept_word("STEP") else None
-                window = WindowClause(name, stream, width=width, step=step, span=at)
+                window = sparql.WindowClause(name, stream, width=width, step=step, span=at)
             self.cursor.expect("]", "to close the window")
             self._windows[name] = window
             found.append(window)
@@ -749,7 +729,7 @@ class Groups:
             raise self.cursor.stuck("a window needs a duration of days and time", span, hint)
         return micros
 
-    def _values(self, keyword: Token) -> Element:
+    def _values(self, keyword: Token) -> sparql.Element:
         """`VALUES ?x { 1 2 }` and `VALUES (?x ?y) { (1 2) (UNDEF 3) }`."""
         cursor = self.cursor
         several = cursor.accept("(")
@@ -762,7 +742,7 @@ class Groups:
         rows: list[tuple[Term | None, ...]] = []
         while not cursor.accept("}"):
             rows.append(self._row(len(names)) if several else (self._value(),))
-        return Values(tuple(names), tuple(rows), span=cursor.since(keyword))
+        return sparql.Values(tuple(names), tuple(rows), span=cursor.since(keyword))
 
     def _row(self, width: int) -> tuple[Term | None, ...]:
         start = self.cursor.expect("(", "before a row of values, or } after the last")
@@ -783,12 +763,12 @@ class Groups:
 
     # SELECT, in a group and as the whole of an EP-SPARQL query.
 
-    def _subselect(self) -> Element:
+    def _subselect(self) -> sparql.Element:
         start = self.cursor.advance()
         select = self.select()
-        return SubSelect(select, span=self.cursor.since(start))
+        return sparql.SubSelect(select, span=self.cursor.since(start))
 
-    def select(self) -> Select:
+    def select(self) -> sparql.Select:
         """What follows the word SELECT, up to HAVING."""
         report = self._report()
         distinct = self.cursor.accept_word("DISTINCT") is not None
@@ -812,9 +792,9 @@ class Groups:
         self.expressions.aggregates = outer
         if self.cursor.token.word in _REFUSED:
             self._refuse()
-        return Select(columns, where, group_by, having, distinct, report, windows, ordering)
+        return sparql.Select(columns, where, group_by, having, distinct, report, windows, ordering)
 
-    def _ordering(self) -> Ordering | None:
+    def _ordering(self) -> sparql.Ordering | None:
         """`ORDER BY ... LIMIT n OFFSET m`, of which any part may be missing."""
         keys: list[tuple[Expr, bool]] = []
         if self.cursor.accept_word("ORDER"):
@@ -831,7 +811,7 @@ class Groups:
             numbers[word] = int(token.text)
         if not keys and not numbers:
             return None
-        return Ordering(tuple(keys), numbers.get("LIMIT"), numbers.get("OFFSET", 0))
+        return sparql.Ordering(tuple(keys), numbers.get("LIMIT"), numbers.get("OFFSET", 0))
 
     def _at_key(self) -> bool:
         """Whether another key of an ORDER BY begins here."""
@@ -845,8 +825,8 @@ class Groups:
                 return word
         return "RSTREAM"
 
-    def _columns(self) -> tuple[Projection, ...]:
-        columns: list[Projection] = []
+    def _columns(self) -> tuple[sparql.Projection, ...]:
+        columns: list[sparql.Projection] = []
         while not (self.cursor.at("{", "}") or self.cursor.at_end or self.cursor.at_word("WHERE", "FROM")):
             columns.append(self._column())
             if self.cursor.at(","):
@@ -855,7 +835,7 @@ class Groups:
             raise self.cursor.expected("a variable, (expression AS ?name), or * after SELECT")
         return tuple(columns)
 
-    def _column(self) -> Projection:
+    def _column(self) -> sparql.Projection:
         """`?x`, `(expr AS ?x)`, and as the paper prints it: `expr AS ?x`, `?x AS expr`."""
         start = self.cursor.token
         if self.cursor.at("(") and (column := self._standard_column()):
@@ -863,7 +843,7 @@ class Groups:
         left = self.expressions.expression()
         if not self.cursor.accept_word("AS"):
             if isinstance(left, VariableRef):
-                return Projection(left.name, span=start.span)
+                return sparql.Projection(left.name, span=start.span)
             if start.kind is TokenKind.WORD and self.cursor.last is start:
                 hint = f"a variable begins with ?: ?{start.text}"
                 raise self.cursor.stuck(f"expected a variable, found {start.text}", start.span, hint)
@@ -871,12 +851,12 @@ class Groups:
         right = self.expressions.expression()
         span = self.cursor.since(start)
         if isinstance(right, VariableRef):
-            return Projection(right.name, left, span=span)
+            return sparql.Projection(right.name, left, span=span)
         if isinstance(left, VariableRef):
-            return Projection(left.name, right, span=span)
+            return sparql.Projection(left.name, right, span=span)
         raise self.cursor.stuck("neither side of AS is a variable", span, "write (expression AS ?name)")
 
-    def _standard_column(self) -> Projection | None:
+    def _standard_column(self) -> sparql.Projection | None:
         """`(expr AS ?x)`; None, and nothing taken, where the parenthesis only begins an expression."""
         start, begun = self.cursor.advance(), self.cursor.index - 1
         expr = self.expressions.expression()
@@ -885,9 +865,9 @@ class Groups:
             return None
         name = self._variable("a variable after AS", "for example (?a + 1 AS ?b)")
         self.cursor.expect(")", "after the name")
-        return Projection(name, expr, span=self.cursor.since(start))
+        return sparql.Projection(name, expr, span=self.cursor.since(start))
 
-    def _group_by(self) -> tuple[Projection, ...]:
+    def _group_by(self) -> tuple[sparql.Projection, ...]:
         if not self.cursor.accept_word("GROUP"):
             return ()
         self.cursor.expect_word("BY", "after GROUP")
@@ -900,23 +880,23 @@ class Groups:
             keys.append(self._key())
         return tuple(keys)
 
-    def _key(self) -> Projection:
+    def _key(self) -> sparql.Projection:
         """A variable, a call, or an expression in parentheses, perhaps with a name."""
         start = self.cursor.token
         if self.cursor.accept_kind(TokenKind.VARIABLE):
-            return Projection(start.text[1:], span=start.span)
+            return sparql.Projection(start.text[1:], span=start.span)
         if not self.cursor.at("("):
             expr: Expr = self.expressions.primary()
             if not isinstance(expr, Call):
                 raise self.cursor.stuck(
                     f"{describe(start)} is not a key to group by", start.span, "write GROUP BY ?x"
                 )
-            return Projection(self.terms.fresh(), expr, span=self.cursor.since(start))
+            return sparql.Projection(self.terms.fresh(), expr, span=self.cursor.since(start))
         self.cursor.advance()
         expr = self.expressions.expression()
         name = self._variable("a variable after AS") if self.cursor.accept_word("AS") else self.terms.fresh()
         self.cursor.expect(")", "after the key")
-        return Projection(name, expr, span=self.cursor.since(start))
+        return sparql.Projection(name, expr, span=self.cursor.since(start))
 
     def _having(self) -> tuple[Expr, ...]:
         if not self.cursor.accept_word("HAVING"):

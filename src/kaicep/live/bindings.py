@@ -1,23 +1,280 @@
-"""The nodes of a graph at run time: their inputs, their queues, and where their results go."""
+"""The nodes of a graph at run time: events, counters, inputs, queues, and where their results go."""
 
 from __future__ import annotations
 
-from collections import deque
+import base64
+import json
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from kaicep.live.counters import Counters
 from kaicep.live.graph import KINDS, Graph, inputs_of
-from kaicep.live.rings import FOR_EVER, Event, EventStore, Ring, Slot
+from kaicep.plan.events import Match
 
 if TYPE_CHECKING:
     from kaicep.live.processor import EventProcessor, Seat
-import base64
-import json
 
-from kaicep.plan.events import Match
+# ----------------------------------------------------------------------------------------------------------
+# Events, how long they are valid (CPEP, section II.B), and the EventStore that keeps them (section III.B).
+#
+# It has one ring for each type of event, and references to its slots. All times here are nanoseconds of the
+# monotonic clock, which no correction of the wall clock moves.
+#
+# An event is put here once, by the worker that took or made it; everybody who needs it is bound to its
+# slot, and nothing is copied. The ring of a type has as many slots as there can be valid events of it, so
+# what is overwritten is outdated.
+#
+# All of this happens under the lock of the service, which makes a writer wait for readers and the other way
+# round; an operator that runs has taken its events out of their slots before, and keeps them alive itself.
+
+FOR_EVER = 1 << 62
+"""The end of what never gets outdated."""
+
+GROWTH = 4096
+"""How far a ring may grow beyond its size, where nothing may be lost."""
+
+
+class Event:
+    """Something that a supplier pushed or an operator made; nothing of it is changed any more.
+
+    It is valid on [begin, end). `pushed` is when the service took the latest of the suppliers' events in it,
+    and `sent` when its supplier sent it, perhaps on another machine, in the service's own time.
+    `trace` has, by supplier, the number of its event in here, where somebody downstream must know.
+    `wall` is the event time in microseconds, for queries.
+    """
+
+    __slots__ = ("begin", "end", "payload", "pushed", "sent", "seq", "trace", "wall")
+
+    def __init__(
+        self,
+        seq: int,
+        begin: int,
+        end: int,
+        pushed: int,
+        wall: int,
+        payload: Any,
+        trace: dict[str, int],
+        sent: int | None = None,
+    ) -> None:
+        self.seq = seq
+        self.begin = begin
+        self.end = end
+        self.pushed = pushed
+        self.sent = pushed if sent is None else sent
+        self.wall = wall
+        self.payload = payload
+        self.trace = trace
+
+
+def derived(seq: int, payload: Any, parts: list[Event]) -> Event:
+    """An event made of others: valid where all of them are.
+
+    >>> made = derived(0, None, [Event(0, 1, 8, 1, 0, None, {}), Event(0, 3, 6, 3, 0, None, {})])
+    >>> made.begin, made.end
+    (3, 6)
+    """
+    if len(parts) == 1:
+        (one,) = parts
+        return Event(seq, one.begin, one.end, one.pushed, one.wall, payload, one.trace, one.sent)
+    trace = {name: number for part in parts for name, number in part.trace.items()}
+    return Event(
+        seq,
+        max(part.begin for part in parts),
+        min(part.end for part in parts),
+        max(part.pushed for part in parts),
+        max(part.wall for part in parts),
+        payload,
+        trace,
+        max(part.sent for part in parts),
+    )
+
+
+def is_outdated(event: Event, now: int) -> bool:
+    """Whether an event is valid no longer. The interval is half open, as the paper defines it.
+
+    >>> is_outdated(Event(0, 0, 10, 0, 0, None, {}), 9), is_outdated(Event(0, 0, 10, 0, 0, None, {}), 10)
+    (False, True)
+    """
+    return now >= event.end
+
+
+class Slot:
+    """A place in a ring: its event (None once it is overwritten), and how many are bound to it."""
+
+    __slots__ = ("event", "pins")
+
+    def __init__(self, event: Event) -> None:
+        self.event: Event | None = event
+        self.pins = 0
+
+
+class Ring:
+    """The slots of one type of event, oldest first.
+
+    With `keep` (outdated events are marked, or never get outdated) a slot that somebody is bound to is not
+    overwritten, and the ring grows instead.
+    """
+
+    def __init__(self, size: int, keep: bool) -> None:
+        self.size = size
+        self.keep = keep
+        self.longest = 0
+        self.overwritten = 0
+        self._slots: deque[Slot] = deque()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def put(self, event: Event) -> Slot:
+        """Puts an event into the next slot; whatever was there is gone."""
+        slots = self._slots
+        while len(slots) >= self.size and (
+            not slots[0].pins or not self.keep or len(slots) >= self.size + GROWTH
+        ):
+            old = slots.popleft()
+            if old.pins:
+                self.overwritten += old.pins
+                old.event = None
+        slot = Slot(event)
+        slots.append(slot)
+        if len(slots) > self.longest:
+            self.longest = len(slots)
+        return slot
+
+    def events(self) -> list[Event]:
+        """The events that are kept, oldest first."""
+        return [each.event for each in self._slots if each.event is not None]
+
+
+class EventStore:
+    """The rings by the name of the node that makes the events."""
+
+    def __init__(self) -> None:
+        self.rings: dict[str, Ring] = {}
+
+    def ring(self, name: str, size: int, keep: bool) -> Ring:
+        """The ring of a node; its size follows the graph, which may have changed."""
+        found = self.rings.setdefault(name, Ring(size, keep))
+        found.size, found.keep = size, keep
+        return found
+
+    def newest(self, name: str) -> Event | None:
+        """The last event of a node that is still kept."""
+        events = self.rings[name].events() if name in self.rings else []
+        return events[-1] if events else None
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Counters by priority, node and consumer; durations as histograms.
+
+REASONS = (
+    "outdated",
+    "overwritten",
+    "full",
+    "hopeless",
+    "refused",
+    "unacknowledged",
+    "error",
+    "removed",
+    "unpaired",
+    "orphan",
+)
+"""Why something was shed: its validity was over before a worker had time for it; a newer event took its slot
+before that; a queue was full; nothing reached its consumers in time any more; its time of creation could not
+be; it was sent and its consumer left without a word; an operator failed; its reader was removed; nothing came
+to be joined with while it was valid; what it belongs with was shed. The last two are no losses of their own:
+with suppliers of different rates there is always something left over."""
+
+MISSED = ("outdated", "overwritten", "full")
+"""What is shed because there is too much to do."""
+
+
+_BITS = 6  # buckets for each doubling: 2**6
+
+
+class Histogram:
+    """Counts whole numbers from 0 on in the manner of HDR: in constant memory, each within 1.6 percent.
+
+    >>> found = Histogram()
+    >>> for value in range(1, 1001):
+    ...     found.record(value)
+    >>> found.count, found.percentile(50), found.percentile(99), found.largest
+    (1000, 503, 991, 1000)
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.largest = 0
+        self._buckets: dict[int, int] = {}
+
+    def record(self, value: int) -> None:
+        """Counts a value; what is below 0 counts as 0."""
+        if value < 0:
+            value = 0
+        shift = value.bit_length() - _BITS - 1
+        bucket = (shift << (_BITS + 1)) + (value >> shift) if shift > 0 else value
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+        self.count += 1
+        if value > self.largest:
+            self.largest = value
+
+    def percentile(self, share: float) -> int:
+        """The value that so many percent of all are not above; 0 where there is none.
+
+        Of a bucket, it is the largest value, but never more than was seen.
+        """
+        wanted = max(1, -(-self.count * share // 100))
+        seen = 0
+        for bucket in sorted(self._buckets):
+            seen += self._buckets[bucket]
+            if seen >= wanted:
+                shift, start = bucket >> (_BITS + 1), bucket & ((1 << (_BITS + 1)) - 1)
+                return min((start << shift) + (1 << shift) - 1, self.largest)
+        return 0
+
+
+@dataclass
+class Counters:
+    """The figures of a priority or of a node. Latencies are in nanoseconds.
+
+    `offered` is what came to it, `ran` how often an operator ran, for `busy` nanoseconds in all, `delivered`
+    what consumers got: `timely` or `late`. `shed` is by reason. `latency` reaches from the supplier to the
+    consumer, wherever they are; `inside` is the part of it within the service. `blocked` counts how often a
+    callback did not return in time for its worker, `locked` how often an operator kept the interpreter lock
+    for so long that others waited.
+    """
+
+    offered: int = 0
+    ran: int = 0
+    busy: int = 0
+    delivered: int = 0
+    timely: int = 0
+    late: int = 0
+    bytes: int = 0
+    shed: Counter[str] = field(default_factory=Counter)
+    blocked: int = 0
+    locked: int = 0
+    latency: Histogram = field(default_factory=Histogram)
+    inside: Histogram = field(default_factory=Histogram)
+
+    def count(self, latency: int, inside: int, timely: bool, size: int) -> None:
+        """Counts a delivery."""
+        self.delivered += 1
+        self.latency.record(latency)
+        self.inside.record(inside)
+        if timely:
+            self.timely += 1
+            self.bytes += size
+        else:
+            self.late += 1
+
+    @property
+    def lost(self) -> int:
+        """All that was shed and would have been of use."""
+        return sum(count for reason, count in self.shed.items() if reason not in ("unpaired", "orphan"))
+
 
 # ----------------------------------------------------------------------------------------------------------
 # The nodes of a graph at run time: readers, bindings, when they are ready, what they take.

@@ -11,25 +11,40 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import count
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kaicep.errors import Failure, KaicepError, Mistake, did_you_mean
 from kaicep.live import ticking
 from kaicep.live.bindings import (
+    MISSED,
+    Counters,
     Delivery,
+    Event,
+    EventStore,
     RunningConsumer,
     RunningOperator,
     RunningReader,
     RunningSupplier,
     connect,
+    derived,
+    is_outdated,
 )
-from kaicep.live.counters import MISSED, Counters
-from kaicep.live.crew import Admission, Crew, Hanging, NodeCounts, leave
 from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator
-from kaicep.live.isolated import Isolated, check_isolable
-from kaicep.live.processor import Dispatcher, EventProcessor, Seat
-from kaicep.live.rings import Event, EventStore, derived, is_outdated
+from kaicep.live.kinds import Isolated, check_isolable, function_of
+from kaicep.live.processor import (
+    Admission,
+    Crew,
+    Dispatcher,
+    EventProcessor,
+    Hanging,
+    NodeCounts,
+    Seat,
+    leave,
+)
 from kaicep.live.sharing import LiveQuery, Shared, in_order, separated, shared
+
+if TYPE_CHECKING:
+    from kaicep.live.gateway import Offset
 
 _LETTERS = 1000
 _INTERVAL = 0.05
@@ -64,13 +79,6 @@ class DeadEvent:
     node: str
     payloads: tuple[Any, ...]
     error: Exception
-
-
-class PeerClock(Protocol):
-    """What is known of another machine's clock: how far it is ahead, at most `bound` nanoseconds wrong."""
-
-    ahead: int
-    bound: int
 
 
 class Service:
@@ -132,9 +140,9 @@ class Service:
         self._shared = Shared(graph)
         self._changing = threading.RLock()
         self._guests: set[str] = set()
-        self.connected: dict[int, tuple[str, PeerClock]] = {}
+        self.connected: dict[int, tuple[str, Offset]] = {}
         """Who is connected over the network, and what is known of its clock."""
-        self._install(graph, shared(graph) if self.settings.sharing else Shared(separated(graph)))
+        self._install(graph, shared(graph) if self.settings.sharing else None)
 
     # --- the graph, and what changes in it ---
 
@@ -150,24 +158,21 @@ class Service:
     def _add(self, *nodes: Node) -> None:
         given = self.given.with_nodes(*nodes)
         new = [each for each in in_order(given) if each in nodes]
-        self._install(
-            given, self._shared.extended(new) if self.settings.sharing else Shared(separated(given))
-        )
+        self._install(given, self._shared.extended(new) if self.settings.sharing else None)
 
     def remove(self, consumer: str) -> None:
         """Removes a consumer, and the operators that no other consumer needs."""
         with self._changing:
             given = self.given.without(consumer)
-            self._install(
-                given, self._shared.without(consumer) if self.settings.sharing else Shared(separated(given))
-            )
+            self._install(given, self._shared.without(consumer) if self.settings.sharing else None)
 
-    def _install(self, given: Graph, arranged: Shared) -> None:
-        """Lets the service run a graph; what ran before and is still in it goes on.
+    def _install(self, given: Graph, arranged: Shared | None) -> None:
+        """Lets the service run a graph, where nothing is shared as it is given; what ran before goes on.
 
         Making operators may take its time (kernels are loaded, queries compiled): it is done before anything
         is stopped for the change.
         """
+        arranged = arranged or Shared(separated(given))
         graph = arranged.graph
         made = {
             name: self._running(each) for name, each in graph.operators.items() if name not in self.operators
@@ -184,11 +189,7 @@ class Service:
             for level in sorted(set(levels.values()), reverse=True):
                 self.by_priority.setdefault(level, Counters())
                 self.crew.fill(self._processor(level))
-            nodes: list[RunningSupplier | RunningReader] = [
-                *self.suppliers.values(),
-                *self.operators.values(),
-            ]
-            nodes += self.consumers.values()
+            nodes = self._nodes()
             for node in nodes:
                 node.priority = levels[node.name]
                 node.processor = self._processor(node.priority)
@@ -203,6 +204,9 @@ class Service:
             self._admit()
             self.dispatcher.dispatch()
 
+    def _nodes(self) -> tuple[RunningSupplier | RunningReader, ...]:
+        return *self.suppliers.values(), *self.operators.values(), *self.consumers.values()
+
     def _drop(self, graph: Graph) -> None:
         """Lets go of what is not in the graph any more."""
         for name in self.operators.keys() - graph.operators.keys():
@@ -214,8 +218,6 @@ class Service:
             self._dismiss(consumer)
 
     def _running(self, operator: Operator) -> RunningOperator:
-        from kaicep.live.kinds import function_of
-
         function = self._isolated(operator) if operator.isolate else function_of(operator)
         made = RunningOperator(
             operator.name,
@@ -431,7 +433,9 @@ class Service:
         try:
             if isinstance(reader, RunningOperator):
                 made = reader.run(taken, lambda: self.dispatcher.checkpoint(seat))
-            elif isinstance(reader, RunningConsumer) and not self._is_too_late(taken[0][1], began):
+            elif isinstance(reader, RunningConsumer) and not (
+                self.dispatcher.discard and is_outdated(taken[0][1], began)
+            ):
                 if reader.remote:
                     with self._lock:
                         self.dispatcher.sent += 1
@@ -449,9 +453,6 @@ class Service:
             elif not failed:
                 self._shed(reader, "outdated", 1)
             self.dispatcher.finish(seat)
-
-    def _is_too_late(self, event: Event, now: int) -> bool:
-        return self.dispatcher.discard and is_outdated(event, now)
 
     def _count(self, consumer: RunningConsumer, delivery: Delivery, latency: int, timely: bool) -> None:
         size = _size(delivery.payload) if timely else 0
@@ -551,8 +552,7 @@ class Service:
         paths = {each: (each, *graph.upstream(each)) for each in self.consumers}
         wanted = {node for path in paths.values() for node in path}
         needed = {node for each, path in paths.items() if each not in hopeless for node in path}
-        nodes: list[RunningSupplier | RunningReader] = [*self.suppliers.values(), *self.operators.values()]
-        for node in (*nodes, *self.consumers.values()):
+        for node in self._nodes():
             admitted = node.name in needed or node.name not in wanted
             if node.admitted and not admitted and isinstance(node, RunningReader):
                 node.forget(self._shed, "hopeless")
@@ -563,11 +563,7 @@ class Service:
         with self._lock:
             self.started = self.clock()
             self.by_priority = {priority: Counters() for priority in self.by_priority}
-            nodes: list[RunningSupplier | RunningReader] = [
-                *self.suppliers.values(),
-                *self.operators.values(),
-            ]
-            for node in (*nodes, *self.consumers.values()):
+            for node in self._nodes():
                 node.counters = Counters()
 
 

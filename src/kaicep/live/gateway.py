@@ -32,10 +32,9 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.errors import Failure
-from kaicep.live.bindings import Delivery, as_bytes
+from kaicep.live.bindings import FOR_EVER, Delivery, as_bytes
 from kaicep.live.event_service import Service
 from kaicep.live.processor import EventProcessor
-from kaicep.live.rings import FOR_EVER
 
 _WELCOME = b'{"ok": true}\n'
 _GIVEN = struct.Struct("<HqqI")

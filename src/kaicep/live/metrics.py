@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kaicep.live.bindings import RunningOperator, RunningReader
-from kaicep.live.counters import REASONS, Counters, Histogram
+from kaicep.live.bindings import REASONS, Counters, Histogram, RunningOperator, RunningReader
 from kaicep.live.event_service import Service
 from kaicep.live.graph import inputs_of, priority_name
-from kaicep.live.isolated import Isolated
+from kaicep.live.kinds import Isolated
 
 _PERCENTILES = (50, 90, 99, 99.9)
 

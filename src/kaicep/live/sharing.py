@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator, Supplier
 from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import ChiPlan, Pattern, Program
 from kaicep.plan.time import parse_time, time_from_number
@@ -13,9 +15,6 @@ from kaicep.query import Query as Compiled
 
 if TYPE_CHECKING:
     from kaicep.hosts.inprocess import Engine
-import json
-
-from kaicep.live.graph import KINDS, Consumer, Graph, Node, Operator, Supplier
 
 # ----------------------------------------------------------------------------------------------------------
 # Queries as operators: a chi-CEP or EP-SPARQL query in an engine of its own, fed record by record.
@@ -165,21 +164,22 @@ class Shared:
         A new operator that remembers is not the same as an equal one that runs already; two new ones are.
         """
         instead = dict(self.instead)
-        first = {_key(each): name for name, each in self.graph.operators.items() if not _remembers(each)}
-        operators: dict[str, Operator] = {}
+        operators = self.graph.operators
+        first = {_key(each): name for name, each in operators.items() if not KINDS[each.kind].stateful}
+        new: dict[str, Operator] = {}
         for each in nodes:
             if not isinstance(each, Operator):
                 continue
             moved = replace(each, inputs=tuple(instead.get(up, up) for up in each.inputs))
-            if moved.name in self.graph.operators:  # whose operator is gone, and which others still use
+            if moved.name in operators:  # whose operator is gone, and which others still use
                 moved = replace(moved, name=_free(moved.name, self.graph))
             name = first.setdefault(_key(moved), moved.name)
             if name == moved.name:
-                operators[name] = moved
+                new[name] = moved
             if name != each.name:
                 instead[each.name] = name
         added: list[Node] = [each for each in nodes if isinstance(each, Supplier)]
-        added += _join_queries(operators).values()
+        added += _join_queries(new).values()
         added += [
             replace(each, input=instead.get(each.input, each.input))
             for each in nodes
@@ -233,10 +233,6 @@ def separated(graph: Graph) -> Graph:
                 operators[own(up, name)] = replace(each, name=own(up, name), inputs=inputs)
         consumers[name] = replace(consumer, input=own(consumer.input, name))
     return replace(graph, operators=operators, consumers=consumers)
-
-
-def _remembers(operator: Operator) -> bool:
-    return KINDS[operator.kind].stateful
 
 
 def _free(name: str, graph: Graph) -> str:

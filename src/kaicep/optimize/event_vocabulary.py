@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 
 from kaicep.knowledge.event_graph import HAS_TIME, own_classes
 from kaicep.knowledge.graph import LITERAL, Ids, TermTable
-from kaicep.knowledge.reasoning import SCHEMA
-from kaicep.knowledge.rules import LISTED, Rule
+from kaicep.knowledge.reasoning import LISTED, SCHEMA, Rule
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.catalog import Stream
 from kaicep.plan.sparql import Alternative, Inverse, Predicate, Repeat, Steps, TriplePattern, may_be_empty

@@ -362,33 +362,7 @@ def _refuse_ungrouped(
 
 def triple_patterns(element: Element) -> Iterator[TriplePattern]:
     """Every triple pattern of an element, at any depth, those of EXISTS included."""
-    match element:
-        case TripleBlock(patterns):
-            yield from patterns
-        case Group(elements):
-            for each in elements:
-                yield from triple_patterns(each)
-        case Optional(group) | MinusGroup(group) | InWindow(_, group) | InGraph(_, group):
-            yield from triple_patterns(group)
-        case GroupOperation(_, left, right):
-            yield from triple_patterns(left)
-            yield from triple_patterns(right)
-        case Filter(condition):
-            yield from _in_expression(condition)
-        case Bind(expr):
-            yield from _in_expression(expr)
-        case SubSelect(select):
-            yield from triple_patterns(select.where)
-            columns = (*(select.columns or ()), *select.group_by)
-            computed = [each.expr for each in columns if each.expr is not None]
-            for each_expr in (*computed, *select.having):
-                yield from _in_expression(each_expr)
-
-
-def _in_expression(expr: Expr) -> Iterator[TriplePattern]:
-    for each in walk(expr):
-        if isinstance(each, Exists) and isinstance(each.group, Group):
-            yield from triple_patterns(each.group)
+    return (each for each in walk_objects(element) if isinstance(each, TriplePattern))
 
 
 # --- variables -------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Protocol
 
 from kaicep.plan.sparql import MOST_DERIVED, Path
 from kaicep.plan.terms import OWL, RDF, RDFS, XSD, Iri, Term
@@ -95,49 +94,28 @@ class Unit:
     dimension: Term | None = None
 
 
-class Vocabulary(Protocol):
-    """What resolving asks of the knowledge base."""
+class Vocabulary:
+    """What resolving asks of the knowledge base; this one knows nothing: every word stands for itself."""
 
     def properties_below(self, concept: Iri) -> frozenset[Iri]:
         """The property itself and all that are narrower than or the same as it."""
-        ...
+        return frozenset((concept,))
 
     def classes_below(self, concept: Iri) -> frozenset[Iri]:
         """The class itself and all that are narrower than or the same as it."""
-        ...
+        return frozenset((concept,))
 
     def properties(self) -> frozenset[Iri] | None:
         """All properties that are used or declared; None where nothing is known that could tell."""
-        ...
+        return None
 
     def classes(self) -> frozenset[Iri] | None:
         """All classes that are used or declared; None where nothing is known that could tell."""
-        ...
+        return None
 
     def unit(self, name: Iri) -> Unit | None:
         """What is known of a unit; None where that is too little to convert it."""
-        ...
-
-
-class NoVocabulary:
-    """The vocabulary where there is no knowledge: every word stands for itself."""
-
-    def properties_below(self, concept: Iri) -> frozenset[Iri]:
-        """The property itself."""
-        return frozenset((concept,))
-
-    def classes_below(self, concept: Iri) -> frozenset[Iri]:
-        """The class itself."""
-        return frozenset((concept,))
-
-    def properties(self) -> None:
-        """Nobody can tell."""
-
-    def classes(self) -> None:
-        """Nobody can tell."""
-
-    def unit(self, name: Iri) -> None:
-        """Nobody can tell."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -150,7 +128,7 @@ class Catalog:
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
     prefixes: Mapping[str, str] = field(default_factory=dict)
-    vocabulary: Vocabulary = field(default_factory=NoVocabulary)
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
     zone: str | None = None
     most_derived: int = MOST_DERIVED
 

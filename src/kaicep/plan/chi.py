@@ -176,7 +176,7 @@ def span_bound(sequence: Sequence[Element], windows: Iterable[SpanWindow]) -> in
     9
     """
     places = [each for each in sequence if not isinstance(each, Absent)]
-    every = {name for each in places for name in _named(each)}
+    every = {name for each in places for name in taken_by(each)}
     sure = {name: at for at, each in enumerate(places) for name in always_bound(each)}
     tied = [(each.width, _tied(places, each.variables, sure)) for each in windows]
     whole = [width for width, names in tied if every <= names]
@@ -198,13 +198,14 @@ def _tied(places: Sequence[Element], named: Iterable[str], sure: Mapping[str, in
     found = set(named)
     at = [sure[each] for each in found if each in sure]
     between = places[min(at) + 1 : max(at)] if at else ()
-    return found | {name for each in between for name in _named(each)}
+    return found | {name for each in between for name in taken_by(each)}
 
 
-def _named(element: Element) -> Iterator[str]:
+def taken_by(element: Element) -> Iterator[str]:
+    """The variables whose events may stand at this place."""
     if isinstance(element, Choice | Together):
         for each in element.members:
-            yield from _named(each)
+            yield from taken_by(each)
     elif not isinstance(element, Absent):
         yield element.variable
 

@@ -185,12 +185,8 @@ def _get_duration(call: Call, scope: SolutionScope) -> Term:
     return Literal(format_xsd_duration(end - start), DURATION)
 
 
-def _get_start(call: Call, scope: SolutionScope) -> Term:
-    return Literal(format_time(_interval(scope)[0]), DATE_TIME)
-
-
-def _get_end(call: Call, scope: SolutionScope) -> Term:
-    return Literal(format_time(_interval(scope)[1]), DATE_TIME)
+def _get_time(side: int) -> Callable[[Call, SolutionScope], Term]:
+    return lambda _, scope: Literal(format_time(_interval(scope)[side]), DATE_TIME)
 
 
 # --- terms -----------------------------------------------------------------------------------------
@@ -338,19 +334,14 @@ def _concat(*terms: Term) -> Literal:
     return Literal(text, language=languages.pop() if len(languages) == 1 else None)
 
 
-def _contains(text: Term, part: Term) -> Literal:
-    source, wanted = _agreeing(text, part)
-    return boolean(wanted in source.lexical)
+def _has(holds: Callable[[str, str], bool]) -> Callable[[Term, Term], Literal]:
+    """Whether a string has another one in it, at a place that the test looks at."""
 
+    def has(text: Term, part: Term) -> Literal:
+        source, wanted = _agreeing(text, part)
+        return boolean(holds(source.lexical, wanted))
 
-def _strstarts(text: Term, part: Term) -> Literal:
-    source, wanted = _agreeing(text, part)
-    return boolean(source.lexical.startswith(wanted))
-
-
-def _strends(text: Term, part: Term) -> Literal:
-    source, wanted = _agreeing(text, part)
-    return boolean(source.lexical.endswith(wanted))
+    return has
 
 
 _EMPTY = Literal("")
@@ -535,8 +526,8 @@ SPARQL_FUNCTIONS: Mapping[str, Function] = {
     "coalesce": Function(_coalesce, 1, None, form=True),
     "bnode": Function(_bnode, 0, 1, form=True),
     "getduration": Function(_get_duration, 0, 0, form=True, temporal=True),
-    "getstarttime": Function(_get_start, 0, 0, form=True, temporal=True),
-    "getendtime": Function(_get_end, 0, 0, form=True, temporal=True),
+    "getstarttime": Function(_get_time(0), 0, 0, form=True, temporal=True),
+    "getendtime": Function(_get_time(1), 0, 0, form=True, temporal=True),
     "now": _refuse("time is event time: write getENDTIME()"),
     "rand": _refuse(_UNREPEATABLE),
     "uuid": _refuse(_UNREPEATABLE),
@@ -563,9 +554,9 @@ SPARQL_FUNCTIONS: Mapping[str, Function] = {
     "ucase": Function(lambda term: _like(_string(term), _string(term).lexical.upper()), 1, 1),
     "lcase": Function(lambda term: _like(_string(term), _string(term).lexical.lower()), 1, 1),
     "encode_for_uri": Function(lambda term: Literal(quote(_string(term).lexical, safe="-_.~")), 1, 1),
-    "contains": Function(_contains, 2, 2),
-    "strstarts": Function(_strstarts, 2, 2),
-    "strends": Function(_strends, 2, 2),
+    "contains": Function(_has(str.__contains__), 2, 2),
+    "strstarts": Function(_has(str.startswith), 2, 2),
+    "strends": Function(_has(str.endswith), 2, 2),
     "strbefore": Function(_strbefore, 2, 2),
     "strafter": Function(_strafter, 2, 2),
     "concat": Function(_concat, 0, None),

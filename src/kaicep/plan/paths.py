@@ -136,7 +136,8 @@ def _units(paths: Paths, events: Collection[str], latest: Collection[str]) -> li
             pieces.append(_Piece(at, number, element, names, names & set(events)))
             at += 1
         for unit in _connected([[each] for each in pieces]):
-            units += _split_at_events(unit) if _mentions(unit, latest) else [unit]
+            apart = _mentions(unit, latest)
+            units += _connected([[_without_events(each)] for each in unit]) if apart else [unit]
     return units
 
 
@@ -165,10 +166,6 @@ def _mentions(pieces: Iterable[_Piece], variables: Collection[str]) -> bool:
 
 def _without_events(piece: _Piece) -> _Piece:
     return replace(piece, names=piece.names - piece.events)
-
-
-def _split_at_events(unit: list[_Piece]) -> list[list[_Piece]]:
-    return _connected([[_without_events(each)] for each in unit])
 
 
 def _connected(groups: Iterable[list[_Piece]]) -> list[list[_Piece]]:

@@ -6,32 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kaicep.errors import Diagnostic, Mistake, Span, did_you_mean
+from kaicep.plan import nodes
 from kaicep.plan.algebra import ep_plan
 from kaicep.plan.catalog import Catalog, Stream
-from kaicep.plan.chi import Absent, ChiQuery, Choice, Element, Loop, Place, Together
+from kaicep.plan.chi import Absent, ChiQuery, taken_by
 from kaicep.plan.events import Match
 from kaicep.plan.expressions import Call, Expr, TermConst, VariableRef, walk
-from kaicep.plan.nodes import (
-    Bgp,
-    ChiPlan,
-    EpPlan,
-    Evaluations,
-    Extend,
-    FilterSolutions,
-    Grouping,
-    Join,
-    LeftJoin,
-    Node,
-    Pattern,
-    Program,
-    QueryPlan,
-    Solutions,
-    Temporal,
-    Triples,
-    Union,
-    ValuesTable,
-    WindowAggregate,
-)
 from kaicep.plan.resolve import output_stream, resolve_chi
 from kaicep.plan.sparql import EpQuery
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Variable
@@ -91,35 +71,37 @@ def tighter(first: int | None, second: int | None) -> int | None:
     return min((each for each in (first, second) if each is not None), default=None)
 
 
-def longest(node: Node) -> int | None:
+def longest(node: nodes.Node) -> int | None:
     """The longest that a solution of an operator can last, in microseconds; None where nothing bounds it.
 
     What has no time lasts for none of it.
     """
     match node:
-        case FilterSolutions(below, condition):
+        case nodes.FilterSolutions(below, condition):
             return tighter(longest(below), duration_bound(condition))
-        case Extend(below) | Solutions(below) | Triples(below):
+        case nodes.Extend(below) | nodes.Solutions(below) | nodes.Triples(below):
             return longest(below)
-        case ValuesTable():
+        case nodes.ValuesTable():
             return 0
-        case Evaluations(_, windows, "RSTREAM"):
+        case nodes.Evaluations(_, windows, "RSTREAM"):
             widths = [each.width for each in windows]
             return None if None in widths else max(each for each in widths if each is not None)
-        case Union(left, right):
+        case nodes.Union(left, right):
             return _both(max, left, right)
-        case Join(left, right) if isinstance(left, ValuesTable) or isinstance(right, ValuesTable):
+        case nodes.Join(left, right) if isinstance(left, nodes.ValuesTable) or isinstance(
+            right, nodes.ValuesTable
+        ):
             return _both(max, left, right)
-        case Temporal("EQUALS", left, right):
+        case nodes.Temporal("EQUALS", left, right):
             return tighter(longest(left), longest(right))
-        case Temporal("NOT", whole, _) | Temporal("DURING" | "STARTS" | "FINISHES", _, whole):
+        case nodes.Temporal("NOT", whole, _) | nodes.Temporal("DURING" | "STARTS" | "FINISHES", _, whole):
             return longest(whole)
-        case Temporal("MEETS" | "PAR", left, right):
+        case nodes.Temporal("MEETS" | "PAR", left, right):
             return _both(lambda one, other: one + other, left, right)
     return None
 
 
-def _both(together: Callable[[int, int], int], left: Node, right: Node) -> int | None:
+def _both(together: Callable[[int, int], int], left: nodes.Node, right: nodes.Node) -> int | None:
     one, other = longest(left), longest(right)
     return None if one is None or other is None else together(one, other)
 
@@ -132,7 +114,7 @@ def _both(together: Callable[[int, int], int], left: Node, right: Node) -> int |
 # after it, may still turn out otherwise (semantics 1).
 
 
-def open_ends(program: Program, newest: Mapping[str, int]) -> dict[str, int | None]:
+def open_ends(program: nodes.Program, newest: Mapping[str, int]) -> dict[str, int | None]:
     """By query, the largest time of the streams that it reads, also through other queries."""
     known: dict[str, int | None] = dict(newest)
     ends: dict[str, int | None] = {}
@@ -143,33 +125,24 @@ def open_ends(program: Program, newest: Mapping[str, int]) -> dict[str, int | No
     return ends
 
 
-def is_undecided(plan: QueryPlan, match: Match, end: int | None) -> bool:
+def is_undecided(plan: nodes.QueryPlan, match: Match, end: int | None) -> bool:
     """Whether a later event could still take a match back, where its streams have come to this time."""
-    source = plan.body if isinstance(plan, ChiPlan) else None
-    if isinstance(source, WindowAggregate):
+    source = plan.body if isinstance(plan, nodes.ChiPlan) else None
+    if isinstance(source, nodes.WindowAggregate):
         is_batch = source.window.kind == "batch" and source.window.width is not None
         return is_batch and (end is None or match.end_us > end)
-    if isinstance(source, Pattern) and _awaits(source, match.events or {}):
+    if isinstance(source, nodes.Pattern) and _awaits(source, match.events or {}):
         return end is None or match.end_us >= end
     return False
 
 
-def _awaits(pattern: Pattern, events: Mapping[str, object]) -> bool:
+def _awaits(pattern: nodes.Pattern, events: Mapping[str, object]) -> bool:
     """Whether nothing of the match comes after an absence: that it is one was certain at the deadline."""
     for index, element in enumerate(pattern.sequence):
-        later = (name for each in pattern.sequence[index + 1 :] for name in _variables(each))
+        later = (name for each in pattern.sequence[index + 1 :] for name in taken_by(each))
         if isinstance(element, Absent) and not any(events.get(name) for name in later):
             return True
     return False
-
-
-def _variables(element: Element) -> Iterator[str]:
-    match element:
-        case Place() | Loop():
-            yield element.variable
-        case Choice() | Together():
-            for each in element.members:
-                yield from _variables(each)
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -180,7 +153,7 @@ def _variables(element: Element) -> Iterator[str]:
 Query = ChiQuery | EpQuery
 
 
-def build_program(queries: Sequence[Query], catalog: Catalog, now: int) -> tuple[Program, Catalog]:
+def build_program(queries: Sequence[Query], catalog: Catalog, now: int) -> tuple[nodes.Program, Catalog]:
     """The plans of all queries, and the catalogue with their outputs in it.
 
     What is wrong with any of the queries is told at once, in one `Mistake`.
@@ -191,7 +164,7 @@ def build_program(queries: Sequence[Query], catalog: Catalog, now: int) -> tuple
         for each in queries
     }
     known = catalog.with_streams(drafts.values())
-    plans: list[QueryPlan] = []
+    plans: list[nodes.QueryPlan] = []
     wrong: list[Diagnostic] = []
     for query in _in_order(queries, known):
         try:
@@ -203,7 +176,7 @@ def build_program(queries: Sequence[Query], catalog: Catalog, now: int) -> tuple
         known = known.with_streams((_output(plan, drafts[query.name]),))
     if wrong:
         raise Mistake(wrong)
-    return Program(tuple(plans)), known
+    return nodes.Program(tuple(plans)), known
 
 
 def _refuse_twins(queries: Sequence[Query]) -> None:
@@ -216,10 +189,10 @@ def _refuse_twins(queries: Sequence[Query]) -> None:
             )
 
 
-def _output(plan: QueryPlan, draft: Stream) -> Stream:
+def _output(plan: nodes.QueryPlan, draft: Stream) -> Stream:
     """The output of a query as a stream, with what an annotation of that name says of it."""
-    if isinstance(plan, EpPlan):
-        names = plan.root.names if isinstance(plan.root, Solutions) else ()
+    if isinstance(plan, nodes.EpPlan):
+        names = plan.root.names if isinstance(plan.root, nodes.Solutions) else ()
         made = tuple((name, Type.STRING) for name in names)
     else:
         made = output_stream(plan).attributes
@@ -296,7 +269,7 @@ def _queries_behind(source: str | Iri, queries: Mapping[str, Query], catalog: Ca
 # --- EP-SPARQL -------------------------------------------------------------------------------------
 
 
-def resolve_ep(query: EpQuery, catalog: Catalog) -> EpPlan:
+def resolve_ep(query: EpQuery, catalog: Catalog) -> nodes.EpPlan:
     """The plan of an EP-SPARQL query. RDF is typed by its values, so there is little to check."""
     problems = Problems(query.source)
     root = ep_plan(query)
@@ -306,7 +279,7 @@ def resolve_ep(query: EpQuery, catalog: Catalog) -> EpPlan:
     _warn_of_wrong_durations(root, problems)
     problems.check()
     text = query.source.text if query.source else ""
-    return EpPlan(
+    return nodes.EpPlan(
         query.name,
         text,
         root,
@@ -325,22 +298,22 @@ def _refuse_unknown_streams(query: EpQuery, catalog: Catalog, problems: Problems
             problems.error(f"no stream is called {window.stream}", window.span, hint)
 
 
-def _warn_of_unbound(root: Solutions | Triples, query: EpQuery, problems: Problems) -> None:
+def _warn_of_unbound(root: nodes.Solutions | nodes.Triples, query: EpQuery, problems: Problems) -> None:
     bound = bindable(root.input)
-    wanted = root.names if isinstance(root, Solutions) else _template_variables(root)
+    wanted = root.names if isinstance(root, nodes.Solutions) else _template_variables(root)
     for name in wanted:
         if name not in bound:
-            doing = "selected" if isinstance(root, Solutions) else "in the template"
+            doing = "selected" if isinstance(root, nodes.Solutions) else "in the template"
             problems.warn(f"?{name} is {doing} but nothing binds it", _find(query, f"?{name}"))
     for node in root.walk():
-        if isinstance(node, Extend):
+        if isinstance(node, nodes.Extend):
             inside = bindable(node.input)
             for each in walk(node.expr):
                 if isinstance(each, VariableRef) and each.name not in inside:
                     problems.warn(f"?{each.name} is used but nothing binds it", each.span)
 
 
-def _template_variables(root: Triples) -> list[str]:
+def _template_variables(root: nodes.Triples) -> list[str]:
     places = (place for each in root.template for place in (each.subject, each.predicate, each.object))
     return list(dict.fromkeys(place.name for place in places if isinstance(place, Variable)))
 
@@ -350,26 +323,26 @@ def _find(query: EpQuery, text: str) -> Span | None:
     return Span(where, where + len(text)) if where >= 0 else None
 
 
-def bindable(node: Node) -> frozenset[str]:
+def bindable(node: nodes.Node) -> frozenset[str]:
     """The variables that a solution of the operator may bind."""
     names: set[str] = set()
-    if isinstance(node, Bgp):
+    if isinstance(node, nodes.Bgp):
         for pattern in node.patterns:
             ends = (pattern.subject, pattern.predicate, pattern.object)
             names |= {each.name for each in ends if isinstance(each, Variable)}
         return frozenset(names)
-    if isinstance(node, ValuesTable):
+    if isinstance(node, nodes.ValuesTable):
         return frozenset(node.variables)
-    if isinstance(node, Grouping):
+    if isinstance(node, nodes.Grouping):
         return frozenset(name for name, _ in (*node.keys, *node.aggregates))
-    if isinstance(node, Solutions):
+    if isinstance(node, nodes.Solutions):
         return frozenset(node.names) & bindable(node.input)
-    if isinstance(node, Extend):
+    if isinstance(node, nodes.Extend):
         names.add(node.name)
     return frozenset(names).union(*(bindable(each) for each in node.inputs()))
 
 
-def _warn_if_endless(root: Node, problems: Problems) -> None:
+def _warn_if_endless(root: nodes.Node, problems: Problems) -> None:
     """Says which operator keeps state for ever, where no bound on the duration lets it forget."""
     keeper = next(_unbounded(root), None)
     if keeper is None:
@@ -381,20 +354,20 @@ def _warn_if_endless(root: Node, problems: Problems) -> None:
     )
 
 
-def _operator_name(node: Node) -> str:
+def _operator_name(node: nodes.Node) -> str:
     match node:
-        case Temporal():
+        case nodes.Temporal():
             return node.op
-        case LeftJoin():
+        case nodes.LeftJoin():
             return "OPTIONAL"
-        case Grouping():
+        case nodes.Grouping():
             return "an aggregate"
-        case Bgp():
+        case nodes.Bgp():
             return "a group of several triples"
     return "a join of groups"
 
 
-def _warn_of_wrong_durations(root: Node, problems: Problems) -> None:
+def _warn_of_wrong_durations(root: nodes.Node, problems: Problems) -> None:
     """A duration that is none, or is a plain string, makes its comparison an error that never holds."""
     for node in root.walk():
         conditions = (getattr(node, "condition", None), getattr(node, "expr", None))
@@ -414,15 +387,15 @@ def _is_duration(expr: Expr) -> bool:
     return isinstance(expr, Call) and expr.op == "getduration"
 
 
-def _unbounded(node: Node) -> Iterator[Node]:
-    if isinstance(node, Evaluations):
+def _unbounded(node: nodes.Node) -> Iterator[nodes.Node]:
+    if isinstance(node, nodes.Evaluations):
         return
-    if isinstance(node, FilterSolutions) and duration_bound(node.condition) is not None:
+    if isinstance(node, nodes.FilterSolutions) and duration_bound(node.condition) is not None:
         return
     keeps = (
-        isinstance(node, Temporal | LeftJoin | Grouping)
-        or (isinstance(node, Join) and _joins_streams(node))
-        or (isinstance(node, Bgp) and len(node.patterns) > 1)
+        isinstance(node, nodes.Temporal | nodes.LeftJoin | nodes.Grouping)
+        or (isinstance(node, nodes.Join) and _joins_streams(node))
+        or (isinstance(node, nodes.Bgp) and len(node.patterns) > 1)
     )
     if keeps:
         yield node
@@ -430,5 +403,5 @@ def _unbounded(node: Node) -> Iterator[Node]:
         yield from _unbounded(each)
 
 
-def _joins_streams(node: Join) -> bool:
-    return all(any(isinstance(each, Bgp) for each in side.walk()) for side in (node.left, node.right))
+def _joins_streams(node: nodes.Join) -> bool:
+    return all(any(isinstance(each, nodes.Bgp) for each in side.walk()) for side in (node.left, node.right))

@@ -156,10 +156,10 @@ def answer(
     return Answer(Match(plan.name, made.hex(), *span, select, events, version=version), values)
 
 
-def absence(plan: ChiPlan, start: int, end: int, terms: Terms, version: int | None = None) -> Answer:
+def absence(plan: ChiPlan, start: int, end: int, terms: Terms) -> Answer:
     """The match that says that something had no event in a window; it has no events to show."""
     made = identified(plan, ()).word(start).word(end)
-    return answer(plan, plan.columns, made, (start, end), terms, {}, _no_value, version)
+    return answer(plan, plan.columns, made, (start, end), terms, {}, _no_value)
 
 
 def _no_value(column: OutputColumn) -> Any:

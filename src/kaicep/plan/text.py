@@ -10,24 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from kaicep.plan import chi, sparql
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES
-from kaicep.plan.chi import (
-    Absent,
-    AggregateWindow,
-    Bound,
-    ChiQuery,
-    Choice,
-    From,
-    Loop,
-    PathBlock,
-    Place,
-    SelectColumn,
-    Skip,
-    SpanWindow,
-    Together,
-    Within,
-)
-from kaicep.plan.chi import Element as PatternElement
 from kaicep.plan.expressions import (
     Aggregate,
     Attribute,
@@ -41,33 +25,6 @@ from kaicep.plan.expressions import (
     TermConst,
     VariableRef,
     rewrite,
-)
-from kaicep.plan.sparql import (
-    Alternative,
-    Bind,
-    Construct,
-    Element,
-    EpQuery,
-    Filter,
-    Group,
-    GroupOperation,
-    InGraph,
-    Inverse,
-    InWindow,
-    MinusGroup,
-    Negated,
-    Optional,
-    Path,
-    Predicate,
-    Projection,
-    Repeat,
-    Select,
-    Steps,
-    SubSelect,
-    TripleBlock,
-    TriplePattern,
-    Values,
-    WindowClause,
 )
 from kaicep.plan.terms import XSD, Iri, Literal, Term, Variable
 from kaicep.plan.time import format_duration, format_time
@@ -145,7 +102,7 @@ def resolved_text(expr: Expr) -> str:
 
 
 def group_text(
-    group: Group,
+    group: sparql.Group,
     indent: int = 0,
     prefixes: Mapping[str, str] = _NO_PREFIXES,
     functions: Mapping[str, Iri] = _NO_FUNCTIONS,
@@ -154,7 +111,8 @@ def group_text(
 
     `functions` are called by an IRI in the place of their names.
 
-    >>> print(group_text(Group((TripleBlock((TriplePattern(Variable("x"), Iri("urn:p"), Variable("y")),)),))))
+    >>> pattern = sparql.TriplePattern(Variable("x"), Iri("urn:p"), Variable("y"))
+    >>> print(group_text(sparql.Group((sparql.TripleBlock((pattern,)),))))
     {
       ?x <urn:p> ?y .
     }
@@ -162,40 +120,31 @@ def group_text(
     return _Printer(prefixes, functions).group(group, indent)
 
 
-def triple_text(pattern: TriplePattern, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
+def triple_text(pattern: sparql.TriplePattern, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
     """A triple pattern with its full stop."""
     return _Printer(prefixes).triple(pattern)
 
 
-def predicate_text(path: Iri | Path, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
+def predicate_text(path: Iri | sparql.Path, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
     """A property or a property path.
 
-    >>> predicate_text(Steps((Iri("urn:p"), Inverse(Iri("urn:q")))))
+    >>> predicate_text(sparql.Steps((Iri("urn:p"), sparql.Inverse(Iri("urn:q")))))
     '<urn:p>/^<urn:q>'
     """
     return _Printer(prefixes).path(path)
 
 
-def window_text(window: WindowClause, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
+def window_text(window: sparql.WindowClause, prefixes: Mapping[str, str] = _NO_PREFIXES) -> str:
     """A window as its declaration names it: `:w ON s [RANGE PT10S]`."""
     return _Printer(prefixes).window(window).removeprefix("FROM NAMED WINDOW ")
 
 
-def element_text(element: PatternElement) -> str:
-    """An element of SEQ.
-
-    >>> element_text(Choice((Place("a"), Loop("b", 1, None))))
-    '(?a | ?b+)'
-    """
-    return _pattern(element)
-
-
-def chi_text(query: ChiQuery) -> str:
+def chi_text(query: chi.ChiQuery) -> str:
     """A chi-CEP query."""
     return _ChiPrinter({**WELL_KNOWN_PREFIXES, **dict(query.prefixes)}).query(query)
 
 
-def ep_text(query: EpQuery) -> str:
+def ep_text(query: sparql.EpQuery) -> str:
     """An EP-SPARQL query."""
     return _EpPrinter({**EP_PREFIXES, **dict(query.prefixes)}).query(query)
 
@@ -234,34 +183,34 @@ class _Printer:
             return str(term)
         return f"{_string(term.lexical)}^^{self.iri(Iri(term.datatype))}"
 
-    def predicate(self, predicate: Predicate) -> str:
-        if isinstance(predicate, Path):
+    def predicate(self, predicate: sparql.Predicate) -> str:
+        if isinstance(predicate, sparql.Path):
             return self.path(predicate)
         return self.term(predicate)
 
-    def path(self, path: Iri | Path) -> str:
+    def path(self, path: Iri | sparql.Path) -> str:
         match path:
-            case Alternative(parts):
-                return "|".join(self._inner(each, Alternative) for each in parts)
-            case Steps(parts):
-                return "/".join(self._inner(each, Alternative, Steps) for each in parts)
-            case Inverse(of):
-                return "^" + self._inner(of, Alternative, Steps, Inverse)
-            case Repeat(of, least, unbounded):
+            case sparql.Alternative(parts):
+                return "|".join(self._inner(each, sparql.Alternative) for each in parts)
+            case sparql.Steps(parts):
+                return "/".join(self._inner(each, sparql.Alternative, sparql.Steps) for each in parts)
+            case sparql.Inverse(of):
+                return "^" + self._inner(of, sparql.Alternative, sparql.Steps, sparql.Inverse)
+            case sparql.Repeat(of, least, unbounded):
                 sign = ("+" if least else "*") if unbounded else "?"
-                return self._inner(of, Alternative, Steps, Inverse, Repeat) + sign
-            case Negated(forward, inverse):
+                return self._inner(of, sparql.Alternative, sparql.Steps, sparql.Inverse, sparql.Repeat) + sign
+            case sparql.Negated(forward, inverse):
                 names = [self.iri(each) for each in forward] + ["^" + self.iri(each) for each in inverse]
                 return f"!({'|'.join(names)})"
             case Iri():
                 return self.iri(path)
         raise TypeError(f"no such path: {path!r}")
 
-    def _inner(self, path: Iri | Path, *in_parentheses: type[Path]) -> str:
+    def _inner(self, path: Iri | sparql.Path, *in_parentheses: type[sparql.Path]) -> str:
         text = self.path(path)
         return f"({text})" if isinstance(path, in_parentheses) else text
 
-    def triple(self, pattern: TriplePattern) -> str:
+    def triple(self, pattern: sparql.TriplePattern) -> str:
         subject, target = self.term(pattern.subject), self.term(pattern.object)
         return f"{subject} {self.predicate(pattern.predicate)} {target} ."
 
@@ -284,7 +233,7 @@ class _Printer:
             case Aggregate():
                 return self._aggregate(expr)
             case Exists(group=group, negated=negated):
-                assert isinstance(group, Group)
+                assert isinstance(group, sparql.Group)
                 return f"{'NOT ' if negated else ''}EXISTS {self.inline(group)}"
             case Call():
                 return self._call(expr)
@@ -349,49 +298,48 @@ class _Printer:
 
     # Groups.
 
-    def group(self, group: Group, indent: int) -> str:
+    def group(self, group: sparql.Group, indent: int) -> str:
         inner = _INDENT * (indent + 1)
         lines = [line for element in group.elements for line in self._element(element, indent + 1)]
         return "\n".join(["{", *(inner + line for line in lines), _INDENT * indent + "}"])
 
-    def inline(self, group: Group) -> str:
+    def inline(self, group: sparql.Group) -> str:
         """A group on one line, as an expression holds it. No token of ours spans a line end."""
         return " ".join(line.strip() for line in self.group(group, 0).split("\n"))
 
-    def _element(self, element: Element, indent: int) -> list[str]:
+    def _element(self, element: sparql.Element, indent: int) -> list[str]:
         match element:
-            case TripleBlock(patterns=patterns):
+            case sparql.TripleBlock(patterns=patterns):
                 return [self.triple(each) for each in patterns]
-            case Filter(condition=condition):
+            case sparql.Filter(condition=condition):
                 text = self.expression(condition)
                 return [f"FILTER {text}" if isinstance(condition, Exists) else f"FILTER ({text})"]
-            case Optional(group=group):
+            case sparql.Optional(group=group):
                 return [f"OPTIONAL {self.group(group, indent)}"]
-            case MinusGroup(group=group):
+            case sparql.MinusGroup(group=group):
                 return [f"MINUS {self.group(group, indent)}"]
-            case Bind(expr=expr, variable=variable):
+            case sparql.Bind(expr=expr, variable=variable):
                 return [f"BIND ({self.expression(expr)} AS ?{variable})"]
-            case Values():
+            case sparql.Values():
                 return [self._values(element)]
-            case SubSelect(select=select):
+            case sparql.SubSelect(select=select):
                 return self.select(select, indent)
-            case InWindow(window=window, group=group):
+            case sparql.InWindow(window=window, group=group):
                 return [f"WINDOW {self.iri(window.name)} {self.group(group, indent)}"]
-            case InGraph(name=name, group=group):
+            case sparql.InGraph(name=name, group=group):
                 return [f"GRAPH {self.term(name)} {self.group(group, indent)}"]
-            case Group():
+            case sparql.Group():
                 return [self.group(element, indent)]
-            case GroupOperation(op=op, left=left, right=right):
+            case sparql.GroupOperation(op=op, left=left, right=right):
                 return [*self._element(left, indent), f"{op} {self._element(right, indent)[0]}"]
         raise TypeError(f"no such element: {element!r}")
 
-    def _values(self, values: Values) -> str:
+    def _values(self, values: sparql.Values) -> str:
         names = " ".join(f"?{each}" for each in values.variables)
         rows = (" ".join("UNDEF" if each is None else self.term(each) for each in row) for row in values.rows)
         return " ".join([f"VALUES ({names}) {{", *(f"({row})" for row in rows), "}"])
 
-    def select(self, select: Select, indent: int) -> list[str]:
-        """The lines of a SELECT."""
+    def select(self, select: sparql.Select, indent: int) -> list[str]:
         columns = "*" if select.columns is None else " ".join(self._column(each) for each in select.columns)
         report = "" if select.report == "RSTREAM" else f"{select.report} "
         lines = [f"SELECT {report}{'DISTINCT ' if select.distinct else ''}{columns}"]
@@ -403,14 +351,14 @@ class _Printer:
             lines.append(f"HAVING {' '.join(f'({self.expression(each)})' for each in select.having)}")
         return lines
 
-    def window(self, window: WindowClause) -> str:
+    def window(self, window: sparql.WindowClause) -> str:
         size = f"ROWS {window.rows}" if window.width is None else f"RANGE {format_xsd_duration(window.width)}"
         if window.step is not None:
             size += f" STEP {window.step if window.width is None else format_xsd_duration(window.step)}"
         stream = Iri(f"urn:kaicep:{window.stream}")
         return f"FROM NAMED WINDOW {self.iri(window.name)} ON {self.iri(stream)} [{size}]"
 
-    def _column(self, column: Projection) -> str:
+    def _column(self, column: sparql.Projection) -> str:
         if column.expr is None:
             return f"?{column.name}"
         unnamed = column.name.startswith("_:")
@@ -420,18 +368,18 @@ class _Printer:
 class _EpPrinter(_Printer):
     """A whole EP-SPARQL query."""
 
-    def query(self, query: EpQuery) -> str:
+    def query(self, query: sparql.EpQuery) -> str:
         lines = [f"BASE <{query.base}>"] if query.base is not None else []
         lines += _declarations(query.prefixes)
         if query.consumption != "unrestricted":
             lines.append(f"CONSUMPTION {query.consumption}")
-        if isinstance(query.form, Select):
+        if isinstance(query.form, sparql.Select):
             lines += self.select(query.form, 0)
         else:
             lines += self._construct(query.form)
         return "\n".join(lines) + "\n"
 
-    def _construct(self, construct: Construct) -> list[str]:
+    def _construct(self, construct: sparql.Construct) -> list[str]:
         template = [_INDENT + self.triple(each) for each in construct.template]
         windows = map(self.window, construct.windows)
         return ["CONSTRUCT {", *template, "}", *windows, f"WHERE {self.group(construct.where, 0)}"]
@@ -440,7 +388,7 @@ class _EpPrinter(_Printer):
 class _ChiPrinter(_Printer):
     """A whole chi-CEP query, clause by clause."""
 
-    def query(self, query: ChiQuery) -> str:
+    def query(self, query: chi.ChiQuery) -> str:
         lines = _declarations(query.prefixes)
         columns = "*" if query.select is None else ", ".join(self._chi_column(each) for each in query.select)
         lines.append(f"SELECT {columns}")
@@ -453,10 +401,10 @@ class _ChiPrinter(_Printer):
             lines += ["WHERE", *(_INDENT + each for each in segments)]
         return "\n".join(lines) + "\n"
 
-    def _segments(self, query: ChiQuery) -> list[str]:
+    def _segments(self, query: chi.ChiQuery) -> list[str]:
         segments = [f"{each.keyword} ({self.expression(each.expr)})" for each in query.conditions]
         if query.sequence is not None:
-            segments.append(f"SEQ ({', '.join(_pattern(each) for each in query.sequence)})")
+            segments.append(f"SEQ ({', '.join(element_text(each) for each in query.sequence)})")
         segments += [f"WINDOW ({_window(each)})" for each in query.windows]
         segments += self._paths(query.paths)
         if query.match is not None:
@@ -469,17 +417,17 @@ class _ChiPrinter(_Printer):
             segments.append(f"GROUP BY {', '.join(self.expression(each) for each in query.group_by)}")
         return segments + [f"HAVING ({self.expression(each)})" for each in query.having]
 
-    def _chi_column(self, column: SelectColumn) -> str:
+    def _chi_column(self, column: chi.SelectColumn) -> str:
         text = self.expression(column.expr)
         return text if column.alias is None else f"{text} AS {name_text(column.alias)}"
 
-    def _from(self, given: From) -> str:
+    def _from(self, given: chi.From) -> str:
         sources = (self.iri(each) if isinstance(each, Iri) else name_text(each) for each in given.sources)
         word = "LATEST " if given.latest else "ABSENT " if given.absent else ""
         mark = "?" if given.optional else ""
         return f"{word}(?{given.variable}{mark}, {', '.join(sources)})"
 
-    def _paths(self, paths: tuple[tuple[PathBlock, ...], ...]) -> list[str]:
+    def _paths(self, paths: tuple[tuple[chi.PathBlock, ...], ...]) -> list[str]:
         lines = []
         for alternative, blocks in enumerate(paths):
             for number, block in enumerate(blocks):
@@ -488,14 +436,14 @@ class _ChiPrinter(_Printer):
         return lines
 
 
-def _within(within: Within) -> str:
+def _within(within: chi.Within) -> str:
     low, high = within.low, within.high
     opening = "[" if low and low.inclusive else "("
     closing = "]" if high and high.inclusive else ")"
     return f"{opening}{_bound(low)}, {_bound(high)}{closing}"
 
 
-def _bound(bound: Bound | None) -> str:
+def _bound(bound: chi.Bound | None) -> str:
     if bound is None:
         return ""
     if bound.at is not None:
@@ -505,18 +453,23 @@ def _bound(bound: Bound | None) -> str:
     return f"now {'-' if bound.offset < 0 else '+'} {format_duration(abs(bound.offset))}"
 
 
-def _pattern(element: PatternElement) -> str:
+def element_text(element: chi.Element) -> str:
+    """An element of SEQ.
+
+    >>> element_text(chi.Choice((chi.Place("a"), chi.Loop("b", 1, None))))
+    '(?a | ?b+)'
+    """
     match element:
-        case Place(variable):
+        case chi.Place(variable):
             return f"?{variable}"
-        case Loop(variable, least, most):
+        case chi.Loop(variable, least, most):
             return f"?{variable}{_quantifier(least, most)}"
-        case Absent(of):
-            return f"!{_pattern(of)}"
-        case Choice(members):
-            return f"({' | '.join(_pattern(each) for each in members)})"
-        case Together(members):
-            return f"({' & '.join(_pattern(each) for each in members)})"
+        case chi.Absent(of):
+            return f"!{element_text(of)}"
+        case chi.Choice(members):
+            return f"({' | '.join(element_text(each) for each in members)})"
+        case chi.Together(members):
+            return f"({' & '.join(element_text(each) for each in members)})"
 
 
 def _quantifier(least: int, most: int | None) -> str:
@@ -529,14 +482,14 @@ def _quantifier(least: int, most: int | None) -> str:
     return f"{{{least or ''},{most}}}"
 
 
-def _window(window: SpanWindow | AggregateWindow) -> str:
-    if isinstance(window, SpanWindow):
+def _window(window: chi.SpanWindow | chi.AggregateWindow) -> str:
+    if isinstance(window, chi.SpanWindow):
         names = ", ".join(f"?{each}" for each in window.variables)
         return f"{names}, {format_duration(window.width)}"
     size = str(window.count) if window.width is None else format_duration(window.width)
     return f"?{window.variable}, {window.kind}, {size}"
 
 
-def _skip(skip: Skip) -> str:
+def _skip(skip: chi.Skip) -> str:
     words = {"none": "NO SKIP", "next": "SKIP TO NEXT", "past_last": "SKIP PAST LAST"}
     return words.get(skip.mode) or f"SKIP TO {skip.mode.upper()} ?{skip.variable}"

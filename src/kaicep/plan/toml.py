@@ -6,9 +6,10 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from kaicep.errors import Diagnostic, Mistake, SourceText, Span
+from kaicep.errors import Diagnostic, Mistake, SourceText, Span, did_you_mean
+from kaicep.plan.time import parse_duration
 
 Keys = tuple[str | int, ...]
 """The way to a value: names of tables and keys, and numbers in arrays of tables."""
@@ -88,6 +89,49 @@ def key_spans(text: str) -> Mapping[Keys, Span]:
                 place = Span(start + inner.start(1), start + inner.end(1))
                 spans.setdefault((*way, *_names(inner[1])), place)
     return spans
+
+
+class TomlReader:
+    """Takes values out of what a TOML text says, and collects what is wrong with them, each at its place."""
+
+    example = "5min"
+    """A duration, to show what one looks like."""
+    hints: ClassVar[Mapping[str, str]] = {}
+    """What to do instead of using a key that nobody knows."""
+
+    def __init__(self, source: SourceText) -> None:
+        self.source = source
+        self.spans = key_spans(source.text)
+        self.wrong: list[Diagnostic] = []
+
+    def say(self, way: Keys, message: str, hint: str | None = None) -> None:
+        """Notes a mistake at the key it is about, or at the nearest table around it."""
+        span = next((self.spans[way[:at]] for at in range(len(way), 0, -1) if way[:at] in self.spans), None)
+        self.wrong.append(Diagnostic(message, span, self.source, hint))
+
+    def known(self, way: Keys, read: Mapping[str, Any], keys: tuple[str, ...], what: str) -> None:
+        """Notes the keys that a table may not have."""
+        for key in read:
+            if key not in keys:
+                self.say((*way, key), f"{what} has no {key}", self.hints.get(key) or did_you_mean(key, keys))
+
+    def text(self, way: Keys, read: Mapping[str, Any], key: str, default: str) -> str:
+        """A value that is a text."""
+        value = read.get(key, default)
+        if not isinstance(value, str):
+            self.say((*way, key), f"{key} is a text")
+            return default
+        return value
+
+    def duration(self, way: Keys, read: Mapping[str, Any], key: str, default: int | None) -> int | None:
+        """A value that is a duration, in microseconds."""
+        if key not in read:
+            return default
+        micros = parse_duration(read[key]) if isinstance(read[key], str) else None
+        if micros is None:
+            hint = f'a number and a unit in quotes, such as "{self.example}"'
+            self.say((*way, key), f"{key} is not a duration", hint)
+        return micros
 
 
 def _names(dotted: str) -> Keys:

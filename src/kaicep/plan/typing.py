@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from kaicep.errors import Diagnostic, Mistake, SourceText, Span, did_you_mean
-from kaicep.plan.catalog import QUDT, NoVocabulary, Stream, Vocabulary
+from kaicep.plan.catalog import QUDT, Stream, Vocabulary
 from kaicep.plan.chi import PathBlock
 from kaicep.plan.expressions import (
     Aggregate,
@@ -44,7 +44,7 @@ from kaicep.plan.terms import RDF, XSD, Iri, Literal, Term, Variable
 from kaicep.plan.text import expression_text, iri_text
 from kaicep.plan.time import parse_time
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Type, Value, unify
-from kaicep.plan.values import ExpressionError, date_time, number
+from kaicep.plan.values import ExpressionError, as_double, date_time, number
 
 # ----------------------------------------------------------------------------------------------------------
 # Collects what is wrong with a query, so that a caller hears of all of it at once.
@@ -440,7 +440,7 @@ def retyped(expr: Expr) -> Expr:
     if not isinstance(expr, Call):
         return expr
     problems = Problems(None)
-    made = Typer(Scope({}, NoVocabulary()), problems).call(expr, tuple(retyped(each) for each in expr.args))
+    made = Typer(Scope({}, Vocabulary()), problems).call(expr, tuple(retyped(each) for each in expr.args))
     return Const(None, None, span=expr.span) if problems.errors else made
 
 
@@ -511,10 +511,7 @@ def term_value(term: Term | None) -> tuple[Value, Type | None]:
         return None, None
     if isinstance(found, int):
         return (found, Type.INT64) if INT64_MIN <= found <= INT64_MAX else (None, None)
-    try:
-        near = float(found)
-    except OverflowError:
-        return None, None
+    near = as_double(found)
     return (near, Type.FLOAT64) if math.isfinite(near) else (None, None)
 
 

@@ -339,8 +339,7 @@ def numeral(value: Number) -> Literal:
     if isinstance(plain, int) and plain.bit_length() > 3 * MOST_DIGITS:
         raise ExpressionError("an integer that is too large")
     if isinstance(plain, float):
-        text = "NaN" if math.isnan(plain) else "INF" if plain == math.inf else repr(plain)
-        text = "-INF" if plain == -math.inf else text
+        text = _double_text(plain)
     else:
         text = f"{plain:f}" if isinstance(plain, Decimal) else str(plain)
     return normalise(Literal(text, _KINDS[value.kind]))

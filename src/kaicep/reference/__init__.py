@@ -18,7 +18,7 @@ from kaicep.plan.results import derived_event, term_answer
 from kaicep.plan.terms import Triple
 from kaicep.query import Query
 from kaicep.reference.chicep import KnowledgeSemantics, answers
-from kaicep.reference.epsparql import run_epsparql
+from kaicep.reference.sparql import run_epsparql
 
 __all__ = ["evaluate"]
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
-import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from kaicep.plan.time import format_time, parse_time
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 import asyncio
 import hashlib
 import hmac
+import json
+import os
 import select
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
@@ -38,10 +32,14 @@ from kaicep.console.pages import OPEN, PAGES, Pages
 from kaicep.deployment.config import read_token
 from kaicep.deployment.registered import SUFFIXES, check_name
 from kaicep.errors import Diagnostic, Failure, Mistake, Unsupported
+from kaicep.plan.time import format_time, parse_time
 from kaicep.processes import bound
 from kaicep.server.board import Board
+from kaicep.storage.disk import last_rows
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from kaicep.deployment.on_spark import SparkDeployment
     from kaicep.deployment.running import Deployment
 
@@ -75,21 +73,7 @@ class Audit:
 
     def last(self, most: int) -> list[dict[str, Any]]:
         """The newest changes, the newest first."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(max(0, file.seek(0, 2) - _READ))
-                lines = file.read().splitlines()
-        except FileNotFoundError:
-            return []
-        found: list[dict[str, Any]] = []
-        for line in reversed(lines):
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue  # the first line may be the end of one
-            if len(found) == most:
-                break
-        return found
+        return list(islice(last_rows(self._path, _READ), most)) if self._path.exists() else []
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -331,7 +315,6 @@ class Application:
         self.pages = Pages(self)
         self._token = read_token(listen)
         self._read_token = read_token(listen, "read_token")
-        self._cookies = {cookie_of(each): each for each in (self._token, self._read_token) if each}
         self._working = CapacityLimiter(_WORKING)
         self._changing = {(each.method, each.path.split("{")[0]) for each in OPERATIONS if each.changes}
         self._changing |= {(each.method, each.path) for each in PAGES if each.changes}

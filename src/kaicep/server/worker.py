@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from kaicep.api import parse_query
-from kaicep.assist.help import Situation
+from kaicep.assist.help import Situation, with_upstream
 from kaicep.console.questions import QUESTIONS
-from kaicep.deployment.registered import upstream
 from kaicep.errors import KaicepError, Mistake, SourceText, Unsupported
 from kaicep.optimize import optimize
 from kaicep.query import resolve_queries
@@ -29,9 +28,7 @@ _MEMORY = 4 << 30
 def _admit(situation: Situation, name: str, suffix: str, text: str) -> None:
     """Raises the mistakes of a query that is to be registered."""
     query = parse_query(SourceText(f"{name}{suffix}", text), situation.prefixes)
-    others = situation.others(query.name)
-    needed = upstream(query.name, {**others, query.name: query})
-    queries = [query, *(others[each] for each in needed if each != query.name)]
+    queries = with_upstream(query, situation.others(query.name))
     made = resolve_queries(queries, situation.catalog, situation.knowledge, 0)
     for plan in made.program.chi_plans:
         optimized, _ = optimize(plan, made.catalog, situation.knowledge)

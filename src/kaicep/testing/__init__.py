@@ -148,31 +148,7 @@ def in_batches(events: Sequence[Event], chance: random.Random) -> list[list[Even
 
 
 # ----------------------------------------------------------------------------------------------------------
-# A kit to test queries with: a table of events in, a table of expected matches out.
-#
-# `check` runs the query over the events in the given order, and then in other orders of arrival and in
-# random batches. If the matches differ, it shows which are missing and which were not expected:
-#
-# >>> from kaicep.testing import check
-# >>> matches = check(
-# ...     "SELECT ?b.x - ?a.x AS rise SEQ (?a, ?b) WINDOW (?a, ?b, 5min) JOIN (?b.x > ?a.x)",
-# ...     events='''
-# ...         event | ts  | x
-# ...         low   | 0   | 1
-# ...         high  | 60  | 3
-# ...         later | 900 | 9
-# ...     ''',
-# ...     expect='''
-# ...         ?a  | ?b   | rise
-# ...         low | high | 2
-# ...     ''',
-# ... )
-#
-# The table of events may have the columns `event` (a label of your own), `stream` (if there are several),
-# `part`, `ts` (seconds, or ISO 8601) and the attributes. An RDF stream has `triple`, `start` and `end`.
-# In the table of matches every column is optional: `query`, `start`, `end`, a selected column by its
-# name, and `?a` for the label of the event bound to a variable (for a loop, several with blanks between
-# them). Only the columns that are there are compared. The order of the rows does not matter.
+# Queries over tables of events, checked in several orders of arrival.
 
 __all__ = ["check", "prepare", "run"]
 

@@ -1,48 +1,308 @@
-"""Finds a match again, from its own range of events or from what a deployment keeps."""
+"""Where events and matches are, and a match found again and explained."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import csv
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kaicep.api import FiniteRun
 from kaicep.archive.archive import Archive
+from kaicep.connectors.files import StreamData
 from kaicep.connectors.records import json_object
 from kaicep.connectors.shape import DeadLetter
 from kaicep.deployment.config import Config
 from kaicep.deployment.registered import Registry, absolute, upstream
 from kaicep.errors import Diagnostic, Failure, Mistake, did_you_mean
+from kaicep.history.hybrid import both
 from kaicep.history.strategies import history_of
+from kaicep.join.handoff import reach_of
 from kaicep.knowledge.annotation import prefixes_of
+from kaicep.knowledge.store import Knowledge
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.plan.catalog import Stream
 from kaicep.plan.events import Event, Match
-from kaicep.plan.nodes import ChiPlan, EpPlan, QueryPlan
-from kaicep.plan.time import format_time
+from kaicep.plan.nodes import ChiPlan, EpPlan, Interval, Pattern, Program, QueryPlan
+from kaicep.plan.time import format_time, parse_time
 from kaicep.plan.types import Unfit, Value, convert
-from kaicep.storage.places import place_of
+from kaicep.storage.places import options_of, place_of
 from kaicep.why.match import Reading, Why, derived, prove, why
 from kaicep.why.misses import Mended, WhyNot, around, has_value, path_text, why_not
-from kaicep.why.sources import (
-    Archived,
-    EventSource,
-    events_of,
-    match_of,
-    needed,
-    only_one,
-    seen_in,
-    stretch_of,
-    unmarked,
-    upstream_of,
-)
 
 if TYPE_CHECKING:
+    from kaicep.archive.archive import Snapshot
+    from kaicep.history.strategies import History
     from kaicep.knowledge.store import Knowledge
     from kaicep.plan.chi import ChiQuery
     from kaicep.plan.sparql import EpQuery
     from kaicep.server.service import Client
+
+# ----------------------------------------------------------------------------------------------------------
+# A match where somebody saw it: in a file of results, or in what a file or Delta sink has written.
+
+# Of CSV and Parquet no other column: there, selected ones have names of their own choice.
+_COLUMNS = ("query", "id", "start", "end", "events")
+_FORMS = "results are JSON Lines, CSV, Parquet, or the folder of a Delta sink"
+
+
+def seen_in(places: Iterable[Path], id: str) -> list[Match]:
+    """The matches there whose id begins with `id`, each once. Of all others nothing is made."""
+    wanted = id.lower()
+    found: dict[str, Match] = {}
+    for path in places:
+        for row in _rows(path, wanted):
+            if str(row.get("id", "")).startswith(wanted):
+                match = match_of(row, path)
+                found[match.id] = match
+    return list(found.values())
+
+
+def only_one(matches: Sequence[Match], id: str) -> Match | None:
+    """The one match of these; None where there is none, a mistake where it could be several.
+
+    >>> only_one([Match("hot", "f3a1", 0, 0)], "f3").id
+    'f3a1'
+    """
+    if len(matches) > 1:
+        raise Mistake(f"{len(matches)} matches have an id that begins with {id}", hint="give more of it")
+    return matches[0] if matches else None
+
+
+def match_of(row: Mapping[str, Any], path: Path | str) -> Match:
+    """The match of a row of results; the selected values only where they are together, as in JSON Lines.
+
+    >>> row = {"query": "hot", "id": "f3", "start": "1970-01-01", "end": "1970-01-01T00:00:01"}
+    >>> match_of(row, "matches.jsonl").end_us
+    1000000
+    """
+    try:
+        times = [parse_time(row[name]) for name in ("start", "end")]
+        query, id = str(row["query"]), str(row["id"])
+    except (KeyError, TypeError):
+        raise _no_results(path) from None
+    start, end = times
+    if start is None or end is None:
+        raise _no_results(path)
+    given = row.get("select")
+    select = dict(given) if isinstance(given, Mapping) else {}
+    return Match(query, id, start, end, select, _events(row, path), version=row.get("knowledge"))
+
+
+def _events(row: Mapping[str, Any], path: Path | str) -> Any:
+    """The events by variable; tables and CSV have them as JSON."""
+    value = row.get("events") or None
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        raise _no_results(path) from None
+
+
+def _no_results(path: Path | str) -> Mistake:
+    return Mistake(f"{path} holds no matches that can be read", hint=_FORMS)
+
+
+def _rows(path: Path, wanted: str) -> Iterator[Mapping[str, Any]]:
+    """The rows that may be the one; times are texts in all of them."""
+    try:
+        if path.is_dir():
+            yield from _delta(path, wanted)
+        elif path.suffix.lower() == ".parquet":
+            yield from _parquet(path, wanted)
+        elif path.suffix.lower() == ".csv":
+            with path.open(encoding="utf-8", newline="") as file:
+                for row in csv.DictReader(file):
+                    yield {name: row.get(name) for name in _COLUMNS}
+        else:
+            yield from _json_lines(path, wanted)
+    except OSError as error:
+        raise Mistake(f"cannot read the results {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise _no_results(path) from None
+    except ImportError as error:
+        hint = "pip install 'kaicep[delta]'"
+        raise Mistake(f"the results {path} need the package {error.name}", hint=hint) from None
+
+
+def _json_lines(path: Path, wanted: str) -> Iterator[Mapping[str, Any]]:
+    needle = f'"{wanted}'.encode()
+    with path.open("rb") as file:
+        for number, line in enumerate(file):
+            if number == 0 and not line.lstrip().startswith(b"{"):
+                raise _no_results(path)
+            if needle not in line:
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue  # a line that a running sink has not finished
+            if isinstance(row, dict):
+                yield row
+
+
+def _parquet(path: Path, wanted: str) -> Iterator[Mapping[str, Any]]:
+    import pyarrow
+    import pyarrow.dataset
+
+    try:
+        yield from _filtered(pyarrow.dataset.dataset(str(path), format="parquet"), _COLUMNS, wanted)
+    except pyarrow.ArrowException:
+        raise _no_results(path) from None
+
+
+def _delta(path: Path, wanted: str) -> Iterator[Mapping[str, Any]]:
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(str(path)):
+        raise _no_results(path)
+    table = DeltaTable(str(path), storage_options=options_of(path))
+    yield from _filtered(table.to_pyarrow_dataset(), (*_COLUMNS, "knowledge"), wanted)
+
+
+def _filtered(rows: Any, columns: Sequence[str], wanted: str) -> Iterator[Mapping[str, Any]]:
+    import pyarrow.compute as pc
+
+    names = [name for name in columns if name in rows.schema.names]
+    if "id" not in names:
+        return
+    found = rows.to_table(columns=names, filter=pc.starts_with(pc.field("id"), wanted))
+    for row in found.to_pylist():
+        yield {**row, **{name: row[name].isoformat() for name in ("start", "end") if row.get(name)}}
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Where events are read again from: the files of a run, or an archive; as much of it as a reason needs.
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The files of a run."""
+
+    query: FiniteRun
+    uses_late = False
+    """Whether a match may have an event that came too late: a query back in time takes them."""
+
+    def search(self, as_seen: bool) -> list[Match]:
+        """All matches."""
+        return self.query.matches()
+
+    def part(self, program: Program, within: Interval) -> FiniteRun:
+        """Some of the queries over the events inside the bounds."""
+        return _run(self, program, self.query.data, [e for e in events_of(self.query) if e.ts in within])
+
+    def dead(self) -> list[DeadLetter]:
+        """The records that could not be read."""
+        return self.query.dead
+
+    def expired(self) -> Mapping[str, int]:
+        """Nothing was removed from files."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Archived:
+    """The archive, as it was when somebody looked."""
+
+    query: History
+    snapshot: Snapshot
+    uses_late = True
+
+    def search(self, as_seen: bool) -> list[Match]:
+        """All matches."""
+        from kaicep.history.strategies import past_matches
+
+        return past_matches(self.query, "auto", as_seen, self.snapshot)
+
+    def part(self, program: Program, within: Interval) -> FiniteRun:
+        """Some of the queries over the events inside the bounds; no other file is opened."""
+        own = replace(self.query, program=program).spans()
+        data = [self._stream(name, both(bounds, within)) for name, bounds in own.items()]
+        return _run(self, program, data, [event for each in data for event in each.events])
+
+    def _stream(self, name: str, within: Interval) -> StreamData:
+        shape = self.snapshot.shape(name)
+        events = list(self.snapshot.events(name, within))
+        return StreamData(name, shape.attributes, events, rdf=shape.rdf)
+
+    def dead(self) -> list[DeadLetter]:
+        """The records that could not be read."""
+        own = self.query.spans()
+        names = ("stream", "part", "seq", "line", "file", "reason", "record")
+        rows = self.query.archive.dead_letters.read()
+        return [DeadLetter(*(row[each] for each in names)) for row in rows if row["stream"] in own]
+
+    def expired(self) -> Mapping[str, int]:
+        """The times before which the events of streams were removed."""
+        found = {name: self.snapshot.expired(name) for name in self.query.spans()}
+        return {name: ts for name, ts in found.items() if ts is not None}
+
+
+EventSource = Streams | Archived
+"""Resolved queries, and the events that they are about."""
+
+
+def _run(
+    source: EventSource, program: Program, data: Sequence[StreamData], events: Sequence[Event]
+) -> FiniteRun:
+    return FiniteRun(program, source.query.catalog, source.query.knowledge, (events,), tuple(data))
+
+
+def events_of(run: FiniteRun) -> list[Event]:
+    """All events of a run."""
+    return [each for batch in run.batches for each in batch]
+
+
+def unmarked(run: FiniteRun, late: Sequence[Event] | None = None) -> FiniteRun:
+    """The run as if some events, or all, had come in time."""
+    chosen = None if late is None else set(late)
+    events = [
+        replace(each, late=False) if each.late and (chosen is None or each in chosen) else each
+        for each in events_of(run)
+    ]
+    return replace(run, batches=(events,))
+
+
+# --- how much is needed ------------------------------------------------------------------------------------
+
+
+def upstream_of(program: Program, name: str) -> Program:
+    """A query, and before it all whose output it needs; an EP-SPARQL query may read everybody's."""
+    by_name = {each.name: each for each in program.queries}
+    found = {name}
+    waiting = [name]
+    while waiting:
+        plan = by_name[waiting.pop()]
+        reads = set(by_name) if isinstance(plan, EpPlan) else {each for each in plan.reads if each in by_name}
+        waiting += reads - found
+        found |= reads
+    return Program(tuple(each for each in program.queries if each.name in found))
+
+
+def needed(program: Program, match: Match) -> Interval:
+    """The range of time whose events decide about a match (including those of absences, before its end)."""
+    own = next(each for each in program.queries if each.name == match.query)
+    low = None if _depends_on_all_before(own) else match.start_us
+    return stretch_of(program, match.query, low, match.end_us)
+
+
+def stretch_of(program: Program, name: str, low: int | None, high: int) -> Interval:
+    """The events for what a query reads from `low` to `high`: other queries' outputs reach back further."""
+    below = reach_of(Program(tuple(each for each in program.queries if each.name != name)))
+    if low is None or below == math.inf:
+        return Interval(None, True, high, True)
+    return Interval(low - int(below), True, high, True)
+
+
+def _depends_on_all_before(plan: QueryPlan) -> bool:
+    if isinstance(plan, EpPlan):
+        return True
+    if isinstance(plan.body, Pattern):
+        return plan.body.skip != "none"
+    return plan.body.window.width is None and plan.body.window.kind != "sliding"
+
 
 # ----------------------------------------------------------------------------------------------------------
 # The events that a match of EP-SPARQL rests on: with them alone it is there.
@@ -95,11 +355,12 @@ def why_not_near(source: EventSource, name: str, near: int, key: str | None = No
 def why_not_between(source: EventSource, name: str, low: int, high: int, key: str | None = None) -> WhyNot:
     """Why there is no match of a query in a range of time, and whether what was left out would be one."""
     plan = _plan(source, name)
-    program = upstream_of(source.program, name)
+    program = upstream_of(source.query.program, name)
     run = source.part(program, stretch_of(program, name, low, high))
     seen = run.matches()
-    made = [derived(each, source.catalog) for each in seen if each.query != name]
-    reason = why_not(plan, source.catalog, source.knowledge, [*events_of(run), *made], low, high, key)
+    made = [derived(each, source.query.catalog) for each in seen if each.query != name]
+    query, events = source.query, [*events_of(run), *made]
+    reason = why_not(plan, query.catalog, query.knowledge, events, low, high, key)
     late = [each for each in events_of(run) if each.late and has_value(each, key)]
     dead = list(_near(run, source, low, high, key))
     whole = [each.event for each in dead if each.event is not None]
@@ -114,7 +375,7 @@ def why_not_between(source: EventSource, name: str, low: int, high: int, key: st
 
 
 def _plan(source: EventSource, name: str) -> QueryPlan:
-    plans = {each.name: each for each in source.program.queries}
+    plans = {each.name: each for each in source.query.program.queries}
     if name not in plans:
         raise Mistake(f"no query is called {name}", hint=did_you_mean(name, plans))
     return plans[name]
@@ -145,7 +406,7 @@ def _near(run: FiniteRun, source: EventSource, low: int, high: int, key: str | N
     for letter in source.dead():
         if letter.stream not in streams:
             continue
-        found = mended(letter, source.catalog.streams[letter.stream])
+        found = mended(letter, source.query.catalog.streams[letter.stream])
         if found.event is not None:
             if low <= found.event.ts <= high and has_value(found.event, key):
                 yield found
@@ -203,13 +464,13 @@ def explained(source: EventSource, match: Match, version: int | None = None) -> 
 
     `version` is that of the knowledge of a running deployment.
     """
-    names = [each.name for each in source.program.queries]
+    names = [each.name for each in source.query.program.queries]
     if match.query not in names:
         hint = did_you_mean(match.query, names)
         raise Mistake(
             f"the match {match.id} is one of {match.query}, which is not among the queries", hint=hint
         )
-    program = upstream_of(source.program, match.query)
+    program = upstream_of(source.query.program, match.query)
     run = source.part(program, needed(program, match))
     given = run
     for given in (run, unmarked(run)) if _has_late(source, run) else (run,):
@@ -325,8 +586,8 @@ def _unproved(plan: QueryPlan, rounds: Mapping[str, list[Event]], source: EventS
     for path in paths:
         if set(path.variables) <= rounds.keys():
             binding = {name: rounds[name][0] for name in path.variables}
-            if prove(path, binding, source.catalog, source.knowledge) is None:
-                yield path_text(path, dict(source.catalog.known_prefixes(plan.prefixes)))
+            if prove(path, binding, source.query.catalog, source.query.knowledge) is None:
+                yield path_text(path, dict(source.query.catalog.known_prefixes(plan.prefixes)))
 
 
 def _versions(match: Match, version: int | None) -> str:

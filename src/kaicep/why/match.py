@@ -7,23 +7,22 @@ from dataclasses import dataclass, replace
 
 from kaicep.errors import Mistake
 from kaicep.knowledge.event_graph import HAS_TIME, event_triples
-from kaicep.knowledge.store import Knowledge
-from kaicep.knowledge.words import TYPE
+from kaicep.knowledge.store import TYPE, Knowledge
 from kaicep.plan.algebra import substitute, translate, triple_patterns
 from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.chi import Absent, Choice, Element, Loop, Place, Together
 from kaicep.plan.events import Event, Match
 from kaicep.plan.expressions import Aggregate, Call, Const, Expr, Field, Previous, walk
 from kaicep.plan.nodes import ChiPlan, Pattern, QueryPlan, Semantic, WindowAggregate
+from kaicep.plan.results import Answer, derived_event
 from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Predicate, Repeat, Steps, TriplePattern
 from kaicep.plan.terms import Iri, Term, Triple, Variable
 from kaicep.plan.text import resolved_text
-from kaicep.plan.types import Type, Unfit, Value, convert
+from kaicep.plan.types import Type
 from kaicep.plan.values import native
 from kaicep.query import Query
-from kaicep.reference.chicep import KnowledgeSemantics, window_answers
+from kaicep.reference.chicep import KnowledgeSemantics, in_order, partitions, window_answers
 from kaicep.reference.expressions import Environment, evaluate
-from kaicep.reference.pattern import in_order, partitions
 from kaicep.reference.sparql import Bindings, TimedGraph
 from kaicep.reference.sparql import evaluate as evaluate_group
 
@@ -339,15 +338,7 @@ def why(
 
 def derived(match: Match, catalog: Catalog) -> Event:
     """A match as an event of the query's output."""
-    types = dict(catalog.streams[match.query].attributes)
-    values: dict[str, Value] = {}
-    for name, value in match.select.items():
-        if name in types:
-            try:
-                values[name] = convert(value, types[name])
-            except Unfit:
-                values[name] = None
-    return Event(match.query, 0, 0, match.end_us, values, id=match.id)
+    return derived_event(Answer(match, match.select), catalog)
 
 
 # --- patterns ----------------------------------------------------------------------------------------------

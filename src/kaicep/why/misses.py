@@ -19,9 +19,16 @@ from kaicep.plan.sparql import Group, TripleBlock, TriplePattern
 from kaicep.plan.terms import Term
 from kaicep.plan.text import group_text, resolved_text, triple_text
 from kaicep.plan.time import format_duration, format_time
-from kaicep.reference.chicep import KnowledgeSemantics, window_answers
+from kaicep.reference.chicep import (
+    KnowledgeSemantics,
+    in_order,
+    key_of,
+    may_take,
+    partitions,
+    sees,
+    window_answers,
+)
 from kaicep.reference.expressions import Environment, evaluate
-from kaicep.reference.pattern import in_order, key_of, may_take, partitions, sees
 from kaicep.why.match import filled, waits_of
 
 _MINUTES = 5 * 60 * 1_000_000

@@ -27,8 +27,8 @@ from kaicep.hosts.spark.output import FoundRows
 from kaicep.hosts.spark.sent import Sent, sent
 from kaicep.kernel.jit import kernel_folder
 from kaicep.knowledge.store import Knowledge
-from kaicep.plan.cache import cache_folder
 from kaicep.query import Query
+from kaicep.storage.disk import cache_folder
 
 # ----------------------------------------------------------------------------------------------------------
 # Compiled kernels on their way to the workers: packed in the driver, unpacked where they are first needed.

@@ -30,8 +30,7 @@ from kaicep.hosts.spark.output import FOUND, FOUND_ARROW, found_row, known
 from kaicep.hosts.spark.physical import Part, physical
 from kaicep.hosts.spark.prefilter import candidates
 from kaicep.hosts.spark.watch import observed
-from kaicep.knowledge.lineage import catch_up, fingerprint
-from kaicep.knowledge.store import Knowledge
+from kaicep.knowledge.store import Knowledge, catch_up, fingerprint
 from kaicep.optimize import RULES, STEADY
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.nodes import Program
