@@ -15,7 +15,6 @@ from kaicep.knowledge.changes import Change
 from kaicep.knowledge.kept import Kept
 from kaicep.knowledge.loading import (
     ALWAYS,
-    FORMATS,
     Said,
     Stated,
     expanded,
@@ -26,6 +25,7 @@ from kaicep.knowledge.loading import (
 )
 from kaicep.knowledge.sparql_update import UPDATES, UpdateOperation, carry_out, operations
 from kaicep.knowledge.store import Edit, Knowledge, check_level
+from kaicep.plan.rdf_text import FORMATS
 from kaicep.plan.terms import n_triples
 from kaicep.storage.places import place_of
 
