@@ -1,4 +1,4 @@
-"""Documents of RDF as records: Turtle, TriG, N-Triples, N-Quads, RDF/XML and JSON-LD (semantics 3.4).
+"""Documents of RDF as records: Turtle, TriG, N-Triples, N-Quads, RDF/XML and JSON-LD (semantics 3.7).
 
 A file holds records in the order in which they begin, and their `seq` counts them. A record is a named
 graph; or, in the default graph, a thing that has a time, with what is said of it and of its blank nodes; or
