@@ -190,6 +190,17 @@ def test_without_matches_there_is_the_header_alone(form: str, lines: int) -> Non
     assert written(form, []).count(b"\n") == lines
 
 
+def test_a_triple_among_the_terms_is_written_as_sparql_1_2_has_it() -> None:
+    term = {"type": "triple", "value": '<<( <urn:s> <urn:p> <<( _:b <urn:q> "x"@en )>> )>>'}
+    matches = [Match("pairs", "04", 2, 3, {"sensor": term, "n": NUMBER})]
+    found = json.loads(written("srj", matches))["results"]["bindings"][0]["sensor"]
+    assert found["value"]["subject"] == {"type": "uri", "value": "urn:s"}
+    assert found["value"]["object"]["value"]["object"] == {"type": "literal", "value": "x", "xml:lang": "en"}
+    xml = written("sparql-xml", matches).decode()
+    assert "<triple><subject><uri>urn:s</uri></subject><predicate><uri>urn:p</uri></predicate><object>" in xml
+    assert str(term["value"]) in written("csv", matches).decode().replace('""', '"')
+
+
 # --- files ------------------------------------------------------------------------------------------
 
 

@@ -265,3 +265,34 @@ def test_an_annotated_record_is_its_event_graph_at_its_time(check):
         knowledge="@prefix : <urn:kaicep:> . :s1 a :Sensor . :s2 a :Sensor .",
         expect="?a | ?b | start | end\n 1.0 | 2.0 | 0 | 2",
     )
+
+
+def test_a_triple_may_be_what_another_speaks_of(check):
+    """Such a term is equal to itself; it has no kind of SPARQL 1.1, and is no subject."""
+    check(
+        {
+            "q.epsparql": "SELECT ?who WHERE { { ?who :says ?it } SEQ { ?other :says ?it } "
+            "FILTER (!isIRI(?it) && !isLiteral(?it) && !isBlank(?it)) }",
+            "heard.epsparql": "CONSTRUCT { ?who :heard ?it . ?it :of ?who } WHERE { ?who :says ?it }",
+            "once.epsparql": "SELECT ?who WHERE { ?who :heard ?it . ?who :says ?it }",
+            "none.epsparql": "SELECT ?who WHERE { ?it :of ?who }",
+        },
+        events={
+            "t": """
+                triple                        | start
+                :a :says <<( :s :p "x"@en )>> | 1
+                :b :says <<( :s :p "y"@en )>> | 2
+                :c :says <<( :s :p "x"@en )>> | 3
+            """
+        },
+        expect="""
+            query | ?who | start | end
+            q     | :a   | 1     | 3
+            heard |      | 1     | 1
+            heard |      | 2     | 2
+            heard |      | 3     | 3
+            once  | :a   | 1     | 1
+            once  | :b   | 2     | 2
+            once  | :c   | 3     | 3
+        """,
+    )

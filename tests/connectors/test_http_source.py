@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.connectors import messages
 
 from kaicep.connectors.contract import Position
 from kaicep.connectors.http import HttpSource
@@ -22,6 +23,7 @@ from kaicep.connectors.log import Log
 from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form
 from kaicep.errors import Mistake
+from kaicep.plan.rdf_text import FORMATS
 from kaicep.processes import bound
 
 
@@ -224,3 +226,17 @@ def test_what_was_answered_200_survives_kill_9(tmp_path: Path) -> None:
     records = [json.loads(each) for each in log.read(0, 1_000)]
     log.close()
     assert records == [{"ts": number, "first": place} for place, number in enumerate(accepted)]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_document_of_rdf_is_one_record(tmp_path: Path, format: str) -> None:
+    """One that is no record is refused, so that its sender hears of it."""
+    with make_source(messages.form(format), {"kind": "http", "log": str(tmp_path)}) as source:
+        assert isinstance(source, HttpSource)
+        source.open()
+        answers = [post(source.address, each)[:2] for each in messages.messages(format)]
+        events = source.next_batch(5).events
+    assert [(status, answer.get("first")) for status, answer in answers[:2]] == [(200, 0), (200, 1)]
+    assert [status for status, _ in answers[2:]] == [400, 400]
+    assert "no time" in answers[2][1]["error"]
+    assert [each.seq for each in events] == [0, 1]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.connectors import messages
 from tests.servers import Broker, make_topics, need, wait_for_partitions
 
 from kaicep.connectors.contract import Lost, Position, SourceBatch
@@ -16,6 +17,7 @@ from kaicep.connectors.kafka import KafkaSource
 from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form, Schema
 from kaicep.errors import Failure, Mistake
+from kaicep.plan.rdf_text import FORMATS
 from kaicep.plan.types import Type
 
 need("confluent_kafka")
@@ -321,3 +323,15 @@ def test_a_broker_that_is_down_is_waited_for(own_broker: Broker) -> None:
         own_broker.start()
         topic.send(*rows(2))
         assert ids(*until(source, has(1))) == [(0, 2)]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_values_may_be_documents_of_rdf(kafka: str, format: str) -> None:
+    topic = Topic(kafka)
+    topic.send(*messages.messages(format))
+    table = {"kind": "kafka", "servers": topic.servers, "topic": topic.name, "follow": False}
+    with make_source(messages.form(format), table) as source:
+        assert isinstance(source, KafkaSource)
+        source.open()
+        messages.check(until(source, ended))
+        assert source.schema == Schema(rdf=True)

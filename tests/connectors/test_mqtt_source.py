@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.connectors import messages
 from tests.connectors.mqtt_by_hand import PUBACK, BrokerByHand
 from tests.servers import Mosquitto, need
 
@@ -22,6 +23,7 @@ from kaicep.connectors.log import Log
 from kaicep.connectors.mqtt import MqttSource
 from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form
+from kaicep.plan.rdf_text import FORMATS
 from kaicep.processes import bound
 
 need("paho.mqtt")
@@ -236,3 +238,18 @@ def test_what_was_acknowledged_survives_kill_9(mosquitto: str, name: str, tmp_pa
         while seen < set(range(count)) and time.monotonic() < deadline:
             seen |= set(xs([source.next_batch(0.2)]))
     assert seen == set(range(count))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_messages_may_be_documents_of_rdf(mosquitto: str, name: str, tmp_path: Path, format: str) -> None:
+    table = {"kind": "mqtt", "server": mosquitto, "topic": name, "log": str(tmp_path), "client": name}
+    with make_source(messages.form(format), table) as source:
+        assert isinstance(source, MqttSource)
+        source.open()
+        ready(source)
+        publish(mosquitto, name, *messages.messages(format))
+        messages.check(take(source, 4))
+    with make_source(messages.form(format), table) as source:  # read again from the log
+        assert isinstance(source, MqttSource)
+        source.open({0: 0})
+        messages.check(take(source, 4))

@@ -20,7 +20,7 @@ from kaicep.connectors.parts import FileRange, read_events, read_stretch, stretc
 from kaicep.connectors.records import Record
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
 from kaicep.errors import Failure
-from kaicep.plan.types import Notation, Type
+from kaicep.plan.types import USUAL, Notation, Type
 
 TYPES = {
     "ts": Type.TIMESTAMP,
@@ -316,7 +316,7 @@ def test_values_of_a_topic_are_the_same_events_by_columns_and_one_by_one(
 
     def exact(part: int, at: int) -> Record:
         seq, values = parts[part]
-        return kafka_record("t", part, seq[at], values[at])
+        return kafka_record("t", part, seq[at], values[at], USUAL)
 
     kinds = (("ts", Type.TIMESTAMP), ("x", Type.FLOAT64), ("k", Type.STRING))
     answers = []

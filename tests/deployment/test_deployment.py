@@ -17,6 +17,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from tests.connectors.pages import Pages, chain
 from tests.deployment.processes import SECONDS, matches, write
 from tests.servers import Broker, Fuseki, free_port, make_topics
 from typer.testing import CliRunner
@@ -1181,3 +1182,39 @@ def test_days_of_parquet_are_joined_to_a_topic(folder: Path, kafka: str) -> None
     done = CliRunner().invoke(app, words)  # taken for the topic's first partition, it would be skipped
     assert done.exit_code == 2
     assert "--history" in done.stderr
+
+
+def test_members_of_an_event_stream_come_once_whatever_restarts(tmp_path: Path) -> None:
+    """From the pages into the archive and to the queries, by a process that is lost in between."""
+    pages = Pages()
+    chain(pages)
+    config = f"""
+[streams.feed]
+source = {{kind = "ldes", url = "{pages.url}/feed", log = "feed", every = "50ms"}}
+[sinks.out]
+kind = "files"
+path = "out.jsonl"
+"""
+    query = "SELECT ?a ?b WHERE { { ?a prov:generatedAtTime ?t } SEQ { ?b prov:generatedAtTime ?u } }"
+    query = f"PREFIX prov: <http://www.w3.org/ns/prov#> {query}"
+    write(tmp_path, {"kaicep.toml": config, "queries/pairs.epsparql": query})
+
+    def until(made: Deployment, count: int) -> None:
+        deadline = time.monotonic() + SECONDS
+        while made.feeds["feed"].positions != {0: count}:
+            made.tick()
+            assert time.monotonic() < deadline, made.feeds["feed"].status()
+        settle(made)
+
+    try:
+        with deployed(tmp_path, lose=True) as made:
+            until(made, 4)
+        on = "<urn:feed> tree:member :m3, :m4, :m5 . :m5 prov:generatedAtTime 5 ."
+        pages.put("/3", on)
+        with deployed(tmp_path) as made:
+            until(made, 5)
+    finally:
+        pages.close()
+    found = [each["select"] for each in matches(tmp_path / "out.jsonl")]
+    pairs = sorted((each["a"]["value"][-2:], each["b"]["value"][-2:]) for each in found)
+    assert pairs == [("m3", "m4"), ("m3", "m5"), ("m4", "m5")]

@@ -16,7 +16,8 @@ from uuid import uuid4
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Event
 from kaicep.plan.nodes import Interval
-from kaicep.plan.terms import Blank, Iri, Term, Triple, literal, n_triples
+from kaicep.plan.rdf_text import read_triples
+from kaicep.plan.terms import Triple, n_triples
 from kaicep.plan.time import format_time
 from kaicep.plan.types import Type
 from kaicep.storage.delta import write_parquet
@@ -37,23 +38,11 @@ def read_triple(text: str) -> Triple:
     >>> read_triple('<urn:s> <urn:p> "5"^^<http://www.w3.org/2001/XMLSchema#integer> .')[2].lexical
     '5'
     """
-    import pyoxigraph
-
     try:
-        (quad,) = pyoxigraph.parse(text, format=pyoxigraph.RdfFormat.N_TRIPLES)
-    except (SyntaxError, ValueError):
+        (triple,) = read_triples(text)
+    except ValueError:
         raise Failure(f"the archive has a record that is not a triple: {text[:80]}") from None
-    return _term(quad.subject), _term(quad.predicate), _term(quad.object)
-
-
-def _term(node: Any) -> Term:
-    import pyoxigraph
-
-    if isinstance(node, pyoxigraph.NamedNode):
-        return Iri(node.value)
-    if isinstance(node, pyoxigraph.BlankNode):
-        return Blank(node.value)
-    return literal(node.value, node.datatype.value, node.language)
+    return triple
 
 
 # ----------------------------------------------------------------------------------------------------------

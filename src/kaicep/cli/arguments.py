@@ -211,7 +211,7 @@ Streams = Annotated[
     typer.Option(
         "--stream",
         metavar="NAME=FILE",
-        help="A stream: .jsonl, .csv, .parquet, or a folder of these. May be given several times.",
+        help="A stream: .jsonl, .csv, .parquet, RDF, or a folder of these. May be given several times.",
     ),
 ]
 KnowledgeFiles = Annotated[

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from kaicep.errors import Mistake
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import ChiPlan, EpPlan, Program, QueryPlan, Solutions, Triples
+from kaicep.plan.rdf_text import read_triples
+from kaicep.plan.terms import TripleTerm, sparql_json
 from kaicep.plan.time import format_time
 from kaicep.plan.types import Type
 
@@ -270,25 +272,41 @@ def as_srj(matches: Sequence[Match], columns: WrittenColumns) -> Iterator[bytes]
     names = [each.key for each in columns.selected]
     yield f'{{"head": {{"vars": {_json_text(names)}}}, "results": {{"bindings": ['.encode()
     for i, match in enumerate(matches):
-        yield (("," if i else "") + "\n  " + _json_text(match.select)).encode()
+        row = {name: _sparql_term(term) for name, term in match.select.items()}
+        yield (("," if i else "") + "\n  " + _json_text(row)).encode()
     yield b"\n]}}\n"
+
+
+def _sparql_term(term: dict[str, Any]) -> dict[str, Any]:
+    """A term as the forms of SPARQL have it: of a triple its parts, as in SPARQL 1.2."""
+    if term["type"] != "triple":
+        return term
+    ((_, _, of),) = read_triples(f"<urn:s> <urn:p> {term['value']} .")
+    assert isinstance(of, TripleTerm)
+    parts = (_sparql_term(sparql_json(each)) for each in of.triple)
+    return {"type": "triple", "value": dict(zip(("subject", "predicate", "object"), parts, strict=True))}
 
 
 def as_sparql_xml(matches: Sequence[Match], columns: WrittenColumns) -> Iterator[bytes]:
     """The SPARQL Query Results XML Format: the solutions, without their times."""
     from xml.sax.saxutils import escape, quoteattr
 
+    def element(term: dict[str, Any]) -> str:
+        kind, value = term["type"], term["value"]
+        if kind == "triple":
+            inside = "".join(f"<{name}>{element(each)}</{name}>" for name, each in value.items())
+            return f"<triple>{inside}</triple>"
+        attributes = f" xml:lang={quoteattr(term['xml:lang'])}" if "xml:lang" in term else ""
+        attributes += f" datatype={quoteattr(term['datatype'])}" if "datatype" in term else ""
+        return f"<{kind}{attributes}>{escape(value, {chr(13): '&#13;'})}</{kind}>"
+
     yield b'<?xml version="1.0" encoding="UTF-8"?>\n<sparql xmlns="http://www.w3.org/2005/sparql-results#">\n'
     names = "".join(f"<variable name={quoteattr(each.key)}/>" for each in columns.selected)
     yield f"<head>{names}</head>\n<results>\n".encode()
     for match in matches:
-        cells: list[str] = []
-        for name, term in match.select.items():
-            kind, text = term["type"], escape(term["value"], {"\r": "&#13;"})
-            attributes = f" xml:lang={quoteattr(term['xml:lang'])}" if "xml:lang" in term else ""
-            attributes += f" datatype={quoteattr(term['datatype'])}" if "datatype" in term else ""
-            cells.append(f"<binding name={quoteattr(name)}><{kind}{attributes}>{text}</{kind}></binding>")
-        yield f"<result>{''.join(cells)}</result>\n".encode()
+        found = ((quoteattr(name), element(_sparql_term(term))) for name, term in match.select.items())
+        cells = "".join(f"<binding name={name}>{term}</binding>" for name, term in found)
+        yield f"<result>{cells}</result>\n".encode()
     yield b"</results>\n</sparql>\n"
 
 

@@ -1,4 +1,4 @@
-"""Files as streams: JSON Lines, CSV, Parquet, or a folder of them, read whole.
+"""Files as streams: JSON Lines, CSV, Parquet, RDF, or a folder of them, read whole.
 
 A file's place among the stream's files (by name) is the `part` of its events, the number of the line
 or row in it, from 0, their `seq` (semantics 1 and 5). A record that cannot be read becomes a dead
@@ -18,10 +18,11 @@ from kaicep.connectors.records import Record, parquet_columns
 from kaicep.connectors.shape import SAMPLE, DeadLetter, Form, Shaper
 from kaicep.errors import Mistake
 from kaicep.plan.events import Event
+from kaicep.plan.rdf_text import FORMATS
 from kaicep.plan.types import USUAL, Notation, Type
 
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
-SUFFIXES = (*_JSON_LINES, ".csv", ".parquet")
+SUFFIXES = (*_JSON_LINES, ".csv", ".parquet", *(f".{each}" for each in FORMATS))
 """The endings of files that can be read as a stream."""
 _MAGIC = b"PAR1"
 
@@ -169,7 +170,7 @@ def check_suffix(name: str, path: Path) -> None:
     kind = f"files that end in {path.suffix}" if path.suffix else "files without an ending"
     raise Mistake(
         f"stream {name}: the format of {path} is unknown",
-        hint=f"a stream is read from .jsonl, .csv or .parquet, not from {kind}",
+        hint=f"a stream is read from .jsonl, .csv, .parquet or RDF (.ttl, .trig, ...), not from {kind}",
     )
 
 

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 import hmac
 from pathlib import Path
 
+from kaicep.connectors.documents import value_record
 from kaicep.connectors.log import Log, PushSource
 from kaicep.connectors.records import Record, json_object
 from kaicep.connectors.registry import Count, Variable, secret
 from kaicep.connectors.shape import Form
 from kaicep.errors import Failure, Mistake
+from kaicep.plan.types import Notation
 
 # ----------------------------------------------------------------------------------------------------------
 # An HTTP server for an ASGI application, in a thread of its own, that no sender can hold up.
@@ -317,12 +319,18 @@ class Intake:
     """Takes events in: checks a request, writes its events to the log, and only then says 200."""
 
     def __init__(
-        self, log: Log, limits: RequestLimits, backlog: Callable[[], int], token: str | None
+        self,
+        log: Log,
+        limits: RequestLimits,
+        backlog: Callable[[], int],
+        token: str | None,
+        notation: Notation,
     ) -> None:
         self._log = log
         self._limits = limits
         self._backlog = backlog
         self._token = token
+        self._notation = notation
 
     def refuse(self, authorization: str | None) -> Reply | None:
         """An answer that can be given before the body is read; None where it is welcome."""
@@ -335,10 +343,13 @@ class Intake:
         return None
 
     def take(self, body: bytes, content_type: str | None) -> Reply:
-        """The answer to a body: one JSON object, a list of them, or one on every line."""
+        """The answer to a body: one JSON object, a list of them, or one on every line; or one document."""
         kind = (content_type or "").split(";")[0].strip().lower()
         try:
-            events = _lines(body) if kind in _LINES else _events(body)
+            if self._notation.rdf is not None and self._notation.rdf.format is not None:
+                events = _document(body, self._notation)
+            else:
+                events = _lines(body) if kind in _LINES else _events(body)
         except _Bad as bad:
             return Reply(400, {"error": str(bad)})
         if len(events) > self._limits.events:
@@ -351,6 +362,13 @@ class Intake:
         except Failure as failure:
             return Reply(503, {"error": str(failure)}, _RETRY)
         return Reply(200, {"accepted": len(events), "first": seqs.start, "next": seqs.stop})
+
+
+def _document(body: bytes, notation: Notation) -> list[bytes]:
+    record = value_record(0, 0, "http", body, notation)
+    if record.fields is None:
+        raise _Bad(record.reason)
+    return [body]
 
 
 def _lines(body: bytes) -> list[bytes]:
@@ -432,7 +450,7 @@ class HttpSource(PushSource):
 
     def _start(self, log: Log) -> None:
         limits = RequestLimits(self._options.request, self._options.events, self._options.backlog)
-        intake = Intake(log, limits, lambda: self.backlog, self._token)
+        intake = Intake(log, limits, lambda: self.backlog, self._token, self.form.notation)
         app = Guard(
             _application(intake),
             self._options.host,
@@ -455,8 +473,7 @@ class HttpSource(PushSource):
             self._server = None
 
     def _record(self, seq: int, raw: bytes) -> Record:
-        fields, reason = json_object(raw)
-        return Record(0, seq, seq + 1, "http", fields, raw.decode(errors="replace"), reason)
+        return value_record(0, seq, "http", raw, self.form.notation)
 
 
 def _application(intake: Intake) -> App:

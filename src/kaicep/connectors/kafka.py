@@ -20,11 +20,13 @@ from kaicep.connectors.contract import (
     SourceBatch,
     read_position,
 )
-from kaicep.connectors.records import Record, json_object
+from kaicep.connectors.documents import value_record
+from kaicep.connectors.records import Record
 from kaicep.connectors.registry import Count, Duration, Variable, secret
 from kaicep.connectors.shape import SAMPLE, Form, Schema, Shaper, refuse_wide
 from kaicep.errors import Failure, Mistake, did_you_mean
 from kaicep.plan.events import Match
+from kaicep.plan.types import Notation
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -62,17 +64,16 @@ def client_settings(
     return {"log_level": 0, "reconnect.backoff.max.ms": 2_000, **settings, **hidden, **own}
 
 
-def kafka_record(topic: str, part: int, seq: int, value: bytes | None) -> Record:
+def kafka_record(topic: str, part: int, seq: int, value: bytes | None, notation: Notation) -> Record:
     """The record of a message, good or bad.
 
-    >>> kafka_record("t", 0, 7, None).reason
+    >>> kafka_record("t", 0, 7, None, Notation()).reason
     'it has no value, only a key'
     """
     file = f"{topic}/{part}"
     if value is None:
         return Record(part, seq, seq + 1, file, None, "", "it has no value, only a key")
-    fields, reason = json_object(value)
-    return Record(part, seq, seq + 1, file, fields, value.decode(errors="replace"), reason)
+    return value_record(part, seq, file, value, notation)
 
 
 def is_gone(error: KafkaError) -> bool:
@@ -130,7 +131,7 @@ class KafkaSourceOptions:
 
 
 class KafkaSource(Source):
-    """The records of a topic, JSON objects, from all its partitions."""
+    """The records of a topic, JSON objects or documents of RDF, from all its partitions."""
 
     guarantee = Guarantee.REPLAYABLE
 
@@ -205,7 +206,7 @@ class KafkaSource(Source):
 
         def exact(part: int, at: int) -> Record:
             seq, values = came[part]
-            return kafka_record(self._options.topic, part, seq[at], values[at])
+            return kafka_record(self._options.topic, part, seq[at], values[at], self.form.notation)
 
         if self.schema is None:
             self._learn_as_it_comes(
@@ -357,7 +358,8 @@ class KafkaSource(Source):
                 message = self._consumer.poll(0.1)
                 if message is not None and message.error() is None:
                     seq = (message.offset() or 0) + 1
-                    record = kafka_record(self._options.topic, part, seq - 1, message.value())
+                    place = self._options.topic, part, seq - 1
+                    record = kafka_record(*place, message.value(), self.form.notation)
                     learned = self._shaper.learn(record)
                 elif message is not None:
                     break  # the end, where the last offsets hold no records

@@ -187,6 +187,8 @@ def check_form(form: Form) -> None:
         hint = "leave types out, and take the value apart with from_json"
         raise Mistake(f"a column {taken[0]} is there already, beside the attribute", hint=hint)
     refuse_wide(form, "Kafka")
+    if form.notation.rdf is not None:
+        raise Mistake("documents of RDF are no columns", hint="leave the annotation out, and parse `value`")
 
 
 def _decoded(records: Records, form: Form, topic: str) -> pyarrow.RecordBatch:
@@ -194,7 +196,7 @@ def _decoded(records: Records, form: Form, topic: str) -> pyarrow.RecordBatch:
     import pyarrow
 
     def exact(at: int) -> Record:
-        return kafka_record(topic, records.part, records.seq[at], records.values[at])
+        return kafka_record(topic, records.part, records.seq[at], records.values[at], form.notation)
 
     attributes = _attributes(form)
     found = value_columns(Shaper(form, Schema(attributes)), records.seq, records.values, exact)

@@ -8,14 +8,15 @@ import uuid
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from kaicep.connectors.contract import Guarantee, Mark, Sink
+from kaicep.connectors.documents import value_record
 from kaicep.connectors.log import Log, PushSource
-from kaicep.connectors.records import Record, json_object
+from kaicep.connectors.records import Record
 from kaicep.connectors.registry import Count, Duration, Variable, secret
 from kaicep.connectors.shape import Form
 from kaicep.errors import Failure, Mistake
@@ -115,7 +116,7 @@ class MqttSourceOptions:
 
 
 class MqttSource(PushSource):
-    """Messages of an MQTT broker, JSON objects."""
+    """Messages of an MQTT broker, JSON objects or documents of RDF."""
 
     def __init__(self, form: Form, options: MqttSourceOptions) -> None:
         super().__init__(form, options.log, options.batch)
@@ -233,11 +234,10 @@ class MqttSource(PushSource):
 
     def _record(self, seq: int, raw: bytes) -> Record:
         topic, _, payload = raw.partition(b"\0")
-        fields, reason = json_object(payload)
-        if fields is not None and self._options.topic_as is not None:
-            fields[self._options.topic_as] = topic.decode()
-        text = payload.decode(errors="replace")
-        return Record(0, seq, seq + 1, f"mqtt {topic.decode()}", fields, text, reason)
+        record = value_record(0, seq, f"mqtt {topic.decode()}", payload, self.form.notation)
+        if record.fields is not None and self._options.topic_as is not None:
+            return replace(record, fields={**record.fields, self._options.topic_as: topic.decode()})
+        return record
 
 
 # ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from kaicep.connectors.columnar import (
     EventColumns,
@@ -22,6 +22,7 @@ from kaicep.connectors.columnar import (
     has_arrow,
     json_columns,
 )
+from kaicep.connectors.documents import read_document
 from kaicep.connectors.records import (
     Record,
     TextPosition,
@@ -39,6 +40,7 @@ from kaicep.connectors.records import (
 from kaicep.connectors.shape import DeadLetter, Form, Schema, Shaper
 from kaicep.errors import Failure, Mistake
 from kaicep.plan.events import Event
+from kaicep.plan.rdf_text import FORMATS
 
 if TYPE_CHECKING:
     import numpy
@@ -279,10 +281,10 @@ class FileRange:
     """Positions `first` to `after` (not included) of a part, and where in its file they are.
 
     `way` is how they are read: lines of `json`; `csv` with a row in each line, or `rows` of CSV that go over
-    several; `columns` of Parquet that are as they should be, or `records` of Parquet.
+    several; `columns` of Parquet that are as they should be, or `records` of Parquet; or a format of RDF.
     """
 
-    way: Literal["json", "csv", "rows", "columns", "records"]
+    way: str
     part: int
     file: str
     first: int
@@ -304,10 +306,19 @@ class FileRange:
         return self.first // self.width, self.after // self.width
 
 
-def kind_of(name: str) -> Literal["json", "csv", "parquet"]:
-    """The format of a file, by how its name ends."""
-    suffix = Path(name).suffix.lower()
-    return "parquet" if suffix == ".parquet" else "csv" if suffix == ".csv" else "json"
+def kind_of(name: str) -> str:
+    """The format of a file, by how its name ends.
+
+    >>> kind_of("a.csv"), kind_of("a.ndjson"), kind_of("a.TTL")
+    ('csv', 'json', 'ttl')
+    """
+    suffix = Path(name).suffix.lower().removeprefix(".")
+    return suffix if suffix in ("csv", "parquet", *FORMATS) else "json"
+
+
+def is_read_whole(kind: str) -> bool:
+    """Whether files of a kind are whole once they are there: nothing is appended to them."""
+    return kind == "parquet" or kind in FORMATS
 
 
 def stretches(
@@ -332,6 +343,11 @@ def stretches(
             yield from _of_parquet(form, schema, part, path, first)
         elif kind == "csv":
             yield from _of_csv(form, part, path, first, growing, cursor)
+        elif kind in FORMATS:
+            count = len(read_document(part, path, kind, form.notation))
+            _reaches(form, path, first, count)
+            if count > first:
+                yield FileRange(kind, part, str(path), first, count)
         else:
             width = row_width(form.notation, json_columns_of(form.notation))
             for each in _of_json(form, part, path, first // width, growing, cursor):
@@ -353,6 +369,8 @@ def records_of(
         return read_parquet(form.stream, part, path, notation=form.notation)
     if kind == "csv":
         return read_csv(part, path, form.time, header, growing=growing, notation=form.notation)
+    if kind in FORMATS:
+        return iter(read_document(part, path, kind, form.notation))
     return read_json_lines(part, path, growing=growing, notation=form.notation)
 
 
@@ -603,6 +621,8 @@ def read_events(
         records = read_parquet(form.stream, stretch.part, path, first, notation)
     elif stretch.way in ("csv", "rows"):
         records = read_csv(stretch.part, path, form.time, cursor=cursor, notation=notation)
+    elif stretch.way in FORMATS:
+        records = iter(read_document(stretch.part, path, stretch.way, notation)[first:])
     else:
         records = read_json_lines(stretch.part, path, cursor, notation=notation)
     return Shaper(form, schema).shape(takewhile(lambda each: each.seq < stretch.after, records))
@@ -618,7 +638,7 @@ def _of_parquet(form: Form, schema: Schema | None, part: int, path: Path, first:
         found = file.metadata
         width = row_width(form.notation, file.schema_arrow.names)
         direct = schema is not None and not schema.rdf and is_direct(file, form, schema)
-        way: Literal["columns", "records"] = "columns" if direct else "records"
+        way = "columns" if direct else "records"
         counts = [found.row_group(each).num_rows for each in range(found.num_row_groups)]
     size, seq, first = path.stat().st_size, 0, first // width
     start = 0

@@ -203,6 +203,7 @@ SOURCES: Mapping[str, ConnectorKind] = {
     "kafka": ConnectorKind(f"{_HERE}.kafka", "KafkaSource", "KafkaSourceOptions", "confluent_kafka", "kafka"),
     "mqtt": ConnectorKind(f"{_HERE}.mqtt", "MqttSource", "MqttSourceOptions", "paho.mqtt", "mqtt"),
     "http": ConnectorKind(f"{_HERE}.http", "HttpSource", "HttpOptions", "uvicorn", "server"),
+    "ldes": ConnectorKind(f"{_HERE}.sources.ldes", "LdesSource", "LdesOptions"),
     "generator": ConnectorKind(f"{_HERE}.sources.generator", "GeneratorSource", "GeneratorOptions"),
 }
 """The kinds of sources."""

@@ -14,13 +14,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import isfinite
 from typing import Any, Protocol
 
 from kaicep.connectors.records import Record
 from kaicep.errors import Mistake
 from kaicep.plan.events import Event
-from kaicep.plan.terms import Blank, Iri, Term, Triple, literal
+from kaicep.plan.rdf_text import read_triples
+from kaicep.plan.terms import Blank, Term, Triple, TripleTerm, n_triples
 from kaicep.plan.time import format_time
 from kaicep.plan.types import (
     INT64_MAX,
@@ -28,6 +30,7 @@ from kaicep.plan.types import (
     USUAL,
     Instant,
     Notation,
+    RdfTimes,
     Type,
     Unfit,
     Value,
@@ -130,7 +133,7 @@ class Form:
         """A stream as its annotation describes it, if it has one; `types` are declared in addition."""
         if said is None:
             return cls(stream, types=types or {})
-        records = said.notation.blank_nodes == "record"
+        records = said.notation.blank_nodes == "record" and said.notation.rdf is None
         return cls(stream, said.time, {**dict(said.types), **(types or {})}, records, notation=said.notation)
 
 
@@ -184,6 +187,7 @@ class Shaper:
         self.schema = schema
         self._seen: dict[str, Type | None] = {}
         self._records = self._timed = self._triples = 0
+        self._documents = False
         self._build: _Build | None = None
         if schema is not None:
             self._build = _builder(form, schema)
@@ -222,8 +226,9 @@ class Shaper:
                 self._saw(name, suggest(value, notation))
         if record.fields.get(self.form.time) is not None:
             self._timed += 1
-        elif "triple" in record.fields or "triples" in record.fields:
+        elif "triple" in record.fields or "triples" in record.fields or record.fields.keys() >= set(_TERMS):
             self._triples += 1
+            self._documents |= isinstance(record.fields.get("triples"), tuple)
         self._records += 1
         return self._records
 
@@ -231,6 +236,7 @@ class Shaper:
         """From here on the types are fixed."""
         if self.schema is None:
             rdf = not self.form.explicit_time and self._triples > self._timed
+            rdf = rdf or self._documents or self.form.notation.rdf is not None
             self.schema = Schema(() if rdf else self._attributes(), rdf)
             self._build = _builder(self.form, self.schema)
 
@@ -287,7 +293,7 @@ class Shaper:
                 if wide is None or made.values.get(wide.value) is not None:
                     events.append(_in_time(made, latest))
             except Unfit as unfit:
-                text = json_text(record.fields) if record.text is None else record.text
+                text = _text_of(record)
                 place = (self.form.stream, record.part, record.seq, record.line, record.file)
                 dead.append(DeadLetter(*place, str(unfit), text))
         return [_as_floats(each, widened) for each in events] if widened else events, dead
@@ -463,17 +469,20 @@ def _convert(name: str, raw: object, type: Type, notation: Notation) -> Value:
 def _triple_event(form: Form) -> _Build:
     """How a record becomes an event of an RDF stream: triples that hold from start to end."""
     stream, notation = form.stream, form.notation
+    times = notation.rdf or RdfTimes()
+    from_, to = times.start, times.end
 
     def build(record: Record, fields: Mapping[str, object]) -> Event:
-        start = _convert("start", fields.get("start"), Type.TIMESTAMP, notation)
+        start = _convert(from_, fields.get(from_), Type.TIMESTAMP, notation)
         if not isinstance(start, int):
-            raise Unfit("no time: it has no start")
-        end = _convert("end", fields.get("end"), Type.TIMESTAMP, notation)
+            raise Unfit(f"no time: it has no {from_}")
+        end = _convert(to, fields.get(to), Type.TIMESTAMP, notation)
         end = end if isinstance(end, int) else start
         if end < start:
             raise Unfit(f"it ends at {format_time(end)}, before it starts at {format_time(start)}")
         scope = stream if notation.blank_nodes == "stream" else f"{stream} {record.part} {record.seq}"
-        triples = tuple(each for text in _triple_texts(fields) for each in _triples(scope, text))
+        label = partial(_blank_label, scope)
+        triples = tuple(_said_triples(fields, label))
         if not triples:
             raise Unfit("it has no triple")
         return Event(stream, record.part, record.seq, end, start=start, triples=triples)
@@ -481,33 +490,49 @@ def _triple_event(form: Form) -> _Build:
     return build
 
 
-def _triple_texts(fields: Mapping[str, object]) -> Iterator[str]:
+_TERMS = ("subject", "predicate", "object")
+
+
+def _text_of(record: Record) -> str:
+    """A record as it was written, or as near to that as is known."""
+    if record.text is not None or record.fields is None:
+        return record.text or ""
+    triples = record.fields.get("triples")
+    return "\n".join(map(n_triples, triples)) if isinstance(triples, tuple) else json_text(record.fields)
+
+
+def _said_triples(fields: Mapping[str, object], label: Callable[[str], str]) -> Iterator[Triple]:
+    """The triples of a record: texts of N-Triples, the columns of one, or those of a document."""
     for name in ("triple", "triples"):
         value = fields.get(name)
-        for text in value if isinstance(value, list) else () if value is None else (value,):
-            if not isinstance(text, str):
-                raise Unfit(f"{name}: {json_text(text)} is not text")
-            yield text
+        for said in value if isinstance(value, list | tuple) else () if value is None else (value,):
+            if isinstance(said, tuple):
+                yield _scoped(said, label)
+            else:
+                yield from _read(name, said, label)
+    terms = [fields.get(name) for name in _TERMS]
+    if None not in terms:
+        yield from _read("triple", f"{' '.join(map(str, terms))} .", label)
 
 
-def _triples(scope: str, text: str) -> Iterator[Triple]:
-    """The triples of a text of N-Triples."""
-    import pyoxigraph
-
-    def term(node: object) -> Term:
-        if isinstance(node, pyoxigraph.NamedNode):
-            return Iri(node.value)
-        if isinstance(node, pyoxigraph.BlankNode):
-            return Blank(_blank_label(scope, node.value))
-        if isinstance(node, pyoxigraph.Literal):
-            return literal(node.value, node.datatype.value, node.language)
-        raise Unfit(f"triple: a triple inside a triple is not known here: {text.strip()}")
-
+def _read(name: str, text: object, label: Callable[[str], str]) -> list[Triple]:
+    if not isinstance(text, str):
+        raise Unfit(f"{name}: {json_text(text)} is not text")
     try:
-        for quad in pyoxigraph.parse(text, format=pyoxigraph.RdfFormat.N_TRIPLES):
-            yield (term(quad.subject), term(quad.predicate), term(quad.object))
-    except SyntaxError as error:
-        raise Unfit(f"triple: {error.msg}") from None
+        return read_triples(text, label)
+    except ValueError as error:
+        raise Unfit(f"triple: {error}") from None
+
+
+def _scoped(triple: Triple, label: Callable[[str], str]) -> Triple:
+    s, p, o = (_scoped_term(each, label) for each in triple)
+    return s, p, o
+
+
+def _scoped_term(term: Term, label: Callable[[str], str]) -> Term:
+    if isinstance(term, Blank):
+        return Blank(label(term.label))
+    return TripleTerm(_scoped(term.triple, label)) if isinstance(term, TripleTerm) else term
 
 
 def _blank_label(scope: str, label: str) -> str:

@@ -295,7 +295,7 @@ def rows_of_records(
     shaper = Shaper(form, schema)
 
     def exact(at: int) -> Record:
-        return kafka_record(topic, records.part, records.seq[at], records.values[at])
+        return kafka_record(topic, records.part, records.seq[at], records.values[at], form.notation)
 
     if schema.rdf:
         events, dead = shaper.shape(map(exact, range(len(records.seq))))

@@ -480,7 +480,8 @@ class _FollowedTopic:
         shaper = Shaper(self.form)
         for row in rows.orderBy("part", "seq").limit(SAMPLE).collect():
             value = None if row["value"] is None else bytes(row["value"])
-            shaper.learn(kafka_record(self.options.topic, row["part"], row["seq"], value))
+            place = self.options.topic, row["part"], row["seq"]
+            shaper.learn(kafka_record(*place, value, self.form.notation))
         shaper.settle()
         assert shaper.schema is not None
         return self.archive.made(name, shape_with(self.form, shaper.schema))

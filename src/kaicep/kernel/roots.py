@@ -553,7 +553,7 @@ class NumberedTerms:
             return ["literal", term.lexical, term.datatype, term.language]
         if isinstance(term, Iri):
             return ["iri", term.value]
-        return [] if term is None else ["blank", term.label]
+        return ["blank", term.label] if isinstance(term, Blank) else []
 
     def loaded(self, saved: list[str]) -> int:
         """The number of a term that was saved."""

@@ -13,7 +13,7 @@ import numpy as np
 from kaicep.errors import Failure
 from kaicep.kernel.columns import Array
 from kaicep.plan.events import Event
-from kaicep.plan.terms import Blank, Iri, Literal, Term
+from kaicep.plan.terms import Blank, Iri, Literal, Term, TripleTerm
 
 # ----------------------------------------------------------------------------------------------------------
 # State as bytes: a line that says what it is, and a JSON document.
@@ -81,7 +81,7 @@ def read_event(row: list[Any]) -> Event:
     return Event(stream, part, seq, ts, values, False, rest[0], rest[1], triples)
 
 
-def _write_term(term: Term) -> list[str | None]:
+def _write_term(term: Term) -> list[Any]:
     match term:
         case Iri(value):
             return ["i", value]
@@ -89,6 +89,8 @@ def _write_term(term: Term) -> list[str | None]:
             return ["b", label]
         case Literal(lexical, datatype, language):
             return ["l", lexical, datatype, language]
+        case TripleTerm(triple):
+            return ["t", *map(_write_term, triple)]
 
 
 def _read_term(row: list[Any]) -> Term:
@@ -99,6 +101,8 @@ def _read_term(row: list[Any]) -> Term:
             return Blank(label)
         case ["l", lexical, datatype, language]:
             return Literal(lexical, datatype, language)
+        case ["t", s, p, o]:
+            return TripleTerm((_read_term(s), _read_term(p), _read_term(o)))
     raise Failure(f"no term of a saved state: {row}")
 
 

@@ -14,10 +14,11 @@ from kaicep.errors import Mistake, SourceText, did_you_mean
 from kaicep.knowledge.loading import Places, read_json
 from kaicep.plan import sparql
 from kaicep.plan.catalog import WELL_KNOWN_PREFIXES, Catalog, Entity, Stream, Vocabulary
+from kaicep.plan.rdf_text import FORMATS
 from kaicep.plan.sparql import MOST_DERIVED
 from kaicep.plan.terms import Iri
 from kaicep.plan.time import TIME_UNITS, is_zone, zone_names
-from kaicep.plan.types import USUAL, Dialect, Notation, Type, Wide
+from kaicep.plan.types import USUAL, Dialect, Notation, RdfTimes, Type, Wide
 
 _KEYS = (
     "stream",
@@ -35,10 +36,12 @@ _KEYS = (
     "csv",
     "wide",
     "blank_nodes",
+    "rdf",
 )
 _ENTITY_KEYS = ("property", "iri", "lookup", "datatype", "attributes")
 _CSV_KEYS = ("delimiter", "decimal", "thousands", "encoding")
 _WIDE_KEYS = ("columns", "point", "value", "keep")
+_RDF_KEYS = ("start", "end", "format")
 _FORMAT_HINT = 'such as "%d.%m.%Y %H:%M", with the codes of strptime'
 _PATH_TOKEN = re.compile(r"<[^<>]*>|[/|^()*+?]|[^\s/|^()*+?<>]+")
 _PATH_SIGNS = re.compile(r"[/|^()*+?]")
@@ -196,7 +199,7 @@ class _AnnotationReader:
                 (name, self.entity(path, one, words)) for path, name, one in self.members(value, "entities")
             ),
             tuple((name, self.type(path, one)) for path, name, one in self.members(value, "types")),
-            self.notation(value),
+            self.notation(value, words),
             units=tuple(
                 (name, self.unit(path, one, words, value.get("entities", {})))
                 for path, name, one in self.members(value, "units")
@@ -216,7 +219,7 @@ class _AnnotationReader:
             raise self.mistake((*path, "of"), f'"{name}" names no entity', hint)
         return name
 
-    def notation(self, value: Mapping[str, Any]) -> Notation:
+    def notation(self, value: Mapping[str, Any], words: Mapping[str, str]) -> Notation:
         """How the values are written."""
         return Notation(
             self.choice(("time_unit",), value.get("time_unit", "s"), tuple(TIME_UNITS)),
@@ -226,7 +229,26 @@ class _AnnotationReader:
             self.time_zone(value["time_zone"]) if "time_zone" in value else None,
             self.dialect(value.get("csv", {})),
             self.wide(value["wide"], value.get("time", "ts")) if "wide" in value else None,
+            self.rdf(value["rdf"], words) if "rdf" in value else None,
         )
+
+    def rdf(self, value: object, words: Mapping[str, str]) -> RdfTimes:
+        """When triples hold: properties of documents, which are IRIs, or attributes of records."""
+        path = ("rdf",)
+        if not isinstance(value, Mapping):
+            raise self.mistake(path, '"rdf" is an object, such as {"start": "sosa:resultTime"}')
+        self.known_keys(path, value, _RDF_KEYS)
+        made: dict[str, Any] = {}
+        for key, properties in (("start", "starts"), ("end", "ends")):
+            if key in value:
+                text = self.text((*path, key), value[key])
+                if text.partition(":")[0] in words or text.startswith("<") or _ABSOLUTE.fullmatch(text):
+                    made[properties] = (self.iri((*path, key), text, words).value,)
+                else:
+                    made[key] = text
+        if "format" in value:
+            made["format"] = self.choice((*path, "format"), value["format"], tuple(FORMATS))
+        return RdfTimes(**made)
 
     def time_format(self, value: object) -> str:
         text, path = self.text(("time_format",), value), ("time_format",)

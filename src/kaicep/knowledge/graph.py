@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from kaicep.plan.sparql import Group, TripleBlock, TriplePattern, Values
-from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, Variable
+from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, TripleTerm, Variable
 
 if TYPE_CHECKING:
     from kaicep.knowledge.kept import KeptGraph, KeptTerms
@@ -24,7 +24,8 @@ Ids = tuple[int, int, int]
 """A triple of numbers."""
 
 IRI, LITERAL, BLANK = 0, 1, 2
-_KINDS: dict[type, int] = {Iri: IRI, Literal: LITERAL, Blank: BLANK}
+# A triple term stands where a literal may: it is no subject.
+_KINDS: dict[type, int] = {Iri: IRI, Literal: LITERAL, Blank: BLANK, TripleTerm: LITERAL}
 _NOTHING: dict[int, None] = {}
 _NO_PAIRS: dict[int, dict[int, None]] = {}
 

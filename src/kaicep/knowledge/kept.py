@@ -22,7 +22,7 @@ from typing import Any
 from kaicep.errors import Diagnostic, SourceText
 from kaicep.knowledge.graph import BLANK, IRI, LITERAL, Ids, TermTable, TripleIndex
 from kaicep.knowledge.loading import InGraphs, Validity
-from kaicep.plan.terms import Blank, Iri, Literal, Term
+from kaicep.plan.terms import Blank, Iri, Literal, Term, TripleTerm
 from kaicep.storage.disk import private_folder, write_whole
 
 _MAGIC = b"kaicep knowledge 1\n"
@@ -158,6 +158,8 @@ def _spelt(term: Term, types: list[tuple[str, str | None]]) -> tuple[int, bytes]
             if (datatype, language) not in types:
                 types.append((datatype, language))
             return 2 + types.index((datatype, language)), lexical.encode("utf-8", "surrogatepass")
+        case TripleTerm():  # only of a stream: it is looked up here, and is not found
+            return _spelt(Literal(str(term), "a triple"), types)
 
 
 def _hash(kind: int, text: bytes) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaicep.errors import Diagnostic, Mistake, SourceText, Span, did_you_mean
+from kaicep.errors import Diagnostic, Mistake, SourceText, Span
 from kaicep.knowledge.graph import Ids, TermTable
+from kaicep.plan.rdf_text import FORMATS, parsing
 from kaicep.plan.terms import XSD, Blank, Iri, Literal
 from kaicep.plan.time import format_time, parse_time
 from kaicep.plan.values import normalise
@@ -82,20 +82,6 @@ def _walk(source: SourceText, at: int, path: tuple[str | int, ...], places: Plac
 # ----------------------------------------------------------------------------------------------------------
 # Files of RDF to triples: every format by its suffix, every fault with its place.
 
-# Suffix to the name that pyoxigraph's RdfFormat has for the format.
-FORMATS = {
-    "ttl": "TURTLE",
-    "turtle": "TURTLE",
-    "nt": "N_TRIPLES",
-    "nq": "N_QUADS",
-    "trig": "TRIG",
-    "rdf": "RDF_XML",
-    "owl": "RDF_XML",
-    "xml": "RDF_XML",
-    "jsonld": "JSON_LD",
-}
-"""The formats of RDF, by suffix."""
-
 
 def expanded(paths: Iterable[str | Path]) -> Iterator[Path]:
     """Files and folders as they are now; a pattern such as `campus/*.ttl` stands for what it finds."""
@@ -153,58 +139,6 @@ def read_bytes(path: Path) -> bytes:
         raise Mistake(f"cannot read the knowledge file {path}: {reason}") from None
 
 
-_DEEP = 500
-_LONG = 4_096
-_JSON = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
-
-
-def _too_much(data: bytes, format: str) -> str | None:
-    """Why a text cannot be given to a parser that gives up, and the process with it, in words.
-
-    In RDF/XML an entity stands for a text, as tools write them for namespaces, and for no other entity.
-    """
-    if format == "JSON_LD":
-        depth = 0
-        for found in _JSON.finditer(data):
-            depth += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(found[0], 0)
-            if depth > _DEEP:
-                return f"it is nested more than {_DEEP} deep"
-    return _too_much_xml(data) if format == "RDF_XML" else None
-
-
-def _too_much_xml(data: bytes) -> str | None:
-    import pyexpat
-
-    depth, problem = 0, None
-
-    def begin(name: str, attributes: object) -> None:
-        nonlocal depth
-        depth += 1
-        if depth > _DEEP:
-            stop(f"it is nested more than {_DEEP} deep")
-
-    def end(name: str) -> None:
-        nonlocal depth
-        depth -= 1
-
-    def entity(name: str, parameter: bool, value: str | None, *rest: object) -> None:
-        if parameter or value is None or "&" in value or len(value) > _LONG:
-            stop(f"the entity {name} is more than a short text")
-
-    def stop(why: str) -> None:
-        nonlocal problem
-        problem = why
-        raise ValueError
-
-    parser = pyexpat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = begin, end, entity
-    try:
-        parser.Parse(data, True)
-    except (ValueError, pyexpat.ExpatError):
-        return problem  # what is no XML is said by the parser that reads it
-    return None
-
-
 class TextReader:
     """Reads texts into triples of one numbering of terms.
 
@@ -233,25 +167,10 @@ class TextReader:
 
     def text(self, data: bytes, format: str, name: str, base: str, after: Said | None = None) -> Said:
         """What a text says; relative IRIs are read as if it lay at `file:///` + `base`."""
-        import pyoxigraph
-
-        if format not in FORMATS:
-            raise Mistake(f"unknown format {format}", hint=did_you_mean(format, FORMATS))
-        kind = getattr(pyoxigraph.RdfFormat, FORMATS[format])
-        # Only the file's name, not its folder: the same files give the same IRIs on every machine.
-        where = Path("/", base).as_uri()
         said = Said(name, blanks=list(after.blanks) if after else [])
-        problem = _too_much(data, FORMATS[format])
-        if problem is not None:
-            raise Mistake(f"{name}: {problem}", hint="such a text would crash the process that parses it")
-        try:
-            parser = pyoxigraph.parse(data, format=kind, base_iri=where)
-            said.triples = list(self._triples(parser, said))
-            self.prefixes = {**parser.prefixes, **self.prefixes}
-        except SyntaxError as error:
-            raise Mistake(_syntax_diagnostic(error, data, name)) from None
-        except _Unreadable as error:
-            raise Mistake(str(error), source=SourceText(name, "")) from None
+        with parsing(data, format, name, base) as quads:
+            said.triples = list(self._triples(quads, said))
+            self.prefixes = {**quads.prefixes, **self.prefixes}
         return said
 
     def new_blank(self) -> int:
@@ -285,40 +204,14 @@ class TextReader:
                 return found
             if isinstance(term, literal):
                 return number(normalise(Literal(term.value, term.datatype.value, term.language)))
-            raise _Unreadable("a triple that speaks of a triple is not supported here")
+            problem = "a triple that speaks of a triple is not supported here"
+            raise Mistake(problem, source=SourceText(said.name, ""))
 
         default = pyoxigraph.DefaultGraph()
         for at, quad in enumerate(quads):
             yield numbered(quad.subject), numbered(quad.predicate), numbered(quad.object)
             if quad.graph_name != default:
                 said.graphs[at] = numbered(quad.graph_name)
-
-
-class _Unreadable(Exception):
-    pass
-
-
-def _syntax_diagnostic(error: SyntaxError, data: bytes, name: str) -> Diagnostic:
-    """The parser's complaint with the place underlined; it counts lines and columns from 1."""
-    source = SourceText(name, data.decode("utf-8", "replace"))
-    message = error.msg or "invalid syntax"
-    if message.startswith("Parser error") and ": " in message:
-        message = message.split(": ", 1)[1]  # the place is told by the diagnostic
-    if error.lineno is None:
-        return Diagnostic(message, source=source)
-    start = _offset(source.text, error.lineno, error.offset or 1)
-    end = _offset(source.text, error.end_lineno or error.lineno, error.end_offset or 0)
-    return Diagnostic(message, Span(start, max(end, start + 1)), source)
-
-
-def _offset(text: str, line: int, column: int) -> int:
-    at = 0
-    for _ in range(line - 1):
-        following = text.find("\n", at)
-        if following < 0:
-            break
-        at = following + 1
-    return min(at + column - 1, len(text))
 
 
 # ----------------------------------------------------------------------------------------------------------

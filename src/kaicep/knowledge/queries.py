@@ -17,8 +17,9 @@ from kaicep.knowledge.store import Edit, Knowledge
 from kaicep.plan.algebra import element_variables, substitute
 from kaicep.plan.expressions import Call, Exists, Expr, walk
 from kaicep.plan.functions import OWN_FUNCTIONS, SPARQL_FUNCTIONS, SolutionScope, evaluate_expression, holds
+from kaicep.plan.rdf_text import term_of
 from kaicep.plan.sparql import Bind, Filter, Group
-from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term, Triple, Variable
+from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, TripleTerm, Variable
 from kaicep.plan.text import group_text
 from kaicep.plan.time import parse_time
 from kaicep.plan.values import ExpressionError, normalise
@@ -244,19 +245,14 @@ def to_oxigraph(term: Term) -> Any:
             if language:
                 return pyoxigraph.Literal(lexical, language=language)
             return pyoxigraph.Literal(lexical, datatype=pyoxigraph.NamedNode(datatype))
+        case TripleTerm(triple):
+            return pyoxigraph.Triple(*map(to_oxigraph, triple))
 
 
-def from_oxigraph(term: Any) -> Term:
+def from_oxigraph(node: Any) -> Term:
     """A term of pyoxigraph's as one of ours, in its one spelling."""
-    import pyoxigraph
-
-    if isinstance(term, pyoxigraph.NamedNode):
-        return Iri(term.value)
-    if isinstance(term, pyoxigraph.BlankNode):
-        return Blank(term.value)
-    if term.language:
-        return Literal(term.value, XSD + "string", term.language)
-    return normalise(Literal(term.value, term.datatype.value))
+    term = term_of(node)
+    return normalise(term) if isinstance(term, Literal) else term
 
 
 # ----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from kaicep.knowledge.closure import Change
 from kaicep.knowledge.kept import Kept
 from kaicep.knowledge.loading import (
     ALWAYS,
-    FORMATS,
     Said,
     Stated,
     expanded,
@@ -33,6 +32,7 @@ from kaicep.knowledge.loading import (
 )
 from kaicep.knowledge.queries import UPDATES, UpdateOperation, carry_out, operations
 from kaicep.knowledge.store import Edit, Knowledge, check_level
+from kaicep.plan.rdf_text import FORMATS
 from kaicep.plan.terms import n_triples
 from kaicep.plan.time import format_time
 from kaicep.storage.disk import write_whole

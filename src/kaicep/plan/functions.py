@@ -228,9 +228,11 @@ def _agreeing(first: Term, second: Term) -> tuple[Literal, str]:
 
 
 def _str(term: Term) -> Literal:
-    if isinstance(term, Blank):
-        raise ExpressionError("a blank node has no text")
-    return Literal(term.value if isinstance(term, Iri) else term.lexical)
+    if isinstance(term, Iri):
+        return Literal(term.value)
+    if isinstance(term, Literal):
+        return Literal(term.lexical)
+    raise ExpressionError(f"{term} has no text")
 
 
 _ABSOLUTE = re.compile(r'[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>"{}|^`\\]*')

@@ -61,7 +61,18 @@ class Variable:
         return f"?{self.name}"
 
 
-Term = Iri | Blank | Literal
+@dataclass(frozen=True, slots=True)
+class TripleTerm:
+    """A triple that another one speaks of (RDF 1.2): that it is spoken of does not state it."""
+
+    triple: Triple
+
+    def __str__(self) -> str:
+        s, p, o = self.triple
+        return f"<<( {s} {p} {o} )>>"
+
+
+Term = Iri | Blank | Literal | TripleTerm
 """What a triple is made of."""
 Triple = tuple[Term, Term, Term]
 """Subject, predicate, object."""
@@ -88,11 +99,13 @@ def n_triples(triple: Triple) -> str:
 
 
 def sparql_json(term: Term) -> dict[str, str]:
-    """A term as the SPARQL 1.1 JSON results format writes it.
+    """A term as the SPARQL 1.1 JSON results format writes it; a triple by its text.
 
     >>> sparql_json(Literal("x", language="en"))
     {'type': 'literal', 'value': 'x', 'xml:lang': 'en'}
     """
+    if isinstance(term, TripleTerm):
+        return {"type": "triple", "value": str(term)}
     if isinstance(term, Iri):
         return {"type": "uri", "value": term.value}
     if isinstance(term, Blank):

@@ -157,12 +157,30 @@ class Wide:
 
 
 @dataclass(frozen=True, slots=True)
+class RdfTimes:
+    """How a stream of triples says when they hold.
+
+    In a record it is said by the attributes `start` and `end`; in a document of RDF by properties, of which
+    the first that is there counts. `format` is that of messages which are documents.
+    """
+
+    starts: tuple[str, ...] = (
+        "http://www.w3.org/ns/prov#generatedAtTime",
+        "http://www.w3.org/ns/sosa/resultTime",
+    )
+    ends: tuple[str, ...] = ()
+    start: str = "start"
+    end: str = "end"
+    format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Notation:
     """How the values of a stream are written, as its annotation says: the unit of times that are numbers.
 
     The label of a blank node means one node inside of one record, or (`blank_nodes`) in the whole stream.
     Texts in `nulls` are null. Times that are texts have the `time_format` (of `strptime`; else ISO 8601) and,
-    where they have no offset, the `time_zone` (else UTC).
+    where they have no offset, the `time_zone` (else UTC). With `rdf` they are records of triples.
     """
 
     time_unit: str = "s"
@@ -172,6 +190,7 @@ class Notation:
     time_zone: str | None = None
     csv: Dialect = Dialect()
     wide: Wide | None = None
+    rdf: RdfTimes | None = None
 
     @property
     def usual_times(self) -> bool:

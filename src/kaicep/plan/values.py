@@ -20,7 +20,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import NamedTuple
 
-from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term
+from kaicep.plan.terms import XSD, Blank, Iri, Literal, Term, TripleTerm
 from kaicep.plan.time import DURATION_UNITS, format_time, parse_time
 from kaicep.plan.types import Type, Value
 
@@ -191,8 +191,8 @@ def native(term: Term) -> Value:
     """
     if isinstance(term, Iri):
         return term.value
-    if isinstance(term, Blank):
-        return f"_:{term.label}"
+    if not isinstance(term, Literal):
+        return str(term)
     canonical = None if term.language else _CANONICAL.get(term.datatype)
     text = canonical(term.lexical.strip(" \t\r\n")) if canonical else None
     if text is None:
@@ -470,11 +470,13 @@ def less(left: Term, right: Term) -> bool:
 
 
 def order_key(term: Term) -> tuple[object, ...]:
-    """A total order of terms: blank nodes, IRIs, literals; values by value, the rest by text."""
+    """A total order of terms: blank nodes, IRIs, literals, triples; values by value, the rest by text."""
     if isinstance(term, Blank):
         return (0, term.label)
     if isinstance(term, Iri):
         return (1, term.value)
+    if isinstance(term, TripleTerm):
+        return (4, *map(order_key, term.triple))
     try:
         value = _comparable(term)
         if value == value:
@@ -634,4 +636,4 @@ def _text(term: Term) -> str:
         return term.lexical
     if isinstance(term, Iri):
         return term.value
-    raise ExpressionError(f"{term} has no text" if isinstance(term, Blank) else "no text")
+    raise ExpressionError(f"{term} has no text")

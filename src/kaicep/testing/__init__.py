@@ -39,6 +39,7 @@ from kaicep.errors import Mistake, SourceText
 from kaicep.knowledge.annotation import Annotation, parse_annotations
 from kaicep.knowledge.store import Knowledge
 from kaicep.plan.events import Event, Match
+from kaicep.plan.rdf_text import parsing, triple_of
 from kaicep.plan.time import format_time, parse_duration, parse_time
 from kaicep.plan.types import Type, Value, convert, guess_text, widen
 
@@ -336,7 +337,8 @@ def _triple_event(name: str, part: int, seq: int, row: dict[str, str]) -> Event:
     start = _instant(row["start"])
     end = _instant(row["end"]) if row.get("end") else start
     prefix = "@prefix : <urn:kaicep:> . @prefix xsd: <http://www.w3.org/2001/XMLSchema#> .\n"
-    triples = tuple(Knowledge.parse(prefix + row["triple"] + " .", reasoning="none").match(None, None, None))
+    with parsing(f"{prefix}{row['triple']} .".encode(), "ttl", name) as quads:
+        triples = tuple(map(triple_of, quads))
     return Event(name, part, seq, end, start=start, triples=triples)
 
 

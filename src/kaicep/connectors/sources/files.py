@@ -1,7 +1,8 @@
-"""Files as a source: a file or a folder of JSON Lines, CSV or Parquet, read to its end or followed.
+"""Files as a source: a file or a folder of JSON Lines, CSV, Parquet or RDF, read to its end or followed.
 
 Followed means: lines that are appended and files that are added are picked up, and rotated ones are read to
-their end. A last line without its end waits for it, a Parquet file without its footer too. Which file is
+their end. A last line without its end waits for it, a Parquet file without its footer too, and a document
+that cannot be parsed. Which file is
 which part is kept beside them (`kaicep.connectors.parts`).
 """
 
@@ -23,6 +24,7 @@ from kaicep.connectors.files import SUFFIXES, check_suffix, is_whole, parts_of
 from kaicep.connectors.parts import (
     FileRange,
     Located,
+    is_read_whole,
     kind_of,
     note_of,
     read_some,
@@ -235,7 +237,7 @@ class FileSource(Source):
             reason = (
                 "a folder inside the stream's folder"
                 if each.is_dir()
-                else "neither .jsonl, .csv nor .parquet"
+                else "neither .jsonl, .csv, .parquet nor RDF"
             )
             self._letters.append(_letter(self.form.stream, -1, each.path, f"not read: it is {reason}"))
         return names
@@ -283,7 +285,8 @@ class _File:
         self._form, self.part, self.path, self._located = form, part, path, located
         self.kind = kind_of(located.name if located is not None else path.name)
         """Its format: how its first name ended."""
-        self._growing = located is not None and self.kind != "parquet"
+        self._whole = is_read_whole(self.kind)
+        self._growing = located is not None and not self._whole
         self.size = 0
         """How large it was when somebody looked."""
         self.gone = False
@@ -297,7 +300,7 @@ class _File:
         self._read: EventColumns | EventRows | None = None  # what was read and not given yet
         self._after = 0
         self._size_given_up: int | None = None
-        if seq and self.kind != "parquet":
+        if seq and not self._whole:
             self._skip(seq)
 
     @property
@@ -352,7 +355,7 @@ class _File:
             return False
         if self._size_given_up is not None and size == self._size_given_up:
             return False
-        if self.kind == "parquet":
+        if self._whole:
             return self._located is None or self._ranges is not None or is_whole(self.path)
         self.size = max(self.size, size)
         if size < self._cursor.offset:
@@ -378,7 +381,7 @@ class _File:
 
     def records(self, header: Callable[[list[str]], None] = lambda names: None) -> Iterator[Record]:
         """Its records from the beginning on, one by one, as far as they can be read by now."""
-        if not self.gone and self.path.exists() and (self.kind != "parquet" or self.ready):
+        if not self.gone and self.path.exists() and (not self._whole or self.ready):
             yield from records_of(self._form, self.part, self.path, self.kind, self._growing, header)
 
     def find(self, schema: Schema | None = None) -> FileRange | None:

@@ -13,7 +13,15 @@ import numpy as np
 
 from kaicep.kernel.epsparql.columnar import PatternColumns
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns
-from kaicep.kernel.epsparql.reading import SUBCLASS, TYPE, Fact, KnownFacts, StreamReader, Template
+from kaicep.kernel.epsparql.reading import (
+    SUBCLASS,
+    TYPE,
+    Fact,
+    KnownFacts,
+    StreamReader,
+    Template,
+    is_subject,
+)
 
 _UNKNOWN, _ASK = -2, -1
 _NOTHING, _ITSELF = (False, ()), (True, ())
@@ -91,7 +99,7 @@ class Expansion:
     def _grow(self) -> None:
         texts, known = self._dictionary.texts, len(self._literal)
         if len(texts) > known:
-            more = np.array([each[0] == '"' for each in texts[known:]])
+            more = np.array([not is_subject(each) for each in texts[known:]])
             self._literal = np.concatenate((self._literal, more))
             unknown = np.full(len(more), _UNKNOWN, np.int32)
             self._shapes = [np.concatenate((each, unknown)) for each in self._shapes]

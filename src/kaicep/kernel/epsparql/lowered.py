@@ -39,7 +39,7 @@ from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColum
 from kaicep.kernel.epsparql.exists import Probe, is_choice, mentioned
 from kaicep.kernel.epsparql.expressions import Value, existences
 from kaicep.kernel.epsparql.groups import GroupedColumns
-from kaicep.kernel.epsparql.reading import TYPE, KnownFacts, StreamReader
+from kaicep.kernel.epsparql.reading import TYPE, KnownFacts, StreamReader, is_iri, is_subject
 from kaicep.kernel.epsparql.state import Keeper, OperatorContext
 from kaicep.kernel.epsparql.tables import Rows
 from kaicep.kernel.epsparql.walking import EmptyToo, Links, Nodes, OfTheGraph
@@ -744,7 +744,9 @@ class ColumnRule(ColumnQuery):
         bound = np.ones(len(block), np.bool_)
         for column in (column for columns in made for column in columns):
             bound &= column >= 0
-        triples = tuple((s, p, o, bound & ~self._begins(s, '"') & self._begins(p, "<")) for s, p, o in made)
+        triples = tuple(
+            (s, p, o, bound & self._kind(s, is_subject) & self._kind(p, is_iri)) for s, p, o in made
+        )
         some = np.zeros(len(block), np.bool_)
         for *_, is_one in triples:
             some |= is_one
@@ -771,11 +773,11 @@ class ColumnRule(ColumnQuery):
         code, pairs = self._dictionary.code, zip(low.tolist(), high.tolist(), strict=True)
         return np.array([code(f"_:n{a:016x}{b:016x}") for a, b in pairs], np.int32)
 
-    def _begins(self, codes: Array, letter: str) -> Array:
-        """Which terms begin with a letter: what kind they are."""
+    def _kind(self, codes: Array, is_one: Callable[[str], bool]) -> Array:
+        """Which terms are of a kind, by their texts."""
         found, place = np.unique(codes, return_inverse=True)
-        texts = [self._dictionary.of(code) or "" for code in found.tolist()]
-        return np.array([each.startswith(letter) for each in texts], np.bool_)[place]
+        texts = [self._dictionary.of(code) for code in found.tolist()]
+        return np.array([each is not None and is_one(each) for each in texts], np.bool_)[place]
 
 
 def _places(pattern: TriplePattern) -> Many[Place]:

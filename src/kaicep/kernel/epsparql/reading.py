@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
+from kaicep.plan.rdf_text import read_triples
 from kaicep.plan.terms import RDF, RDFS, Blank, Iri, Literal, Term, Triple
 
 Fact = tuple[str, str, str]
@@ -31,6 +32,9 @@ def term_of(text: str) -> Term:
     >>> term_of("<urn:a>"), term_of("_:b0"), term_of('"x"@en').language
     (Iri(value='urn:a'), Blank(label='b0'), 'en')
     """
+    if text.startswith("<<"):
+        ((_, _, found),) = read_triples(f"<urn:s> <urn:p> {text} .")
+        return found
     if text[0] == "<":
         return Iri(text[1:-1])
     if text[0] == "_":
@@ -42,6 +46,20 @@ def term_of(text: str) -> Term:
     if rest.startswith("@"):
         return Literal(lexical, language=rest[1:])
     return Literal(lexical, rest[3:-1]) if rest else Literal(lexical)
+
+
+def is_iri(text: str) -> bool:
+    """Whether a text is that of an IRI."""
+    return text[0] == "<" and text[1] != "<"
+
+
+def is_subject(text: str) -> bool:
+    """Whether a term, by its text, may have properties: no literal, and no triple, does.
+
+    >>> [is_subject(each) for each in ("<urn:a>", '"x"', "<<( <urn:a> <urn:p> <urn:b> )>>")]
+    [True, False, False]
+    """
+    return text[0] == "_" or is_iri(text)
 
 
 class KnownStatements(Protocol):
@@ -150,11 +168,11 @@ class StreamReader:
     def template(self, fact: Fact) -> Template | None:
         """What triples like this one bring beside themselves; None where each is to be asked about."""
         s, p, o = fact
-        shape = (p, o) if p == TYPE else (p, o[0] == '"')
+        shape = (p, o) if p == TYPE else (p, not is_subject(o))
         if shape not in self._templates:
             self._templates = with_room(self._templates)
             self._templates[shape] = self._reasoned(*shape) if self.by_shape else None
-        return self._templates[shape] if s[0] != '"' else None
+        return self._templates[shape] if is_subject(s) else None
 
     def _reasoned(self, predicate: str, kind: str | bool) -> Template | None:
         about = term_of(kind) if isinstance(kind, str) else _ANY_LITERAL if kind else _OBJECT
