@@ -411,8 +411,9 @@ def events(rows: DataFrame, identity: str | Sequence[str]) -> DataFrame:
     """The rows with `part` and `seq`: where each stands in its source, which is what it is known by.
 
     `identity` is "kafka" for what Spark's own connector reads (`partition` and `offset` of one topic);
-    "files" for a table that is read from files, where each is a part, by name, and its rows are counted; or
-    the names of two columns, such as `("shard", "number")`, or of one, where there is one part.
+    "files" for a table that is read from files, where each is a part, by name, and its rows are counted;
+    "delta" for the row ids of a Delta table that tracks rows, as delta-spark reads them; or the names of two
+    columns, such as `("shard", "number")`, or of one, where there is one part.
 
     Positions are whole numbers from 0. Where one comes twice with the same content, the event counts once;
     with different content, the job stops.

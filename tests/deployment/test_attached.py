@@ -116,6 +116,7 @@ def test_columns_say_where_the_source_goes_on(tmp_path: Path) -> None:
         ('table = "sales.meter"', "is a table of Spark's catalog"),
         ('identity = ["shard", "offset"]', "identity is of a table"),
         ('table = "../lake"\nidentity = ["offset"]', "identity is the columns of part and seq"),
+        ('table = "../lake"\nidentity = "delta"', "delta-rs does not read the row ids of Delta"),
     ],
 )
 def test_a_table_that_is_none_is_a_mistake(tmp_path: Path, stream: str, said: str) -> None:

@@ -231,3 +231,110 @@ def test_a_query_from_outside_ends_nobody_else(
     outside = ("guest", "good")
     own = [each for each in rows(folder / "state" / "matches") if each["query"] not in outside]
     assert own == rows(tmp_path / "here" / "sunk")
+
+
+PAST = {
+    "past.chi": "SELECT ?a.sensorID FROM (?a, airflowReport), (?b, airflowReport) "
+    "WITHIN [2012-05-07T08:00, ) WHERE FILTER (?a.hvc:airflow > 560) FILTER (?b.hvc:airflow < 280) "
+    "SEQ (?a, ?b) WINDOW (?a, ?b, 1min)",
+}
+MORE = {"more.chi": PAST["past.chi"]}
+SLICED = {
+    "close.chi": QUERIES["near.chi"],
+    "gone.chi": "SELECT ?a.sensorID FROM (?a, airflowReport), (?b, airflowReport) WHERE "
+    "FILTER (?a.hvc:airflow > 540) FILTER (?b.hvc:airflow > 560) SEQ (?a, !?b) WINDOW (?a, ?b, 20s)",
+    "average.chi": "SELECT AVG(?e.hvc:airflow) AS mean, COUNT(?e) AS n FROM (?e, airflowReport) "
+    "WHERE WINDOW (?e, sliding, 30s)",
+    "pairs.epsparql": "SELECT ?s ?t WHERE { { ?e evt:hasSource ?s . ?e hvc:airflow ?x } SEQ "
+    "{ ?f evt:hasSource ?t . ?f hvc:airflow ?y } } "
+    'FILTER (?x > 550 && ?y < 300 && getDuration() < "PT20S"^^xsd:duration)',
+}
+
+
+def test_what_has_no_key_is_cut_into_slices_of_time(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where much comes at once: in the past of a query, and after events that its engine has seen."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    engine = '[engine]\nkind = "spark"\nbuckets = 4'
+    toml = laid_out(there, 300, follow=True, engine=engine, lateness="5min")
+    with_queries(there, SLICED)
+    known = laid_out(here, 2_700, lateness="5min")
+    with_queries(here, SLICED)
+    with_queries(here, PAST | MORE)
+    Deployment(load_config(known)).run()
+    monkeypatch.setattr(spark_step, "SMALL", 0)
+    cuts: dict[str, list[int]] = {}
+    plain = spark_step.MatchStep.sliced
+
+    def sliced(step: spark_step.MatchStep, group: spark_step.UnitGroup) -> spark_step.TimeSlices:
+        found = plain(step, group)
+        for name in group.reported:
+            cuts.setdefault(name, []).append(found.count)
+        return found
+
+    monkeypatch.setattr(spark_step.MatchStep, "sliced", sliced)
+    deployment = SparkDeployment(load_config(toml))
+    deployment.open()
+    for first, after in ((300, 1_800), (1_800, 1_860)):
+        for each in deployment.sources.values():
+            deployment._take(each)
+        deployment.tick()
+        grown(there, first, after)
+    with_queries(there, PAST)
+    for each in deployment.sources.values():
+        deployment._take(each)
+    deployment.tick()
+    assert cuts == {Path(name).stem: [4, 4, 1] for name in SLICED} | {"past": [4, 1]}
+    grown(there, 1_860, 2_700)
+    for each in deployment.sources.values():
+        deployment._take(each)
+    deployment.close()
+    cuts.clear()
+    with_queries(there, MORE)
+    described(there, follow=False, engine=engine, lateness="5min")
+    SparkDeployment(load_config(toml)).run()
+    names = {Path(each).stem for each in SLICED | PAST | MORE}
+    assert {name: found[0] for name, found in cuts.items()} == dict.fromkeys(names, 4)
+    wanted = rows(here / "sunk")
+    assert {each["query"] for each in wanted} == names
+    assert rows(there / "state" / "matches") == wanted
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_query_that_comes_while_nothing_runs_takes_no_events_from_others(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: bool
+) -> None:
+    """The archive is ahead of the last commit; its log may be too short to say what was new since."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    monkeypatch.setattr(spark_step, "SMALL", 10**9)
+    queries = {"above.chi": QUERIES["high.chi"]}
+    known = laid_out(here, 900, lateness="5min")
+    with_queries(here, queries | PAST)
+    Deployment(load_config(known)).run()
+    toml = laid_out(there, 300, follow=True, engine='[engine]\nkind = "spark"', lateness="5min")
+    with_queries(there, queries)
+    deployment = SparkDeployment(load_config(toml))
+    deployment.open()
+    for after in (300, 900):
+        grown(there, 300, after)
+        for each in deployment.sources.values():
+            deployment._take(each)
+        if after == 300:
+            deployment.tick()
+    deployment.close()
+    with_queries(there, PAST)
+    described(there, follow=False, engine='[engine]\nkind = "spark"', lateness="5min")
+    again = SparkDeployment(load_config(toml))
+    if forgotten:
+        again._committed = {}
+    again.run()
+    assert rows(there / "state" / "matches") == rows(here / "sunk")
+
+
+def with_queries(folder: Path, queries: dict[str, str]) -> None:
+    """Writes queries, the first time in place of those that are there."""
+    for name in QUERIES:
+        (folder / "queries" / name).unlink(missing_ok=True)
+    for name, text in queries.items():
+        (folder / "queries" / name).write_text(text)

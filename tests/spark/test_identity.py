@@ -47,6 +47,18 @@ def test_positions_are_those_of_kafka_or_of_columns(spark: Any) -> None:
         kai.spark.events(named, ["numbr"])
 
 
+def test_row_ids_are_positions_where_a_table_has_them(spark: Any, tmp_path: Path) -> None:
+    query = kai.compile(ANY, streams=TYPES)
+    some = rows(spark, [(0, 7, 1, "s", 1.0), (0, 9, 2, "s", 1.0)])
+    tracked = some.selectExpr("ts", "sensor", "flow", "named_struct('row_id', seq) AS _metadata")
+    found = kai.spark.match(kai.spark.events(tracked, "delta").drop("_metadata"), query)
+    assert identities(found) == [(0, 7), (0, 9)]
+    some.drop("part", "seq").write.parquet(str(tmp_path / "plain"))
+    with pytest.raises(Mistake, match="the events have no row ids") as refused:
+        kai.spark.events(spark.read.parquet(str(tmp_path / "plain")), "delta")
+    assert "delta.enableRowTracking" in str(refused.value)
+
+
 @pytest.mark.parametrize("form", ["parquet", "json", "csv"])
 def test_positions_in_files_are_those_of_this_process(spark: Any, tmp_path: Path, form: str) -> None:
     """Files in pieces, in tasks by size: the part is the place of the name, the position the row."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.spark.deployed import described, grown, laid_out, rows
 
@@ -12,6 +15,7 @@ from kaicep.deployment import spark_step
 from kaicep.deployment.config import load_config
 from kaicep.deployment.on_spark import SparkDeployment
 from kaicep.deployment.running import Deployment
+from kaicep.hosts.spark.sent import sent
 
 pytestmark = pytest.mark.spark
 
@@ -107,3 +111,19 @@ def test_new_knowledge_does_not_judge_old_rows(
         found.append([each for each in rows(folder / "state" / "matches") if each["query"] == "later"])
     assert found[0] == found[1]
     assert {each["knowledge"] for each in found[0]} >= {1}
+
+
+def test_a_worker_keeps_what_it_has_loaded_from_the_garbage_collector(spark: Any) -> None:
+    """PySpark collects after every task; this process has other garbage than ours, and is left alone."""
+    packed = sent({"a": 1})
+
+    def opened_twice(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            assert packed.opened() is packed.opened()
+            yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()]})
+
+    frozen = spark.range(0, 1, 1, 1).mapInArrow(opened_twice, "frozen bigint").collect()[0]["frozen"]
+    assert frozen > 10_000
+    before = gc.get_freeze_count()
+    assert packed.opened() is packed.opened()
+    assert gc.get_freeze_count() == before

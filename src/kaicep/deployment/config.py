@@ -366,6 +366,8 @@ class _ConfigReader(TomlReader):
         identity = read.get("identity", [])
         if not _are_texts(identity) or len(identity) not in (0, 2):
             hint = 'such as identity = ["partition", "offset"]; without it, a file is a part'
+            if identity == "delta":
+                hint = "delta-rs does not read the row ids of Delta; without identity, a file is a part"
             self.say((*way, "identity"), "identity is the columns of part and seq", hint)
             identity = []
         if "/" in table:

@@ -150,6 +150,7 @@ class SparkDeployment:
         self.queries = {each["name"]: Registered(**each) for each in progress.get("queries", ())}
         self._outside: dict[str, Registered] = {n: q for n, q in self.queries.items() if q.outside}
         self._held = Snapshot({}, _cut(progress.get("cut", {})))
+        self._committed: Mapping[str, int] = progress.get("versions", {})
         self._first: set[str] = set()
         """The queries that were there before any event: nothing is past for them."""
         self._since = {name: _cut(each) for name, each in progress.get("since", {}).items()}
@@ -352,14 +353,15 @@ class SparkDeployment:
         now = self.archive.snapshot()
         watermarks = {each.id: self._watermark(each, now) for each in self.groups}
         ended = frozenset(each.id for each in self.groups if self._ended.issuperset(each.streams))
-        new = now.cut != self._held.cut
+        new = now.cut != self._held.cut or not self._held.tables
         moved = any(watermarks[each.id] != each.watermark for each in self.groups)
         if not (new or moved or ended - self._closed):
             return False
         live = [each for each in self.groups if each.id not in self._closed]
         if live:
             rows = Snapshot(now.tables, None, self._held)
-            self.groups = self._stepped(MatchStep(live, rows, watermarks, ended), now)
+            step = MatchStep(live, rows, watermarks, ended, slices=self.config.engine.buckets)
+            self.groups = self._stepped(step, now)
         self._held = Snapshot(now.tables)
         self._closed |= ended
         return True
@@ -388,7 +390,7 @@ class SparkDeployment:
         every = [stepped.pop(each.id, each) for each in self.groups] + list(stepped.values())
         groups = [each for each in every if not self.ended.keys() & set(each.reported)]
         files = [measured(self.matches.folder, each.path) for each in done if each.path is not None]
-        self._commit(groups, now.cut, files)
+        self._commit(groups, now, files)
         for name in before - {name for each in groups for name in each.files}:
             (self._states / name).unlink(missing_ok=True)
         return groups
@@ -427,15 +429,16 @@ class SparkDeployment:
 
     def _after(self, step: MatchStep, done: Mapping[str, Sequence[Done]]) -> Iterator[UnitGroup]:
         for group in step.groups:
-            states = {each.bucket: each.state for each in done.get(group.id, ())}
+            states = {each.bucket: each.state for each in done.get(group.id, ()) if each.state is not None}
             yield replace(group, states=states, watermark=step.watermarks.get(group.id))
 
-    def _commit(self, groups: Sequence[UnitGroup], cut: Cut, files: Sequence[DataFile] = ()) -> None:
+    def _commit(self, groups: Sequence[UnitGroup], held: Snapshot, files: Sequence[DataFile] = ()) -> None:
         """Makes a version of the table of matches: what is new in it, and from where to go on."""
         self.number += 1
         progress = {
             "number": self.number,
-            "cut": json.loads(cut.text()),
+            "cut": json.loads(held.cut.text()),
+            "versions": held.versions,
             "queries": [asdict(each) for each in self.queries.values()],
             "groups": [self._written(each) for each in groups],
             "since": {name: json.loads(cut.text()) for name, cut in self._since.items()},
@@ -566,7 +569,7 @@ class SparkDeployment:
         if groups:
             watermarks = {each.id: each.watermark for each in groups}
             step = MatchStep(groups, Snapshot({}), watermarks, whole=True)
-            self.groups = self._stepped(step, Snapshot({}, self._held.cut))
+            self.groups = self._stepped(step, self._held)
 
     def _files(self) -> Iterator[Registered]:
         """The queries of the folder; one that is missing says nothing."""
@@ -599,7 +602,7 @@ class SparkDeployment:
         self.groups = [kept for each in self.groups if (kept := _without(each, frozenset(gone)))]
         begun = self._begin()
         if (gone or new) and not begun:
-            self._commit(self.groups, self._held.cut)
+            self._commit(self.groups, self._held)
 
     def _note(self, query: Registered) -> None:
         """Registers a query: what `now` is in it, and for EP-SPARQL from which positions on it counts."""
@@ -624,9 +627,12 @@ class SparkDeployment:
         waiting = [name for name in self.queries if name not in running]
         if not waiting:
             return False
-        if not self._held.tables:
-            cut = self._held.cut
-            self._held = self.archive.snapshot(cut=cut) if cut.positions else self.archive.snapshot()
+        if self._held.tables:
+            pass
+        elif self._held.cut.positions:
+            self._match()  # nobody knows what was new for the others: they go on first
+        else:
+            self._held = self.archive.snapshot()
         own = {name: each for name, each in self.queries.items() if not each.outside}
         triples = tuple(name for name in waiting if name in own and own[name].suffix == ".epsparql")
         units: dict[tuple[str | None, bool], list[QueryUnit]] = {}
@@ -644,7 +650,8 @@ class SparkDeployment:
             since = None if name is None else Snapshot({}, self._since[name])
             rows = Snapshot(self._held.tables, None, since)
             watermarks = {each.id: self._watermark(each, self._held) for each in began}
-            self.groups = self._stepped(MatchStep(began, rows, watermarks, past=past), self._held)
+            step = MatchStep(began, rows, watermarks, past=past, slices=self.config.engine.buckets)
+            self.groups = self._stepped(step, self._held)
             for each in (each for group in began for each in group.reported if each not in self.ended):
                 self.problems.pop(each, None)
                 _log.info("%s: up to date, %d matches", each, self.told[each])
@@ -682,7 +689,11 @@ class SparkDeployment:
         return QueryUnit(history, parts[0], names, used)
 
     def _restore(self) -> None:
-        """The groups of the last commit, with their states."""
+        """The groups of the last commit, with their states, and the archive as it was then."""
+        with suppress(KaicepError):  # its log need not reach back so far
+            tables = {name: self.archive.stream(name, at) for name, at in self._committed.items()}
+            if Snapshot(tables).cut == self._held.cut:
+                self._held = Snapshot(tables)
         for saved in self._saved:
             every = {each["name"]: Registered(**each) for each in saved["queries"]}
             units = [self._resolved(tuple(names), every) for names in saved["units"]]

@@ -8,6 +8,9 @@ anywhere.
 
 Which events are late, and how far time has come, stands in the archive; so there is no clock here.
 
+Where new rows are many windows long (the past of a query, or what has piled up), a bucket without a key is
+cut into slices of time that overlap by the window. Each has an engine of its own; the last one goes on.
+
 What an engine keeps is written whole only now and then. In between, a step writes the rows that came to the
 engine: they are what has changed. Whoever has no such engine at hand reads the whole state, and lets it
 take those rows once more. When the rows have grown to half of the state, it is written whole again; so what
@@ -42,7 +45,7 @@ from kaicep.storage.disk import read_sealed, replace_sealed
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from kaicep.hosts.spark.layout import Layout
     from kaicep.hosts.spark.physical import Part
@@ -136,7 +139,8 @@ class MatchStep:
     """What is matched at a time: the new rows of a snapshot, and how far time has come for each group.
 
     `ended` are the groups for which nothing comes any more. With `past`, late events count too. With `whole`,
-    all states are written whole, by engines with the knowledge with which they were sent last.
+    all states are written whole, by engines with the knowledge with which they were sent last. `slices` is
+    how many slices of time a bucket may be cut into.
     """
 
     groups: Sequence[UnitGroup]
@@ -145,6 +149,7 @@ class MatchStep:
     ended: frozenset[str] = frozenset()
     past: bool = False
     whole: bool = False
+    slices: int = 1
 
     @property
     def events(self) -> int:
@@ -152,11 +157,75 @@ class MatchStep:
         streams = {name for group in self.groups for name in group.streams} & self.rows.tables.keys()
         return sum(each.rows for name in streams for each in self.rows.files(name))
 
+    def sliced(self, group: UnitGroup) -> TimeSlices:
+        """Where the time of a group is cut: not at all, unless there is much more of it than overlaps."""
+        window = max(each.window for each in group.parts)
+        ahead = max(each.ahead for each in group.parts)
+        bounds = self._bounds(group) if group.parts[0].way == "slices" and self.events > SMALL else None
+        low, high = bounds or (0, 0)
+        count = min(self.slices, (high - low) // (2 * (window + ahead) + 1))
+        return TimeSlices(low, (high - low) // max(count, 1), max(count, 1), window, ahead)
+
+    def _bounds(self, group: UnitGroup) -> tuple[int, int] | None:
+        """From when on its engine has seen no event, and until when all are there."""
+        tables = [self.rows.tables[name] for name in group.streams if name in self.rows.tables]
+        if group.id in self.ended:
+            high = max((ts for table in tables for ts in table.newest.values()), default=None)
+        else:
+            high = self.watermarks.get(group.id)
+        if group.states:
+            before = self.rows.since.tables if self.rows.since is not None else {}
+            lows = [ts for name in group.streams if name in before for ts in before[name].newest.values()]
+            low = max(lows, default=None)
+        else:
+            within = spans(group.query.program.queries, group.query.catalog)
+            read = [
+                (name, within.get(name, Interval())) for name in group.streams if name in self.rows.tables
+            ]
+            begins = [each.low for name, some in read for each in self.rows.files(name, some)]
+            said = [some.low for _, some in read]
+            known = [each for each in begins if each is not None]
+            low = min(known) if known and len(known) == len(begins) else None
+            if low is not None and None not in said:
+                low = max(low, min(each for each in said if each is not None))
+        return None if low is None or high is None else (low, high)
+
+
+@dataclass(frozen=True)
+class TimeSlices:
+    """Slices of time from `low` on, of this width; the first and the last have no end on their outer side.
+
+    Each gets the events of a `window` before it, and those that come up to `ahead` after it.
+    """
+
+    low: int
+    width: int
+    count: int
+    window: int
+    ahead: int
+
+    @property
+    def edges(self) -> list[tuple[int | None, int | None]]:
+        """In which times the matches of each slice end."""
+        cuts = [self.low + each * self.width for each in range(1, self.count)]
+        return list(zip([None, *cuts], [*cuts, None], strict=True))
+
+    def numbers(self, first: int) -> Column:
+        """The slices of an event, of which the first has this number."""
+        from pyspark.sql import functions as sf
+
+        from kaicep.hosts.spark.batch import slices_at
+
+        since = sf.least(sf.col("_ts") - sf.lit(self.low), sf.lit(self.width * self.count - 1 - self.window))
+        own = slices_at(since, sf.lit(self.width), self.window, self.ahead)
+        return sf.transform(own, lambda each: (each + sf.lit(first)).cast("int"))
+
 
 @dataclass(frozen=True)
 class Done:
     """What became of a bucket: how many rows it got, the file of its matches, its state.
 
+    Only the last slice of a bucket has a state.
     `written` is how many bytes of state were written, `counts` are the matches of each query, `held` what is
     kept for each, `last` the end of its last match.
     """
@@ -164,7 +233,7 @@ class Done:
     group: str
     bucket: int
     rows: int
-    state: SavedState
+    state: SavedState | None
     written: int
     held: Mapping[str, int]
     path: str | None = None
@@ -195,7 +264,7 @@ def _key_of(part: Part) -> tuple[Any, ...]:
     if part.way == "rows":
         return ("rows",)
     if part.way != "buckets":
-        return ("one",)
+        return (part.way,)
     return ("buckets", *((each.sources, each.type) if isinstance(each, Field) else each for each in part.key))
 
 
@@ -223,6 +292,7 @@ class _TaskWork:
     watermarks: Sequence[int | None]
     whole: Sequence[bool]
     ended: Sequence[bool]
+    edges: Sequence[tuple[int | None, int | None]]
     matches: Path
     folder: Path
 
@@ -237,21 +307,29 @@ def match_step(
     from kaicep.hosts.spark.session import describe, told
 
     targets, whole, catalog = _laid_out(step.groups)
-    places = [(place, bucket) for place, (group, _) in enumerate(targets) for bucket in range(group.buckets)]
+    cuts = [step.sliced(group) for group, _ in targets]
+    cells = [
+        (place, bucket, edges)
+        for place, (group, _) in enumerate(targets)
+        for bucket in range(group.buckets)
+        for edges in cuts[place].edges
+    ]
+    places = [(place, bucket) for place, bucket, _ in cells]
     groups = [targets[place][0] for place, _ in places]
     ended = [each.id in step.ended for each in groups]
     work = _TaskWork(
         [sending[each.id][1] if step.whole else _packed(each, own, sending) for each, own in targets],
         places,
-        [group.states.get(bucket) for group, (_, bucket) in zip(groups, places, strict=True)],
+        [targets[place][0].states.get(bucket) if low is None else None for place, bucket, (low, _) in cells],
         [each.watermark for each in groups],
         [step.watermarks.get(each.id) for each in groups],
         [step.whole or each for each in ended],
         ended,
+        [edges for *_, edges in cells],
         matches / f"{number:012d}",
         folder,
     )
-    frame = _addressed(spark, step, targets, whole, catalog)
+    frame = _addressed(spark, step, targets, cuts, whole, catalog)
     describe(spark, ", ".join(name for each in step.groups for name in each.reported) + f", step {number}")
     with told():
         size = sum(each.size + each.grown for each in work.states if each is not None)
@@ -264,7 +342,11 @@ def match_step(
             spread = spread.repartition(len(places), "_target")
             reports = [row["told"] for row in spread.mapInArrow(_task(work), "told string").collect()]
     told_of = (json.loads(line) for line in reports)
-    return [Done(**{**each, "state": SavedState.from_json(each["state"])}) for each in told_of]
+    return [Done(**{**each, "state": _read_state(each["state"])}) for each in told_of]
+
+
+def _read_state(read: Mapping[str, Any] | None) -> SavedState | None:
+    return None if read is None else SavedState.from_json(read)
 
 
 def _laid_out(groups: Sequence[UnitGroup]) -> tuple[list[tuple[UnitGroup, Layout]], Layout, Catalog]:
@@ -308,6 +390,7 @@ def _addressed(
     spark: SparkSession,
     step: MatchStep,
     targets: Sequence[tuple[UnitGroup, Layout]],
+    cuts: Sequence[TimeSlices],
     whole: Layout,
     catalog: Catalog,
 ) -> DataFrame | None:
@@ -319,15 +402,16 @@ def _addressed(
     from kaicep.hosts.spark.prefilter import candidates
 
     found: list[DataFrame] = []
+    nowhere = sf.array().cast("array<int>")
     plans = [plan for group, _ in targets for plan in group.query.program.queries]
     bounds = spans(plans, catalog) if step.past else {}
     for stream in whole.streams:
         if stream not in step.rows.tables or not step.rows.files(stream):
             continue
         rows = _archived(spark, step, catalog.streams[stream], whole, bounds.get(stream, Interval()))
-        to = []
+        to, several = [], []
         first = tag = 0
-        for group, _ in targets:
+        for (group, _), cut in zip(targets, cuts, strict=True):
             wanted = None
             for part in group.parts if stream in group.streams else ():
                 rows, some = candidates(rows, stream, part, whole, catalog, group.query.knowledge, str(tag))
@@ -335,14 +419,18 @@ def _addressed(
                 wanted = some if wanted is None else wanted | some
             if wanted is not None:
                 part = group.parts[0]
-                if part.way == "rows":
+                if cut.count > 1:
+                    several.append(sf.when(wanted, cut.numbers(first)).otherwise(nowhere))
+                elif part.way == "rows":
                     own = sf.pmod(sf.xxhash64("_part", "_seq"), sf.lit(group.buckets)).cast("int")
+                    to.append(sf.when(wanted, sf.lit(first) + own))
                 else:
                     own = bucket(part, stream, whole, group.buckets)
-                to.append(sf.when(wanted, sf.lit(first) + own))
-            first += group.buckets
-        if to:
-            address = sf.explode(sf.array_compact(sf.array(*to))).alias("_target")
+                    to.append(sf.when(wanted, sf.lit(first) + own))
+            first += group.buckets * cut.count
+        if to or several:
+            one = sf.array_compact(sf.array(*to)) if to else nowhere
+            address = sf.explode(sf.concat(one, *several)).alias("_target")
             found.append(rows.select(*whole.names(), sf.lit(_EVENT).alias("_kind"), address))
     return reduce(DataFrame.unionByName, found) if found else None
 
@@ -441,16 +529,21 @@ def _bucket(work: _TaskWork, number: int, rows: pyarrow.Table | None) -> dict[st
     place, bucket = work.places[number]
     target = work.targets[place].opened()
     engine = _engine(target, work, number)
-    watermark = work.watermarks[number]
+    low, high = work.edges[number]
+    watermark = work.watermarks[number] if high is None else None
     found = _taken(engine, rows, target.layout, watermark)
-    if work.ended[number]:
+    if work.ended[number] or high is not None:
         found += engine.finish()
-    kept = sorted((each for each in found if each.query in target.reported), key=by_end)
-    before = None if work.whole[number] else work.states[number]
-    state, written = _saved(engine, before, rows, target.layout, watermark, work.folder)
-    while len(_LIVE) >= _MOST_LIVE:
-        del _LIVE[next(iter(_LIVE))]
-    _LIVE[state.live] = engine
+    own = (each for each in found if each.query in target.reported)
+    kept = sorted((each for each in own if _is_inside(each.end_us, low, high)), key=by_end)
+    state: SavedState | None = None
+    written = 0
+    if high is None:
+        before = None if work.whole[number] else work.states[number]
+        state, written = _saved(engine, before, rows, target.layout, watermark, work.folder)
+        while len(_LIVE) >= _MOST_LIVE:
+            del _LIVE[next(iter(_LIVE))]
+        _LIVE[state.live] = engine
     counts: dict[str, int] = {}
     last: dict[str, int] = {}
     for each in kept:
@@ -461,13 +554,17 @@ def _bucket(work: _TaskWork, number: int, rows: pyarrow.Table | None) -> dict[st
         "group": target.group,
         "bucket": bucket,
         "rows": rows.num_rows if rows is not None else 0,
-        "state": asdict(state),
+        "state": None if state is None else asdict(state),
         "written": written,
-        "held": {each: engine.size_of([each]) for each in sorted(target.reported)},
+        "held": {each: engine.size_of([each]) for each in sorted(target.reported) if high is None},
         "path": path,
         "counts": counts,
         "last": last,
     }
+
+
+def _is_inside(end: int, low: int | None, high: int | None) -> bool:
+    return (low is None or end >= low) and (high is None or end < high)
 
 
 def _taken(engine: Engine, rows: pyarrow.Table | None, layout: Layout, watermark: int | None) -> list[Match]:

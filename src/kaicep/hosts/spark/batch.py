@@ -122,11 +122,16 @@ def _sliced(rows: DataFrame, part: Part, slices: int) -> DataFrame:
     ).cast("bigint")
     spread = rows.crossJoin(sf.broadcast(edges.select("_from", width.alias("_width"))))
     since = sf.col("_ts") - sf.col("_from")
-    first = _div(sf.greatest(since - sf.lit(part.ahead), sf.lit(0)), sf.col("_width"))
-    last = _div(since + sf.lit(part.window), sf.col("_width"))
-    several = spread.withColumn("_bucket", sf.explode(sf.sequence(first, last)))
+    own = slices_at(since, sf.col("_width"), part.window, part.ahead)
+    several = spread.withColumn("_bucket", sf.explode(own))
     low = sf.col("_from") + sf.col("_bucket") * sf.col("_width")
     return several.withColumn("_low", low).withColumn("_high", low + sf.col("_width"))
+
+
+def slices_at(since: Column, width: Column, window: int, ahead: int) -> Column:
+    """The slices of an event so long after the first one began: its own, and those that it matters to."""
+    first, last = (sf.greatest(since + sf.lit(shift), sf.lit(0)) for shift in (-ahead, window))
+    return sf.sequence(_div(first, width), _div(last, width))
 
 
 def _div(left: Column, right: Column) -> Column:

@@ -64,6 +64,8 @@ def explained(part: Part) -> str:
 
 def streamed(part: Part) -> str:
     """Where the engine of a part is when it reads streams, for a reader."""
+    if part.way == "slices":
+        return "in the driver at any rate, since a micro-batch is too short to be cut into slices of time"
     if part.way not in _SPREAD:
         return "in the driver at any rate, since the work cannot be shared"
     return f"in the driver up to {ONE_CORE:,} events/s, on workers by bucket above that"

@@ -260,7 +260,7 @@ def numbered(frame: DataFrame, time: str = "ts") -> DataFrame:
     return frame.withColumns({"part": sf.lit(0), "seq": place})
 
 
-IDENTITIES = ("kafka", "files")
+IDENTITIES = ("kafka", "files", "delta")
 """Sources whose rows say where they stand, besides columns that somebody names."""
 
 
@@ -270,8 +270,10 @@ def identified(frame: DataFrame, identity: str | Sequence[str]) -> DataFrame:
         return _placed(frame, "partition", "offset")
     if identity == "files":
         return _in_files(frame)
+    if identity == "delta":
+        return _by_row_ids(frame)
     if isinstance(identity, str):
-        hint = did_you_mean(identity, IDENTITIES) or "kafka, files, or columns: (part, seq), or (seq,)"
+        hint = did_you_mean(identity, IDENTITIES) or "kafka, files, delta, or columns: (part, seq), or (seq,)"
         raise Mistake(f"there is no identity {identity}", hint=hint)
     if not 0 < len(identity) < 3:
         raise Mistake("identity has one or two columns", hint="(part, seq), or (seq,)")
@@ -311,6 +313,21 @@ def _in_files(frame: DataFrame) -> DataFrame:
         told = told.withColumn("_row", sf.row_number().over(within) - sf.lit(1))
     known = told.drop("part", "seq", "_block").withColumnRenamed("_row", "seq")
     return known.join(sf.broadcast(places), "_file").drop("_file")
+
+
+def _by_row_ids(frame: DataFrame) -> DataFrame:
+    """The rows with the ids that Delta keeps for them, whatever files they move to."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        made = frame.withColumns({"part": sf.lit(0), "seq": sf.col("_metadata.row_id")})
+        made.schema  # noqa: B018  # Connect has not looked at it before
+    except AnalysisException:
+        raise Mistake(
+            "the events have no row ids: _metadata.row_id",
+            hint="a Delta table with delta.enableRowTracking has them, read by delta-spark; else: files",
+        ) from None
+    return made
 
 
 def _rows_of_files(frame: DataFrame) -> list[Column]:
