@@ -91,6 +91,36 @@ def test_many_filters_that_differ_in_a_level_each_have_their_own_matches():
     ]
 
 
+def test_windows_that_differ_in_having_keep_their_events_once_and_go_on_alone():
+    text = "SELECT AVG(?e.x) > {level} AS mean WINDOW (?e, sliding, 4s)"
+    queries = {f"q{level}": text.format(level=float(level)) for level in range(5)}
+    one, all_of_them = (Engine(prepared(**each), lateness=0) for each in ({"q3": queries["q3"]}, queries))
+    events = [event(seq, float(seq % 7)) for seq in range(20)]
+    alone = one.push(events[:10])
+    assert [each for each in all_of_them.push(events[:10]) if each.query == "q3"] == alone != []
+    assert all_of_them.size == one.size > 0
+    again = Engine(prepared(**queries), lateness=0)
+    again.restore(all_of_them.snapshot())
+    for gone in ("q0", "q1"):
+        again.unregister(gone)
+    (changed,) = prepared(q4=text.format(level=3.5)).program.queries
+    assert again.edit(changed) is None
+    found = again.push(events[10:])
+    assert [each for each in found if each.query == "q3"] == one.push(events[10:])
+    assert {each.query for each in found} == {"q2", "q3", "q4"}
+    assert all(each.select["mean"] > 3.5 for each in found if each.query == "q4")
+
+
+def test_what_came_is_counted_where_a_query_is_given_only_what_can_matter():
+    run = prepared(few="SELECT ?e.x FILTER (?e.x > 150) FILTER (?e.x < 180)", all="SELECT ?e.x")
+    engine = Engine(run, lateness=0)
+    found = engine.push([event(seq, float(seq)) for seq in range(200)])
+    assert [each.select["x"] for each in found if each.query == "few"] == [float(x) for x in range(151, 180)]
+    passed = engine.passed("few")
+    assert passed is not None
+    assert (passed.came, passed.filters, passed.paths) == (200, 29, 29)
+
+
 def test_a_state_is_of_the_same_groups_whatever_is_known_by_then():
     queries = {"number": BY_NUMBER.format(column="x"), "concept": BY_CONCEPT}
     for before, after in ((600, 800), (800, 600)):

@@ -6,14 +6,15 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kaicep.hosts.routing import Gate, Routing, gate_of
 from kaicep.kernel.absent import AbsentMachine
 from kaicep.kernel.batches import ColumnSorter
-from kaicep.kernel.columns import Matches, Strings, Table
+from kaicep.kernel.columns import Matches, Strings
 from kaicep.kernel.epsparql import EpOperator, Sent
 from kaicep.kernel.operator import KernelOperator, Limits, Semantics
 from kaicep.kernel.patterns import PatternMachine
 from kaicep.kernel.sort import Parts, Sorter
-from kaicep.kernel.together import TogetherMachine
+from kaicep.kernel.together import TogetherMachine, WindowsTogether
 from kaicep.kernel.windowing import WindowMachine
 from kaicep.knowledge.graph import plain
 from kaicep.knowledge.runtime import RuntimeSettings as PathSettings
@@ -223,6 +224,9 @@ class ChiSearch:
         self.names = tuple(each.name for each in plans)
         self.text = "\n".join(each.text for each in plans)
         self._asks: Asks | None = None
+        self._gated: KernelOperator | None = None
+        self._gate: Gate | None = None
+        """What events must fulfil to matter to the operator `_gated`."""
         self.over: set[str] = set()
         """The queries that have ended; others may still read them."""
         if self.versioned and operator.passed.own is None:
@@ -251,10 +255,14 @@ class ChiSearch:
         plans, optimized = ([some[index] for index in left] for some in (self.plans, self.optimized))
         return ChiSearch(plans, optimized, self.operator, self.sorter, self.version)
 
-    def answers(self, table: Table | None) -> Iterator[Matches]:
+    def answers(self, released: Routing | None) -> Iterator[Matches]:
         """The matches that these events and the watermark settle, chunk by chunk."""
-        if table is not None and len(table):
-            yield from self.operator.feed(table)
+        if released is not None:
+            if self._gated is not self.operator:
+                self._gated, self._gate = self.operator, gate_of(self.operator)
+            table = released.part(self._gate, self.operator)
+            if len(table):
+                yield from self.operator.feed(table)
         yield from self.operator.advance(self.sorter.watermark)
 
 
@@ -319,9 +327,10 @@ def operator_of(
 
     `versioned` is whether the knowledge decides anything of them, be it that the optimiser asked it already.
     """
+    plan = plans[0]
     if len(plans) > 1:
-        return TogetherMachine(plans, catalog, semantics, strings, limits, versioned)
-    (plan,) = plans
+        shared = TogetherMachine if isinstance(plan.body, Pattern) else WindowsTogether
+        return shared(plans, catalog, semantics, strings, limits, versioned)
     windows = AbsentMachine if plan.is_absent else WindowMachine
     kind = PatternMachine if isinstance(plan.body, Pattern) else windows
     return kind(plan, catalog, semantics, strings, limits, versioned)
