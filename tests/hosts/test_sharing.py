@@ -197,6 +197,44 @@ def test_a_statement_that_concerns_one_query_leaves_999_others_untouched(monkeyp
     assert len(tables) == 1
 
 
+@pytest.mark.parametrize(("reasoning", "derived"), [("rdfs", set()), ("owl-rl", {"seen"})])
+def test_what_is_said_of_classes_concerns_the_queries_that_ask_for_them(
+    reasoning: str, derived: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Under OWL, what follows of an event may depend on any statement: such queries are planned anew.
+    run = testing.prepare(
+        {
+            "seen.chi": "SELECT ?e.x PATH {?e a :Seen}",
+            "placed.chi": "SELECT ?e.x PATH {?e :from ?s . ?s :in :r1}",
+            "office.chi": "SELECT ?e.x PATH {?e :from ?s . ?s :in ?r . ?r a :Office}",
+        },
+        "ts | x | k\n 0 | 1.0 | s1",
+        knowledge="@prefix : <urn:kaicep:> . :s1 :in :r1 . :r1 a :Room .",
+        reasoning=reasoning,
+        annotations=[{**ROOMS, "class": ":Kind"}],
+    )
+    engine = Engine(run, lateness=0)
+    planned: list[str] = []
+    plan = Replacing._optimized
+
+    def counting_plan(self: Replacing, query: ChiPlan, catalog: Catalog) -> ChiPlan:
+        planned.append(query.name)
+        return plan(self, query, catalog)
+
+    def after(statement: str) -> tuple[set[str], set[str]]:
+        planned.clear()
+        head = "@prefix : <urn:kaicep:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> . "
+        run.knowledge.update(add=head + statement)
+        sent = Event("s", 0, run.knowledge.version, run.knowledge.version * 1_000_000, {"x": 1.0, "k": "s1"})
+        found = {each.query for each in engine.push([sent])}
+        return found, set(planned)
+
+    monkeypatch.setattr(Replacing, "_optimized", counting_plan)
+    assert after(":Cat rdfs:subClassOf :Animal .") == ({"placed"}, set())
+    assert after(":Kind rdfs:subClassOf :Seen .") == ({"placed", "seen"}, {"seen"})
+    assert after(":Room rdfs:subClassOf :Office .") == ({"placed", "seen", "office"}, {"office", *derived})
+
+
 PATHS = (
     "?e :from ?s . ?s :in :r{n}",
     "?e :from ?s . ?s :in ?r . ?r a :Office",
@@ -236,6 +274,14 @@ def _statement(chance: random.Random) -> str:
             ":at rdfs:subPropertyOf :in .",
             f":in rdfs:range :c{one} .",
             f":Kind rdfs:subClassOf :Seen{one} .",
+            f":from rdfs:range :c{one} .",
+            f":from rdfs:domain :Seen{one} .",
+            ":from rdfs:subPropertyOf :about .",
+            f":Seen{one} rdfs:subClassOf :Seen{two} .",
+            ":in owl:inverseOf :holds .",
+            ":wider a owl:TransitiveProperty .",
+            f":s{one} owl:sameAs :s{two} .",
+            f":c{one} owl:equivalentClass :Office .",
         )
     )
 
@@ -248,6 +294,7 @@ def test_whatever_is_said_a_query_finds_what_one_finds_that_is_planned_anew(
 ) -> None:
     chance = random.Random(seed)
     head = "@prefix : <urn:kaicep:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> . "
+    head += "@prefix owl: <http://www.w3.org/2002/07/owl#> . "
     annotation = {
         **ROOMS,
         "class": ":Kind",
