@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from tests.effort import EXAMPLES
 from tests.hosts.random_runs import Drawn, runs
 
+from kaicep import testing
 from kaicep.api import FiniteRun
+from kaicep.hosts import routing
 from kaicep.hosts.inprocess import Engine
 from kaicep.hosts.queries import Settings
 from kaicep.plan.events import Event, Match
@@ -67,7 +69,12 @@ def lived(run: FiniteRun, drawn: Drawn, chance: random.Random) -> list[str]:
 
 
 @pytest.mark.parametrize("effort", [EXAMPLES])
-def test_the_engine_gives_what_the_reference_gives(effort: int) -> None:
+@pytest.mark.parametrize("few", [0, 64])
+def test_the_engine_gives_what_the_reference_gives(
+    few: int, effort: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "FEW", few)
+
     @settings(max_examples=effort, deadline=None, suppress_health_check=list(HealthCheck))
     @given(runs(), st.integers(0, 2**32))
     def agree(drawn: Drawn, seed: int) -> None:
@@ -78,3 +85,38 @@ def test_the_engine_gives_what_the_reference_gives(effort: int) -> None:
         assert lived(run, drawn, random.Random(seed)) == wanted
 
     agree()
+
+
+SHAPES = (
+    "SELECT ?a.x, ?a.k FILTER (?a.x > {x})",
+    "SELECT ?a.x FILTER (?a.k = '{k}') FILTER (?a.x <= {x})",
+    "SELECT ?a.x, ?b.x FILTER (?a.x >= {x}) FILTER (?b.k IN ('{k}', 'r')) SEQ (?a, ?b) WINDOW (?a, ?b, {w}s)",
+    "SELECT ?a.x, ?b.x FILTER (?a.x < {x}) FILTER (?b.x > {x}) SEQ (?a, ?b) WINDOW (?a, ?b, 9s) MATCH next",
+    "SELECT ?a.x FILTER (?a.x > {x}) FILTER (?n.x < 9) SEQ (?a, !?n) WINDOW (?a, ?n, {w}s) PARTITION BY ?a.k",
+    "SELECT ?a.x FILTER (?a.x > {x}) FILTER (?b.x > {x}) SEQ (?a, ?b) MATCH strict WINDOW (?a, ?b, {w}s)",
+    "SELECT ?a.x, ?s.x AS before FROM (?a, s), LATEST (?s, s) FILTER (?a.x > {x}) FILTER (?s.k = '{k}')",
+    "SELECT AVG(?e.x) > {x} AS mean WINDOW (?e, sliding, {w}s)",
+    "SELECT AVG(?e.x) < {x} AS mean, COUNT(?e) AS n WINDOW (?e, sliding, {w}s) PARTITION BY ?e.k",
+    "SELECT SUM(?e.x) AS total WINDOW (?e, batch, 3s) HAVING (SUM(?e.x) > {x})",
+)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_of_many_queries_that_differ_in_constants_finds_what_the_reference_finds(seed: int) -> None:
+    chance = random.Random(seed)
+    queries = {
+        f"q{number}.chi": chance.choice(SHAPES).format(
+            x=float(chance.randrange(30)), k=chance.choice("pqr"), w=chance.choice((2, 5))
+        )
+        for number in range(60)
+    }
+    rows = [(at / 4, float(chance.randrange(30)), chance.choice("pqr")) for at in range(160)]
+    data = "ts | x | k\n" + "\n".join(f"{ts} | {x} | {k}" for ts, x, k in rows)
+    run = testing.prepare(queries, data, lateness="0s")
+    (events,) = run.batches
+    engine = Engine(run, lateness=0)
+    found = [*engine.push(events[:90]), *engine.push(events[90:]), *engine.finish()]
+    found.sort(key=lambda match: (match.end_us, match.id))
+    wanted = judged(run)
+    assert [each.to_json() for each in found] == wanted
+    assert len({each.query for each in found}) > 40

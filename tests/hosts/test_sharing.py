@@ -91,6 +91,36 @@ def test_many_filters_that_differ_in_a_level_each_have_their_own_matches():
     ]
 
 
+def test_windows_that_differ_in_having_keep_their_events_once_and_go_on_alone():
+    text = "SELECT AVG(?e.x) > {level} AS mean WINDOW (?e, sliding, 4s)"
+    queries = {f"q{level}": text.format(level=float(level)) for level in range(5)}
+    one, all_of_them = (Engine(prepared(**each), lateness=0) for each in ({"q3": queries["q3"]}, queries))
+    events = [event(seq, float(seq % 7)) for seq in range(20)]
+    alone = one.push(events[:10])
+    assert [each for each in all_of_them.push(events[:10]) if each.query == "q3"] == alone != []
+    assert all_of_them.size == one.size > 0
+    again = Engine(prepared(**queries), lateness=0)
+    again.restore(all_of_them.snapshot())
+    for gone in ("q0", "q1"):
+        again.unregister(gone)
+    (changed,) = prepared(q4=text.format(level=3.5)).program.queries
+    assert again.edit(changed) is None
+    found = again.push(events[10:])
+    assert [each for each in found if each.query == "q3"] == one.push(events[10:])
+    assert {each.query for each in found} == {"q2", "q3", "q4"}
+    assert all(each.select["mean"] > 3.5 for each in found if each.query == "q4")
+
+
+def test_what_came_is_counted_where_a_query_is_given_only_what_can_matter():
+    run = prepared(few="SELECT ?e.x FILTER (?e.x > 150) FILTER (?e.x < 180)", all="SELECT ?e.x")
+    engine = Engine(run, lateness=0)
+    found = engine.push([event(seq, float(seq)) for seq in range(200)])
+    assert [each.select["x"] for each in found if each.query == "few"] == [float(x) for x in range(151, 180)]
+    passed = engine.passed("few")
+    assert passed is not None
+    assert (passed.came, passed.filters, passed.paths) == (200, 29, 29)
+
+
 def test_a_state_is_of_the_same_groups_whatever_is_known_by_then():
     queries = {"number": BY_NUMBER.format(column="x"), "concept": BY_CONCEPT}
     for before, after in ((600, 800), (800, 600)):
@@ -167,6 +197,44 @@ def test_a_statement_that_concerns_one_query_leaves_999_others_untouched(monkeyp
     assert len(tables) == 1
 
 
+@pytest.mark.parametrize(("reasoning", "derived"), [("rdfs", set()), ("owl-rl", {"seen"})])
+def test_what_is_said_of_classes_concerns_the_queries_that_ask_for_them(
+    reasoning: str, derived: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Under OWL, what follows of an event may depend on any statement: such queries are planned anew.
+    run = testing.prepare(
+        {
+            "seen.chi": "SELECT ?e.x PATH {?e a :Seen}",
+            "placed.chi": "SELECT ?e.x PATH {?e :from ?s . ?s :in :r1}",
+            "office.chi": "SELECT ?e.x PATH {?e :from ?s . ?s :in ?r . ?r a :Office}",
+        },
+        "ts | x | k\n 0 | 1.0 | s1",
+        knowledge="@prefix : <urn:kaicep:> . :s1 :in :r1 . :r1 a :Room .",
+        reasoning=reasoning,
+        annotations=[{**ROOMS, "class": ":Kind"}],
+    )
+    engine = Engine(run, lateness=0)
+    planned: list[str] = []
+    plan = Replacing._optimized
+
+    def counting_plan(self: Replacing, query: ChiPlan, catalog: Catalog) -> ChiPlan:
+        planned.append(query.name)
+        return plan(self, query, catalog)
+
+    def after(statement: str) -> tuple[set[str], set[str]]:
+        planned.clear()
+        head = "@prefix : <urn:kaicep:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> . "
+        run.knowledge.update(add=head + statement)
+        sent = Event("s", 0, run.knowledge.version, run.knowledge.version * 1_000_000, {"x": 1.0, "k": "s1"})
+        found = {each.query for each in engine.push([sent])}
+        return found, set(planned)
+
+    monkeypatch.setattr(Replacing, "_optimized", counting_plan)
+    assert after(":Cat rdfs:subClassOf :Animal .") == ({"placed"}, set())
+    assert after(":Kind rdfs:subClassOf :Seen .") == ({"placed", "seen"}, {"seen"})
+    assert after(":Room rdfs:subClassOf :Office .") == ({"placed", "seen", "office"}, {"office", *derived})
+
+
 PATHS = (
     "?e :from ?s . ?s :in :r{n}",
     "?e :from ?s . ?s :in ?r . ?r a :Office",
@@ -206,6 +274,14 @@ def _statement(chance: random.Random) -> str:
             ":at rdfs:subPropertyOf :in .",
             f":in rdfs:range :c{one} .",
             f":Kind rdfs:subClassOf :Seen{one} .",
+            f":from rdfs:range :c{one} .",
+            f":from rdfs:domain :Seen{one} .",
+            ":from rdfs:subPropertyOf :about .",
+            f":Seen{one} rdfs:subClassOf :Seen{two} .",
+            ":in owl:inverseOf :holds .",
+            ":wider a owl:TransitiveProperty .",
+            f":s{one} owl:sameAs :s{two} .",
+            f":c{one} owl:equivalentClass :Office .",
         )
     )
 
@@ -218,6 +294,7 @@ def test_whatever_is_said_a_query_finds_what_one_finds_that_is_planned_anew(
 ) -> None:
     chance = random.Random(seed)
     head = "@prefix : <urn:kaicep:> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> . "
+    head += "@prefix owl: <http://www.w3.org/2002/07/owl#> . "
     annotation = {
         **ROOMS,
         "class": ":Kind",

@@ -263,7 +263,9 @@ def _read_json(
         column = _array(read.column(name))
         if notation.nulls and pyarrow.types.is_string(column.type):
             column = pc.if_else(pc.is_in(column, pyarrow.array(notation.nulls)), None, column)
-        if name in textual:
+        if name in textual and notation.usual_times:
+            column = _iso(column)  # as `_plain_object` has it
+        elif name in textual:
             column, fits = _times(column, notation)
             if not pc.all(fits, min_count=0).as_py():
                 raise pyarrow.ArrowInvalid("some texts are no times")
@@ -502,12 +504,16 @@ def _array(column: pyarrow.ChunkedArray) -> pyarrow.Array:
 
 
 def _iso(texts: pyarrow.Array) -> pyarrow.Array:
+    """The instants of texts in the form `_ISO`."""
     import pyarrow
     import pyarrow.compute as pc
 
-    if pc.any(pc.ends_with(texts, "+00:00")).as_py():
+    instant, far = arrow_types()[Type.TIMESTAMP], pc.ends_with(texts, "+00:00")
+    if pc.all(pc.or_(far, pc.ends_with(texts, "Z")), min_count=0).as_py():
+        return texts.cast(instant)
+    if pc.any(far).as_py():
         texts = pc.replace_substring_regex(texts, r"\+00:00$", "")
-    return pc.utf8_rtrim(texts, "Z").cast(pyarrow.timestamp("us")).cast(arrow_types()[Type.TIMESTAMP])
+    return pc.utf8_rtrim(texts, "Z").cast(pyarrow.timestamp("us")).cast(instant)
 
 
 def _instants(numbers: pyarrow.Array, unit: str) -> pyarrow.Array:

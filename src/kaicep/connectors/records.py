@@ -381,6 +381,10 @@ def _parquet_type(type: pyarrow.DataType) -> Type | None:
     return Type.STRING
 
 
+_AT_ONCE = 1_024
+"""So many rows become plain objects at a time."""
+
+
 def read_parquet(
     name: str, part: int, path: Path, start: int = 0, notation: Notation = USUAL
 ) -> Iterator[Record]:
@@ -396,9 +400,10 @@ def read_parquet(
             tell(path, size * seq // max(1, file.metadata.num_rows))
             first = min(max(0, start - seq), batch.num_rows)
             seq += first
-            for row in zip(*(arrow_values(each) for each in batch[first:].columns), strict=True):
-                yield Record(part, seq * width, seq + 1, str(path), dict(zip(columns, row, strict=True)))
-                seq += 1
+            for at in range(first, batch.num_rows, _AT_ONCE):
+                for row in zip(*map(arrow_values, batch.slice(at, _AT_ONCE).columns), strict=True):
+                    yield Record(part, seq * width, seq + 1, str(path), dict(zip(columns, row, strict=True)))
+                    seq += 1
 
 
 def arrow_values(column: pyarrow.Array) -> list[object]:

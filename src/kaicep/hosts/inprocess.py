@@ -12,9 +12,10 @@ from typing import Any
 from kaicep.hosts.lane import Lane
 from kaicep.hosts.queries import ChiSearch, Listed, Settings, TripleQueries
 from kaicep.hosts.replacing import Replacing
+from kaicep.hosts.routing import Routing
 from kaicep.hosts.unknown import UnknownValues
 from kaicep.kernel.batches import Batch, ColumnSorter, batch_of_matches, late_in
-from kaicep.kernel.columns import Matches
+from kaicep.kernel.columns import Matches, Table
 from kaicep.kernel.epsparql import Sent
 from kaicep.kernel.sort import Lateness, Sorter, read_place, written_place
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
@@ -274,7 +275,7 @@ class Engine(Replacing):
         released: dict[int, Any] = {}
         for query in list(self._steps):
             if id(query.sorter) not in released:
-                released[id(query.sorter)] = query.sorter.release()
+                released[id(query.sorter)] = _routed(query.sorter.release())
             if query in self._steps:  # it is not where one that it reads has failed
                 self._contained(query, partial(self._answer, query, released[id(query.sorter)], found))
         found.sort(key=by_end)
@@ -349,6 +350,11 @@ class Engine(Replacing):
                 for mistake in filter(None, graph.unknown.values()):
                     raise mistake
                 yield from ((triple, event.ts, event.ts) for triple in graph.triples)
+
+
+def _routed(events: Table | Any) -> Routing | Any:
+    """Events as columns, to be routed to the queries; others as they are."""
+    return Routing(events) if isinstance(events, Table) else events
 
 
 def _late(event: Event) -> Event:

@@ -6,21 +6,23 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kaicep.hosts.routing import Gate, Routing, gate_of
 from kaicep.kernel.absent import AbsentMachine
 from kaicep.kernel.batches import ColumnSorter
-from kaicep.kernel.columns import Matches, Strings, Table
+from kaicep.kernel.columns import Matches, Strings
 from kaicep.kernel.epsparql import EpOperator, Sent
 from kaicep.kernel.operator import KernelOperator, Limits, Semantics
 from kaicep.kernel.patterns import PatternMachine
 from kaicep.kernel.sort import Parts, Sorter
-from kaicep.kernel.together import TogetherMachine
+from kaicep.kernel.together import TogetherMachine, WindowsTogether
 from kaicep.kernel.windowing import WindowMachine
 from kaicep.knowledge.graph import plain
 from kaicep.knowledge.relations import RuntimeSettings as PathSettings
 from kaicep.knowledge.store import Knowledge
 from kaicep.optimize import RULES, Rule
+from kaicep.optimize.event_vocabulary import event_vocabulary
 from kaicep.plan import sparql
-from kaicep.plan.catalog import Catalog
+from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Match
 from kaicep.plan.expressions import Field
 from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, QueryPlan, WindowAggregate, walk_objects
@@ -58,6 +60,8 @@ _ANY: Meeting = (None, None, None)
 _MOST_NEWS = 10_000
 _SAYS_NOTHING = frozenset(Iri(RDFS + each) for each in ("label", "comment", "seeAlso", "isDefinedBy"))
 _EVERYTHING = frozenset((Iri(RDFS + "Resource"), Iri(OWL + "Thing")))
+_SAME = frozenset(Iri(OWL + each) for each in ("sameAs", "equivalentClass", "equivalentProperty"))
+_NOTHING_KNOWN = Knowledge.empty()
 
 
 class News:
@@ -68,12 +72,16 @@ class News:
         self.moved = knowledge.epochs != epochs
         """Whether there are other instants at which statements begin or end to hold."""
         self._timed = bool(epochs or knowledge.epochs)
-        # OWL makes statements about one thing from those about another, also of an event and a statement.
-        self._all = touched is None or len(touched) > _MOST_NEWS or knowledge.reasoning == "owl-rl"
+        self._knowledge = knowledge
+        self._owl = knowledge.reasoning == "owl-rl"
+        self._schema = self._owl or touched is None or any(map(_is_schema, touched))
+        """Whether other triples may follow from what events say."""
+        self._all = touched is None or len(touched) > _MOST_NEWS or (self._schema and self._timed)
         self._meets: set[Meeting] = set()
         self._names: tuple[str, ...] = ()
         if touched is not None and not self._all:
-            self._all = any(map(_is_schema, touched))
+            # Whatever is said of one name is then said of another, also by events.
+            self._all = any(p in _SAME for _, p, _ in touched)
             self._meets = {each for s, p, o in touched for each in _meeting(s, p, o)}
             self._names = tuple(_come_or_gone(knowledge, touched))
 
@@ -81,7 +89,16 @@ class News:
         """Whether queries may judge events otherwise than before."""
         if self._all or asks.any or (self._timed and asks.several):
             return True
-        return not self._meets.isdisjoint(asks.properties if self.moved else asks.patterns)
+        if not self._meets.isdisjoint(asks.properties if self.moved else asks.patterns):
+            return True
+        if not self._schema:
+            return False
+        said = _said_by_events(asks.streams, asks.patterns, self._knowledge)
+        if said is None or said != asks.said:
+            return True
+        # OWL makes statements also from an event and a statement about something else.
+        plainly = _said_by_events(asks.streams, asks.patterns, _NOTHING_KNOWN) if self._owl else said
+        return plainly is None or not said <= plainly
 
     def names_for(self, asks: Asks) -> bool:
         """Whether queries may meet a name of which nothing was known before, or is any more."""
@@ -119,11 +136,13 @@ def _come_or_gone(knowledge: Knowledge, touched: Collection[Triple]) -> Iterator
 
 @dataclass(frozen=True)
 class Asks:
-    """What of the knowledge queries depend on, besides what it says of classes and properties.
+    """What of the knowledge queries depend on.
 
     `patterns` are met by the triples that may matter, `properties` are the same ones whatever else stands in
     them. `any` is whether every triple may. Of events whose entities have names that begin with one of the
-    `templates`, it matters whether anything is known of them. `several` is whether a PATH ties events.
+    `templates`, it matters whether anything is known of them. `several` is whether a PATH ties events. `said`
+    is what events of the `streams` may say that meets a pattern, with what follows under what is known (None:
+    they may say what anything means).
     """
 
     patterns: frozenset[Meeting]
@@ -131,9 +150,30 @@ class Asks:
     any: bool
     templates: tuple[str, ...]
     several: bool
+    streams: tuple[Stream, ...]
+    said: frozenset[Triple] | None
 
 
-def _asks(plans: Sequence[ChiPlan], optimized: Sequence[ChiPlan], catalog: Catalog) -> Asks:
+def _said_by_events(
+    streams: tuple[Stream, ...], patterns: frozenset[Meeting], knowledge: Knowledge
+) -> frozenset[Triple] | None:
+    """The triples, with stand-ins for events and values, that events may add and that meet a pattern."""
+    found = event_vocabulary(streams, knowledge)
+    if not found.plain:
+        return None
+    properties, values = {p for _, p, _ in patterns}, {(p, o) for _, p, o in patterns}
+
+    def meets(property: Term, value: Term) -> bool:
+        if not isinstance(value, Iri):  # it stands for any
+            return property in properties or None in properties
+        return any((p, o) in values for p in (property, None) for o in (value, None))
+
+    return frozenset(each for each in found.triples if meets(each[1], each[2]))
+
+
+def _asks(
+    plans: Sequence[ChiPlan], optimized: Sequence[ChiPlan], catalog: Catalog, knowledge: Knowledge
+) -> Asks:
     found: set[Meeting] = set()
     templates: set[str] = set()
     for plan in plans:
@@ -156,7 +196,10 @@ def _asks(plans: Sequence[ChiPlan], optimized: Sequence[ChiPlan], catalog: Catal
     properties = frozenset((None, p, None) for _, p, _ in found)
     several = any(len(each.variables) > 1 for plan in plans for each in plan.body.all_semantics)
     several = several or any(plan.body.ties for plan in plans)
-    return Asks(frozenset(found), properties, _ANY in properties, tuple(templates), several)
+    streams = tuple({name: catalog.streams[name] for plan in plans for name in plan.body.streams}.values())
+    patterns = frozenset(found)
+    said = _said_by_events(streams, patterns, knowledge)
+    return Asks(patterns, properties, _ANY in properties, tuple(templates), several, streams, said)
 
 
 def _met_by(pattern: TriplePattern) -> Iterator[Meeting]:
@@ -222,7 +265,11 @@ class ChiSearch:
         self.versioned = any(map(asks_the_knowledge, plans))
         self.names = tuple(each.name for each in plans)
         self.text = "\n".join(each.text for each in plans)
-        self._asks: Asks | None = None
+        self.asks: Asks | None = None
+        """What of the knowledge its plans depend on; None where nobody has asked yet."""
+        self._gated: KernelOperator | None = None
+        self._gate: Gate | None = None
+        """What events must fulfil to matter to the operator `_gated`."""
         self.over: set[str] = set()
         """The queries that have ended; others may still read them."""
         if self.versioned and operator.passed.own is None:
@@ -233,15 +280,13 @@ class ChiSearch:
                 for condition in chain.conditions
             )
 
-    def asks(self, catalog: Catalog) -> Asks:
-        """What of the knowledge its plans depend on."""
-        if self._asks is None:
-            self._asks = _asks(self.plans, self.optimized, catalog)
-        return self._asks
+    def ask(self, catalog: Catalog, knowledge: Knowledge) -> None:
+        """Finds out what of the knowledge its plans depend on, as it is now."""
+        self.asks = _asks(self.plans, self.optimized, catalog, knowledge)
 
     def become(self, optimized: Sequence[ChiPlan], operator: KernelOperator) -> None:
         """Goes on by plans for what is known now, with the operator of these."""
-        self.optimized, self.operator, self._asks = tuple(optimized), operator, None
+        self.optimized, self.operator = tuple(optimized), operator
 
     def without(self, names: Collection[str]) -> ChiSearch:
         """The others of its queries, with its operator."""
@@ -251,10 +296,14 @@ class ChiSearch:
         plans, optimized = ([some[index] for index in left] for some in (self.plans, self.optimized))
         return ChiSearch(plans, optimized, self.operator, self.sorter, self.version)
 
-    def answers(self, table: Table | None) -> Iterator[Matches]:
+    def answers(self, released: Routing | None) -> Iterator[Matches]:
         """The matches that these events and the watermark settle, chunk by chunk."""
-        if table is not None and len(table):
-            yield from self.operator.feed(table)
+        if released is not None:
+            if self._gated is not self.operator:
+                self._gated, self._gate = self.operator, gate_of(self.operator)
+            table = released.part(self._gate, self.operator)
+            if len(table):
+                yield from self.operator.feed(table)
         yield from self.operator.advance(self.sorter.watermark)
 
 
@@ -319,9 +368,10 @@ def operator_of(
 
     `versioned` is whether the knowledge decides anything of them, be it that the optimiser asked it already.
     """
+    plan = plans[0]
     if len(plans) > 1:
-        return TogetherMachine(plans, catalog, semantics, strings, limits, versioned)
-    (plan,) = plans
+        shared = TogetherMachine if isinstance(plan.body, Pattern) else WindowsTogether
+        return shared(plans, catalog, semantics, strings, limits, versioned)
     windows = AbsentMachine if plan.is_absent else WindowMachine
     kind = PatternMachine if isinstance(plan.body, Pattern) else windows
     return kind(plan, catalog, semantics, strings, limits, versioned)

@@ -215,7 +215,7 @@ class Registering:
         operator = self._operator(plans, optimized)
         made = ChiSearch(plans, optimized, operator, sorter, self.knowledge.version)
         if made.versioned:
-            made.asks(self.catalog)  # now, and not when the knowledge changes and events wait
+            made.ask(self.catalog, self.knowledge)  # now, and not when the knowledge changes and events wait
         self._widen(made)
         self._queries.update(dict.fromkeys(made.names, made))
         self._steps.append(made)

@@ -312,9 +312,10 @@ class Replacing(Registering):
                 continue
             if before not in news:
                 news[before] = News(self.knowledge, before, self._epochs)
-            asks = query.asks(self.catalog)
-            if news[before].concerns(asks):
+            asks = query.asks
+            if asks is None or news[before].concerns(asks):
                 self._renew_query(query)
+                query.ask(self.catalog, self.knowledge)
             elif news[before].moved or news[before].names_for(asks):
                 query.operator.renew()
         self._epochs = self.knowledge.epochs

@@ -1,5 +1,6 @@
-"""One search for several queries: those with the same pattern, and those that differ only in one level.
+"""One search for several queries: those with the same pattern or window, and those that differ in one level.
 
+Windows are the same where they keep the same of the same events, whatever HAVING and the columns make of it.
 Of `FILTER (?e1.flowrate > 500)`, `> 501`, `> 502`, ... the first lets everything through that any of the
 others does. So the partial matches of the query that asks least are those of all, and a match is one of
 every query whose level it reaches. Each query writes its own matches.
@@ -8,6 +9,7 @@ every query whose level it reaches. Each query writes its own matches.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,9 +20,10 @@ from kaicep.kernel.operator import Limits, Semantics
 from kaicep.kernel.output import Made, Output
 from kaicep.kernel.patterns import PatternMachine
 from kaicep.kernel.shape import single_parts
+from kaicep.kernel.windowing import Answered, WindowMachine, asked_of
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.expressions import Call, Const, Expr
-from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern
+from kaicep.plan.nodes import ChiPlan, OutputColumn, Pattern, WindowAggregate
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type
 
@@ -32,7 +35,7 @@ _MANY_ALIKE = 8
 
 
 @dataclass(frozen=True)
-class _Level:
+class Level:
     """A comparison with a constant in a plan: what is compared, how, with what."""
 
     expr: Expr
@@ -66,9 +69,15 @@ def groups(plans: Sequence[ChiPlan]) -> list[tuple[ChiPlan, ...]]:
             made.append(alike)
             continue
         for plan in alike:
-            key = plan.body if _is_shared(plan) else plan.name
-            by_pattern.setdefault(key, []).append(plan)
+            by_pattern.setdefault(_key(plan), []).append(plan)
     return [*made, *map(tuple, by_pattern.values())]
+
+
+def _key(plan: ChiPlan) -> object:
+    """What is the same of queries that are found in one search."""
+    if isinstance(plan.body, WindowAggregate):
+        return plan.name if plan.is_absent else (replace(plan.body, having=()), asked_of(plan))
+    return plan.body if _is_shared(plan) else plan.name
 
 
 def _is_shared(plan: ChiPlan) -> bool:
@@ -100,7 +109,7 @@ def _alike(plans: Sequence[ChiPlan]) -> list[tuple[ChiPlan, ...]]:
     return [tuple(each) for each in made]
 
 
-def _skeletons(plan: ChiPlan) -> Iterator[tuple[ChiPlan, _Level]]:
+def _skeletons(plan: ChiPlan) -> Iterator[tuple[ChiPlan, Level]]:
     """The plan's operators without one of its levels, and that level; for each level there is."""
     pattern, bare = plan.body, replace(plan, name="", text="")
     if not isinstance(pattern, Pattern) or not _is_shared(plan):
@@ -108,36 +117,37 @@ def _skeletons(plan: ChiPlan) -> Iterator[tuple[ChiPlan, _Level]]:
     if pattern.match != "any" or pattern.deadline is not None or loops_of(pattern.sequence):
         return  # these choose events by the level
     for index, condition in enumerate(pattern.conditions):
-        level = _level(condition)
+        level = level_of(condition)
         if level is not None:
             rest = _without(pattern.conditions, index, level)
             yield replace(bare, body=replace(pattern, conditions=rest)), level
     for place, chain in enumerate(pattern.chains):
         for index, condition in enumerate(chain.conditions):
-            level = _level(condition)
+            level = level_of(condition)
             if level is not None:
                 less = replace(chain, conditions=_without(chain.conditions, index, level))
                 chains = (*pattern.chains[:place], less, *pattern.chains[place + 1 :])
                 yield replace(bare, body=replace(pattern, chains=chains)), level
 
 
-def _level(condition: Expr) -> _Level | None:
+def level_of(condition: Expr) -> Level | None:
+    """The level that a condition compares with; None where it is no comparison with a number."""
     if not isinstance(condition, Call) or condition.op not in _ORDERS:
         return None
     left, right = condition.args
     if isinstance(right, Const) and right.type is Type.FLOAT64 and not isinstance(left, Const):
-        return _Level(left, condition.op, float(right.value or 0.0))
+        return Level(left, condition.op, float(right.value or 0.0))
     if isinstance(left, Const) and left.type is Type.FLOAT64 and not isinstance(right, Const):
-        return _Level(right, _TURNED[condition.op], float(left.value or 0.0))
+        return Level(right, _TURNED[condition.op], float(left.value or 0.0))
     return None
 
 
-def _without(conditions: tuple[Expr, ...], index: int, level: _Level) -> tuple[Expr, ...]:
+def _without(conditions: tuple[Expr, ...], index: int, level: Level) -> tuple[Expr, ...]:
     blank = Call(level.op, (level.expr, Const(None, Type.FLOAT64)), Type.BOOL)
     return (*conditions[:index], blank, *conditions[index + 1 :])
 
 
-def _common_levels(plans: Sequence[ChiPlan]) -> list[_Level] | None:
+def _common_levels(plans: Sequence[ChiPlan]) -> list[Level] | None:
     """The level of each plan, in which alone they differ; None where their patterns are the same."""
     if len({plan.body for plan in plans}) == 1:
         return None
@@ -151,7 +161,7 @@ def _common_levels(plans: Sequence[ChiPlan]) -> list[_Level] | None:
 
 
 class TogetherMachine(PatternMachine):
-    """The operator of several optimised plans that `groups` put together."""
+    """The operator of several optimised patterns that `groups` put together."""
 
     def __init__(
         self,
@@ -193,7 +203,7 @@ class TogetherMachine(PatternMachine):
         """A match of each of these events, for each query whose level it reaches."""
         values = None
         if self._level is not None:
-            values = _level_of(self._level.of_single(table, rows))
+            values = _levels_in(self._level.of_single(table, rows))
         for output, own in self._shared(rows, values):
             yield replace(output.of_single(table, own), version=self._shown_version)
 
@@ -221,7 +231,7 @@ class TogetherMachine(PatternMachine):
     def _compared(self, written: Array) -> Array:
         """What is compared with the levels, for each match."""
         assert self._level is not None
-        return _level_of(self._of(self._level, written).matches)
+        return _levels_in(self._of(self._level, written).matches)
 
     def _of(self, output: Output, written: Array) -> Made:
         """Some of the matches that the machine has written, for one query."""
@@ -229,8 +239,38 @@ class TogetherMachine(PatternMachine):
         return self._completed(output.made(memory, written.shape[1]), output)
 
 
-def _level_of(matches: Matches) -> Array:
+def _levels_in(matches: Matches) -> Array:
     """The column that is compared with levels."""
     column = matches.select[_LEVEL]
     assert isinstance(column, Column)
     return column.data
+
+
+class WindowsTogether(WindowMachine):
+    """The operator of several optimised windows that `groups` put together."""
+
+    def __init__(
+        self,
+        plans: Sequence[ChiPlan],
+        catalog: Catalog,
+        semantics: Semantics,
+        strings: Strings,
+        limits: Limits | None = None,
+        versioned: bool = False,
+    ) -> None:
+        super().__init__(plans[0], catalog, semantics, strings, limits, versioned)
+        self._readers = [self._reader(each) for each in plans]
+
+    def _reader(self, plan: ChiPlan) -> WindowsTogether:
+        """One that reads the answers for a plan."""
+        assert isinstance(plan.body, WindowAggregate)
+        made = copy(self)
+        made.plan, made.node, made._columns = plan, plan.body, plan.columns
+        made._read_answers()
+        return made
+
+    def _report(self, rows: Answered, cases: Array | None, found: list[Matches]) -> None:
+        """Makes the matches of each query."""
+        for each in self._readers:
+            each._state, each._partitions, each._groups = self._state, self._partitions, self._groups
+            WindowMachine._report(each, rows, cases, found)

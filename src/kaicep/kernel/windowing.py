@@ -151,6 +151,13 @@ def _kind(expr: Expr) -> int:
     return _KINDS.get(type, w.OTHER)
 
 
+def asked_of(plan: ChiPlan) -> tuple[Expr, ...]:
+    """What HAVING and the columns of a plan read of an answer: what its window keeps follows from that."""
+    assert isinstance(plan.body, WindowAggregate)
+    exprs = (*plan.body.having, *(each.expr for each in plan.columns))
+    return tuple(dict.fromkeys(part for each in exprs for part in _outermost(each)))
+
+
 def _outermost(expr: Expr) -> Iterable[Expr]:
     """The aggregates of an expression, and the attributes outside of them."""
     if isinstance(expr, Aggregate | Field):
@@ -200,14 +207,19 @@ class WindowMachine:
         self._meanings = Meanings(node, node.chain.semantics, catalog, semantics)
         shown = [each.expr for each in self._columns]
         self._layout = layout = WindowLayout(node, (*node.having, *shown))
-        self._plain_having = tuple(self._read(each) for each in node.having if not has_path_values(each))
-        self._path_having = tuple(self._read(each) for each in node.having if has_path_values(each))
-        self._shown = tuple(self._read(each) for each in shown)
+        self._read_answers()
         self.attributes = self._attributes(shown)
         self._limit = (limits or Limits()).most(
             8 * (layout.entry_words if layout.sliding else layout.group_words + 2 * layout.entry_words)
         )
         self._begin()
+
+    def _read_answers(self) -> None:
+        """Makes ready what HAVING and the columns of its plan read of an answer."""
+        having = self.node.having
+        self._plain_having = tuple(self._read(each) for each in having if not has_path_values(each))
+        self._path_having = tuple(self._read(each) for each in having if has_path_values(each))
+        self._shown = tuple(self._read(each.expr) for each in self._columns)
 
     def _read(self, expr: Expr) -> Expr:
         return _answered(expr, self._layout.answered, self.streams)
@@ -514,6 +526,10 @@ class WindowMachine:
             return
         self._state.meta[w.OUT] = 0
         rows = self._rows(answers.words[:, :count], answers.missing[:, :count], table)
+        self._report(rows, cases, found)
+
+    def _report(self, rows: Answered, cases: Array | None, found: list[Matches]) -> None:
+        """Makes matches of the answers for which HAVING holds."""
         for each in self._plain_having:
             rows = rows.where(holds(each, rows.shown))
         if len(rows) and self._meanings.names:
@@ -523,7 +539,7 @@ class WindowMachine:
         if len(rows):
             found += self._by_version(rows)
 
-    def _rows(self, words: Array, missing: Array, table: Table | None) -> _Rows:
+    def _rows(self, words: Array, missing: Array, table: Table | None) -> Answered:
         """The answers, with the event that triggers each or the first of a batch, and the aggregates."""
         results = {
             f"={number}": _result(words[w.O_RESULTS + number], missing[number], type_of(expr))
@@ -537,19 +553,19 @@ class WindowMachine:
         else:
             place, part, seq = (self._edge(words, w.FIRST, name) for name in ("place", "part", "seq"))
             shown = Table(self.streams, words[w.O_END], place, part, seq, results, self.strings)
-        return _Rows(words, shown, {})
+        return Answered(words, shown, {})
 
     def _edge(self, words: Array, op: int, name: str) -> Array:
         found: Array = words[w.O_RESULTS + self._layout.edges[op, name]]
         return found
 
-    def _with_terms(self, rows: _Rows, cases: Array | None) -> _Rows:
+    def _with_terms(self, rows: Answered, cases: Array | None) -> Answered:
         """Each answer with each solution of its PATHs; of a batch, that is what its group goes by."""
         if self._layout.sliding:
             assert cases is not None
             of, terms = self._meanings.solutions(cases[rows.words[w.O_ROW]])
             made = rows.where(of)
-            return _Rows(made.words, made.shown, terms)
+            return Answered(made.words, made.shown, terms)
         groups = rows.words[w.O_GROUP]
         partitions = self._state.groups[groups, w.G_PARTITION]
         terms = {}
@@ -561,15 +577,15 @@ class WindowMachine:
                 if isinstance(each, VariableRef):
                     terms[each.name] = keys.words[at, numbers]
                 at += self._width((each,))
-        return _Rows(rows.words, rows.shown, terms)
+        return Answered(rows.words, rows.shown, terms)
 
-    def _holds_with_terms(self, expr: Expr, rows: _Rows) -> Array:
+    def _holds_with_terms(self, expr: Expr, rows: Answered) -> Array:
         made = np.zeros(len(rows), np.bool_)
         for of, at in self._by_terms(expr, rows):
             made[at] = holds(of, rows.shown.take(at))
         return made
 
-    def _by_terms(self, expr: Expr, rows: _Rows) -> Iterator[tuple[Expr, Array]]:
+    def _by_terms(self, expr: Expr, rows: Answered) -> Iterator[tuple[Expr, Array]]:
         """An expression with the values of each combination of terms, and the answers that have them."""
         names, terms = path_references(expr), self._meanings.terms.terms
         numbers, of = np.unique(np.stack([rows.terms[name] for name in names]), axis=1, return_inverse=True)
@@ -577,7 +593,7 @@ class WindowMachine:
             values = {name: terms[each] for name, each in zip(names, combination, strict=True)}
             yield with_terms(expr, values), np.flatnonzero(of.ravel() == number)
 
-    def _by_version(self, rows: _Rows) -> Iterator[Matches]:
+    def _by_version(self, rows: Answered) -> Iterator[Matches]:
         versions = rows.words[w.O_VERSION]
         if not self.versioned:
             yield self._matches(rows, None)
@@ -585,7 +601,7 @@ class WindowMachine:
         for version in np.unique(versions).tolist():
             yield self._matches(rows.where(versions == version), version)
 
-    def _matches(self, rows: _Rows, version: int | None) -> Matches:
+    def _matches(self, rows: Answered, version: int | None) -> Matches:
         identify: Callable[[], Words] = partial(self._identify, rows, self._keys_of(rows))
         if rows.terms:
             # Solutions that differ in nothing that is selected are one match.
@@ -626,7 +642,7 @@ class WindowMachine:
             version=version,
         )
 
-    def _identify(self, rows: _Rows, keys: Sequence[Array]) -> Words:
+    def _identify(self, rows: Answered, keys: Sequence[Array]) -> Words:
         """The ids of answers: query, partition and group, when, the events, the solution."""
         seed = MatchId(self.plan.name, self.plan.text)
         low, high = np.full(len(rows), seed.low, np.uint64), np.full(len(rows), seed.high, np.uint64)
@@ -646,7 +662,7 @@ class WindowMachine:
             mix_pairs(low, high, words, words)
         return low, high
 
-    def _keys_of(self, rows: _Rows) -> list[Array]:
+    def _keys_of(self, rows: Answered) -> list[Array]:
         """The words of the partitions and of the groups that answered."""
         groups = rows.words[w.O_GROUP]
         if not self.node.group_by:
@@ -671,7 +687,7 @@ class WindowMachine:
         known = Identities(table.streams, self.catalog.derived(table.streams))
         return (each.view(np.int64) for each in known.of(refs))
 
-    def _term_column(self, column: OutputColumn, expr: Expr, rows: _Rows) -> list[Any]:
+    def _term_column(self, column: OutputColumn, expr: Expr, rows: Answered) -> list[Any]:
         """A column that depends on the solution, as JSON writes it."""
         if isinstance(expr, VariableRef):
             terms = self._meanings.terms.terms
@@ -786,7 +802,7 @@ class WindowMachine:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Answered:
     """Answers as the machine wrote them, what their expressions read, and the terms of their solutions."""
 
     words: Array
@@ -802,7 +818,7 @@ class _Rows:
         own = self.shown.place, self.shown.part, self.shown.seq
         return Refs(*(each.copy() for each in own)) if len(self) == 1 else Refs(*own)
 
-    def where(self, rows: Array | bool) -> _Rows:
+    def where(self, rows: Array | bool) -> Answered:
         """Some of the answers."""
         rows = np.asarray(rows)
         if rows.dtype == np.bool_:
@@ -810,7 +826,7 @@ class _Rows:
                 return self
             rows = np.flatnonzero(rows)
         terms = {name: each[rows] for name, each in self.terms.items()}
-        return _Rows(self.words[:, rows], self.shown.take(rows), terms)
+        return Answered(self.words[:, rows], self.shown.take(rows), terms)
 
 
 # --- values ------------------------------------------------------------------------------------------------
