@@ -31,6 +31,8 @@ from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type, Value
 
 _emit = direct(machine.emit)
+_IDENTITY = np.array([(0, each, 0) for each in (t.E_PLACE, t.E_PART, t.E_SEQ)])
+"""What `gather` reads of events that are all at one place."""
 
 Rounds = Mapping[str, tuple[Array, Array]]
 """By variable, where each match's events begin among those of all matches, and these events."""
@@ -271,8 +273,10 @@ class Output:
         for name in self.variables:
             if name in self.shape.loops:
                 offsets, own = found.rounds[name]
-                place, part, seq = found.events[own][:, t.E_PLACE : t.E_SEQ + 1].T
-                events[name] = Refs(place, part, seq, offsets)
+                identities = np.empty((len(_IDENTITY), len(own)), np.int64)
+                flat, width = found.events.ravel(), found.events.shape[1]
+                machine.gather(flat, width, own[None], _IDENTITY, identities, self._room)
+                events[name] = Refs(identities[0], identities[1], identities[2], offsets)
                 continue
             seq = read[self._seqs[name]]
             if self._origins:
