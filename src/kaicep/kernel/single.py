@@ -16,6 +16,7 @@ import numpy as np
 
 from kaicep.kernel import machine
 from kaicep.kernel import tables as t
+from kaicep.kernel.assemble import value_of
 from kaicep.kernel.columns import Column, Matches, Table, cell
 from kaicep.kernel.jit import direct
 from kaicep.kernel.output import Finished, Output, words_of
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _NULL = int(t.NULL)
 _ONLY = np.zeros(1, np.int64)
+_NO_EVENTS = np.zeros((0, t.E_FIXED), np.int64)
+"""All that is shown of matches without loops has been read: who keeps one keeps no rows of the machine."""
 _advance = direct(machine.advance)
 
 
@@ -198,7 +201,7 @@ class _Unread:
     """Matches of one event, with one event for a place at most; what is in them is made when it is read."""
 
     def __init__(self, output: Output, memory: t.Memory, count: int, version: int | None) -> None:
-        self._output, self._memory, self._version = output, memory.events, version
+        self._output, self._version = output, version
         self._end, self._found, self._words = output.emitted(memory, count)
 
     def matches(self) -> list[Match]:
@@ -212,7 +215,7 @@ class _Unread:
 
     @property
     def _rows(self) -> Finished:
-        return Finished(self._memory, self._found, {}, self._found[-1], self._end, self._end)
+        return Finished(_NO_EVENTS, self._found, {}, self._found[-1], self._end, self._end)
 
     @cached_property
     def _whole(self) -> Matches:
@@ -229,14 +232,8 @@ class _Unread:
         if type is Type.FLOAT64:
             number: float = self._words.view(np.float64).item(at, row)
             return number if number == number else None
-        word: int = self._words.item(at, row)
-        if word == _NULL:
-            return None
-        if type is Type.STRING:
-            return self._output.strings.texts[word]
-        if type is Type.TIMESTAMP:
-            return format_time(word)
-        return bool(word) if type is Type.BOOL else word
+        value = value_of(self._words.item(at, row), type, self._output.strings.texts.__getitem__)
+        return format_time(value) if type is Type.TIMESTAMP and isinstance(value, int) else value
 
 
 def _holds(tests: Sequence[Callable[[Any], Value]], row: Row) -> bool:
