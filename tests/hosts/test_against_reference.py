@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.effort import EXAMPLES
-from tests.hosts.random_runs import Drawn, runs
+from tests.hosts.random_runs import Drawn, S, events, patterns, runs
 
 from kaicep import testing
 from kaicep.api import FiniteRun
@@ -120,3 +121,35 @@ def test_each_of_many_queries_that_differ_in_constants_finds_what_the_reference_
     wanted = judged(run)
     assert [each.to_json() for each in found] == wanted
     assert len({each.query for each in found}) > 40
+
+
+def one_by_one(run: FiniteRun, drawn: Drawn, chance: random.Random) -> list[str]:
+    """The matches of an engine that is pushed records one by one, now and then an event, and crashes."""
+    engine = Engine(run, lateness=0)
+    found: list[Match] = []
+    for each in drawn.events:
+        record = {"ts": each.ts / S, **each.values}
+        by_record = engine.push_record("s", record, each.seq) if chance.random() < 0.8 else None
+        found += engine.push([each]) if by_record is None else by_record
+        if chance.random() < 0.1:
+            saved = engine.snapshot()
+            engine = Engine(run, lateness=0)
+            engine.restore(saved)
+    found += engine.finish()
+    return [each.to_json() for each in sorted(found, key=lambda match: (match.end_us, match.id))]
+
+
+@pytest.mark.parametrize("effort", [EXAMPLES])
+def test_records_one_by_one_give_what_the_reference_gives(effort: int) -> None:
+    @settings(max_examples=effort, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(patterns(("s",)), events(), st.integers(0, 2**32))
+    def agree(text: str, some: tuple[Event, ...], seed: int) -> None:
+        ordered = sorted(some, key=lambda each: each.ts)
+        came = tuple(replace(each, stream="s", part=0, seq=at) for at, each in enumerate(ordered))
+        drawn = Drawn({"q": text}, came, 0)
+        run = drawn.run()
+        assume(run is not None)
+        assert run is not None
+        assert one_by_one(run, drawn, random.Random(seed)) == judged(run)
+
+    agree()

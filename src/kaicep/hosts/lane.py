@@ -9,13 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kaicep.kernel.columns import DTYPES, NULLS, Column, Table, cell
 from kaicep.kernel.operator import KernelOperator
+from kaicep.kernel.patterns import PatternMachine
 from kaicep.plan.events import Match, by_end
 from kaicep.plan.time import parse_time, time_from_number
 from kaicep.plan.types import INT64_MAX, INT64_MIN, Notation, Type, Value, plain
@@ -68,7 +68,6 @@ class Lane:
             strings,
         )
         self._memo = table.memo
-        self._looks = [partial(_single(each), table) for each in operators]
         self._setters = [
             (name, _setter(type, columns.get(name), strings)) for name, type in types.items() if name != time
         ]
@@ -77,6 +76,7 @@ class Lane:
         self._position = cell(self._seq)
         self._row = _Row(self.stream, {"ts": _getter(Column(Type.TIMESTAMP, self._ts), strings)})
         self._row.values |= {name: _getter(each, strings) for name, each in columns.items()}
+        self._looks = [_single(each, table, self._row) for each in operators]
 
     def push(self, record: Mapping[str, Any], seq: int) -> list[Sequence[Match]] | None:
         """What each operator finds by a record; None, and nothing is done, where it must go the long way."""
@@ -135,10 +135,13 @@ def _instant(raw: Any, unit: str) -> int | None:
     return plain(raw) if kind is datetime else None  # type: ignore[return-value]
 
 
-def _single(operator: KernelOperator) -> Callable[[Table, int], Sequence[Match]]:
-    """How an operator looks at one event."""
+def _single(operator: KernelOperator, table: Table, row: _Row) -> Callable[[int], Sequence[Match]]:
+    """How an operator looks at the row, and at the time that it tells."""
+    short = operator.single(table, row) if isinstance(operator, PatternMachine) else None
+    if short is not None:
+        return short
 
-    def single(table: Table, watermark: int) -> Sequence[Match]:
+    def single(watermark: int) -> Sequence[Match]:
         found = [match for some in operator.feed(table) for match in some]
         found += [match for some in operator.advance(watermark) for match in some]
         if len(found) > 1:

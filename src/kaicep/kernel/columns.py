@@ -303,12 +303,12 @@ class Matches:
         rows = []
         for row, each in enumerate(zip(self.start.tolist(), self.end.tolist(), select, strict=True)):
             start, end, chosen = each
-            made = Match.unread(start, end, self._read, row)
+            made = Match.unread(start, end, self.read, row)
             made.query, made.select, made.triples, made.version = self.query, chosen, None, self.version
             rows.append(made)
         return rows
 
-    def _read(self, name: str, row: int) -> Any:
+    def read(self, name: str, row: int) -> Any:
         """The id or the events of a match; those of all are made when the first is read."""
         if name == "events":
             return self._shown_events[row]

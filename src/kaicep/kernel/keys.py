@@ -19,16 +19,22 @@ from kaicep.kernel.words import identity_words, mix, object_words
 from kaicep.plan.types import Type
 
 U = np.uint64
+_SMALL = 1 << 22
+"""Words below this, as the codes of strings are, find the numbers of their keys in a table."""
 
 
 @entry
-def number(words, known, slots, meta, ids):  # type: ignore[no-untyped-def]
+def number(words, known, slots, direct, meta, ids):  # type: ignore[no-untyped-def]
     """The numbers of keys, whose words stand below each other; a new one gets the next.
 
     False where there is no room; `meta` has how many there are, and the first key that has no number yet.
+    `direct` has the numbers of small words, where keys have one.
     """
-    last, width, count = U(len(slots) - 1), len(words), meta[0]
+    last, width, count, small = U(len(slots) - 1), len(words), meta[0], U(len(direct))
     for i in range(meta[1], words.shape[1]):
+        if small and U(words[0, i]) < small and direct[U(words[0, i])] >= 0:
+            ids[i] = direct[U(words[0, i])]
+            continue
         h = U(width)
         for j in range(width):
             h = mix(h ^ U(words[j, i]))
@@ -50,6 +56,8 @@ def number(words, known, slots, meta, ids):  # type: ignore[no-untyped-def]
                     same &= known[j, found] == words[j, i]
             if same:
                 ids[i] = found
+                if small and U(words[0, i]) < small:
+                    direct[U(words[0, i])] = found
                 break
             at = (at + U(1)) & last
     meta[0], meta[1] = count, 0
@@ -66,6 +74,7 @@ class Keys:
 
     def __init__(self, width: int) -> None:
         self.width = width
+        self._direct: Array = np.zeros(0, np.int64)
         self._begin(np.zeros((width, 0), np.int64), 64)
 
     def __len__(self) -> int:
@@ -83,7 +92,10 @@ class Keys:
         for own, each in zip(given, words, strict=True):
             own[:] = each
         ids = np.empty(count, np.int64)
-        while not number(given, self._words, self._slots, self._meta, ids):
+        most = int(given.max(initial=-1)) if self.width == 1 else -1
+        if len(self._direct) <= most < _SMALL:
+            self._direct = np.full(2 * most + 1, -1, np.int64)
+        while not number(given, self._words, self._slots, self._direct, self._meta, ids):
             at = self._meta[1]
             self._begin(self.words.copy(), 4 * len(self))
             self._meta[1] = at
@@ -96,13 +108,15 @@ class Keys:
     def load(self, words: Array) -> None:
         """Begins again with these keys, in this order."""
         self.width = len(words)
+        self._direct = np.zeros(0, np.int64)
         self._begin(words, 2 * words.shape[1] + 64)
 
     def _begin(self, words: Array, room: int) -> None:
         self._words = np.zeros((self.width, room), np.int64)
         self._slots: Array = np.full(2 << int(room).bit_length(), -1, np.int64)
         self._meta = np.zeros(2, np.int64)
-        number(words, self._words, self._slots, self._meta, np.empty(words.shape[1], np.int64))
+        nothing, ids = np.zeros(0, np.int64), np.empty(words.shape[1], np.int64)
+        number(words, self._words, self._slots, nothing, self._meta, ids)
 
 
 def key_words(column: Column) -> list[Array]:

@@ -761,6 +761,14 @@ def advance(tables, memory, batch, begin):
 # --- memory ------------------------------------------------------------------------------------------------
 
 
+@inner(forceinline=True)
+def _ask_for_nodes(cells, ints, c):
+    """Asks for the nodes of the rows of a cell that comes soon."""
+    if c + _AHEAD < len(cells):
+        soon = c + _AHEAD
+        prefetch(ints.ctypes.data + 8 * (cells[soon, SEG] + NODE * cells[soon, CAP] + cells[soon, LO]))
+
+
 @inner()
 def _mark(memory, node, marked):
     while node >= 0 and marked[node] == 0:
@@ -843,6 +851,7 @@ def collect(tables, memory, marked, used):
     """Forgets nodes and events that nothing leads to any more, and closes the gaps."""
     meta, cells, ints, nodes, events = memory.meta, memory.cells, memory.ints, memory.nodes, memory.events
     for c in range(len(cells)):
+        _ask_for_nodes(cells, ints, c)
         base = cells[c, SEG] + NODE * cells[c, CAP]
         for r in range(cells[c, LO], cells[c, HI]):
             _mark(memory, ints[base + r], marked)
@@ -881,6 +890,7 @@ def collect(tables, memory, marked, used):
             to += 1
     meta[NODES] = to
     for c in range(len(cells)):
+        _ask_for_nodes(cells, ints, c)
         base = cells[c, SEG] + NODE * cells[c, CAP]
         for r in range(cells[c, LO], cells[c, HI]):
             if ints[base + r] >= 0:
@@ -901,7 +911,9 @@ def resolve(tables, memory, count, found, lengths):
 
     The row after the last place gets the first event of all.
     """
+    nodes = memory.nodes
     for m in range(count):
+        prefetch(nodes.ctypes.data + 8 * nodes.shape[1] * memory.out[M_NODE, min(m + _AHEAD, count - 1)])
         event, state, node = memory.out[M_EVENT, m], memory.out[M_STATE, m], memory.out[M_NODE, m]
         while True:
             place = tables.state[state, T_PLACE]

@@ -18,6 +18,7 @@ from kaicep.kernel import machine
 from kaicep.kernel import tables as t
 from kaicep.kernel.assemble import of_one_event, word_of
 from kaicep.kernel.columns import Array, Column, Lists, Matches, Refs, Strings, Table, Words, concatenated
+from kaicep.kernel.jit import direct
 from kaicep.kernel.shape import PatternShape
 from kaicep.kernel.vectors import vectors_of
 from kaicep.kernel.words import Identities, identity_words, mix_pairs
@@ -28,6 +29,10 @@ from kaicep.plan.operators import event_function
 from kaicep.plan.paths import has_path_values
 from kaicep.plan.results import loops_of
 from kaicep.plan.types import Type, Value
+
+_emit = direct(machine.emit)
+_IDENTITY = np.array([(0, each, 0) for each in (t.E_PLACE, t.E_PART, t.E_SEQ)])
+"""What `gather` reads of events that are all at one place."""
 
 Rounds = Mapping[str, tuple[Array, Array]]
 """By variable, where each match's events begin among those of all matches, and these events."""
@@ -111,15 +116,22 @@ class Output:
         """Where the event of a variable stands in `found`."""
         self._identities = Identities(self.streams, derived)
         self._seed = MatchId(plan.name, plan.text)
+        self._room = np.empty(machine.AT_ONCE, np.int64)
         self._picks: dict[tuple[int, int], tuple[int, int]] = {}
         first = len(shape.variables)
-        self._start = self._pick(first, t.E_TS, 0)
+        self.start = self._pick(first, t.E_TS, 0)
         self._partition = [
             (type_of(each), self._pick(first, t.E_FIXED + shape.keep(each), 0)) for each in self.partition
         ]
         self._single = [name for name in self.variables if name not in shape.loops]
         self._seqs = {name: self._pick(self.places[name], t.E_SEQ, 0) for name in self._single}
         self._chosen = {each.name: self._pick_column(each) for each in self.columns if self._is_picked(each)}
+        self.plain_columns = [
+            (each.name, each.type, self._chosen[each.name])
+            for each in self.columns
+            if each.name in self._chosen
+        ]
+        """The columns that are read as they are: name, type, and where."""
         self._origins: dict[str, tuple[int, int]] = {}
         """Where streams and parts are read; nowhere as long as all events are of the first ones."""
         self._table = self._picked()
@@ -163,13 +175,19 @@ class Output:
         shape = self.shape
         if shape.loops:
             return self.written(self.followed(memory, count))
+        last, versions = (memory.out[each, :count] for each in (t.M_EVENT, t.M_VERSION))
+        end, found, read = self.emitted(memory, count)
+        return self.made_of(Finished(memory.events, found, {}, last, end, versions), read)
+
+    def emitted(self, memory: t.Memory, count: int) -> tuple[Array, Array, Array]:
+        """When the matches end that the machine has written, their events by place, what is read of these."""
         # All columns in one piece of memory: when it is free again, the next matches get it, as it is.
-        last, end, versions = (memory.out[each, :count] for each in (t.M_EVENT, t.M_END, t.M_VERSION))
-        whole = np.empty((2 + len(shape.variables) + len(self._table), count), np.int64)
-        found, read = whole[1 : len(shape.variables) + 2], whole[len(shape.variables) + 2 :]
-        whole[0] = end
-        machine.emit(shape.tables, memory, memory.events.ravel(), found, self._table, read, _room())
-        return self._made(Finished(memory.events, found, {}, last, whole[0], versions), read)
+        places = len(self.shape.variables) + 2
+        whole = np.empty((places + len(self._table), count), np.int64)
+        end, found, read = whole[0], whole[1:places], whole[places:]
+        end[:] = memory.out[t.M_END, :count]
+        _emit(self.shape.tables, memory, memory.events.ravel(), found, self._table, read, self._room)
+        return end, found, read
 
     def followed(self, memory: t.Memory, count: int) -> Finished:
         """The events of the matches that the machine has written."""
@@ -192,20 +210,25 @@ class Output:
         read = np.empty((len(self._table), len(found)), np.int64)
         width = found.events.shape[1]
         own = np.ascontiguousarray(found.found)
-        machine.gather(found.events.ravel(), width, own, self._table, read, _room())
-        return self._made(found, read)
+        machine.gather(found.events.ravel(), width, own, self._table, read, self._room)
+        return self.made_of(found, read)
 
-    def _made(self, found: Finished, read: Array) -> Made:
-        partition = [column_of_words(type or Type.INT64, read[at]) for type, at in self._partition]
-        events = self._events(found, read)
+    def made_of(self, found: Finished, read: Array) -> Made:
+        """Matches whose events and words are known."""
+        events = self.events_of(found, read)
         matches = self.of(
-            lambda: self._identify(len(found), partition, events),
-            read[self._start],
+            lambda: self.ids_of(events, read),
+            read[self.start],
             found.end,
             self._select(found, read),
             events,
         )
         return Made(matches, found)
+
+    def ids_of(self, events: Mapping[str, Refs], read: Array) -> Words:
+        """The ids of matches of these events, of which this was read."""
+        partition = [column_of_words(type or Type.INT64, read[at]) for type, at in self._partition]
+        return self._identify(read.shape[1], partition, events)
 
     def of(
         self,
@@ -244,13 +267,16 @@ class Output:
             self._identities.mix(low, high, events.get(name, Refs(nothing, nothing, nothing)))
         return low, high
 
-    def _events(self, found: Finished, read: Array) -> dict[str, Refs]:
+    def events_of(self, found: Finished, read: Array) -> dict[str, Refs]:
+        """The events of matches by variable, of which this was read."""
         events: dict[str, Refs] = {}
         for name in self.variables:
             if name in self.shape.loops:
                 offsets, own = found.rounds[name]
-                place, part, seq = found.events[own][:, t.E_PLACE : t.E_SEQ + 1].T
-                events[name] = Refs(place, part, seq, offsets)
+                identities = np.empty((len(_IDENTITY), len(own)), np.int64)
+                flat, width = found.events.ravel(), found.events.shape[1]
+                machine.gather(flat, width, own[None], _IDENTITY, identities, self._room)
+                events[name] = Refs(identities[0], identities[1], identities[2], offsets)
                 continue
             seq = read[self._seqs[name]]
             if self._origins:
@@ -305,11 +331,6 @@ class Output:
         words = rows[events, t.E_FIXED + self.shape.keep(expr)]
         words[events < 0] = word_of(None, type, self.strings.code)
         return column_of_words(type, words)
-
-
-def _room() -> Array:
-    """Room in which the machine works while it writes matches."""
-    return np.empty(machine.AT_ONCE, np.int64)
 
 
 def _of_last(expr: Expr) -> Expr | None:

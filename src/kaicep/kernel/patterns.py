@@ -34,6 +34,7 @@ from kaicep.kernel.shape import (
     Roots,
     single_parts,
 )
+from kaicep.kernel.single import Row, SingleEvents, is_plain
 from kaicep.kernel.skipping import Order, Skipping
 from kaicep.kernel.solutions import (
     Given,
@@ -95,7 +96,7 @@ class PatternMachine:
         self._paths = PathSolutions(semantics, self._ties.names)
         self._limits = limits or Limits()
         self._columns = plan.columns
-        self._bounds = bounds_of(self.pattern)
+        self.bounds = bounds_of(self.pattern)
         components = {each: self.joins.roots_of(each) for each in keys}
         self.shape = PatternShape(self.pattern, strings.code, tuple(self._shown()), components)
         self.output = Output(plan, self.shape, strings, catalog.derived(self.pattern.streams))
@@ -108,8 +109,24 @@ class PatternMachine:
         self._make_memory()
         self._answer_in_advance()
 
+    def single(self, table: Table, row: Row) -> SingleEvents | None:
+        """Itself for one event after the other, in the row of this table; None where batches are needed."""
+        return SingleEvents(self, table, row) if is_plain(self) else None
+
     @cached_property
-    def _is_filter(self) -> bool:
+    def plain_output(self) -> Output | None:
+        """What writes matches that are complete as the machine writes them, and no query but this one has."""
+        completed = self.shape.loops or self.selection or self.shape.ambiguous or any(self.output.left())
+        plain = not completed and self.pattern.skip == "none" and len(self._every_output()) == 1
+        return self.output if plain else None
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether PATHs tie events together, by keys that an event may have several of."""
+        return bool(self.joins.keys or self._ties.names)
+
+    @cached_property
+    def is_filter(self) -> bool:
         """Whether each event that passes is a match, and nothing has to be kept."""
         pattern = self.pattern
         return (
@@ -194,7 +211,6 @@ class PatternMachine:
             for each in shape.constants.questions
             if isinstance(each.of, Absence)
         }
-        self._batch: t.MachineBatch | None = None
         self.absent |= {name: Absents(len(shape.kept)) for name in shape.late}
         self.latest = LatestStage(shape, self._ties.names)
         self.skipping = Skipping(self.pattern.skip)
@@ -215,12 +231,11 @@ class PatternMachine:
         self._note_candidates(table)
         if self._ties.names:
             table = self._ties.expanded(table, self._solved, self._tied)
-        if len(self.keys) > self._most_keys:
-            self._forget_keys()
-        if self._is_filter and len(table):
+        self.forget_keys_if_many()
+        if self.is_filter and len(table):
             rows = np.flatnonzero(spread(self._passing(table)[0], table))
             if len(rows):
-                yield from self._singles(table, rows)
+                yield from self.singles(table, rows)
             return
         fits = self._fits(table) if len(table) else np.zeros(0, np.int64)
         rows = np.flatnonzero(fits != 0)
@@ -231,23 +246,25 @@ class PatternMachine:
             table, fits = table.take(rows), fits[rows]
         self.note_origins(table.place, table.part)
         self.memory.meta[t.VERSION] = self.version or 0
-        batch = self._batch = self._made(table, fits)
+        batch = self._made(table, fits)
         self._note_absent(fits, batch)
         aside = sum(map(len, self.absent.values())) + len(self.latest)
         self.memory.meta[t.LIMIT] = self._limit - aside
-        at, why = 0, t.FULL
+        yield from self.search(batch, table, *machine.advance(self.shape.tables, self.memory, batch, 0))
+
+    def search(self, batch: t.MachineBatch, table: Table, at: int, why: int) -> Iterator[Matches]:
+        """Goes on with a batch from where the machine has stopped, and why it did."""
         while why != t.DONE:
-            at, why = machine.advance(self.shape.tables, self.memory, batch, at)
             if why == t.FULL:
                 yield from self._make_room(at)
             elif why == t.ASK:
                 self._answer(batch, table)
             elif why == t.TOO_MUCH:
                 self._hold_back(int(batch.ts[at - 1]))
+            at, why = machine.advance(self.shape.tables, self.memory, batch, at)
         yield from self._drain(len(table))
         self._forget_answers()
         self.memory.meta[t.POSITION] += len(table)
-        self._batch = None
 
     def note_origins(self, place: Array, part: Array) -> None:
         """Sees whether events are of several streams or parts; until then, matches need not look."""
@@ -310,6 +327,11 @@ class PatternMachine:
         if self.joins.keys and len(self.memory.nodes):
             self._forget_keys()  # what waits is found by other keys now
 
+    def forget_keys_if_many(self) -> None:
+        """Lets go of keys where there may be many that nothing is kept for."""
+        if len(self.keys) > self._most_keys:
+            self._forget_keys()
+
     def _forget_keys(self) -> None:
         """Gives keys for which something is kept new numbers, and forgets the others.
 
@@ -343,7 +365,7 @@ class PatternMachine:
 
     def wait(self, rows: Array, cells: Array) -> None:
         """Lets partial matches wait in these cells."""
-        self._make_cells()
+        self.make_cells()
         at = 0
         while (at := machine.put(self.shape.tables, self.memory, rows, cells, at)) < len(rows):
             self.memory = _with_larger_arena(self.memory)
@@ -489,7 +511,7 @@ class PatternMachine:
             passes = passes & asked
             counts = counts | (here if all_count else asked)
             met = met | passes
-            for each in self._bounds.get(chain.variable, ()):
+            for each in self.bounds.get(chain.variable, ()):
                 passes = passes & vectors_of(table).holds(each)
             for path in self.shape.of_one[chain.variable]:
                 passes = self._meets(Roots(path, chain.variable), table, passes)
@@ -524,7 +546,7 @@ class PatternMachine:
             elif of is POSITION:
                 values[number] = self.memory.meta[t.POSITION] + np.arange(count)
             elif of is PARTITION:
-                values[number] = self._key_ids(self.pattern.partition, table)
+                values[number] = self.key_ids(self.pattern.partition, table)
             elif isinstance(of, Roots):
                 values[number] = self._roots_of(of).ids(table, self._epochs())
             else:
@@ -532,8 +554,8 @@ class PatternMachine:
                 values[number] = words_of(vectors_of(table).value(of))
         keys = np.zeros((len(self.shape.keys), count), np.int32)
         for number, (_, exprs) in enumerate(self.shape.keys):
-            keys[number] = self._key_ids(exprs, table)
-        self._make_cells()
+            keys[number] = self.key_ids(exprs, table)
+        self.make_cells()
         return t.MachineBatch(
             np.ascontiguousarray(table.ts, np.int64),
             fits,
@@ -544,13 +566,15 @@ class PatternMachine:
             np.ascontiguousarray(table.seq, np.int64),
         )
 
-    def _key_ids(self, exprs: Sequence[Expr], table: Table) -> Array:
+    def key_ids(self, exprs: Sequence[Expr], table: Table) -> Array:
+        """The numbers of the keys that events have for these expressions."""
         if not exprs:
             return np.zeros(len(table), np.int32)
         columns = [vectors_of(table).value(each) for each in exprs]
         return self.keys.ids(columns, len(self.pattern.partition))
 
-    def _make_cells(self) -> None:
+    def make_cells(self) -> None:
+        """Makes cells for all keys that there are."""
         fronts = int(self.shape.tables.shape[t.S_FRONTS])
         wanted = max(len(self.keys), 1) * fronts
         cells = self.memory.cells
@@ -793,12 +817,12 @@ class PatternMachine:
 
     # --- matches out ---
 
-    def _singles(self, table: Table, rows: Array) -> Iterator[Matches]:
+    def singles(self, table: Table, rows: Array) -> Iterator[Matches]:
         """Makes a match of each of these events."""
-        yield replace(self.output.of_single(table, rows), version=self._shown_version)
+        yield replace(self.output.of_single(table, rows), version=self.shown_version)
 
     @property
-    def _shown_version(self) -> int | None:
+    def shown_version(self) -> int | None:
         """The version that a match of an event of now shows."""
         return self.version if self.versioned else None
 

@@ -199,13 +199,13 @@ class TogetherMachine(PatternMachine):
     def _every_output(self) -> Sequence[Output]:
         return self._outputs
 
-    def _singles(self, table: Table, rows: Array) -> Iterator[Matches]:
+    def singles(self, table: Table, rows: Array) -> Iterator[Matches]:
         """A match of each of these events, for each query whose level it reaches."""
         values = None
         if self._level is not None:
             values = _levels_in(self._level.of_single(table, rows))
         for output, own in self._shared(rows, values):
-            yield replace(output.of_single(table, own), version=self._shown_version)
+            yield replace(output.of_single(table, own), version=self.shown_version)
 
     def _shared(self, found: Array, values: Array | None) -> Iterator[tuple[Output, Array]]:
         """What is there for each query, of things in columns that have these values."""

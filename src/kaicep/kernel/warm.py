@@ -62,7 +62,7 @@ def entries() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield machine.rows, (tables, memory, table, word)
     yield machine.put, (tables, memory, table, word, 0)
     yield machine.collect, (tables, memory, word, word)
-    yield keys.number, (table, table, word, word, word)
+    yield keys.number, (table, table, word, word, word, word)
     yield machine.resolve, (tables, memory, 0, table, table)
     yield machine.resolve_rounds, (tables, memory, 0, 0, word, word)
     yield machine.gather, (word, 0, table, table, table, word)

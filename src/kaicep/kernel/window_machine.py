@@ -119,8 +119,10 @@ def advance(steps, state, entries, answers, at):
     for i in range(at, len(entries.ts)):
         if i + _AHEAD < len(entries.ts):
             _ask_for(state, entries.group[i + _AHEAD], entries.partition[i + _AHEAD])
-            last = state.partitions[entries.partition[i + _AHEAD // 2], P_LAST]
-            prefetch(state.entries.ctypes.data + 8 * state.entries.shape[1] * last)
+            own = state.partitions[entries.partition[i + _AHEAD // 2]]
+            width = 8 * state.entries.shape[1]
+            prefetch(state.entries.ctypes.data + width * own[P_LAST] + 8 * E_IN_GROUP)
+            prefetch(state.entries.ctypes.data + width * own[P_FIRST])
         if meta[FULL] >= 0 and not _close(steps, state, meta[FULL], answers):
             return i
         if figures[WIDTH] > 0 and not _pass(steps, state, entries.ts[i], answers):
@@ -161,8 +163,9 @@ def _pass(steps, state, now, answers):
     if steps.figures[SLIDING]:
         while meta[HEAD] >= 0 and state.entries[meta[HEAD], E_TS] <= now - width:
             following = state.entries[meta[HEAD], E_NEXT]
-            if following >= 0:
-                _ask_for(state, state.entries[following, E_GROUP], state.entries[following, E_PARTITION])
+            # Entries that came one after the other mostly stand one after the other.
+            soon = min(meta[HEAD] + _AHEAD, meta[TOP] - 1)
+            _ask_for(state, state.entries[soon, E_GROUP], state.entries[soon, E_PARTITION])
             _leave(steps, state, meta[HEAD])
             meta[HEAD] = following
         return True

@@ -487,6 +487,8 @@ _NamedRows = Callable[[str], frozenset[Row] | None]
 _YES: frozenset[Row] = frozenset(((),))
 # A change of more triples than this is not followed one by one.
 _MANY = 500
+_ROWS_A_NAME = 4
+"""To look at so many rows of a table takes as long as to look for one of them by its name."""
 _MOST_TABLES = 64
 # So many answers are kept by the bare value of an attribute.
 _MOST_VALUES = 1_000_000
@@ -733,6 +735,19 @@ def kept_table(relation: Relation, selected: tuple[str, ...], knowledge: Knowled
     return found
 
 
+def _by_text(rows: Mapping[Roots, frozenset[Row]], before: str, after: str) -> dict[str, frozenset[Row]]:
+    """The rows of a table with one root by what stands between the two in its name."""
+    begin, least = len(before), len(before) + len(after)
+    return {
+        name.value[begin : len(name.value) - len(after)]: found
+        for (name,), found in rows.items()
+        if isinstance(name, Iri)
+        and len(name.value) >= least
+        and name.value.startswith(before)
+        and name.value.endswith(after)
+    }
+
+
 class _Lookup:
     """How one condition is decided.
 
@@ -866,7 +881,7 @@ class Relations:
         for event in events:
             key = event.stream, bisect_right(self._epochs, event.ts)
             if key not in named:
-                named[key] = self._by_template(lookup, *key)
+                named[key] = self._by_template(lookup, *key, len(events))
             by_name, rows = named[key], None
             if by_name is not None:
                 value = event.values.get(lookup.attributes[event.stream])
@@ -884,15 +899,16 @@ class Relations:
         relation, by_name = condition.relation, None
         if relation is not None and len(relation.roots) == 1:
             lookup = self._lookup(condition, relation)  # first: it follows the epochs of the knowledge
-            by_name = self._by_template(lookup, stream, bisect_right(self._epochs, ts))
+            by_name = self._by_template(lookup, stream, bisect_right(self._epochs, ts), len(texts))
         if by_name is None:
             return [None] * len(texts)
         return [None if rows is None else bool(rows) for rows in map(by_name, texts)]
 
-    def _by_template(self, lookup: _Lookup, stream: str, epoch: int) -> _NamedRows | None:
+    def _by_template(self, lookup: _Lookup, stream: str, epoch: int, many: int) -> _NamedRows | None:
         """The rows by the text of which a template makes the name of the one root.
 
-        Only those that the table has, under the very name; None for others.
+        Only those that the table has, under the very name; None for others. Where it is asked for many,
+        the texts are taken out of the names: to make a name of a text, and to hash it, takes much longer.
         """
         named = lookup.templates.get(stream)
         table = lookup.kept.table(self.knowledge, epoch)
@@ -903,15 +919,15 @@ class Relations:
             return None
         before, after = named
         knowledge, counted = self.knowledge.in_epoch(epoch), self.unknown is not None
+        by_text = _by_text(every, before, after) if _ROWS_A_NAME * many >= len(every) else None
 
         def rows(text: str) -> frozenset[Row] | None:
-            name = Iri(before + text + after)
-            found = every.get((name,))
+            found = every.get((Iri(before + text + after),)) if by_text is None else by_text.get(text)
             if found is not None:
                 return found
             # Other texts may be escaped in the name; and who counts what nobody knows must be told.
             plain = not counted and text.isascii() and text.isalnum()
-            return _NOTHING if plain or knowledge.knows(name) else None
+            return _NOTHING if plain or knowledge.knows(Iri(before + text + after)) else None
 
         return rows
 

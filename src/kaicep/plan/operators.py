@@ -120,6 +120,8 @@ def apply(call: Call, args: Sequence[Value]) -> Value:
 
 def _held(value: Value, type: Type | None) -> Value:
     """The value, or null where its type cannot hold it."""
+    if value.__class__ is bool:
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, int):
@@ -149,6 +151,18 @@ def function_of(expr: Expr, leaf: Callable[[Expr], Callable[[Context], Value]]) 
     of, type = own.value, expr.type
     if own.nulls is Nulls.OWN:
         return lambda context: of(*[each(context) for each in args])
+
+    if len(args) == 2:
+        first, second = args
+
+        def of_two(context: Context) -> Value:
+            left = first(context)
+            if left is None:
+                return None
+            right = second(context)
+            return None if right is None else _held(of(left, right), type)
+
+        return of_two
 
     def strict(context: Context) -> Value:
         given = []
