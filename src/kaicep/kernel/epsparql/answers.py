@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import overload
 
-import numpy as np
-
 from kaicep.kernel.epsparql.dictionary import Array
 from kaicep.kernel.epsparql.expressions import BOUND_TO_PLACE, expression_variables
 from kaicep.kernel.epsparql.reading import term_of
@@ -107,15 +105,11 @@ def _is_movable(expr: Expr) -> bool:
 
 @lru_cache(maxsize=100_000)
 def _items(text: str) -> tuple[tuple[str, str], ...]:
+    """A term as the SPARQL 1.1 JSON results format writes it."""
     return tuple(sparql_json(term_of(text)).items())
 
 
-def _json_of(text: str) -> dict[str, str]:
-    """A term as the SPARQL 1.1 JSON results format writes it."""
-    return dict(_items(text))
-
-
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Block:
     """Answers of one query, in the order of end and id: places in `texts` (-1 is unbound), times, ids.
 
@@ -158,10 +152,10 @@ class Block:
             yield from self._constructed()
             return
         names, query = self.names, self.query
-        shown = {code: _json_of(self.texts[code]) for code in np.unique(self.values).tolist() if code >= 0}
-        times = zip(self.start.tolist(), self.end.tolist(), strict=True)
-        ids = zip(self.low.tolist(), self.high.tolist(), strict=True)
-        for row, (start, end), (low, high) in zip(self.values.tolist(), times, ids, strict=True):
+        codes = set(self.values.ravel().tolist())
+        shown = {code: dict(_items(self.texts[code])) for code in codes if code >= 0}
+        columns = [each.tolist() for each in (self.values, self.start, self.end, self.low, self.high)]
+        for row, start, end, low, high in zip(*columns, strict=True):
             pairs = zip(names, row, strict=True)
             select = {name: shown[code].copy() for name, code in pairs if code >= 0}
             yield Match(query, f"{low:016x}{high:016x}", start, end, select)

@@ -86,7 +86,8 @@ class Asker(ColumnOperator):
         asking, kept = self.asking.step(chunk), self._cut(self.kept.step(chunk))
         if not len(asking) and not len(kept):
             return Rows.none(len(self.names))
-        self.table.expect(kept)
+        if len(kept):
+            self.table.expect(kept)
         return self._answered(asking, kept, timed=True)
 
     def _cut(self, rows: Rows) -> Rows:

@@ -67,6 +67,15 @@ def _is_vague(values, row, places):
 
 
 @njit(cache=True, nogil=True)
+def is_any_vague(values, places):
+    """Whether any key leaves something unbound."""
+    found = False
+    for row in range(len(values)):
+        found = found or _is_vague(values, row, places)
+    return found
+
+
+@njit(cache=True, nogil=True)
 def _slot(keys, heads, key):
     """Where a key stands in the table, or would."""
     mask = len(keys) - 1
@@ -495,6 +504,18 @@ def enumerate_rows(rows, known, slots, count):
             count += 1
         found[i] = slots[slot]
     return found, count
+
+
+@njit(cache=True, nogil=True)
+def shapes(p, o, kind, literal, by_node, by_literal, by_class):
+    """What is seen of each triple, the least and the largest of it; `kind` is the code of rdf:type."""
+    found, least, most = np.empty(len(p), np.int32), np.int32(2**31 - 1), np.int32(-(2**31))
+    for i in range(len(p)):
+        by_predicate = by_literal if literal[o[i]] else by_node
+        shape = by_class[o[i]] if p[i] == kind else by_predicate[p[i]]
+        found[i] = shape
+        least, most = min(least, shape), max(most, shape)
+    return found, least, most
 
 
 @njit(cache=True, nogil=True)

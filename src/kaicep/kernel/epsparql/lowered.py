@@ -92,6 +92,8 @@ _REACH: dict[str, tuple[int | None, int | None]] = {
     "PAR": (None, None),
 }
 _GROUP = "a group of several triples"
+_LITERAL, _IRI = ord('"'), ord("<")
+_Words = tuple[np.uint64, np.uint64]
 
 
 def lowered(
@@ -672,12 +674,13 @@ class ColumnQuery:
         shown = [name for name in names if name in operator.names]
         self._shown = tuple(shown)
         self._places = [operator.names.index(name) for name in shown]
+        self._as_is = self._places == list(range(len(operator.names)))
         visible = sorted((name, i) for i, name in enumerate(shown) if not name.startswith("_:"))
         self._visible = np.array([i for _, i in visible], np.int64)
         labels = [f" ?{name}=".encode() for name, _ in visible]
         self._labels = np.frombuffer(b"".join(labels), np.uint8)
         self._label_ends = np.cumsum([len(each) for each in labels]).astype(np.int64)
-        self._id, self._plan = MatchId(plan.name, plan.text), plan
+        self._seed, self._plan = _words(MatchId(plan.name, plan.text)), plan
 
     def step(self, chunk: Chunk) -> Block | None:
         """The distinct answers that end with a chunk of whole instants."""
@@ -686,23 +689,28 @@ class ColumnQuery:
         self.context.check()
         return self._block(rows) if len(rows) else None
 
-    def _identified(self, values: Array, start: Array, end: Array, seed: MatchId) -> tuple[Array, Array]:
+    def _identified(self, values: Array, start: Array, end: Array, seed: _Words) -> tuple[Array, Array]:
         """The ids of solutions that go on from one."""
         how = self._visible, self._labels, self._label_ends, *self._dictionary.letters()
-        low, high = identities.identify(values, start, end, *how, np.uint64(seed.low), np.uint64(seed.high))
+        low, high = identities.identify(values, start, end, *how, *seed)
         return low, high
 
     def _block(self, rows: Rows) -> Block:
-        values = np.ascontiguousarray(rows.values[:, self._places])
-        low, high = self._identified(values, rows.start, rows.end, self._id)
+        values = rows.values if self._as_is else np.ascontiguousarray(rows.values[:, self._places])
+        low, high = self._identified(values, rows.start, rows.end, self._seed)
+        found = Block(self.name, self._shown, self._dictionary.texts, values, rows.start, rows.end, low, high)
+        if len(rows) == 1:
+            return found
         order = np.arange(len(rows))
         if not identities.in_order(rows.end, low, high, order):
             order = np.lexsort((high, low, rows.end))
         end, one, two = rows.end[order], low[order], high[order]
         again = (end[1:] == end[:-1]) & (one[1:] == one[:-1]) & (two[1:] == two[:-1])
-        order = order[np.concatenate(([True], ~again))] if again.any() else order
-        found = Block(self.name, self._shown, self._dictionary.texts, values, rows.start, rows.end, low, high)
-        return found.take(order)
+        return found.take(order[np.concatenate(([True], ~again))] if again.any() else order)
+
+
+def _words(made: MatchId) -> _Words:
+    return np.uint64(made.low), np.uint64(made.high)
 
 
 class ColumnRule(ColumnQuery):
@@ -738,44 +746,38 @@ class ColumnRule(ColumnQuery):
 
     def fill(self, block: Block) -> tuple[Block, OccurrenceColumns]:
         """The answers of which triples are made, and these; as `rules.Query.construct`."""
-        blanks = {each.label for one in self.template for each in _places(one) if isinstance(each, Blank)}
-        nodes = {each: self._nodes(block, each) for each in sorted(blanks)}
-        made = [[self._filled(block, each, nodes) for each in _places(one)] for one in self.template]
+        filled = {each: self._filled(block, each) for one in self.template for each in _places(one)}
+        made = [[filled[each] for each in _places(one)] for one in self.template]
         bound = np.ones(len(block), np.bool_)
-        for column in (column for columns in made for column in columns):
+        for column in filled.values():
             bound &= column >= 0
-        triples = tuple((s, p, o, bound & ~self._begins(s, '"') & self._begins(p, "<")) for s, p, o in made)
-        some = np.zeros(len(block), np.bool_)
-        for *_, is_one in triples:
-            some |= is_one
-        block = replace(block, triples=triples).take(np.flatnonzero(some))
+        kinds = self._dictionary.initials()
+        triples = [(s, p, o, bound & (kinds[s] != _LITERAL) & (kinds[p] == _IRI)) for s, p, o in made]
+        some = np.logical_or.reduce([is_one for *_, is_one in triples])
+        block = replace(block, triples=tuple(triples))
+        if not some.all():
+            block = block.take(np.flatnonzero(some))
         parts = [
-            OccurrenceColumns(s, p, o, block.start, block.end).take(np.flatnonzero(is_one))
+            OccurrenceColumns(s, p, o, block.start, block.end).take(is_one)
             for s, p, o, is_one in block.triples or ()
         ]
-        columns = OccurrenceColumns.joined(parts)
-        return block, columns.take(np.argsort(columns.end, kind="stable"))
+        return block, OccurrenceColumns.merged(parts)
 
-    def _filled(self, block: Block, place: Place, nodes: Mapping[str, Array]) -> Array:
+    def _filled(self, block: Block, place: Place) -> Array:
         if isinstance(place, Blank):
-            return nodes[place.label]
+            return self._nodes(block, place.label)
+        code = -1
         if not isinstance(place, Variable):
-            return np.full(len(block), self._dictionary.code(str(place)), np.int32)
-        if place.name in block.names and not place.name.startswith("_:"):
+            code = self._dictionary.code(str(place))
+        elif place.name in block.names and not place.name.startswith("_:"):
             return np.ascontiguousarray(block.values[:, block.names.index(place.name)])
-        return np.full(len(block), -1, np.int32)
+        return np.full(len(block), code, np.int32)
 
     def _nodes(self, block: Block, label: str) -> Array:
         """One node for each solution."""
-        low, high = self._identified(block.values, block.start, block.end, MatchId(self.name, label))
+        low, high = self._identified(block.values, block.start, block.end, _words(MatchId(self.name, label)))
         code, pairs = self._dictionary.code, zip(low.tolist(), high.tolist(), strict=True)
         return np.array([code(f"_:n{a:016x}{b:016x}") for a, b in pairs], np.int32)
-
-    def _begins(self, codes: Array, letter: str) -> Array:
-        """Which terms begin with a letter: what kind they are."""
-        found, place = np.unique(codes, return_inverse=True)
-        texts = [self._dictionary.of(code) or "" for code in found.tolist()]
-        return np.array([each.startswith(letter) for each in texts], np.bool_)[place]
 
 
 def _places(pattern: TriplePattern) -> Many[Place]:

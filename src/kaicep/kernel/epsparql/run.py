@@ -68,7 +68,7 @@ class EpOperator:
         while some := list(islice(rows, _SLICE)):
             blocks += self._batches.feed(some)
         self._make_room()
-        return LazyMatches(blocks)
+        return LazyMatches(blocks) if blocks else ()
 
     def feed_columns(self, triples: TripleColumns) -> Sequence[Match]:
         """The same for triples that are columns."""
@@ -82,7 +82,7 @@ class EpOperator:
         if math.isfinite(watermark):
             for each in self._contexts:
                 each.forget(int(watermark))
-        return LazyMatches(blocks)
+        return LazyMatches(blocks) if blocks else ()
 
     def finish(self) -> Sequence[Match]:
         """The matches of the last instant: the input has ended."""
