@@ -88,37 +88,39 @@ class PatternColumns(ColumnOperator):
             if text is not None
         }
         self._predicate = self._constants.pop("p", None)
-        self._columns: dict[str, list[str]] = {name: [] for name in self.names}
-        for place, each in zip(_PLACES, self.places, strict=True):
-            if isinstance(each, Variable):
-                self._columns[each.name].append(place)
+        variables = [e.name if isinstance(e, Variable) else None for e in self.places]
+        self._columns = [_PLACES[variables.index(name)] for name in self.names]
+        self._same = [
+            (first, place)
+            for place, name in zip(_PLACES, variables, strict=True)
+            if name is not None and (first := _PLACES[variables.index(name)]) != place
+        ]
         self.still = Rows.none(len(self.names))
 
     def meeting(self, chunk: Chunk) -> Array:
         """Where the occurrences stand that meet it."""
         columns, predicate = chunk.columns, self._predicate
         places = np.arange(len(columns)) if predicate is None else chunk.of(predicate)
-        if not len(places):
+        if not places.size:
             return places
         for place, code in self._constants.items():
             places = places[getattr(columns, place)[places] == code]
         if len(self._refused):
             places = places[~np.isin(columns.p[places], self._refused)]
-        for first, *others in self._columns.values():
-            for other in others:
-                places = places[getattr(columns, first)[places] == getattr(columns, other)[places]]
+        for first, other in self._same:
+            places = places[getattr(columns, first)[places] == getattr(columns, other)[places]]
         return places
 
     def step(self, chunk: Chunk) -> Rows:
         """See `ColumnOperator`."""
         columns, places = chunk.columns, self.meeting(chunk)
-        if not len(places):
+        if not places.size:
             return Rows.none(len(self.names))
-        if len(places) < len(columns):
+        if places.size < len(columns):
             columns = columns.take(places)
-        values = np.empty((len(columns), len(self.names)), np.int32)
-        for i, places in enumerate(self._columns.values()):
-            values[:, i] = getattr(columns, places[0])
+        values = np.empty((places.size, len(self.names)), np.int32)
+        for i, place in enumerate(self._columns):
+            values[:, i] = getattr(columns, place)
         return Rows(values, columns.start, columns.end)
 
     def asked(self) -> tuple[str | None, str | None, str | None]:

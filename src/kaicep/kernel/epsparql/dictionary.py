@@ -139,7 +139,7 @@ class Dictionary:
         """Triples with their intervals as columns."""
         iris, literals, term = self._iris, self._literals, self._term
         none: dict[str, int] = {}
-        rows: list[tuple[int, int, int, int, int]] = []
+        rows = list[tuple[int, int, int, int, int]]()
         for (s, p, o), start, end in occurrences:
             a = iris.get(s.value) if type(s) is Iri else None
             b = iris.get(p.value) if type(p) is Iri else None
@@ -226,7 +226,7 @@ class Growing:
 
     def __init__(self, *types: Any) -> None:
         self._arrays = [np.empty(256, each) for each in types]
-        self._length = 0
+        self.cut(0)
 
     def __len__(self) -> int:
         return self._length
@@ -240,15 +240,16 @@ class Growing:
                 wider[: self._length] = self._arrays[i][: self._length]
                 self._arrays[i] = wider
             self._arrays[i][self._length : length] = column
-        self._length = length
+        self.cut(length)
 
     def cut(self, length: int) -> None:
         """Forgets all but the first values."""
         self._length = length
+        self._filled = [each[:length] for each in self._arrays]
 
     def arrays(self) -> list[Array]:
         """What there is of each."""
-        return [each[: self._length] for each in self._arrays]
+        return self._filled
 
 
 def _whole(text: str) -> int:

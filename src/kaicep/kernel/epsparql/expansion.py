@@ -71,8 +71,9 @@ class Expansion:
 
     def _shaped(self, columns: OccurrenceColumns) -> tuple[Array, int, int]:
         """The number of what is seen of each triple, and the least and the largest of them."""
-        new = self._dictionary.texts[len(self._codes) :]
-        if new:
+        texts = self._dictionary.texts
+        if len(texts) > len(self._codes):
+            new = texts[len(self._codes) :]
             self._codes.extend([each[0] == '"' for each in new], *[[_UNKNOWN] * len(new)] * 3)
         asked = columns.p, columns.o, self._type, *self._codes.arrays()
         shapes, least, most = kernels.shapes(*asked)

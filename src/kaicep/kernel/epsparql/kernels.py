@@ -34,6 +34,7 @@ ASKS = {"OPTIONALSEQ": SEQ, "EQUALSOPTIONAL": EQUALS, "NOT": INSIDE}
 """Those of which one side asks whether there is something on the other."""
 
 _EMPTY = -1
+_QUOTE, _ANGLE = ord('"'), ord("<")  # with which a literal begins, and an IRI
 _UNBOUND, _ERROR = -2, 3  # a value that is not there, and the truth of what is said of it
 FEW = 24  # rows that end together are compared one by one
 """So many rows that end together are compared one by one."""
@@ -504,6 +505,29 @@ def enumerate_rows(rows, known, slots, count):
             count += 1
         found[i] = slots[slot]
     return found, count
+
+
+@njit(cache=True, nogil=True)
+def are_triples(made, initials):
+    """Which terms that a rule puts together are triples, and the places of the answers that make any.
+
+    `made` has three rows for each triple of the template. Where a term is unbound, nothing is made.
+    """
+    found, left, n = np.zeros((made.shape[0], made.shape[2]), np.bool_), np.empty(made.shape[2], np.int64), 0
+    for row in range(made.shape[2]):
+        bound = True
+        for i in range(made.shape[0]):
+            bound = bound and made[i, 0, row] >= 0 and made[i, 1, row] >= 0 and made[i, 2, row] >= 0
+        if not bound:
+            continue
+        some = False
+        for i in range(made.shape[0]):
+            found[i, row] = initials[made[i, 0, row]] != _QUOTE and initials[made[i, 1, row]] == _ANGLE
+            some = some or found[i, row]
+        if some:
+            left[n] = row
+            n += 1
+    return found, left[:n]
 
 
 @njit(cache=True, nogil=True)

@@ -92,7 +92,6 @@ _REACH: dict[str, tuple[int | None, int | None]] = {
     "PAR": (None, None),
 }
 _GROUP = "a group of several triples"
-_LITERAL, _IRI = ord('"'), ord("<")
 _Words = tuple[np.uint64, np.uint64]
 
 
@@ -747,16 +746,11 @@ class ColumnRule(ColumnQuery):
     def fill(self, block: Block) -> tuple[Block, OccurrenceColumns]:
         """The answers of which triples are made, and these; as `rules.Query.construct`."""
         filled = {each: self._filled(block, each) for one in self.template for each in _places(one)}
-        made = [[filled[each] for each in _places(one)] for one in self.template]
-        bound = np.ones(len(block), np.bool_)
-        for column in filled.values():
-            bound &= column >= 0
-        kinds = self._dictionary.initials()
-        triples = [(s, p, o, bound & (kinds[s] != _LITERAL) & (kinds[p] == _IRI)) for s, p, o in made]
-        some = np.logical_or.reduce([is_one for *_, is_one in triples])
-        block = replace(block, triples=tuple(triples))
-        if not some.all():
-            block = block.take(np.flatnonzero(some))
+        made = np.array([[filled[each] for each in _places(one)] for one in self.template])
+        are, left = kernels.are_triples(made, self._dictionary.initials())
+        block = replace(block, triples=tuple((*each, one) for each, one in zip(made, are, strict=True)))
+        if len(left) < len(block):
+            block = block.take(left)
         parts = [
             OccurrenceColumns(s, p, o, block.start, block.end).take(is_one)
             for s, p, o, is_one in block.triples or ()
