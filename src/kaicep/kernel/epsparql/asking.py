@@ -14,16 +14,19 @@ import numpy as np
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator, shared_places
 from kaicep.kernel.epsparql.conditions import Check
-from kaicep.kernel.epsparql.dictionary import Array, Dictionary
+from kaicep.kernel.epsparql.dictionary import NOT_WHOLE, Array, Dictionary
 from kaicep.kernel.epsparql.expressions import Value
 from kaicep.kernel.epsparql.tables import Rows, SolutionTable
 
-PARTNERS, SOME, NONE = range(3)
+PARTNERS, SOME, NONE, MARK = range(4)
+_FEW = 4  # values are calculated one by one
 
 
 @dataclass(frozen=True)
 class Asking:
     """What is asked for: `PARTNERS` or else the solution alone; only those with `SOME` partner, or `NONE`.
+
+    Or all, with a variable that is bound where there is a partner (`MARK`).
 
     `bound` is that of the answers, `near` that of a pair, None is any; `keep` is for how long a partner is
     kept after its end. With `witness`, the first of a key is kept for longer; `once` keeps equal ones once.
@@ -40,6 +43,7 @@ class Asking:
     common: bool = False
     theirs: bool = False
     timed: bool = False
+    mark: tuple[str, ...] = ()
 
 
 class Asker(ColumnOperator):
@@ -60,7 +64,7 @@ class Asker(ColumnOperator):
         matters: frozenset[str] | None = None,
     ) -> None:
         self.asking, self.kept, self._how = asking, kept, how
-        self.names = tuple(names) if how.want == PARTNERS else asking.names
+        self.names = tuple(names) if how.want == PARTNERS else (*asking.names, *how.mark)
         self.certain = asking.certain
         (first, second), self._loose = shared_places(asking, kept)
         self._keys = first, second
@@ -106,6 +110,9 @@ class Asker(ColumnOperator):
             met |= some
             met[who] = True
             parts.append((rows, who))
+        if self._how.want == MARK:
+            values = np.column_stack((asking.values, np.where(met, 0, -1).astype(np.int32)))
+            return Rows(values, asking.start, asking.end)
         if self._how.want != PARTNERS:
             return asking.take(np.flatnonzero(met == (self._how.want == SOME)))
         alone = np.flatnonzero(~met)
@@ -302,9 +309,17 @@ class Extended(ColumnOperator):
         value, width = self._value, self._width
         if value.place is not None:
             return np.ascontiguousarray(rows.values[:, value.place])
-        made = np.full(len(rows), -1, np.int32)
+        made, left = np.full(len(rows), -1, np.int32), list(range(len(rows)))
+        if value.is_arithmetic and len(rows) > _FEW:
+            integers = value.integers(rows.values, self._dictionary)
+            whole = integers != NOT_WHOLE
+            made[whole], left = self._dictionary.integers(integers[whole]), np.flatnonzero(~whole).tolist()
+        if not left:
+            return made
         of, code, known = self._dictionary.of, self._dictionary.code, dict[tuple[int, ...], int]()
-        for i, (start, end, row) in enumerate(rows.listed()):
+        listed = rows.listed()
+        for i in left:
+            start, end, row = listed[i]
             asks = (*((start, end) if value.timed else ()), *(row[each] for each in self._seen))
             found = None if value.whole else known.get(asks)
             if found is None:

@@ -205,8 +205,7 @@ class Batches:
         self, rules: Sequence[ColumnRule], columns: OccurrenceColumns, until: float
     ) -> tuple[list[Block], OccurrenceColumns]:
         """What rules make at instants that are over."""
-        turning = rules[0].recursive and not all(each.grows for each in rules)
-        if not turning:
+        if not rules[0].recursive or all(each.grows for each in rules):
             last = int(columns.end[-1]) if len(columns) else kernels.FIRST
             self._told = {}
             return self._grown(rules, columns, 0, last, until)
@@ -218,10 +217,29 @@ class Batches:
             if end is None:
                 return found, OccurrenceColumns.joined(parts) if parts else columns
             over = int(np.searchsorted(columns.end, end, side="right"))
-            blocks, everything = self._turned(rules, columns.take(slice(begin, over)), end)
+            settle = self._turned if rules[0].turns else self._followed
+            blocks, everything = settle(rules, columns.take(slice(begin, over)), end)
             found += blocks
             parts.append(everything)
             begin = over
+
+    def _followed(
+        self, rules: Sequence[ColumnRule], columns: OccurrenceColumns, end: int
+    ) -> tuple[list[Block], OccurrenceColumns]:
+        """What rules make at an instant that read it later only: they see it when all are done."""
+        chunk, blocks, made = Chunk(columns, end), list[Block](), [columns]
+        for rule in rules:
+            block = rule.step(chunk)
+            if block is not None:
+                block, triples = rule.fill(block)
+                self._refuse_runaway(rule.name, triples)
+                blocks.append(block)
+                made.append(self._expansion.of(triples))
+        everything = _once(OccurrenceColumns.joined(made))
+        new = Chunk(everything.take(slice(len(columns), None)), end)
+        for rule in rules if len(new.columns) else ():
+            rule.step(new)
+        return blocks, everything
 
     def _turned(
         self, rules: Sequence[ColumnRule], columns: OccurrenceColumns, end: int

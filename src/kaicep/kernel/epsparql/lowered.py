@@ -14,6 +14,7 @@ from kaicep.errors import Failure
 from kaicep.kernel.epsparql import identities, kernels
 from kaicep.kernel.epsparql.answers import Block, pushed
 from kaicep.kernel.epsparql.asking import (
+    MARK,
     NONE,
     PARTNERS,
     SOME,
@@ -37,7 +38,7 @@ from kaicep.kernel.epsparql.conditions import Check
 from kaicep.kernel.epsparql.consuming import Adjacent, Between, Consuming, nothing_between
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns
 from kaicep.kernel.epsparql.exists import Probe, is_choice, mentioned
-from kaicep.kernel.epsparql.expressions import Value, existences
+from kaicep.kernel.epsparql.expressions import WHOLE, Value, existences
 from kaicep.kernel.epsparql.groups import GroupedColumns
 from kaicep.kernel.epsparql.reading import TYPE, KnownFacts, StreamReader
 from kaicep.kernel.epsparql.state import Keeper, OperatorContext
@@ -46,7 +47,7 @@ from kaicep.kernel.epsparql.walking import EmptyToo, Links, Nodes, OfTheGraph
 from kaicep.kernel.epsparql.windows import Inside, Sliding, Sorted, Whole, WindowColumns, Windows, slide
 from kaicep.plan.algebra import only_grows, pattern_variables
 from kaicep.plan.events import MatchId
-from kaicep.plan.expressions import Call, Exists, Expr
+from kaicep.plan.expressions import Call, Exists, Expr, VariableRef, rewrite, walk
 from kaicep.plan.nodes import (
     Bgp,
     EpPlan,
@@ -102,13 +103,15 @@ def lowered(
     root = plan.root
     assert isinstance(root, Solutions | Triples)
     shared = _Shared(OperatorContext(facts, plan.name, cap), dictionary, reader)
-    counts = _counts(root)
-    below = pushed(root).input  # type: ignore[attr-defined]
-    builder = _Builder(shared, counts)
-    made = builder.operator(below, None)
+    builder = _Builder(shared, _counts(root))
+    made = builder.operator(_below(plan), None)
     if isinstance(root, Triples):
         return ColumnRule(plan, made, made.names, builder)
     return ColumnQuery(plan, made, root.names, builder)
+
+
+def _below(plan: EpPlan) -> Node:
+    return pushed(plan.root).input  # type: ignore[attr-defined, no-any-return]
 
 
 @dataclass
@@ -176,7 +179,9 @@ class _Builder:
                 return self._filter(node, bound, timeless)
             case Extend(below, name, expr):
                 inner = self.operator(below, bound, timeless)
-                return self._extended(inner, name, expr, timeless, given=self.given.get(name))
+                marked, expr = self._marked(inner, expr, timeless)
+                made = self._extended(marked, name, expr, timeless, given=self.given.get(name))
+                return self._without(made, inner.names if name in inner.names else (*inner.names, name))
             case Temporal():
                 return self._temporal(node, bound, timeless)
             case Join(left, right):
@@ -266,16 +271,41 @@ class _Builder:
         outer = frozenset(inner.names) | self.given.keys()
         asked = [each for each in dict.fromkeys(groups) if self._is_asked(each, outer)]
         parts = [each for each in conjuncts(node.condition) if each not in asked]
-        if isinstance(inner, Joiner) and not timeless and not any(map(existences, parts)):
-            inner.check = inner.check.and_also(parts)
-        elif parts:
-            made = FilterColumns(inner, self._check(parts, inner.names))
-            if timeless and len(inner.still):
-                made.still = inner.still.take(made.check.timeless(inner.still.values))
-            inner = made
+        mixed = [each for each in parts if existences(each)]
+        plain = [each for each in parts if each not in mixed]
+        if isinstance(inner, Joiner) and not timeless:
+            inner.check = inner.check.and_also(plain)
+        elif plain:
+            inner = self._filtered(inner, plain, timeless)
+        for each in mixed:
+            marked, condition = self._marked(inner, each, timeless)
+            inner = self._without(self._filtered(marked, [condition], timeless), inner.names)
         for each in asked:
             inner = self._exists(each, inner, timeless)
         return inner
+
+    def _filtered(self, below: ColumnOperator, parts: Many[Expr], timeless: bool) -> ColumnOperator:
+        made = FilterColumns(below, self._check(parts, below.names))
+        if timeless and len(below.still):
+            made.still = below.still.take(made.check.timeless(below.still.values))
+        return made
+
+    def _without(self, made: ColumnOperator, names: tuple[str, ...]) -> ColumnOperator:
+        return made if made.names == names else ProjectedColumns(made, names, False)
+
+    def _marked(self, inner: ColumnOperator, expr: Expr, timeless: bool) -> tuple[ColumnOperator, Expr]:
+        """With a variable for each EXISTS in an expression that a key answers, which looks at these then."""
+        outer = frozenset(inner.names) | self.given.keys()
+        if any(isinstance(each, Call) and each.op in WHOLE for each in walk(expr)):
+            return inner, expr  # they may see all variables that there are
+        for each in dict.fromkeys(existences(expr)):
+            if self._is_asked(each, outer):
+                mark = self._hidden().name
+                inner = self._exists(each, inner, timeless, mark)
+                found: Expr = Call("bound", (VariableRef(mark),))
+                found = Call("not", (found,)) if each.negated else found
+                expr = rewrite(expr, lambda part, each=each, found=found: found if part == each else part)  # type: ignore[misc]
+        return inner, expr
 
     def _adjacent(self, groups: Between, bound: int | None) -> Adjacent:
         before, after, inside = (
@@ -283,7 +313,7 @@ class _Builder:
         )
         made = Adjacent(before, after, inside, bound, self.shared.dictionary)
         for table in made.tables:
-            self._keep(table)
+            self._keep(table, "SEQ")
         return made
 
     def _is_asked(self, expr: Exists, outer: frozenset[str]) -> bool:
@@ -294,7 +324,7 @@ class _Builder:
         assert isinstance(core, Node)
         return not self.given and is_choice(core, outer)
 
-    def _exists(self, expr: Exists, asking: ColumnOperator, timeless: bool) -> ColumnOperator:
+    def _exists(self, expr: Exists, asking: ColumnOperator, timeless: bool, *mark: str) -> ColumnOperator:
         core, conditions = expr.group, list[Expr]()
         while isinstance(core, FilterSolutions):
             conditions += conjuncts(core.condition)
@@ -303,7 +333,8 @@ class _Builder:
         kept = self.operator(core, None, True)
         names = kept.names + tuple(each for each in asking.names if each not in kept.names)
         matters = None if conditions else frozenset(asking.names) & frozenset(kept.names)
-        how = Asking(NONE if expr.negated else SOME, once=not conditions, theirs=True)
+        want = MARK if mark else NONE if expr.negated else SOME
+        how = Asking(want, once=not conditions, theirs=True, mark=mark)
         condition = Call("and", tuple(conditions)) if conditions else None
         return self._asker(asking, kept, how, "EXISTS", names, condition, timeless, matters)
 
@@ -715,15 +746,17 @@ def _words(made: MatchId) -> _Words:
 class ColumnRule(ColumnQuery):
     """A CONSTRUCT rule over columns: its answers, and what it makes of them."""
 
-    recursive = False
+    recursive = turns = False
 
-    def recurse(self, grows: bool) -> None:
-        """It reads what it makes, or what others make of that; none takes anything back where all `grow`."""
-        self.recursive = True
-        if not grows:
+    def recurse(self, grows: bool, turns: bool) -> None:
+        """It reads what it makes, or what others make of that; none takes anything back where all `grow`.
+
+        Others turn round at an instant, but where all that they make is read later.
+        """
+        self.recursive, self.turns = True, turns
+        if turns:
             self.context.replay()
-            return
-        for each in self.joiners:
+        for each in self.joiners if grows else ():
             each.mix()
 
     def settle(self) -> None:
@@ -742,6 +775,11 @@ class ColumnRule(ColumnQuery):
         """The predicates of the triples that it looks at; None is any."""
         found = [each.asked()[1] for each in self.patterns]
         return None if None in found else frozenset(each for each in found if each is not None)
+
+    @property
+    def reads_at_once(self) -> frozenset[str] | None:
+        """The predicates of those triples that an answer may hang on when they end with it; None is any."""
+        return _at_its_end(_below(self._plan))
 
     def fill(self, block: Block) -> tuple[Block, OccurrenceColumns]:
         """The answers of which triples are made, and these; as `rules.Query.construct`."""
@@ -787,9 +825,7 @@ def rules_in_order(rules: Many[ColumnRule], reader: StreamReader) -> list[list[C
     before: dict[str, set[str]] = {}
     for rule in rules:
         reads = rule.reads
-        before[rule.name] = {
-            name for name, found in made.items() if found is None or reads is None or found & reads
-        }
+        before[rule.name] = {name for name, found in made.items() if _may_meet(found, reads)}
     reach = {name: set(found) for name, found in before.items()}
     for middle in reach:
         for found in reach.values():
@@ -807,9 +843,45 @@ def rules_in_order(rules: Many[ColumnRule], reader: StreamReader) -> list[list[C
             groups.append([rule])
     for group in groups:
         if any(rule.name in reach[rule.name] for rule in group):
+            grows = all(each.grows for each in group)
+            turns = not grows and any(
+                _may_meet(made[one.name], other.reads_at_once) for one, other in product(group, repeat=2)
+            )
             for rule in group:
-                rule.recurse(all(each.grows for each in group))
+                rule.recurse(grows, turns)
     return groups
+
+
+def _may_meet(made: frozenset[str] | None, read: frozenset[str] | None) -> bool:
+    return made is None or read is None or bool(made & read)
+
+
+def _at_its_end(node: Node) -> frozenset[str] | None:
+    """The predicates of triples on which a solution hangs that ends with them; None is any.
+
+    What lies before SEQ ends before: it may come when all else of its instant has come, if it only grows.
+    """
+    match node:
+        case Bgp(patterns):
+            found = [each.predicate for each in patterns]
+            return frozenset(map(str, found)) if all(isinstance(each, Iri) for each in found) else None
+        case Temporal("SEQ" | "OPTIONALSEQ", left, right, None, "unrestricted") if only_grows(left):
+            return _at_its_end(right) if _at_its_end(left) is not None else None
+        case FilterSolutions(below, condition) if between := nothing_between(below, condition):
+            parts, exprs = [between.after], [condition]
+        case FilterSolutions(below, expr) | Extend(below, _, expr):
+            parts, exprs = [below], [expr]
+        case Join(left, right) | Union(left, right) | Minus(left, right):
+            parts, exprs = [left, right], []
+        case LeftJoin(left, right, condition) | Temporal(_, left, right, condition):
+            parts, exprs = [left, right], [] if condition is None else [condition]
+        case Solutions(below):
+            parts, exprs = [below], []
+        case _:
+            return None
+    groups = [each.group for expr in exprs for each in existences(expr)]
+    read = [_at_its_end(each) for each in (*parts, *groups)]  # type: ignore[arg-type]
+    return None if None in read else frozenset[str]().union(*(each for each in read if each))
 
 
 def _predicates(rule: ColumnRule, reader: StreamReader) -> frozenset[str] | None:
