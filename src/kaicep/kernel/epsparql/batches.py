@@ -246,38 +246,40 @@ class Batches:
     ) -> tuple[list[Block], OccurrenceColumns]:
         """What rules make at an instant: each round derives everything anew from what the one before derived.
 
-        It is over when nothing changes; rounds that come back to an earlier one turn in a circle.
+        A rule for which nothing has changed derives the same. It is over when there is no other; rounds that
+        come back to an earlier one turn in a circle.
         """
         derived: _Derived = {each.name: set() for each in rules}
-        tried: list[_Derived] = []
+        tried, found, turning = list[_Derived](), dict[str, Block](), rules
         while True:
             made = OccurrenceColumns.of([row for each in derived.values() for row in sorted(each)])
             everything = columns
             if len(made):
                 everything = _once(OccurrenceColumns.joined((columns, self._expansion.of(made))))
-            chunk, blocks, again = Chunk(everything, end), list[Block](), dict(derived)
-            for rule in rules:
+            chunk, again = Chunk(everything, end), dict(derived)
+            for rule in turning:
                 rule.context.undo()
                 block = rule.step(chunk)
                 again[rule.name] = set()
+                found.pop(rule.name, None)
                 if block is not None:
-                    block, triples = rule.fill(block)
-                    blocks.append(block)
+                    found[rule.name], triples = rule.fill(block)
                     again[rule.name] = triples.listed()
-            if again == derived:
+            changed = {name for name in again if again[name] != derived[name]}
+            turning = [each for each in rules if each.sources & changed]
+            if not changed:
                 break
             self._refuse_runaways({name: Counter({end: len(found)}) for name, found in again.items()})
             if again in tried or len(tried) > self._limit:
-                changing = sorted(name for name in again if again[name] != derived[name])
                 raise Failure(
-                    f"the CONSTRUCT rule {changing[0]} never settles: it takes back what it derives; "
+                    f"the CONSTRUCT rule {min(changed)} never settles: it takes back what it derives; "
                     f"rules that change each other's conditions at one instant have no answer"
                 )
             tried.append(again)
             derived = again
         for rule in rules:
             rule.context.commit()
-        return blocks, everything
+        return list(found.values()), everything
 
     # --- how much is derived -------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -747,6 +747,8 @@ class ColumnRule(ColumnQuery):
     """A CONSTRUCT rule over columns: its answers, and what it makes of them."""
 
     recursive = turns = False
+    sources: Set[str] = frozenset()
+    """The names of the rules whose triples it reads."""
 
     def recurse(self, grows: bool, turns: bool) -> None:
         """It reads what it makes, or what others make of that; none takes anything back where all `grow`.
@@ -848,6 +850,7 @@ def rules_in_order(rules: Many[ColumnRule], reader: StreamReader) -> list[list[C
                 _may_meet(made[one.name], other.reads_at_once) for one, other in product(group, repeat=2)
             )
             for rule in group:
+                rule.sources = before[rule.name]
                 rule.recurse(grows, turns)
     return groups
 
