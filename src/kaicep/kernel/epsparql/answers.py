@@ -38,13 +38,13 @@ def pushed(node: Node) -> Node:
         case Solutions(below) | Triples(below):
             return replace(node, input=pushed(below))
         case FilterSolutions(below, condition):
-            movable = [each for each in conjuncts(condition) if _is_movable(each)]
+            movable = [each for each in conjuncts(condition) if is_movable(each)]
             return replace(node, input=_with(pushed(below), movable))
         case Extend(below):
             return replace(node, input=pushed(below))
         case Join(left, right):
             return replace(node, left=pushed(left), right=pushed(right))
-        case Temporal(left=left, right=right) if _is_plain(node):
+        case Temporal(left=left, right=right) if is_plain(node):
             return replace(node, left=pushed(left), right=pushed(right))
     return node
 
@@ -53,7 +53,7 @@ def _with(node: Node, parts: list[Expr]) -> Node:
     """A plan with conditions on those of its sides that bind all their variables."""
     if isinstance(node, FilterSolutions):
         return replace(node, input=_with(node.input, parts))
-    if not isinstance(node, Join) and not _is_plain(node):
+    if not isinstance(node, Join) and not is_plain(node):
         return node
     assert isinstance(node, Join | Temporal)
     return replace(node, left=_side(node.left, parts), right=_side(node.right, parts))
@@ -77,12 +77,13 @@ def _bound(node: Node) -> set[str]:
             return _bound(below)
         case Join(left, right):
             return _bound(left) | _bound(right)
-        case Temporal(left=left, right=right) if _is_plain(node):
+        case Temporal(left=left, right=right) if is_plain(node):
             return _bound(left) | _bound(right)
     return set()
 
 
-def _is_plain(node: Node) -> bool:
+def is_plain(node: Node) -> bool:
+    """Whether it is a temporal operator whose solutions are all pairs that stand in its relation."""
     return (
         isinstance(node, Temporal)
         and node.op not in ("OPTIONALSEQ", "EQUALSOPTIONAL", "NOT")
@@ -90,7 +91,8 @@ def _is_plain(node: Node) -> bool:
     )
 
 
-def _is_movable(expr: Expr) -> bool:
+def is_movable(expr: Expr) -> bool:
+    """Whether what a condition says depends on the variables that it names alone."""
     if not expression_variables(expr):
         return False
     return not any(

@@ -37,7 +37,7 @@ from kaicep.kernel.epsparql.columnar import (
 from kaicep.kernel.epsparql.conditions import Check
 from kaicep.kernel.epsparql.consuming import Adjacent, Between, Consuming, nothing_between
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns
-from kaicep.kernel.epsparql.exists import Probe, is_choice, mentioned
+from kaicep.kernel.epsparql.exists import Probe, is_choice, loosened, mentioned
 from kaicep.kernel.epsparql.expressions import WHOLE, Value, existences
 from kaicep.kernel.epsparql.groups import GroupedColumns
 from kaicep.kernel.epsparql.reading import TYPE, KnownFacts, StreamReader
@@ -318,18 +318,10 @@ class _Builder:
 
     def _is_asked(self, expr: Exists, outer: frozenset[str]) -> bool:
         """Whether a group can be evaluated beside the query, and asked by its key."""
-        core = expr.group
-        while isinstance(core, FilterSolutions):
-            core = core.input
-        assert isinstance(core, Node)
-        return not self.given and is_choice(core, outer)
+        return not self.given and is_choice(loosened(expr, outer)[0], outer)
 
     def _exists(self, expr: Exists, asking: ColumnOperator, timeless: bool, *mark: str) -> ColumnOperator:
-        core, conditions = expr.group, list[Expr]()
-        while isinstance(core, FilterSolutions):
-            conditions += conjuncts(core.condition)
-            core = core.input
-        assert isinstance(core, Node)
+        core, conditions = loosened(expr, frozenset(asking.names))
         kept = self.operator(core, None, True)
         names = kept.names + tuple(each for each in asking.names if each not in kept.names)
         matters = None if conditions else frozenset(asking.names) & frozenset(kept.names)
