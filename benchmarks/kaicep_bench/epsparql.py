@@ -17,13 +17,14 @@ from typing import TypeVar
 
 import numpy as np
 
+import kaicep as kai
 from kaicep.errors import Failure, SourceText
 from kaicep.kernel.epsparql import EpOperator, Sent
 from kaicep.kernel.epsparql.dictionary import TripleColumns
 from kaicep.knowledge.store import Knowledge
 from kaicep.language.parse_epsparql import parse_ep
 from kaicep.plan.algebra import ep_plan
-from kaicep.plan.events import Match
+from kaicep.plan.events import Event, Match
 from kaicep.plan.nodes import EpPlan
 from kaicep.plan.terms import RDF, RDFS, XSD, Iri, Literal, Triple
 from kaicep.reference.sparql import run_epsparql
@@ -71,6 +72,7 @@ def measure(quick: bool = False) -> Report:
         [
             Table("a SEQ b on a key, within 10 s", _sequence(size)),
             Table("one operator, readings of two kinds on a key", _operators(size)),
+            Table("one triple at a time, microseconds from `push` to its answers (medians)", _pushes(size)),
             Table("queries (5) and (6), time windows (figure 1a)", _running_sums(size)),
             Table("sum over the last sequences, count windows (figure 1b)", _count_windows(size)),
             Table("sum, count and maximum in a window that slides", _windows(size)),
@@ -152,6 +154,35 @@ def _operators(size: Size) -> list[dict[str, Cell]]:
         taken, _ = _timed(lambda: _pushed(plans, rows, Knowledge.empty()))  # noqa: B023
         row = _row(name, len(columns.end), seconds, matches)
         found.append({**row, "us a triple, one at a time": taken / len(rows) * 1e6})
+    return found
+
+
+PUSHED = {
+    "no pattern meets it": ("SELECT * WHERE { ?x :c ?v }",),
+    "a filter": ("SELECT * WHERE { ?x :a ?v FILTER (?v > 900) }",),
+    "a SEQ b on a key": (SEQUENCE,),
+    "OPTIONAL": (f"SELECT * WHERE {OPERATORS['OPTIONAL']}",),
+    "a rule and a query": RULE,
+}
+
+
+def _pushes(size: Size) -> list[dict[str, Cell]]:
+    """The first half of the triples only fills the state."""
+    rows = _rows(_keyed(size.single, size.keys), size.single)
+    events = [Event("s", 0, seq, end, start=at, triples=(of,)) for seq, (of, at, end) in enumerate(rows)]
+    found: list[dict[str, Cell]] = []
+    for name, texts in PUSHED.items():
+        engine = kai.Engine(
+            kai.compile({f"q{i}": each for i, each in enumerate(texts)}, streams={"s": "rdf"})
+        )
+        taken: dict[bool, list[int]] = {False: [], True: []}
+        for event in events:
+            started = time.perf_counter_ns()
+            answers = engine.push(event)
+            taken[bool(answers)].append(time.perf_counter_ns() - started)
+        late = {some: each[len(each) // 2 :] for some, each in taken.items()}
+        nothing, answer = (median(late[some]) / 1_000 if late[some] else None for some in (False, True))
+        found.append({"query": name, "it finds nothing": nothing, "it has an answer": answer})
     return found
 
 

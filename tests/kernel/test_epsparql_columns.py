@@ -227,3 +227,15 @@ def test_what_comes_too_late_is_refused() -> None:
     rows = readings(3)
     with pytest.raises(Failure, match=r"ends at 1970-01-01T00:00:00.* comes after 1970-01-01T00:00:02"):
         running.feed([rows[2], rows[0]])
+
+
+def test_what_is_calculated_of_many_solutions_is_what_is_calculated_of_each() -> None:
+    numbers = [*NUMBERS, *(Literal(each, XSD + "integer") for each in ("999999999999999", "-7", "07", "+7"))]
+    rows: Rows = []
+    for at, number in enumerate(numbers):
+        rows += [((term("a"), term(p), number), at * SECOND, at * SECOND) for p in "pq"]
+    query = """SELECT ?n ?m ?k WHERE { ?x :p ?y . ?x :q ?z BIND (?y + ?z AS ?n) BIND (3 - ?y * ?z AS ?m)
+        BIND (?y * ?z * ?y * ?z AS ?k) }"""
+    expected, found = both(rows, query)
+    assert found == expected
+    assert len(found["q0"]) > len(numbers)

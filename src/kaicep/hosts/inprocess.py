@@ -20,7 +20,7 @@ from kaicep.kernel.epsparql import Sent
 from kaicep.kernel.sort import Lateness, Sorter, read_place, written_place
 from kaicep.knowledge.event_graph import UnknownEntities, event_triples
 from kaicep.plan.events import Event, Match, by_end
-from kaicep.plan.results import derived_event
+from kaicep.plan.results import derived_event, term_answer
 from kaicep.plan.terms import Triple
 from kaicep.query import Query
 
@@ -96,7 +96,7 @@ class Engine(Replacing):
                 self._seen += 1
                 arrived.setdefault(event.stream, []).append(event)
         for stream, events in arrived.items():
-            self._offer(self.batch(stream, events))
+            self._offer_events(stream, events)
         return self._run()
 
     def push_batch(self, batch: Batch) -> list[Match]:
@@ -134,6 +134,15 @@ class Engine(Replacing):
                 sorter.offer(batch.events)
             else:
                 sorter.offer(batch)
+
+    def _offer_events(self, stream: str, events: list[Event]) -> None:
+        """The same for events; those that nobody takes as columns are none."""
+        readers = self._readers(stream)
+        if self._values is None and all(isinstance(each, Sorter) for each in readers):
+            for sorter in readers:
+                sorter.offer(events)  # type: ignore[arg-type]
+        else:
+            self._offer(self.batch(stream, events))
 
     def _is_asked_about(self, stream: str) -> bool:
         """Whether a query with a PATH reads a stream."""
@@ -321,12 +330,13 @@ class Engine(Replacing):
         if query.operator.streams:
             rows = ((*row, event.stream) for event in events for row in self._occurrences((event,)))
         answers = query.answers(rows)
-        for name in query.names:
-            own = [each for each in answers if each.match.query == name]
+        for name in query.names if answers else ():
+            own = [each for each in answers if each.query == name]
             if own:
-                self._deliver(Listed(name, [each.match for each in own]), found)
+                self._deliver(Listed(name, own), found)
                 if self._readers(name):
-                    self._offer(self.batch(name, [derived_event(each, self.catalog) for each in own]))
+                    derived = [derived_event(term_answer(each), self.catalog) for each in own]
+                    self._offer(self.batch(name, derived))
 
     def _deliver(self, matches: Matches | Listed, found: list[Match]) -> None:
         if self._on_matches is not None:

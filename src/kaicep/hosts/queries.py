@@ -26,7 +26,6 @@ from kaicep.plan.catalog import Catalog, Stream
 from kaicep.plan.events import Match
 from kaicep.plan.expressions import Field
 from kaicep.plan.nodes import ChiPlan, EpPlan, Pattern, QueryPlan, WindowAggregate, walk_objects
-from kaicep.plan.results import Answer, term_answer
 from kaicep.plan.sparql import Alternative, Inverse, Negated, Path, Predicate, Repeat, TriplePattern
 from kaicep.plan.terms import OWL, RDF, RDFS, Iri, Term, Triple, Variable
 from kaicep.plan.time import datetime_of, format_duration
@@ -328,10 +327,9 @@ class TripleQueries:
     def _made(self, knowledge: Knowledge) -> EpOperator:
         return EpOperator(self.plans, knowledge, held=self.settings.limits.held)
 
-    def answers(self, occurrences: Iterable[Sent]) -> list[Answer]:
-        """The matches that these occurrences and the watermark settle; their columns are texts."""
-        found = [*self.operator.feed(occurrences), *self.operator.advance(self.sorter.watermark)]
-        return [term_answer(each) for each in found]
+    def answers(self, occurrences: Iterable[Sent]) -> list[Match]:
+        """The matches that these occurrences and the watermark settle."""
+        return [*self.operator.feed(occurrences), *self.operator.advance(self.sorter.watermark)]
 
     def renew(self, knowledge: Knowledge) -> None:
         """Lets a new version of the knowledge be read from here on; what was derived stays."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import overload
 
-import numpy as np
-
 from kaicep.kernel.epsparql.dictionary import Array
 from kaicep.kernel.epsparql.expressions import BOUND_TO_PLACE, expression_variables
 from kaicep.kernel.epsparql.reading import term_of
@@ -40,13 +38,13 @@ def pushed(node: Node) -> Node:
         case Solutions(below) | Triples(below):
             return replace(node, input=pushed(below))
         case FilterSolutions(below, condition):
-            movable = [each for each in conjuncts(condition) if _is_movable(each)]
+            movable = [each for each in conjuncts(condition) if is_movable(each)]
             return replace(node, input=_with(pushed(below), movable))
         case Extend(below):
             return replace(node, input=pushed(below))
         case Join(left, right):
             return replace(node, left=pushed(left), right=pushed(right))
-        case Temporal(left=left, right=right) if _is_plain(node):
+        case Temporal(left=left, right=right) if is_plain(node):
             return replace(node, left=pushed(left), right=pushed(right))
     return node
 
@@ -55,7 +53,7 @@ def _with(node: Node, parts: list[Expr]) -> Node:
     """A plan with conditions on those of its sides that bind all their variables."""
     if isinstance(node, FilterSolutions):
         return replace(node, input=_with(node.input, parts))
-    if not isinstance(node, Join) and not _is_plain(node):
+    if not isinstance(node, Join) and not is_plain(node):
         return node
     assert isinstance(node, Join | Temporal)
     return replace(node, left=_side(node.left, parts), right=_side(node.right, parts))
@@ -79,12 +77,13 @@ def _bound(node: Node) -> set[str]:
             return _bound(below)
         case Join(left, right):
             return _bound(left) | _bound(right)
-        case Temporal(left=left, right=right) if _is_plain(node):
+        case Temporal(left=left, right=right) if is_plain(node):
             return _bound(left) | _bound(right)
     return set()
 
 
-def _is_plain(node: Node) -> bool:
+def is_plain(node: Node) -> bool:
+    """Whether it is a temporal operator whose solutions are all pairs that stand in its relation."""
     return (
         isinstance(node, Temporal)
         and node.op not in ("OPTIONALSEQ", "EQUALSOPTIONAL", "NOT")
@@ -92,7 +91,8 @@ def _is_plain(node: Node) -> bool:
     )
 
 
-def _is_movable(expr: Expr) -> bool:
+def is_movable(expr: Expr) -> bool:
+    """Whether what a condition says depends on the variables that it names alone."""
     if not expression_variables(expr):
         return False
     return not any(
@@ -107,15 +107,11 @@ def _is_movable(expr: Expr) -> bool:
 
 @lru_cache(maxsize=100_000)
 def _items(text: str) -> tuple[tuple[str, str], ...]:
+    """A term as the SPARQL 1.1 JSON results format writes it."""
     return tuple(sparql_json(term_of(text)).items())
 
 
-def _json_of(text: str) -> dict[str, str]:
-    """A term as the SPARQL 1.1 JSON results format writes it."""
-    return dict(_items(text))
-
-
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Block:
     """Answers of one query, in the order of end and id: places in `texts` (-1 is unbound), times, ids.
 
@@ -158,10 +154,10 @@ class Block:
             yield from self._constructed()
             return
         names, query = self.names, self.query
-        shown = {code: _json_of(self.texts[code]) for code in np.unique(self.values).tolist() if code >= 0}
-        times = zip(self.start.tolist(), self.end.tolist(), strict=True)
-        ids = zip(self.low.tolist(), self.high.tolist(), strict=True)
-        for row, (start, end), (low, high) in zip(self.values.tolist(), times, ids, strict=True):
+        codes = set(self.values.ravel().tolist())
+        shown = {code: dict(_items(self.texts[code])) for code in codes if code >= 0}
+        columns = [each.tolist() for each in (self.values, self.start, self.end, self.low, self.high)]
+        for row, start, end, low, high in zip(*columns, strict=True):
             pairs = zip(names, row, strict=True)
             select = {name: shown[code].copy() for name, code in pairs if code >= 0}
             yield Match(query, f"{low:016x}{high:016x}", start, end, select)

@@ -14,16 +14,19 @@ import numpy as np
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator, shared_places
 from kaicep.kernel.epsparql.conditions import Check
-from kaicep.kernel.epsparql.dictionary import Array, Dictionary
+from kaicep.kernel.epsparql.dictionary import NOT_WHOLE, Array, Dictionary
 from kaicep.kernel.epsparql.expressions import Value
 from kaicep.kernel.epsparql.tables import Rows, SolutionTable
 
-PARTNERS, SOME, NONE = range(3)
+PARTNERS, SOME, NONE, MARK = range(4)
+_FEW = 4  # values are calculated one by one
 
 
 @dataclass(frozen=True)
 class Asking:
     """What is asked for: `PARTNERS` or else the solution alone; only those with `SOME` partner, or `NONE`.
+
+    Or all, with a variable that is bound where there is a partner (`MARK`).
 
     `bound` is that of the answers, `near` that of a pair, None is any; `keep` is for how long a partner is
     kept after its end. With `witness`, the first of a key is kept for longer; `once` keeps equal ones once.
@@ -40,6 +43,7 @@ class Asking:
     common: bool = False
     theirs: bool = False
     timed: bool = False
+    mark: tuple[str, ...] = ()
 
 
 class Asker(ColumnOperator):
@@ -60,7 +64,7 @@ class Asker(ColumnOperator):
         matters: frozenset[str] | None = None,
     ) -> None:
         self.asking, self.kept, self._how = asking, kept, how
-        self.names = tuple(names) if how.want == PARTNERS else asking.names
+        self.names = tuple(names) if how.want == PARTNERS else (*asking.names, *how.mark)
         self.certain = asking.certain
         (first, second), self._loose = shared_places(asking, kept)
         self._keys = first, second
@@ -68,6 +72,9 @@ class Asker(ColumnOperator):
         self._unseen = [i for i, name in enumerate(kept.names) if matters is not None and name not in matters]
         places = [(_place(asking.names, name), _place(kept.names, name)) for name in names]
         self._layout = np.array(places, np.int64).reshape(-1, 2)
+        bound, any_will_do = -1 if how.bound is None else how.bound, how.want != PARTNERS
+        spec = [how.relation, bound, -1, any_will_do, 0, how.once, self._common, how.theirs, 0]
+        self._spec = np.array(spec, np.int64)  # see `kernels.ask`
         self.check = check(names)
         witness = np.concatenate((second, self._loose[:, 1])) if how.witness else None
         self.table = SolutionTable(len(kept.names), second, how.keep, dictionary, witness)
@@ -86,7 +93,8 @@ class Asker(ColumnOperator):
         asking, kept = self.asking.step(chunk), self._cut(self.kept.step(chunk))
         if not len(asking) and not len(kept):
             return Rows.none(len(self.names))
-        self.table.expect(kept)
+        if len(kept):
+            self.table.expect(kept)
         return self._answered(asking, kept, timed=True)
 
     def _cut(self, rows: Rows) -> Rows:
@@ -103,15 +111,23 @@ class Asker(ColumnOperator):
                 continue
             rows, who, some = self._asked(asking, kept, table, timed)
             met |= some
-            met[who] = True
-            parts.append((rows, who))
+            if len(who):
+                met[who] = True
+                parts.append((rows, who))
+        if not len(asking):
+            return Rows.none(len(self.names))
+        if self._how.want == MARK:
+            values = np.column_stack((asking.values, np.where(met, 0, -1).astype(np.int32)))
+            return Rows(values, asking.start, asking.end)
         if self._how.want != PARTNERS:
             return asking.take(np.flatnonzero(met == (self._how.want == SOME)))
+        if not parts and not met.any():
+            return _chosen(asking, self.asking.names, self.names)
         alone = np.flatnonzero(~met)
         if len(alone):
             parts.append((_chosen(asking.take(alone), self.asking.names, self.names), alone))
-        if not parts:
-            return Rows.none(len(self.names))
+        if len(parts) < 2:
+            return parts[0][0] if parts else Rows.none(len(self.names))
         order = np.argsort(np.concatenate([who for _, who in parts]), kind="stable")
         values, start, end = (
             np.concatenate([getattr(rows, each) for rows, _ in parts])[order]
@@ -123,28 +139,16 @@ class Asker(ColumnOperator):
         self, asking: Rows, kept: Rows, table: SolutionTable, timed: bool
     ) -> tuple[Rows, Array, Array]:
         """The pairs, the places of those who asked for them, and who has a partner beside those."""
-        how, check = self._how, self.check
+        how, check, spec = self._how, self.check, self._spec
         known = table is self._known
         near = how.near if not known else None
-        spec = np.array(
-            [
-                how.relation,
-                -1 if how.bound is None else how.bound,
-                -1 if near is None else near,
-                how.want != PARTNERS,
-                0,
-                how.once,
-                self._common,
-                how.theirs,
-                table.vague,
-            ],
-            np.int64,
-        )
         new = Rows.none(len(self.kept.names)) if known else kept
         sides = asking.values, asking.start, asking.end, new.values, new.start, new.end
         timed = timed and not (how.theirs and known)
         program = check.program if timed else _NO_PROGRAM
+        spec[2] = -1 if near is None else near
         spec[4] = check.is_more if timed else bool(check)
+        spec[8] = table.vague
         numbers = check.numbers()
         what = table.arrays(), self._keys, self._loose, self._layout, program, numbers
         values, start, end, unsure, who, n, met, length = kernels.ask(spec, *sides, *what)
@@ -301,9 +305,17 @@ class Extended(ColumnOperator):
         value, width = self._value, self._width
         if value.place is not None:
             return np.ascontiguousarray(rows.values[:, value.place])
-        made = np.full(len(rows), -1, np.int32)
+        made, left = np.full(len(rows), -1, np.int32), list(range(len(rows)))
+        if value.is_arithmetic and len(rows) > _FEW:
+            integers = value.integers(rows.values, self._dictionary)
+            whole = integers != NOT_WHOLE
+            made[whole], left = self._dictionary.integers(integers[whole]), np.flatnonzero(~whole).tolist()
+        if not left:
+            return made
         of, code, known = self._dictionary.of, self._dictionary.code, dict[tuple[int, ...], int]()
-        for i, (start, end, row) in enumerate(rows.listed()):
+        listed = rows.listed()
+        for i in left:
+            start, end, row = listed[i]
             asks = (*((start, end) if value.timed else ()), *(row[each] for each in self._seen))
             found = None if value.whole else known.get(asks)
             if found is None:

@@ -13,7 +13,13 @@ from kaicep.errors import Failure
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.answers import Block
 from kaicep.kernel.epsparql.columnar import Chunk
-from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns, TripleColumns
+from kaicep.kernel.epsparql.dictionary import (
+    NO_TRIPLES,
+    Array,
+    Dictionary,
+    OccurrenceColumns,
+    TripleColumns,
+)
 from kaicep.kernel.epsparql.expansion import Expansion
 from kaicep.kernel.epsparql.groups import Numbered
 from kaicep.kernel.epsparql.lowered import ColumnQuery, ColumnRule
@@ -43,15 +49,16 @@ class Batches:
         dictionary: Dictionary,
         limit: int,
     ) -> None:
-        self._queries, self._rules, self._limit = queries, rules, limit
+        self._rules, self._limit = rules, limit
         self._grow = all(rule.grows for rule in chain(*rules))
+        self._growing, self._others = ([e for e in queries if e.grows is grows] for grows in (True, False))
         self._made: dict[str, OccurrenceColumns] = {}  # what each rule makes with the last end
         self.dictionary = dictionary
         everyone = [*chain(*rules), *queries]
         patterns = [pattern for query in everyone for pattern in query.patterns]
         self._expansion = Expansion(reader, facts, patterns, dictionary)
         self._windows = [each for query in everyone for each in query.context.windows]
-        self._open: list[OccurrenceColumns] = []
+        self._open = NO_TRIPLES  # what ends at the last instant
         self._ahead = 0  # so many of those were taken already
         self._told: dict[str, set[tuple[int, int]]] = {}  # answers at the open instant, by query
         self._new: dict[str, set[tuple[int, int]]] = {}
@@ -70,7 +77,7 @@ class Batches:
                 if len(each) == 4:
                     streams.setdefault(each[3], []).append(at)
             for stream, places in streams.items():
-                some = columns.take(np.array(places, np.int64))
+                some = columns if len(places) == len(columns) else columns.take(np.array(places, np.int64))
                 for window in self._windows:
                     window.take(stream, some, self._expansion)
         return self._taken(columns)
@@ -89,45 +96,48 @@ class Batches:
 
     def _put(self, columns: OccurrenceColumns, now: int) -> list[Block]:
         """The answers of what comes; the last instant is open."""
-        waiting = _once(OccurrenceColumns.joined([*self._open, columns]))
+        begun = int(columns.end[0]) if len(columns) else now
+        over, waiting, ahead = self._open, _once(columns), 0
+        if begun == self.now:
+            over, waiting, ahead = NO_TRIPLES, _once(OccurrenceColumns.joined((over, columns))), self._ahead
         found: list[Block] = []
-        if self._grow and len(waiting) > self._ahead:
-            blocks, waiting = self._derived(waiting, self._ahead, now)
-            found += blocks
-            new = Chunk(waiting.take(slice(self._ahead, None)))
-            found += [self._untold(each, now) for each in self._step(new, grows=True)]
-        done = int(np.searchsorted(waiting.end, now))
-        self._open = [waiting.take(slice(done, None))]
-        self._ahead = len(self._open[0]) if self._grow else 0
+        if self._grow and len(waiting) > ahead:
+            found, waiting = self._derived(waiting, ahead, now)
+            new = Chunk(waiting.take(slice(ahead, None)) if ahead else waiting)
+            found += [self._untold(each, now) for each in self._step(self._growing, new)]
+        if begun < now:
+            done = int(np.searchsorted(waiting.end, now))
+            over = OccurrenceColumns.joined((over, waiting.take(slice(0, done))))
+            waiting = waiting.take(slice(done, None))
+        self._open, self._ahead = waiting, len(waiting) if self._grow else 0
         self._go_on(now)
-        return [*found, *self._over(waiting.take(slice(0, done)), now - 1)]
+        return [*found, *self._over(over, now - 1)]
 
     def close(self, watermark: float) -> list[Block]:
         """The answers that are certain once nothing ends below the watermark any more."""
-        over = OccurrenceColumns.of(())
-        if self.now is not None and self.now < watermark and self._open:
-            over, self._open, self._ahead = OccurrenceColumns.joined(self._open), [], 0
+        over = NO_TRIPLES
+        if self.now is not None and self.now < watermark:
+            over, self._open, self._ahead = self._open, NO_TRIPLES, 0
         return self._over(over, math.ceil(watermark) - 1 if math.isfinite(watermark) else watermark)
 
     def _over(self, columns: OccurrenceColumns, until: float) -> list[Block]:
         """The answers of instants that are over, up to the last one of them."""
-        due = any(t is not None and t <= until for t in map(self._next, self._windows))
+        due = any((t := self._next(each)) is not None and t <= until for each in self._windows)
         self._done = max(self._done, until)
-        if not len(columns) and not due:
+        if not due and (not len(columns) or (self._grow and not self._others)):
             return []
         if self._grow:
-            return self._step(Chunk(columns, until), grows=False)
+            return self._step(self._others, Chunk(columns, until))
         found: list[Block] = []
         for rules in self._rules:
             blocks, columns = self._settled(rules, columns, until)
             found += blocks
         chunk = Chunk(columns, until)
-        return [*found, *self._step(chunk, grows=True), *self._step(chunk, grows=False)]
+        return [*found, *self._step(self._growing, chunk), *self._step(self._others, chunk)]
 
-    def _step(self, chunk: Chunk, grows: bool) -> list[Block]:
-        """The answers of the queries that only grow, or of the others."""
-        found = [query.step(chunk) for query in self._queries if query.grows is grows]
-        return [each for each in found if each is not None]
+    def _step(self, queries: Sequence[ColumnQuery], chunk: Chunk) -> list[Block]:
+        """The answers of some queries."""
+        return [block for each in queries if (block := each.step(chunk)) is not None]
 
     # --- rules that only grow ------------------------------------------------------------------------
 
@@ -156,7 +166,7 @@ class Batches:
             return [], waiting
         block, made = rules[0].fill(self._untold(block, now))
         self._refuse_runaway(rules[0].name, made)
-        return [block], _once(_in_order((waiting, self._expansion.of(made))))
+        return [block], _once(OccurrenceColumns.merged((waiting, self._expansion.of(made))))
 
     def _closed(
         self, rules: Sequence[ColumnRule], waiting: OccurrenceColumns, ahead: int, now: int
@@ -181,13 +191,13 @@ class Batches:
                 counts[rule.name].update(triples.end.tolist())
                 derived.append(self._expansion.of(triples))
             self._refuse_runaways(counts)
-            coming = _fresh(_in_order(derived) if derived else OccurrenceColumns.of(()), known)
+            coming = _fresh(OccurrenceColumns.merged(derived) if derived else NO_TRIPLES, known)
             parts.append(coming)
         for rule in rules:
             rule.settle()
             if made[rule.name]:
-                self._refuse_runaway(rule.name, _in_order(made[rule.name]))
-        return found, _in_order(parts)
+                self._refuse_runaway(rule.name, OccurrenceColumns.merged(made[rule.name]))
+        return found, OccurrenceColumns.merged(parts)
 
     # --- rules that may take back what they derive -----------------------------------------------------
 
@@ -195,8 +205,7 @@ class Batches:
         self, rules: Sequence[ColumnRule], columns: OccurrenceColumns, until: float
     ) -> tuple[list[Block], OccurrenceColumns]:
         """What rules make at instants that are over."""
-        turning = rules[0].recursive and not all(each.grows for each in rules)
-        if not turning:
+        if not rules[0].recursive or all(each.grows for each in rules):
             last = int(columns.end[-1]) if len(columns) else kernels.FIRST
             self._told = {}
             return self._grown(rules, columns, 0, last, until)
@@ -208,48 +217,69 @@ class Batches:
             if end is None:
                 return found, OccurrenceColumns.joined(parts) if parts else columns
             over = int(np.searchsorted(columns.end, end, side="right"))
-            blocks, everything = self._turned(rules, columns.take(slice(begin, over)), end)
+            settle = self._turned if rules[0].turns else self._followed
+            blocks, everything = settle(rules, columns.take(slice(begin, over)), end)
             found += blocks
             parts.append(everything)
             begin = over
+
+    def _followed(
+        self, rules: Sequence[ColumnRule], columns: OccurrenceColumns, end: int
+    ) -> tuple[list[Block], OccurrenceColumns]:
+        """What rules make at an instant that read it later only: they see it when all are done."""
+        chunk, blocks, made = Chunk(columns, end), list[Block](), [columns]
+        for rule in rules:
+            block = rule.step(chunk)
+            if block is not None:
+                block, triples = rule.fill(block)
+                self._refuse_runaway(rule.name, triples)
+                blocks.append(block)
+                made.append(self._expansion.of(triples))
+        everything = _once(OccurrenceColumns.joined(made))
+        new = Chunk(everything.take(slice(len(columns), None)), end)
+        for rule in rules if len(new.columns) else ():
+            rule.step(new)
+        return blocks, everything
 
     def _turned(
         self, rules: Sequence[ColumnRule], columns: OccurrenceColumns, end: int
     ) -> tuple[list[Block], OccurrenceColumns]:
         """What rules make at an instant: each round derives everything anew from what the one before derived.
 
-        It is over when nothing changes; rounds that come back to an earlier one turn in a circle.
+        A rule for which nothing has changed derives the same. It is over when there is no other; rounds that
+        come back to an earlier one turn in a circle.
         """
         derived: _Derived = {each.name: set() for each in rules}
-        tried: list[_Derived] = []
+        tried, found, turning = list[_Derived](), dict[str, Block](), rules
         while True:
             made = OccurrenceColumns.of([row for each in derived.values() for row in sorted(each)])
             everything = columns
             if len(made):
                 everything = _once(OccurrenceColumns.joined((columns, self._expansion.of(made))))
-            chunk, blocks, again = Chunk(everything, end), list[Block](), dict(derived)
-            for rule in rules:
+            chunk, again = Chunk(everything, end), dict(derived)
+            for rule in turning:
                 rule.context.undo()
                 block = rule.step(chunk)
                 again[rule.name] = set()
+                found.pop(rule.name, None)
                 if block is not None:
-                    block, triples = rule.fill(block)
-                    blocks.append(block)
+                    found[rule.name], triples = rule.fill(block)
                     again[rule.name] = triples.listed()
-            if again == derived:
+            changed = {name for name in again if again[name] != derived[name]}
+            turning = [each for each in rules if each.sources & changed]
+            if not changed:
                 break
             self._refuse_runaways({name: Counter({end: len(found)}) for name, found in again.items()})
             if again in tried or len(tried) > self._limit:
-                changing = sorted(name for name in again if again[name] != derived[name])
                 raise Failure(
-                    f"the CONSTRUCT rule {changing[0]} never settles: it takes back what it derives; "
+                    f"the CONSTRUCT rule {min(changed)} never settles: it takes back what it derives; "
                     f"rules that change each other's conditions at one instant have no answer"
                 )
             tried.append(again)
             derived = again
         for rule in rules:
             rule.context.commit()
-        return blocks, everything
+        return list(found.values()), everything
 
     # --- how much is derived -------------------------------------------------------------------------
 
@@ -264,13 +294,18 @@ class Batches:
         """Counts what the rules make with one end; an instant may come in parts."""
         if not len(made):
             return
-        kept = self._made.get(rule)
-        if kept is not None and int(kept.end[-1]) == int(made.end[0]):
+        kept, last = self._made.get(rule), int(made.end[-1])
+        if kept is not None and kept.end[-1] == made.end[0]:
             made = OccurrenceColumns.joined((kept, made))
+        if len(made) + sum(map(len, self._made.values())) <= self._limit:  # as nearly always
+            self._made[rule] = made.take(slice(made.end.searchsorted(last), None))
+            return
         made = _once(made)
         ends, counts = np.unique(made.end, return_counts=True)
         self._made[rule] = made.take(np.flatnonzero(made.end == ends[-1]))
-        others = [len(each) for name, each in self._made.items() if name != rule and each.end[-1] == ends[-1]]
+        others = [
+            len(_once(each)) for name, each in self._made.items() if name != rule and each.end[-1] == ends[-1]
+        ]
         counts[-1] += sum(others)
         if counts.max() > self._limit:
             raise runaway(rule, self._limit, int(ends[counts.argmax()]))
@@ -283,7 +318,7 @@ class Batches:
         known = [at for at, each in zip(again, ids, strict=True) if each in told]
         if known:
             block = block.take(np.delete(np.arange(len(block)), known))
-        last = np.flatnonzero(block.end == now)
+        last = slice(block.end.searchsorted(now), None)
         new = self._new.setdefault(block.query, set())
         new.update(zip(block.low[last].tolist(), block.high[last].tolist(), strict=True))
         return block
@@ -297,13 +332,11 @@ class Batches:
         self._new, self.now = {}, now
 
     def _refuse_disorder(self, columns: OccurrenceColumns) -> None:
-        if not len(columns):
-            return
-        before = np.concatenate(([columns.end[0] if self.now is None else self.now], columns.end[:-1]))
-        wrong = np.flatnonzero(columns.end < before)
-        if len(wrong):
-            end, last = int(columns.end[wrong[0]]), int(before[wrong[0]])
-            raise Failure(f"a triple that ends at {format_time(end)} comes after {format_time(last)}")
+        ends = columns.end
+        if self.now is not None and len(ends) and ends[0] < self.now:
+            raise _out_of_order(int(ends[0]), self.now)
+        if len(ends) > 1 and (wrong := np.flatnonzero(ends[1:] < ends[:-1])).size:
+            raise _out_of_order(int(ends[wrong[0] + 1]), int(ends[wrong[0]]))
 
     # --- windows, and the open instant ----------------------------------------------------------------
 
@@ -327,14 +360,14 @@ class Batches:
     @property
     def waiting(self) -> int:
         """How many occurrences wait for the end of their instant."""
-        return sum(map(len, self._open))
+        return len(self._open)
 
     def opened(self) -> list[Occurrence]:
         """The occurrences of the open instant."""
         if not self.waiting:
             return []
-        columns, texts = OccurrenceColumns.joined(self._open), self.dictionary.texts
-        rows = zip(*(each.tolist() for each in columns.all()), strict=True)
+        texts = self.dictionary.texts
+        rows = zip(*(each.tolist() for each in self._open.all()), strict=True)
         return [(texts[s], texts[p], texts[o], start, end) for s, p, o, start, end in rows]
 
     def reopen(self, now: int | None, occurrences: Iterable[Occurrence]) -> None:
@@ -344,6 +377,10 @@ class Batches:
         rows = [(code(s), code(p), code(o), start, end) for s, p, o, start, end in occurrences]
         if rows and now is not None:
             self._put(OccurrenceColumns.of(rows), now)
+
+
+def _out_of_order(end: int, last: int) -> Failure:
+    return Failure(f"a triple that ends at {format_time(end)} comes after {format_time(last)}")
 
 
 def runaway(rule: str, limit: int, end: int) -> Failure:
@@ -357,14 +394,10 @@ def runaway(rule: str, limit: int, end: int) -> Failure:
 
 def _once(columns: OccurrenceColumns) -> OccurrenceColumns:
     """What is the same is there once."""
+    if len(columns) < 2:
+        return columns
     once = kernels.distinct(*columns.all())
     return columns if once.all() else columns.take(np.flatnonzero(once))
-
-
-def _in_order(parts: Sequence[OccurrenceColumns]) -> OccurrenceColumns:
-    """All of them, in the order of their end."""
-    joined = OccurrenceColumns.joined(parts)
-    return joined.take(np.argsort(joined.end, kind="stable"))
 
 
 def _as_codes(columns: OccurrenceColumns) -> Array:

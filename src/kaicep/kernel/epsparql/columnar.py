@@ -24,6 +24,7 @@ from kaicep.plan.sparql import TriplePattern, WindowClause
 from kaicep.plan.terms import Iri, Variable
 
 _PLACES = ("s", "p", "o")
+_FIRST, _NOWHERE = np.zeros(1, np.int64), np.empty(0, np.int64)
 
 
 class Chunk:
@@ -43,9 +44,15 @@ class Chunk:
 
     def of(self, predicate: int) -> Array:
         """Where the occurrences with a predicate stand."""
-        if predicate not in self._places:
-            self._places[predicate] = np.flatnonzero(self.columns.p == predicate)
-        return self._places[predicate]
+        found = self._places.get(predicate)
+        if found is None:
+            p = self.columns.p
+            if len(p) == 1:
+                found = _FIRST if p[0] == predicate else _NOWHERE
+            else:
+                found = np.flatnonzero(p == predicate)
+            self._places[predicate] = found
+        return found
 
 
 class ColumnOperator:
@@ -75,36 +82,45 @@ class PatternColumns(ColumnOperator):
         self.places = (pattern.subject, pattern.predicate, pattern.object)
         self.names = tuple(dict.fromkeys(e.name for e in self.places if isinstance(e, Variable)))
         self.certain = frozenset(self.names)
-        self._constants = [
-            (place, dictionary.code(text))
+        self._constants = {
+            place: dictionary.code(text)
             for place, text in zip(_PLACES, self.asked(), strict=True)
             if text is not None
+        }
+        self._predicate = self._constants.pop("p", None)
+        variables = [e.name if isinstance(e, Variable) else None for e in self.places]
+        self._columns = [_PLACES[variables.index(name)] for name in self.names]
+        self._same = [
+            (first, place)
+            for place, name in zip(_PLACES, variables, strict=True)
+            if name is not None and (first := _PLACES[variables.index(name)]) != place
         ]
-        self._columns: dict[str, list[str]] = {name: [] for name in self.names}
-        for place, each in zip(_PLACES, self.places, strict=True):
-            if isinstance(each, Variable):
-                self._columns[each.name].append(place)
         self.still = Rows.none(len(self.names))
 
     def meeting(self, chunk: Chunk) -> Array:
         """Where the occurrences stand that meet it."""
-        given, columns = dict(self._constants), chunk.columns
-        places = chunk.of(given.pop("p")) if "p" in given else np.arange(len(columns))
-        for place, code in given.items():
+        columns, predicate = chunk.columns, self._predicate
+        places = np.arange(len(columns)) if predicate is None else chunk.of(predicate)
+        if not places.size:
+            return places
+        for place, code in self._constants.items():
             places = places[getattr(columns, place)[places] == code]
         if len(self._refused):
             places = places[~np.isin(columns.p[places], self._refused)]
-        for first, *others in self._columns.values():
-            for other in others:
-                places = places[getattr(columns, first)[places] == getattr(columns, other)[places]]
+        for first, other in self._same:
+            places = places[getattr(columns, first)[places] == getattr(columns, other)[places]]
         return places
 
     def step(self, chunk: Chunk) -> Rows:
         """See `ColumnOperator`."""
-        columns = chunk.columns.take(self.meeting(chunk))
-        values = np.empty((len(columns), len(self.names)), np.int32)
-        for i, places in enumerate(self._columns.values()):
-            values[:, i] = getattr(columns, places[0])
+        columns, places = chunk.columns, self.meeting(chunk)
+        if not places.size:
+            return Rows.none(len(self.names))
+        if places.size < len(columns):
+            columns = columns.take(places)
+        values = np.empty((places.size, len(self.names)), np.int32)
+        for i, place in enumerate(self._columns):
+            values[:, i] = getattr(columns, place)
         return Rows(values, columns.start, columns.end)
 
     def asked(self) -> tuple[str | None, str | None, str | None]:
@@ -178,6 +194,7 @@ class Joiner(ColumnOperator):
             for i, side in enumerate(sides)
         )
         self._keep = np.array([each != -1 for each in reach], np.int64)
+        self._vague = np.zeros(3, np.int64)
         self._mixed = False
         self.check = check((), self.names)
         self._known = self._knowledge() if op == kernels.JOIN else None
@@ -191,36 +208,56 @@ class Joiner(ColumnOperator):
         """The pairs that new solutions of both sides make, with each other and with what is kept."""
         if not len(left) and not len(right):
             return Rows.none(len(self.names))
-        for table, rows in zip(self.tables, (left, right), strict=True):
-            table.expect(rows)
-        now = max(int(rows.end[-1]) for rows in (left, right) if len(rows))
+        (first, second), now = self.tables, kernels.FIRST
+        for table, rows in ((first, left), (second, right)):
+            if len(rows):
+                table.expect(rows)
+                now = max(now, int(rows.end[-1]))
         found, lengths = self._run(left, right, self.tables, self._keep, self._bound)
-        for table, length in zip(self.tables, lengths, strict=True):
-            table.mixed = self._mixed
-            table.grown(length, now)
+        first.mixed = second.mixed = self._mixed
+        first.grown(lengths[0], now)
+        second.grown(lengths[1], now)
         if self._mixed and len(found) > 1:
             found = found.take(np.argsort(found.end, kind="stable"))
         if self._known is None:
             return found
-        nothing = np.zeros(2, np.int64)
+        nothing, parts = np.zeros(2, np.int64), [found]
         none_left, none_right = (Rows.none(len(side.names)) for side in self.sides)
-        with_left, _ = self._run(none_left, right, (self._known[0], self.tables[1]), nothing, -1)
-        with_right, _ = self._run(left, none_right, (self.tables[0], self._known[1]), nothing, -1)
-        return Rows.merged((found, with_left, with_right))
+        if len(right) and len(self._known[0]):
+            parts.append(self._run(none_left, right, (self._known[0], second), nothing, -1)[0])
+        if len(left) and len(self._known[1]):
+            parts.append(self._run(left, none_right, (first, self._known[1]), nothing, -1)[0])
+        return Rows.merged(parts)
 
     def _run(
         self, left: Rows, right: Rows, tables: Sequence[SolutionTable], keep: Array, bound: int
     ) -> tuple[Rows, tuple[int, int]]:
-        if not len(left) and not len(tables[0]) and not keep.any():
-            return Rows.none(len(self.names)), (0, 0)
-        rows = (left.values, left.start, left.end, right.values, right.start, right.end)
-        stores = tables[0].arrays(), tables[1].arrays()
-        how = self._keys, self._loose, self._extra, self.check.program, self.check.numbers()
-        vague = np.array((tables[0].vague, tables[1].vague, self._mixed), np.int64)
-        *made, n, first, second = kernels.join(self._op, bound, *rows, *stores, keep, vague, *how)
-        values, start, end, unsure = (each[:n] for each in made)
+        one, two = tables
+        self._vague[:] = one.vague, two.vague, self._mixed
+        values, start, end, unsure, n, first, second = kernels.join(
+            self._op,
+            bound,
+            left.values,
+            left.start,
+            left.end,
+            right.values,
+            right.start,
+            right.end,
+            one.arrays(),
+            two.arrays(),
+            keep,
+            self._vague,
+            self._keys,
+            self._loose,
+            self._extra,
+            self.check.program,
+            self.check.numbers(),
+        )
+        if not n:
+            return Rows.none(len(self.names)), (first, second)
+        values, start, end, unsure = values[:n], start[:n], end[:n], unsure[:n]
         found = Rows(values, start, end)
-        if self.check and n:
+        if self.check:
             found = found.take(self.check.settled(values, start, end, unsure))
         return found, (first, second)
 

@@ -26,6 +26,9 @@ _MOST_STEPS = 60
 Step = tuple[int, int]
 
 
+_ALL: Array = slice(None)
+
+
 class Check:
     """Conditions that must all hold, on rows of some variables; not `timed` where no row has a time."""
 
@@ -83,7 +86,7 @@ class Check:
     def settled(self, values: Array, start: Array, end: Array, unsure: Array) -> Array:
         """Of rows that the kernel let pass, the places of those that hold; it may be unsure, or not asked."""
         if self._rest is None and not unsure.any():
-            return np.arange(len(start))
+            return _ALL
         keep = np.ones(len(start), np.bool_)
         asked = np.arange(len(start)) if self._rest is not None else np.flatnonzero(unsure)
         of, timed, pure = self._dictionary.of, self._all.timed, not self._all.whole

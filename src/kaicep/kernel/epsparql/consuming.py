@@ -1,4 +1,4 @@
-"""What is found row by row: pairs under a consumption policy, and pairs with nothing in between.
+"""Pairs under a consumption policy, found row by row, and pairs with nothing in between.
 
 Which partner is taken depends on those that others took before, or on the latest one: there is no use in all
 pairs. So a table by key is gone through from the one end, and only as far as it takes.
@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator
+import numpy as np
+
+from kaicep.kernel.epsparql import kernels
+from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator, shared_places
 from kaicep.kernel.epsparql.conditions import Check
-from kaicep.kernel.epsparql.dictionary import Dictionary
+from kaicep.kernel.epsparql.dictionary import Array, Dictionary
 from kaicep.kernel.epsparql.state import Keeper
-from kaicep.kernel.epsparql.tables import Rows
+from kaicep.kernel.epsparql.tables import Rows, SolutionTable
 from kaicep.plan.algebra import pattern_variables
 from kaicep.plan.expressions import Call, Expr, VariableRef
 from kaicep.plan.nodes import Bgp, Node, Temporal
@@ -71,18 +74,16 @@ class Pairing:
 
 
 class RowTable(Keeper):
-    """Rows by a key, those of one key in the order of their end; those that began too long ago go.
+    """Rows by a key, those of one key in the order of their end.
 
     What a key leaves unbound agrees with anything, so that whoever asks by such a key, or asks where there is
     one, gets all rows to choose from.
     """
 
-    def __init__(self, label: str, key: Sequence[int], bound: int | None, dictionary: Dictionary) -> None:
-        self.label, self._places, self._bound, self._dictionary = label, key, bound, dictionary
-        self.bounded = bound is not None
+    def __init__(self, label: str, key: Sequence[int], dictionary: Dictionary) -> None:
+        self.label, self._places, self._dictionary = label, key, dictionary
         self._rows: dict[Codes, list[Row]] = {}
         self._vague = self._size = 0
-        self._left = 16  # so many there were after the last sweep, or hardly any
         self._added: list[Row] = []
 
     def key(self, values: Codes) -> Codes:
@@ -91,8 +92,6 @@ class RowTable(Keeper):
 
     def add(self, row: Row) -> None:
         """Keeps a row; it ends no earlier than all that came before."""
-        if self._bound is not None and self._size > 2 * self._left:
-            self.forget(row[1])
         key = self.key(row[2])
         if key not in self._rows:
             self._rows[key] = []
@@ -144,17 +143,6 @@ class RowTable(Keeper):
     def commit(self) -> None:
         """See `Keeper`."""
         self._added = []
-
-    def forget(self, now: int) -> None:
-        """See `Keeper`."""
-        if self._bound is None:
-            return
-        oldest = now - self._bound
-        kept = {key: [row for row in rows if row[0] >= oldest] for key, rows in self._rows.items()}
-        self._rows = {key: rows for key, rows in kept.items() if rows}
-        self._vague = sum(-1 in key for key in self._rows)
-        self._size = sum(map(len, self._rows.values()))
-        self._left = max(16, self._size)
 
     def dump(self, before: float = math.inf) -> Any:
         """See `Keeper`."""
@@ -223,7 +211,7 @@ class Consuming(ColumnOperator, Keeper):
         certain = {"left": right.certain, "right": left.certain}
         self.certain = certain.get(self._optional or "", left.certain | right.certain)
         self._check = check(self.names)
-        self.lefts = RowTable(f"{op} (CONSUMPTION {policy})", self._pairing.left_key, None, dictionary)
+        self.lefts = RowTable(f"{op} (CONSUMPTION {policy})", self._pairing.left_key, dictionary)
         self._used: list[Row] = []
         self.still = Rows.none(len(self.names))
 
@@ -385,67 +373,60 @@ class Adjacent(ColumnOperator):
         bound: int | None,
         dictionary: Dictionary,
     ) -> None:
-        self._pairing = Pairing(before, after)
+        self._sides, self._bound = (before, after, inside), -1 if bound is None else bound
         pair = ColumnOperator()
-        pair.names, pair.certain = self._pairing.names, frozenset(self._pairing.names)
-        self._inner = Pairing(pair, inside)
-        self.names, self.certain = self._inner.names, pair.certain
-        self._before, self._after, self._inside = before, after, inside
-        self._bound = bound
+        self._extra = np.array(
+            [i for i, name in enumerate(after.names) if name not in before.names], np.int64
+        )
+        pair.names = before.names + tuple(after.names[i] for i in self._extra)
+        pair.certain = frozenset(pair.names)
+        self.names = pair.names + tuple(name for name in inside.names if name not in pair.names)
+        self.certain = pair.certain
+        (mine, theirs), loose = shared_places(before, after)
+        (outer, inner), others = shared_places(pair, inside)
+        alike = np.arange(min(2, len(before.names)))
+        self._places, self._loose = (mine, theirs, alike, outer, inner), (loose, others)
         # Whatever lies between one that is before and one that is after lies behind all that ended earlier,
         # unless which ones agree is a matter of the one before.
-        self._same_for_all = all(name in after.names for name in self._inner.shared)
-        everything = range(len(before.names))
+        self._same_for_all = all(name in after.names for name in pair.names if name in inside.names)
         self.tables = [
-            RowTable("SEQ", key, bound, dictionary)
-            for key in (self._pairing.left_key, everything, self._inner.right_key)
+            SolutionTable(len(side.names), key, bound, dictionary)
+            for side, key in ((before, mine), (before, alike), (inside, inner))
         ]
-        self._befores, self._alike, self._insides = self.tables
         self.still = Rows.none(len(self.names))
 
     def step(self, chunk: Chunk) -> Rows:
         """See `ColumnOperator`."""
-        afters, befores, insides = (
-            _by_end(each.step(chunk)) for each in (self._after, self._before, self._inside)
+        befores, afters, insides = (each.step(chunk) for each in self._sides)
+        ends = [int(each.end[-1]) for each in (befores, afters, insides) if len(each)]
+        if not ends:
+            return Rows.none(len(self.names))
+        for table, rows in zip(self.tables, (befores, befores, insides), strict=True):
+            if len(rows):
+                table.expect(rows)
+        values, start, end, n, *lengths = kernels.adjacent(
+            self._bound,
+            self._same_for_all,
+            len(self.names),
+            (afters.values, afters.start, afters.end, _latest(afters)),
+            (befores.values, befores.start, befores.end),
+            (insides.values, insides.start, insides.end),
+            tuple(each.arrays() for each in self.tables),
+            self._places,
+            self._loose,
+            self._extra,
         )
-        found: list[Row] = []
-        for end in sorted(afters.keys() | befores.keys() | insides.keys()):
-            latest: dict[Codes, int] = {}
-            for start, _, values in afters.get(end, ()):
-                latest[values] = max(start, latest.get(values, start))
-            found += (row for each in afters.get(end, ()) for row in self._pairs(each, latest[each[2]]))
-            for row in befores.get(end, ()):
-                self._befores.add(row)
-                self._alike.add(row)
-            for row in insides.get(end, ()):
-                self._insides.add(row)
-        return Rows.of(found, len(self.names))
+        for table, length in zip(self.tables, lengths, strict=True):
+            table.grown(length, max(ends))
+        return Rows(values[:n], start[:n], end[:n])
 
-    def _pairs(self, after: Row, latest: int) -> list[Row]:
-        """What comes right before; `latest` is when the last solution like it starts that ends with it."""
-        start, end, right = after
-        oldest = None if self._bound is None else end - self._bound
-        kept = self._befores.between(tuple([right[i] for i in self._pairing.right_key]), oldest, start - 1)
-        found: list[Row] = []
-        for begun, ended, left in reversed(kept):
-            if ended >= start:
-                continue
-            values = self._pairing.join(left, right)
-            assert values is not None
-            if self._is_between(values, ended, latest):
-                if self._same_for_all:
-                    break
-                continue
-            first = self._first_end(begun, left)
-            if first == ended or not self._is_between(values, first, latest):
-                found.append((begun, end, self._inner.alone_left(values)))
-        return found
 
-    def _is_between(self, values: Codes, ended: int, start: int) -> bool:
-        key = tuple([values[i] for i in self._inner.left_key])
-        kept = self._insides.between(key, ended + 1, start - 1)
-        return any(ended < row[0] and row[1] < start for row in kept)
-
-    def _first_end(self, start: int, values: Codes) -> int:
-        """When the first solution like one before ended: they make the same interval, so one is for all."""
-        return next(row[1] for row in self._alike.at(values) if row[0] == start)
+def _latest(rows: Rows) -> Array:
+    """For each solution when the last one like it begins that ends with it."""
+    if (rows.start == rows.end).all():
+        return rows.start
+    alike = np.column_stack((rows.values, rows.end))
+    _, group = np.unique(alike, axis=0, return_inverse=True)
+    latest = np.full(len(rows), kernels.FIRST)
+    np.maximum.at(latest, group.reshape(-1), rows.start)
+    return latest[group.reshape(-1)]

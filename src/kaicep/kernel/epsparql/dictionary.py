@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,9 @@ class TripleColumns:
     end: Array
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class OccurrenceColumns:
-    """Occurrences as columns of codes and times, in the order of their end."""
+    """Occurrences as columns of codes and times, in the order of their end. Nobody changes them."""
 
     s: Array
     p: Array
@@ -54,7 +55,7 @@ class OccurrenceColumns:
 
     def take(self, places: Array) -> OccurrenceColumns:
         """Some of the rows."""
-        return OccurrenceColumns(*(each[places] for each in self.all()))
+        return OccurrenceColumns(*[each[places] for each in self.all()])
 
     def all(self) -> tuple[Array, ...]:
         """The columns themselves."""
@@ -67,19 +68,34 @@ class OccurrenceColumns:
     @staticmethod
     def of(rows: Sequence[tuple[int, int, int, int, int]]) -> OccurrenceColumns:
         """Rows as columns."""
-        table = np.array(rows, np.int64).reshape(-1, 5)
-        codes = (np.ascontiguousarray(table[:, i], np.int32) for i in range(3))
-        times = (np.ascontiguousarray(table[:, i]) for i in (3, 4))
-        return OccurrenceColumns(*codes, *times)
+        if len(rows) == 1:
+            times = np.array(rows[0], np.int64)
+            codes = times.astype(np.int32)
+            return OccurrenceColumns(codes[:1], codes[1:2], codes[2:3], times[3:4], times[4:])
+        table = np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 5).T)
+        return OccurrenceColumns(*table[:3].astype(np.int32), *table[3:])
 
     @staticmethod
     def joined(parts: Sequence[OccurrenceColumns]) -> OccurrenceColumns:
         """One after the other."""
+        parts = [each for each in parts if len(each)] or parts[:1]
         if len(parts) == 1:
             return parts[0]
         return OccurrenceColumns(
             *(np.concatenate(each) for each in zip(*(part.all() for part in parts), strict=True))
         )
+
+    @staticmethod
+    def merged(parts: Sequence[OccurrenceColumns]) -> OccurrenceColumns:
+        """Several in the order of their end as one."""
+        parts = [each for each in parts if len(each)] or parts[:1]
+        joined = OccurrenceColumns.joined(parts)
+        if all(one.end[-1] <= other.end[0] for one, other in pairwise(parts)):
+            return joined
+        return joined.take(np.argsort(joined.end, kind="stable"))
+
+
+NO_TRIPLES = OccurrenceColumns.of(())
 
 
 class Dictionary:
@@ -95,6 +111,7 @@ class Dictionary:
         self._wholes = Growing(np.int64)
         self._bytes = Growing(np.uint8)
         self._ends = Growing(np.int64)
+        self._initials = Growing(np.uint8)
         self._mapped: tuple[Sequence[str], Array] = ((), np.empty(0, np.int32))
 
     def __len__(self) -> int:
@@ -122,7 +139,7 @@ class Dictionary:
         """Triples with their intervals as columns."""
         iris, literals, term = self._iris, self._literals, self._term
         none: dict[str, int] = {}
-        rows: list[tuple[int, int, int, int, int]] = []
+        rows = list[tuple[int, int, int, int, int]]()
         for (s, p, o), start, end in occurrences:
             a = iris.get(s.value) if type(s) is Iri else None
             b = iris.get(p.value) if type(p) is Iri else None
@@ -186,6 +203,13 @@ class Dictionary:
             self._wholes.extend([_whole(each) for each in new])
         return self._wholes.arrays()[0]
 
+    def initials(self) -> Array:
+        """Of each code the first letter, which says what kind of term it is; a triple counts as a literal."""
+        new = self.texts[len(self._initials) :]
+        if new:
+            self._initials.extend([ord('"' if each.startswith("<<") else each[0]) for each in new])
+        return self._initials.arrays()[0]
+
     def letters(self) -> tuple[Array, Array]:
         """The texts of all codes as bytes, and where each of them ends."""
         new = self.texts[len(self._ends) :]
@@ -202,7 +226,7 @@ class Growing:
 
     def __init__(self, *types: Any) -> None:
         self._arrays = [np.empty(256, each) for each in types]
-        self._length = 0
+        self.cut(0)
 
     def __len__(self) -> int:
         return self._length
@@ -216,15 +240,16 @@ class Growing:
                 wider[: self._length] = self._arrays[i][: self._length]
                 self._arrays[i] = wider
             self._arrays[i][self._length : length] = column
-        self._length = length
+        self.cut(length)
 
     def cut(self, length: int) -> None:
         """Forgets all but the first values."""
         self._length = length
+        self._filled = [each[:length] for each in self._arrays]
 
     def arrays(self) -> list[Array]:
         """What there is of each."""
-        return [each[: self._length] for each in self._arrays]
+        return self._filled
 
 
 def _whole(text: str) -> int:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from kaicep.kernel.epsparql.answers import is_movable, is_plain
 from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator, PatternColumns
 from kaicep.kernel.epsparql.dictionary import Dictionary, Growing, OccurrenceColumns
 from kaicep.kernel.epsparql.expressions import existences, expression_variables
 from kaicep.kernel.epsparql.state import Keeper
-from kaicep.plan.expressions import Call, Expr, walk
+from kaicep.plan.expressions import Call, Exists, Expr, walk
 from kaicep.plan.nodes import (
     Bgp,
     Extend,
@@ -33,7 +35,7 @@ from kaicep.plan.nodes import (
     Union,
     ValuesTable,
 )
-from kaicep.plan.program import bindable
+from kaicep.plan.program import bindable, conjuncts
 from kaicep.plan.sparql import Path, has_empty
 from kaicep.plan.terms import Variable
 
@@ -136,6 +138,39 @@ class Probe(Keeper):
 
 
 # --- when choosing is enough -------------------------------------------------------------------------
+
+
+def loosened(expr: Exists, outer: frozenset[str]) -> tuple[Node, list[Expr]]:
+    """A group without conditions that can as well be asked of its solutions, when these are chosen.
+
+    These are all that it ends with, and those further inside that look at the outside.
+    """
+    core, conditions = expr.group, list[Expr]()
+    while isinstance(core, FilterSolutions):
+        conditions += conjuncts(core.condition)
+        core = core.input
+    assert isinstance(core, Node)
+    core, others = _loosened(core, outer, outer - bindable(core))
+    return core, conditions + others
+
+
+def _loosened(node: Node, outer: frozenset[str], apart: frozenset[str]) -> tuple[Node, list[Expr]]:
+    """The same of conditions inside; `apart` are variables of the outside that the group does not bind."""
+    if isinstance(node, Join) or (is_plain(node) and isinstance(node, Temporal) and node.condition is None):
+        (left, some), (right, others) = (_loosened(each, outer, apart) for each in (node.left, node.right))
+        return replace(node, left=left, right=right), some + others
+    if not isinstance(node, FilterSolutions):
+        return node, []
+    core, found = _loosened(node.input, outer, apart)
+    known = certain(node.input) | apart
+    free = [
+        each
+        for each in conjuncts(node.condition)
+        if not _is_own(each, node.input, outer) and is_movable(each) and expression_variables(each) <= known
+    ]
+    for each in conjuncts(node.condition):
+        core = core if each in free else FilterSolutions(core, each)
+    return core, found + free
 
 
 def is_choice(node: Node, outer: frozenset[str]) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.columnar import PatternColumns
-from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns
+from kaicep.kernel.epsparql.dictionary import NO_TRIPLES, Array, Dictionary, Growing, OccurrenceColumns
 from kaicep.kernel.epsparql.reading import (
     SUBCLASS,
     TYPE,
@@ -44,21 +45,20 @@ class Expansion:
         self._seen: list[_Seen] = [_NOTHING, _ITSELF]
         self._own = np.array([False, True])
         self._type = dictionary.code(TYPE)
-        self._literal = np.empty(0, np.bool_)
-        # By predicate, where the object is a node and where it is a literal; by class.
-        self._shapes = [np.empty(0, np.int32) for _ in range(3)]
+        # Of each code whether it is a literal, and the number of what is seen of triples that have it for
+        # their predicate, with a node for an object and with a literal, or for their class.
+        self._codes = Growing(np.bool_, np.int32, np.int32, np.int32)
         self._classes = self._subclasses()
         self._members: dict[tuple[str, str | None], Array] = {}
 
     def of(self, columns: OccurrenceColumns) -> OccurrenceColumns:
         """The triples that the patterns may meet, those that they bring included, in order."""
-        shapes = self._shaped(columns)
-        present = np.unique(shapes)
-        if len(present) == 1 and present[0] == 1:
-            return columns
+        shapes, least, most = self._shaped(columns)
+        if least == most and most < 2 and least >= 0:
+            return columns if most else NO_TRIPLES
         own = np.flatnonzero((shapes > 0) & self._own[shapes])
         parts, places = [columns.take(own)], [own]
-        for number in present.tolist():
+        for number in np.unique(shapes).tolist():
             if number == _ASK:
                 rows = np.flatnonzero(shapes == _ASK)
                 more, asked = self._asked(columns, rows)
@@ -77,32 +77,26 @@ class Expansion:
 
     # --- shapes --------------------------------------------------------------------------------------
 
-    def _shaped(self, columns: OccurrenceColumns) -> Array:
-        """The number of what is seen of each triple."""
-        self._grow()
-        literal = self._literal[columns.o]
-        which = np.where(columns.p == self._type, 2, literal.astype(np.int8))
-        keys = np.where(which == 2, columns.o, columns.p)
-        shapes = np.empty(len(columns), np.int32)
-        for i, known in enumerate(self._shapes):
-            rows = np.flatnonzero(which == i)
-            if not len(rows):
-                continue
-            found = known[keys[rows]]
-            new = np.unique(keys[rows][found == _UNKNOWN])
-            if len(new):
-                known[new] = self._learned(i, new.tolist())
-                found = known[keys[rows]]
-            shapes[rows] = found
-        return shapes
+    def _shaped(self, columns: OccurrenceColumns) -> tuple[Array, int, int]:
+        """The number of what is seen of each triple, and the least and the largest of them."""
+        texts = self._dictionary.texts
+        if len(texts) > len(self._codes):
+            new = texts[len(self._codes) :]
+            self._codes.extend([not is_subject(each) for each in new], *[[_UNKNOWN] * len(new)] * 3)
+        asked = columns.p, columns.o, self._type, *self._codes.arrays()
+        shapes, least, most = kernels.shapes(*asked)
+        if least == _UNKNOWN:
+            self._learn(columns.take(np.flatnonzero(shapes == _UNKNOWN)))
+            shapes, least, most = kernels.shapes(*asked)
+        return shapes, least, most
 
-    def _grow(self) -> None:
-        texts, known = self._dictionary.texts, len(self._literal)
-        if len(texts) > known:
-            more = np.array([not is_subject(each) for each in texts[known:]])
-            self._literal = np.concatenate((self._literal, more))
-            unknown = np.full(len(more), _UNKNOWN, np.int32)
-            self._shapes = [np.concatenate((each, unknown)) for each in self._shapes]
+    def _learn(self, columns: OccurrenceColumns) -> None:
+        literal, *known = self._codes.arrays()
+        which = np.where(columns.p == self._type, 2, literal[columns.o].astype(np.int8))
+        keys = np.where(which == 2, columns.o, columns.p)
+        for i, shapes in enumerate(known):
+            new = np.unique(keys[which == i])
+            shapes[new] = self._learned(i, new.tolist())
 
     def _learned(self, which: int, codes: Sequence[int]) -> list[int]:
         texts = self._dictionary.texts

@@ -10,8 +10,11 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+
+from kaicep.kernel.epsparql.dictionary import NOT_WHOLE, Array, Dictionary
 from kaicep.kernel.epsparql.reading import term_of
-from kaicep.plan.expressions import Call, Exists, Expr, VariableRef, walk
+from kaicep.plan.expressions import Call, Exists, Expr, TermConst, VariableRef, walk
 from kaicep.plan.functions import SolutionScope, evaluate_expression, holds
 from kaicep.plan.program import duration_comparison
 from kaicep.plan.values import ExpressionError
@@ -52,9 +55,13 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "!=": operator.ne,
 }
 
+_EXACT: dict[str, Callable[[Array, Array], Array]] = {"+": np.add, "-": np.subtract, "*": np.multiply}
+_MOST_TERM, _MOST_FACTOR = 2**61, 2**31
+
 _OF_TIME = frozenset(("getduration", "getstarttime", "getendtime"))
-_WHOLE = frozenset(("bnode", "solution"))
-BOUND_TO_PLACE = _OF_TIME | _WHOLE | {"rand", "uuid", "struuid", "now"}
+WHOLE = frozenset(("bnode", "solution"))
+"""What these give depends on all that a solution binds."""
+BOUND_TO_PLACE = _OF_TIME | WHOLE | {"rand", "uuid", "struuid", "now"}
 """What these give depends on the interval, on the solution as a whole, or on chance."""
 
 
@@ -77,7 +84,7 @@ class _Scopes:
         self.timed = bool(calls & _OF_TIME)
         self.whole = bool(probed or calls & (BOUND_TO_PLACE - _OF_TIME))
         self.named = expression_variables(expr)
-        wanted = None if probed or calls & _WHOLE else self.named
+        wanted = None if probed or calls & WHOLE else self.named
         self._places = [(name, i) for i, name in enumerate(names) if wanted is None or name in wanted]
         self._probes = {each: outside.probe(each, names) for each in probed}
         self._given = outside.given
@@ -139,9 +146,30 @@ class Value:
         self._expr = expr
         self._scopes = _Scopes(expr, names, outside)
         self.named, self.timed, self.whole = self._scopes.named, self._scopes.timed, self._scopes.whole
+        self._names, calls = names, [each for each in walk(expr) if isinstance(each, Call)]
+        self.is_arithmetic = bool(calls) and not outside.given and all(each.op in _EXACT for each in calls)
+        """Whether it is made of integers alone wherever what it names are integers."""
         self.place: int | None = None
         if isinstance(expr, VariableRef) and expr.name in names and expr.name not in outside.given:
             self.place = names.index(expr.name)
+
+    def integers(self, values: Array, dictionary: Dictionary) -> Array:
+        """The value for each solution where it is an integer of not too many digits; else `NOT_WHOLE`."""
+        return self._integers(self._expr, values, dictionary)
+
+    def _integers(self, expr: Expr, values: Array, dictionary: Dictionary) -> Array:
+        if isinstance(expr, Call):
+            left, right = (self._integers(each, values, dictionary) for each in expr.args)
+            most = _MOST_FACTOR if expr.op == "*" else _MOST_TERM
+            fits = (left > -most) & (left < most) & (right > -most) & (right < most)
+            found = _EXACT[expr.op](np.where(fits, left, 0), np.where(fits, right, 0))
+            return np.where(fits, found, NOT_WHOLE)
+        if isinstance(expr, VariableRef) and expr.name in self._names:
+            codes = values[:, self._names.index(expr.name)]
+        else:
+            code = dictionary.code(str(expr.term)) if isinstance(expr, TermConst) else -1
+            codes = np.full(len(values), code, np.int32)
+        return np.where(codes < 0, NOT_WHOLE, dictionary.wholes()[codes])
 
     def of(self, values: Values, start: int | None, end: int | None) -> str | None:
         """The value for a solution; None where there is none."""

@@ -331,6 +331,10 @@ class GroupedColumns(ColumnOperator, Keeper):
         """How many groups there are."""
         return int((self._begun < kernels.LAST).sum())
 
+    def exceeds(self, cap: int) -> bool:
+        """See `Keeper`."""
+        return self._numbered.count > cap and self.size > cap
+
     def undo(self) -> None:
         """See `Keeper`."""
         for back in reversed(self._undone):

@@ -34,6 +34,7 @@ ASKS = {"OPTIONALSEQ": SEQ, "EQUALSOPTIONAL": EQUALS, "NOT": INSIDE}
 """Those of which one side asks whether there is something on the other."""
 
 _EMPTY = -1
+_QUOTE, _ANGLE = ord('"'), ord("<")  # with which a literal begins, and an IRI
 _UNBOUND, _ERROR = -2, 3  # a value that is not there, and the truth of what is said of it
 FEW = 24  # rows that end together are compared one by one
 """So many rows that end together are compared one by one."""
@@ -63,6 +64,15 @@ def _is_vague(values, row, places):
     found = False
     for i in range(len(places)):
         found = found or values[row, places[i]] < 0
+    return found
+
+
+@njit(cache=True, nogil=True)
+def is_any_vague(values, places):
+    """Whether any key leaves something unbound."""
+    found = False
+    for row in range(len(values)):
+        found = found or _is_vague(values, row, places)
     return found
 
 
@@ -472,6 +482,97 @@ def ask(how, av, begins, ends, kv, ks, ke, store, places, loose, layout, program
 
 
 @njit(cache=True, nogil=True)
+def _agree(values, row, others, other, pairs):
+    """Whether two rows have the same codes at some places."""
+    same = True
+    for each in range(len(pairs)):
+        same = same and values[row, pairs[each, 0]] == others[other, pairs[each, 1]]
+    return same
+
+
+@njit(cache=True, nogil=True)
+def _lies_between(values, row, first, last, store, places, pairs):
+    """Whether a solution of a store agrees with a row and lies between two times."""
+    sv, ss, se, before, keys, heads, _ = store
+    at = heads[_slot(keys, heads, _key(values, row, places))]
+    while at != _EMPTY and se[at] > first:
+        if ss[at] > first and se[at] < last and _agree(values, row, sv, at, pairs):
+            return True
+        at = before[at]
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _first_end(values, row, start, store, places):
+    """When the first solution of a store ended that has the codes of a row, and its start."""
+    sv, ss, se, before, keys, heads, _ = store
+    at, found = heads[_slot(keys, heads, _key(values, row, places))], np.int64(LAST)
+    while at != _EMPTY:
+        same = ss[at] == start
+        for c in range(sv.shape[1]):
+            same = same and sv[at, c] == values[row, c]
+        if same:
+            found = se[at]
+        at = before[at]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def adjacent(bound, same_for_all, width, afters, befores, insides, stores, places, loose, extra):
+    """Pairs of a solution before and one after with none in between; what comes is added to the stores.
+
+    For each of `afters` it is known when the last one like it begins that ends with it: what lies between
+    may end by then. Solutions before that are alike make the same interval, so the first of them decides.
+    """
+    av, begins, ends, latest = afters
+    bv, bs, be = befores
+    iv, zs, ze = insides
+    known, alike, inner = stores
+    kv, ks, ke, before, keys, heads, _ = known
+    lengths = np.array((known[6], alike[6], inner[6]), np.int64)
+    room, n, j, k = max(256, len(begins)), 0, 0, 0
+    wide = kv.shape[1]
+    ov, os, oe = np.empty((room, width), np.int32), np.empty(room, np.int64), np.empty(room, np.int64)
+    for i in range(len(begins) + 1):
+        upto = ends[i] if i < len(begins) else np.int64(LAST)
+        while j < len(be) and be[j] < upto:
+            lengths[0] = _put(bv, j, bs[j], be[j], known, lengths[0], places[0], False)
+            lengths[1] = _put(bv, j, bs[j], be[j], alike, lengths[1], places[2], False)
+            j += 1
+        while k < len(ze) and ze[k] < upto:
+            lengths[2] = _put(iv, k, zs[k], ze[k], inner, lengths[2], places[4], False)
+            k += 1
+        if i == len(begins):
+            break
+        start, end = begins[i], ends[i]
+        at = heads[_slot(keys, heads, _key(av, i, places[1]))]
+        while at != _EMPTY:
+            here, begun, ended = at, ks[at], ke[at]
+            at = before[at]
+            if bound >= 0 and ended < end - bound:
+                break
+            if ended >= start or not _agree(kv, here, av, i, loose[0]):
+                continue
+            if n == room:
+                room *= 2
+                ov, os, oe, _ = _wider(ov, os, oe, np.zeros(n, np.int8), room)
+            for c in range(width):
+                ov[n, c] = (
+                    kv[here, c] if c < wide else av[i, extra[c - wide]] if c - wide < len(extra) else -1
+                )
+            if _lies_between(ov, n, ended, latest[i], inner, places[3], loose[1]):
+                if same_for_all:
+                    break
+                continue
+            first = _first_end(kv, here, begun, alike, places[2])
+            if first != ended and _lies_between(ov, n, first, latest[i], inner, places[3], loose[1]):
+                continue
+            os[n], oe[n] = begun, end
+            n += 1
+    return ov, os, oe, n, lengths[0], lengths[1], lengths[2]
+
+
+@njit(cache=True, nogil=True)
 def enumerate_rows(rows, known, slots, count):
     """The number of each row among those that are known, and how many they are; there is room for all."""
     found = np.empty(len(rows), np.int64)
@@ -495,6 +596,41 @@ def enumerate_rows(rows, known, slots, count):
             count += 1
         found[i] = slots[slot]
     return found, count
+
+
+@njit(cache=True, nogil=True)
+def are_triples(made, initials):
+    """Which terms that a rule puts together are triples, and the places of the answers that make any.
+
+    `made` has three rows for each triple of the template. Where a term is unbound, nothing is made.
+    """
+    found, left, n = np.zeros((made.shape[0], made.shape[2]), np.bool_), np.empty(made.shape[2], np.int64), 0
+    for row in range(made.shape[2]):
+        bound = True
+        for i in range(made.shape[0]):
+            bound = bound and made[i, 0, row] >= 0 and made[i, 1, row] >= 0 and made[i, 2, row] >= 0
+        if not bound:
+            continue
+        some = False
+        for i in range(made.shape[0]):
+            found[i, row] = initials[made[i, 0, row]] != _QUOTE and initials[made[i, 1, row]] == _ANGLE
+            some = some or found[i, row]
+        if some:
+            left[n] = row
+            n += 1
+    return found, left[:n]
+
+
+@njit(cache=True, nogil=True)
+def shapes(p, o, kind, literal, by_node, by_literal, by_class):
+    """What is seen of each triple, the least and the largest of it; `kind` is the code of rdf:type."""
+    found, least, most = np.empty(len(p), np.int32), np.int32(2**31 - 1), np.int32(-(2**31))
+    for i in range(len(p)):
+        by_predicate = by_literal if literal[o[i]] else by_node
+        shape = by_class[o[i]] if p[i] == kind else by_predicate[p[i]]
+        found[i] = shape
+        least, most = min(least, shape), max(most, shape)
+    return found, least, most
 
 
 @njit(cache=True, nogil=True)

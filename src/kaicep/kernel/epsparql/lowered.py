@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +14,7 @@ from kaicep.errors import Failure
 from kaicep.kernel.epsparql import identities, kernels
 from kaicep.kernel.epsparql.answers import Block, pushed
 from kaicep.kernel.epsparql.asking import (
+    MARK,
     NONE,
     PARTNERS,
     SOME,
@@ -36,17 +37,17 @@ from kaicep.kernel.epsparql.columnar import (
 from kaicep.kernel.epsparql.conditions import Check
 from kaicep.kernel.epsparql.consuming import Adjacent, Between, Consuming, nothing_between
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns
-from kaicep.kernel.epsparql.exists import Probe, is_choice, mentioned
-from kaicep.kernel.epsparql.expressions import Value, existences
+from kaicep.kernel.epsparql.exists import Probe, is_choice, loosened, mentioned
+from kaicep.kernel.epsparql.expressions import WHOLE, Value, existences
 from kaicep.kernel.epsparql.groups import GroupedColumns
-from kaicep.kernel.epsparql.reading import TYPE, KnownFacts, StreamReader, is_iri, is_subject
+from kaicep.kernel.epsparql.reading import TYPE, KnownFacts, StreamReader
 from kaicep.kernel.epsparql.state import Keeper, OperatorContext
 from kaicep.kernel.epsparql.tables import Rows
 from kaicep.kernel.epsparql.walking import EmptyToo, Links, Nodes, OfTheGraph
 from kaicep.kernel.epsparql.windows import Inside, Sliding, Sorted, Whole, WindowColumns, Windows, slide
 from kaicep.plan.algebra import only_grows, pattern_variables
 from kaicep.plan.events import MatchId
-from kaicep.plan.expressions import Call, Exists, Expr
+from kaicep.plan.expressions import Call, Exists, Expr, VariableRef, rewrite, walk
 from kaicep.plan.nodes import (
     Bgp,
     EpPlan,
@@ -92,6 +93,7 @@ _REACH: dict[str, tuple[int | None, int | None]] = {
     "PAR": (None, None),
 }
 _GROUP = "a group of several triples"
+_Words = tuple[np.uint64, np.uint64]
 
 
 def lowered(
@@ -101,13 +103,15 @@ def lowered(
     root = plan.root
     assert isinstance(root, Solutions | Triples)
     shared = _Shared(OperatorContext(facts, plan.name, cap), dictionary, reader)
-    counts = _counts(root)
-    below = pushed(root).input  # type: ignore[attr-defined]
-    builder = _Builder(shared, counts)
-    made = builder.operator(below, None)
+    builder = _Builder(shared, _counts(root))
+    made = builder.operator(_below(plan), None)
     if isinstance(root, Triples):
         return ColumnRule(plan, made, made.names, builder)
     return ColumnQuery(plan, made, root.names, builder)
+
+
+def _below(plan: EpPlan) -> Node:
+    return pushed(plan.root).input  # type: ignore[attr-defined, no-any-return]
 
 
 @dataclass
@@ -175,7 +179,9 @@ class _Builder:
                 return self._filter(node, bound, timeless)
             case Extend(below, name, expr):
                 inner = self.operator(below, bound, timeless)
-                return self._extended(inner, name, expr, timeless, given=self.given.get(name))
+                marked, expr = self._marked(inner, expr, timeless)
+                made = self._extended(marked, name, expr, timeless, given=self.given.get(name))
+                return self._without(made, inner.names if name in inner.names else (*inner.names, name))
             case Temporal():
                 return self._temporal(node, bound, timeless)
             case Join(left, right):
@@ -265,16 +271,41 @@ class _Builder:
         outer = frozenset(inner.names) | self.given.keys()
         asked = [each for each in dict.fromkeys(groups) if self._is_asked(each, outer)]
         parts = [each for each in conjuncts(node.condition) if each not in asked]
-        if isinstance(inner, Joiner) and not timeless and not any(map(existences, parts)):
-            inner.check = inner.check.and_also(parts)
-        elif parts:
-            made = FilterColumns(inner, self._check(parts, inner.names))
-            if timeless and len(inner.still):
-                made.still = inner.still.take(made.check.timeless(inner.still.values))
-            inner = made
+        mixed = [each for each in parts if existences(each)]
+        plain = [each for each in parts if each not in mixed]
+        if isinstance(inner, Joiner) and not timeless:
+            inner.check = inner.check.and_also(plain)
+        elif plain:
+            inner = self._filtered(inner, plain, timeless)
+        for each in mixed:
+            marked, condition = self._marked(inner, each, timeless)
+            inner = self._without(self._filtered(marked, [condition], timeless), inner.names)
         for each in asked:
             inner = self._exists(each, inner, timeless)
         return inner
+
+    def _filtered(self, below: ColumnOperator, parts: Many[Expr], timeless: bool) -> ColumnOperator:
+        made = FilterColumns(below, self._check(parts, below.names))
+        if timeless and len(below.still):
+            made.still = below.still.take(made.check.timeless(below.still.values))
+        return made
+
+    def _without(self, made: ColumnOperator, names: tuple[str, ...]) -> ColumnOperator:
+        return made if made.names == names else ProjectedColumns(made, names, False)
+
+    def _marked(self, inner: ColumnOperator, expr: Expr, timeless: bool) -> tuple[ColumnOperator, Expr]:
+        """With a variable for each EXISTS in an expression that a key answers, which looks at these then."""
+        outer = frozenset(inner.names) | self.given.keys()
+        if any(isinstance(each, Call) and each.op in WHOLE for each in walk(expr)):
+            return inner, expr  # they may see all variables that there are
+        for each in dict.fromkeys(existences(expr)):
+            if self._is_asked(each, outer):
+                mark = self._hidden().name
+                inner = self._exists(each, inner, timeless, mark)
+                found: Expr = Call("bound", (VariableRef(mark),))
+                found = Call("not", (found,)) if each.negated else found
+                expr = rewrite(expr, lambda part, each=each, found=found: found if part == each else part)  # type: ignore[misc]
+        return inner, expr
 
     def _adjacent(self, groups: Between, bound: int | None) -> Adjacent:
         before, after, inside = (
@@ -282,27 +313,20 @@ class _Builder:
         )
         made = Adjacent(before, after, inside, bound, self.shared.dictionary)
         for table in made.tables:
-            self._keep(table)
+            self._keep(table, "SEQ")
         return made
 
     def _is_asked(self, expr: Exists, outer: frozenset[str]) -> bool:
         """Whether a group can be evaluated beside the query, and asked by its key."""
-        core = expr.group
-        while isinstance(core, FilterSolutions):
-            core = core.input
-        assert isinstance(core, Node)
-        return not self.given and is_choice(core, outer)
+        return not self.given and is_choice(loosened(expr, outer)[0], outer)
 
-    def _exists(self, expr: Exists, asking: ColumnOperator, timeless: bool) -> ColumnOperator:
-        core, conditions = expr.group, list[Expr]()
-        while isinstance(core, FilterSolutions):
-            conditions += conjuncts(core.condition)
-            core = core.input
-        assert isinstance(core, Node)
+    def _exists(self, expr: Exists, asking: ColumnOperator, timeless: bool, *mark: str) -> ColumnOperator:
+        core, conditions = loosened(expr, frozenset(asking.names))
         kept = self.operator(core, None, True)
         names = kept.names + tuple(each for each in asking.names if each not in kept.names)
         matters = None if conditions else frozenset(asking.names) & frozenset(kept.names)
-        how = Asking(NONE if expr.negated else SOME, once=not conditions, theirs=True)
+        want = MARK if mark else NONE if expr.negated else SOME
+        how = Asking(want, once=not conditions, theirs=True, mark=mark)
         condition = Call("and", tuple(conditions)) if conditions else None
         return self._asker(asking, kept, how, "EXISTS", names, condition, timeless, matters)
 
@@ -672,12 +696,13 @@ class ColumnQuery:
         shown = [name for name in names if name in operator.names]
         self._shown = tuple(shown)
         self._places = [operator.names.index(name) for name in shown]
+        self._as_is = self._places == list(range(len(operator.names)))
         visible = sorted((name, i) for i, name in enumerate(shown) if not name.startswith("_:"))
         self._visible = np.array([i for _, i in visible], np.int64)
         labels = [f" ?{name}=".encode() for name, _ in visible]
         self._labels = np.frombuffer(b"".join(labels), np.uint8)
         self._label_ends = np.cumsum([len(each) for each in labels]).astype(np.int64)
-        self._id, self._plan = MatchId(plan.name, plan.text), plan
+        self._seed, self._plan = _words(MatchId(plan.name, plan.text)), plan
 
     def step(self, chunk: Chunk) -> Block | None:
         """The distinct answers that end with a chunk of whole instants."""
@@ -686,37 +711,46 @@ class ColumnQuery:
         self.context.check()
         return self._block(rows) if len(rows) else None
 
-    def _identified(self, values: Array, start: Array, end: Array, seed: MatchId) -> tuple[Array, Array]:
+    def _identified(self, values: Array, start: Array, end: Array, seed: _Words) -> tuple[Array, Array]:
         """The ids of solutions that go on from one."""
         how = self._visible, self._labels, self._label_ends, *self._dictionary.letters()
-        low, high = identities.identify(values, start, end, *how, np.uint64(seed.low), np.uint64(seed.high))
+        low, high = identities.identify(values, start, end, *how, *seed)
         return low, high
 
     def _block(self, rows: Rows) -> Block:
-        values = np.ascontiguousarray(rows.values[:, self._places])
-        low, high = self._identified(values, rows.start, rows.end, self._id)
+        values = rows.values if self._as_is else np.ascontiguousarray(rows.values[:, self._places])
+        low, high = self._identified(values, rows.start, rows.end, self._seed)
+        found = Block(self.name, self._shown, self._dictionary.texts, values, rows.start, rows.end, low, high)
+        if len(rows) == 1:
+            return found
         order = np.arange(len(rows))
         if not identities.in_order(rows.end, low, high, order):
             order = np.lexsort((high, low, rows.end))
         end, one, two = rows.end[order], low[order], high[order]
         again = (end[1:] == end[:-1]) & (one[1:] == one[:-1]) & (two[1:] == two[:-1])
-        order = order[np.concatenate(([True], ~again))] if again.any() else order
-        found = Block(self.name, self._shown, self._dictionary.texts, values, rows.start, rows.end, low, high)
-        return found.take(order)
+        return found.take(order[np.concatenate(([True], ~again))] if again.any() else order)
+
+
+def _words(made: MatchId) -> _Words:
+    return np.uint64(made.low), np.uint64(made.high)
 
 
 class ColumnRule(ColumnQuery):
     """A CONSTRUCT rule over columns: its answers, and what it makes of them."""
 
-    recursive = False
+    recursive = turns = False
+    sources: Set[str] = frozenset()
+    """The names of the rules whose triples it reads."""
 
-    def recurse(self, grows: bool) -> None:
-        """It reads what it makes, or what others make of that; none takes anything back where all `grow`."""
-        self.recursive = True
-        if not grows:
+    def recurse(self, grows: bool, turns: bool) -> None:
+        """It reads what it makes, or what others make of that; none takes anything back where all `grow`.
+
+        Others turn round at an instant, but where all that they make is read later.
+        """
+        self.recursive, self.turns = True, turns
+        if turns:
             self.context.replay()
-            return
-        for each in self.joiners:
+        for each in self.joiners if grows else ():
             each.mix()
 
     def settle(self) -> None:
@@ -736,48 +770,40 @@ class ColumnRule(ColumnQuery):
         found = [each.asked()[1] for each in self.patterns]
         return None if None in found else frozenset(each for each in found if each is not None)
 
+    @property
+    def reads_at_once(self) -> frozenset[str] | None:
+        """The predicates of those triples that an answer may hang on when they end with it; None is any."""
+        return _at_its_end(_below(self._plan))
+
     def fill(self, block: Block) -> tuple[Block, OccurrenceColumns]:
-        """The answers of which triples are made, and these; as `rules.Query.construct`."""
-        blanks = {each.label for one in self.template for each in _places(one) if isinstance(each, Blank)}
-        nodes = {each: self._nodes(block, each) for each in sorted(blanks)}
-        made = [[self._filled(block, each, nodes) for each in _places(one)] for one in self.template]
-        bound = np.ones(len(block), np.bool_)
-        for column in (column for columns in made for column in columns):
-            bound &= column >= 0
-        triples = tuple(
-            (s, p, o, bound & self._kind(s, is_subject) & self._kind(p, is_iri)) for s, p, o in made
-        )
-        some = np.zeros(len(block), np.bool_)
-        for *_, is_one in triples:
-            some |= is_one
-        block = replace(block, triples=triples).take(np.flatnonzero(some))
+        """The answers of which triples are made, and these."""
+        filled = {each: self._filled(block, each) for one in self.template for each in _places(one)}
+        made = np.array([[filled[each] for each in _places(one)] for one in self.template])
+        are, left = kernels.are_triples(made, self._dictionary.initials())
+        block = replace(block, triples=tuple((*each, one) for each, one in zip(made, are, strict=True)))
+        if len(left) < len(block):
+            block = block.take(left)
         parts = [
-            OccurrenceColumns(s, p, o, block.start, block.end).take(np.flatnonzero(is_one))
+            OccurrenceColumns(s, p, o, block.start, block.end).take(is_one)
             for s, p, o, is_one in block.triples or ()
         ]
-        columns = OccurrenceColumns.joined(parts)
-        return block, columns.take(np.argsort(columns.end, kind="stable"))
+        return block, OccurrenceColumns.merged(parts)
 
-    def _filled(self, block: Block, place: Place, nodes: Mapping[str, Array]) -> Array:
+    def _filled(self, block: Block, place: Place) -> Array:
         if isinstance(place, Blank):
-            return nodes[place.label]
+            return self._nodes(block, place.label)
+        code = -1
         if not isinstance(place, Variable):
-            return np.full(len(block), self._dictionary.code(str(place)), np.int32)
-        if place.name in block.names and not place.name.startswith("_:"):
+            code = self._dictionary.code(str(place))
+        elif place.name in block.names and not place.name.startswith("_:"):
             return np.ascontiguousarray(block.values[:, block.names.index(place.name)])
-        return np.full(len(block), -1, np.int32)
+        return np.full(len(block), code, np.int32)
 
     def _nodes(self, block: Block, label: str) -> Array:
         """One node for each solution."""
-        low, high = self._identified(block.values, block.start, block.end, MatchId(self.name, label))
+        low, high = self._identified(block.values, block.start, block.end, _words(MatchId(self.name, label)))
         code, pairs = self._dictionary.code, zip(low.tolist(), high.tolist(), strict=True)
         return np.array([code(f"_:n{a:016x}{b:016x}") for a, b in pairs], np.int32)
-
-    def _kind(self, codes: Array, is_one: Callable[[str], bool]) -> Array:
-        """Which terms are of a kind, by their texts."""
-        found, place = np.unique(codes, return_inverse=True)
-        texts = [self._dictionary.of(code) for code in found.tolist()]
-        return np.array([each is not None and is_one(each) for each in texts], np.bool_)[place]
 
 
 def _places(pattern: TriplePattern) -> Many[Place]:
@@ -793,9 +819,7 @@ def rules_in_order(rules: Many[ColumnRule], reader: StreamReader) -> list[list[C
     before: dict[str, set[str]] = {}
     for rule in rules:
         reads = rule.reads
-        before[rule.name] = {
-            name for name, found in made.items() if found is None or reads is None or found & reads
-        }
+        before[rule.name] = {name for name, found in made.items() if _may_meet(found, reads)}
     reach = {name: set(found) for name, found in before.items()}
     for middle in reach:
         for found in reach.values():
@@ -813,9 +837,46 @@ def rules_in_order(rules: Many[ColumnRule], reader: StreamReader) -> list[list[C
             groups.append([rule])
     for group in groups:
         if any(rule.name in reach[rule.name] for rule in group):
+            grows = all(each.grows for each in group)
+            turns = not grows and any(
+                _may_meet(made[one.name], other.reads_at_once) for one, other in product(group, repeat=2)
+            )
             for rule in group:
-                rule.recurse(all(each.grows for each in group))
+                rule.sources = before[rule.name]
+                rule.recurse(grows, turns)
     return groups
+
+
+def _may_meet(made: frozenset[str] | None, read: frozenset[str] | None) -> bool:
+    return made is None or read is None or bool(made & read)
+
+
+def _at_its_end(node: Node) -> frozenset[str] | None:
+    """The predicates of triples on which a solution hangs that ends with them; None is any.
+
+    What lies before SEQ ends before: it may come when all else of its instant has come, if it only grows.
+    """
+    match node:
+        case Bgp(patterns):
+            found = [each.predicate for each in patterns]
+            return frozenset(map(str, found)) if all(isinstance(each, Iri) for each in found) else None
+        case Temporal("SEQ" | "OPTIONALSEQ", left, right, None, "unrestricted") if only_grows(left):
+            return _at_its_end(right) if _at_its_end(left) is not None else None
+        case FilterSolutions(below, condition) if between := nothing_between(below, condition):
+            parts, exprs = [between.after], [condition]
+        case FilterSolutions(below, expr) | Extend(below, _, expr):
+            parts, exprs = [below], [expr]
+        case Join(left, right) | Union(left, right) | Minus(left, right):
+            parts, exprs = [left, right], []
+        case LeftJoin(left, right, condition) | Temporal(_, left, right, condition):
+            parts, exprs = [left, right], [] if condition is None else [condition]
+        case Solutions(below):
+            parts, exprs = [below], []
+        case _:
+            return None
+    groups = [each.group for expr in exprs for each in existences(expr)]
+    read = [_at_its_end(each) for each in (*parts, *groups)]  # type: ignore[arg-type]
+    return None if None in read else frozenset[str]().union(*(each for each in read if each))
 
 
 def _predicates(rule: ColumnRule, reader: StreamReader) -> frozenset[str] | None:

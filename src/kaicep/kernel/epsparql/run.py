@@ -8,7 +8,7 @@ from hashlib import blake2b
 from itertools import islice
 
 from kaicep.errors import Failure
-from kaicep.kernel.epsparql.answers import LazyMatches
+from kaicep.kernel.epsparql.answers import Block, LazyMatches
 from kaicep.kernel.epsparql.batches import Batches
 from kaicep.kernel.epsparql.dictionary import Dictionary, TripleColumns
 from kaicep.kernel.epsparql.lowered import ColumnRule, lowered, rules_in_order
@@ -64,11 +64,13 @@ class EpOperator:
 
         Where windows are on `streams`, an occurrence names its own, after its end.
         """
-        rows, blocks = iter(occurrences), []
+        rows, blocks = iter(occurrences), list[Block]()
         while some := list(islice(rows, _SLICE)):
             blocks += self._batches.feed(some)
+            if len(some) < _SLICE:
+                break
         self._make_room()
-        return LazyMatches(blocks)
+        return LazyMatches(blocks) if blocks else ()
 
     def feed_columns(self, triples: TripleColumns) -> Sequence[Match]:
         """The same for triples that are columns."""
@@ -82,7 +84,7 @@ class EpOperator:
         if math.isfinite(watermark):
             for each in self._contexts:
                 each.forget(int(watermark))
-        return LazyMatches(blocks)
+        return LazyMatches(blocks) if blocks else ()
 
     def finish(self) -> Sequence[Match]:
         """The matches of the last instant: the input has ended."""

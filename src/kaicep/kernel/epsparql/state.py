@@ -32,6 +32,10 @@ class Keeper:
         """How many things it keeps."""
         return 0
 
+    def exceeds(self, cap: int) -> bool:
+        """Whether it keeps more than that."""
+        return self.size > cap
+
     def undo(self) -> None:
         """Forgets what came since the last `commit`: the instant is tried again."""
 
@@ -94,7 +98,7 @@ class OperatorContext:
     def check(self) -> None:
         """Refuses to keep more than the cap in one place."""
         for each in self.keepers:
-            if each.size > self.cap:
+            if each.exceeds(self.cap):
                 raise self.refuse_more(each)
 
     def replay(self) -> None:

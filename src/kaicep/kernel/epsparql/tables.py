@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,12 @@ from kaicep.kernel.epsparql.dictionary import Array, Dictionary
 from kaicep.kernel.epsparql.state import Keeper
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Rows:
-    """Solutions as columns, in the order of their end; -1 is unbound."""
+    """Solutions as columns, in the order of their end; -1 is unbound. Nobody changes them.
+
+    Many are made where triples come one at a time; a frozen record takes three times as long.
+    """
 
     values: Array
     start: Array
@@ -40,6 +44,7 @@ class Rows:
         return self.take(first_of(np.column_stack((self.end, self.start, self.values))))
 
     @staticmethod
+    @cache
     def none(width: int) -> Rows:
         """No solution of so many variables."""
         return Rows(np.empty((0, width), np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
@@ -114,8 +119,8 @@ class SolutionTable(Keeper):
 
     def expect(self, rows: Rows) -> None:
         """Makes room for rows that the kernel may add."""
-        self.reserve(len(rows))
-        self.vague = self.vague or bool((rows.values[:, self._places] < 0).any())
+        self.reserve(len(rows.end))
+        self.vague = self.vague or kernels.is_any_vague(rows.values, self._places)
 
     def grown(self, length: int, now: int) -> None:
         """Takes note of what the kernel added."""
@@ -148,7 +153,10 @@ class SolutionTable(Keeper):
     def forget(self, now: int) -> None:
         """See `Keeper`."""
         self._now = max(self._now, now)
-        if self._length > 256 and 2 * len(self) < self._length:
+        middle = self._old + self._length // 2 + 1
+        if self._length <= 256 or self.bound is None or self.mixed or middle >= self._length:
+            return
+        if self._end[middle - 1] < self._now - self.bound:  # less than half of it is of use
             self._rebuild(self.live(), 0)
 
     def settle(self) -> None:
@@ -171,7 +179,7 @@ class SolutionTable(Keeper):
         first, last = self._length, self._length + len(rows)
         self._values[first:last], self._start[first:last] = rows.values, rows.start
         self._end[first:last] = rows.end
-        self.vague = self.vague or bool((rows.values[:, self._places] < 0).any())
+        self.vague = self.vague or kernels.is_any_vague(rows.values, self._places)
         kernels.link(self._values, self._places, self._before, self._keys, self._heads, first, last)
         self.grown(last, int(rows.end[-1]))
 
@@ -199,6 +207,10 @@ class SolutionTable(Keeper):
     def size(self) -> int:
         """See `Keeper`."""
         return len(self)
+
+    def exceeds(self, cap: int) -> bool:
+        """See `Keeper`."""
+        return self._length > cap and len(self) > cap
 
     def undo(self) -> None:
         """See `Keeper`."""

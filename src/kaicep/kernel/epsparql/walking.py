@@ -185,6 +185,7 @@ class Links(ColumnOperator, Keeper):
         """See `Keeper`."""
         code = self._dictionary.code
         self._closed([(code(a), code(b), start, end) for a, b, start, end in state])
+        self._left = max(16, self._size)  # what was not swept before is not swept because it was saved
         self.commit()
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator
-from kaicep.kernel.epsparql.dictionary import Dictionary, OccurrenceColumns
+from kaicep.kernel.epsparql.dictionary import NO_TRIPLES, Dictionary, OccurrenceColumns
 from kaicep.kernel.epsparql.expansion import Expansion
 from kaicep.kernel.epsparql.expressions import BOUND_TO_PLACE, Outside, SolutionTest, Value
 from kaicep.kernel.epsparql.grouping import Removable, solution_line
@@ -363,8 +363,7 @@ class Whole:
     ) -> None:
         self.names = below.names
         self._below, self._before, self._known = below, before, known
-        nothing = OccurrenceColumns.of(())
-        self._inside = dict.fromkeys(windows, nothing)
+        self._inside = dict.fromkeys(windows, NO_TRIPLES)
         self._coming: dict[WindowClause, list[OccurrenceColumns]] = {each: [] for each in windows}
         self._count = 0
 
@@ -382,7 +381,7 @@ class Whole:
             last = int(np.searchsorted(some.end, now, side="right"))
             self._inside[window], self._coming[window] = some.take(slice(first, None)), []
             windows[window] = self._together(some.take(slice(first, last)))
-        chunk = self._together(OccurrenceColumns.of(()))
+        chunk = self._together(NO_TRIPLES)
         chunk = Chunk(chunk.columns, self._count, windows)
         self._before(chunk)
         return list(dict.fromkeys(map(tuple, self._below.step(chunk).values.tolist())))
