@@ -197,7 +197,9 @@ def test_errors_of_the_disk_lose_nothing(runs: list[Recorded], restarts: Restart
         chosen = random.Random(seed)
         kind = list(KINDS)[seed % len(KINDS)]
         calls = {"sync": 100, "write": 120, "rename": 30, "link": 40, "mkdir": 12, "create": 100}[kind]
-        first, every = chosen.randint(1, calls), chosen.choice([0, 0, 1, 2, 3, 7])
+        # How many calls there are depends on the speed of the machine; there is always a first one.
+        first = 1 if seed < SEED + len(KINDS) else chosen.randint(1, calls)
+        every = chosen.choice([0, 0, 1, 2, 3, 7])
         fault = Fault(kind, chosen.choice(ERRORS), first, every, patient=every > 0)
         run = runs[seed % len(runs)]
         folder = tmp_path / f"seed-{seed}-{kind}"
