@@ -19,7 +19,8 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.language.parse_epsparql import parse_ep
 from kaicep.plan.algebra import ep_plan
 from kaicep.plan.nodes import EpPlan
-from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, literal
+from kaicep.plan.rdf_text import triple_of
+from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple
 from kaicep.plan.values import normalise
 from kaicep.reference.epsparql import run_epsparql
 
@@ -160,17 +161,7 @@ def same(found: Any, expected: Any) -> bool:
 
 def _triples(path: Path | None) -> Iterator[Triple]:
     if path is not None:
-        for quad in _quads(path):
-            s, p, o = (_term(each) for each in (quad.subject, quad.predicate, quad.object))
-            yield s, p, o
-
-
-def _term(node: Any) -> Term:
-    if isinstance(node, ox.NamedNode):
-        return Iri(node.value)
-    if isinstance(node, ox.BlankNode):
-        return Blank(node.value)
-    return literal(node.value, node.datatype.value, node.language)
+        yield from map(triple_of, _quads(path))
 
 
 def _of_json(value: Mapping[str, str]) -> Term:

@@ -43,10 +43,11 @@ def read_document(part: int, path: Path, format: str, notation: Notation) -> Seq
 @lru_cache(maxsize=1)
 def _read_document(part: int, path: Path, format: str, notation: Notation, _: object) -> Sequence[Record]:
     data = path.read_bytes()
+    labels = _labels(data, format)
     made = []
     for seq, each in enumerate(_groups(_parsed(data, format, path), notation.rdf or USUAL_TIMES)):
         place = part, seq, each.line or seq + 1, str(path)
-        made.append(_record(place, each, notation, _labels(data, format)))
+        made.append(_record(place, each, notation, labels))
     tell(path, len(data))
     return made
 
@@ -180,7 +181,7 @@ def _groups(items: Iterable[Any], times: RdfTimes) -> Iterator[_Group]:
             begun[root] = _graph(root, graphs[root], said, times)
             continue
         if root not in timed:
-            own = [each for each in own if _spo(each) not in reified]
+            own = [each for each in own if not reified or _spo(each) not in reified]
         elif any(map(_reifies, said)):
             own = [each.object for each in said if _reifies(each)]
         begun[root] = _Group(str(root), own, _said(said, times.starts), _said(said, times.ends))
@@ -272,12 +273,9 @@ def _time(node: Any) -> object:
 
 def _labels(data: bytes, format: str) -> frozenset[str] | None:
     """The labels of blank nodes in a text; None where every node has one."""
-    return None if FORMATS[format] in _LINES else _labels_in(data)
-
-
-@lru_cache(maxsize=1)
-def _labels_in(data: bytes) -> frozenset[str]:
-    text = data.decode(errors="replace")
+    if FORMATS[format] in _LINES:
+        return None
+    text = data.decode(errors="replace") if b"_:" in data or b"nodeID" in data else ""
     return frozenset(one.rstrip(".") or other for one, other in _LABEL.findall(text))
 
 
@@ -299,7 +297,7 @@ def _record(
             return name
         return names.setdefault(name, f"{own}{len(names)}")
 
-    triples: tuple[Triple, ...] = tuple(dict.fromkeys(triple_of(each, label) for each in group.quads))
+    triples: tuple[Triple, ...] = tuple([triple_of(each, label) for each in dict.fromkeys(group.quads)])
     if fields is None:
         shown = "\n".join(map(n_triples, triples)) or group.name
         return Record(*place, None, shown if text is None else text, reason)
