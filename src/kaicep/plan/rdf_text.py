@@ -46,7 +46,7 @@ def parsing(data: bytes, format: str, name: str, base: str = "") -> Iterator[pyo
     >>> with parsing(b"<urn:a> 5", "ttl", "a.ttl") as quads:
     ...     list(quads)
     Traceback (most recent call last):
-    kaicep.errors.Mistake: error: 5 is not a valid RDF predicate
+    kaicep.errors.Mistake: error: 5 is not a valid predicate
      --> a.ttl:1:9
       |
     1 | <urn:a> 5
