@@ -188,6 +188,22 @@ def test_a_text_that_would_bring_the_process_down_is_refused(
         assert [reason in each for _, each in reasons(read(tmp_path, text, "s.nt"))] == [True]
 
 
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [("jsonld", '"' + '\\"' * 1_000_000), ("ttl", '"""' + '\\"""' * 1_000_000 + "<<(" * 51)],
+)
+def test_a_text_without_an_end_takes_no_time(format: str, text: str) -> None:
+    record = value_record(0, 0, "topic", text.encode(), Notation(rdf=RdfTimes(format=format)))
+    assert record.fields is None
+
+
+def test_records_that_all_have_the_same_blank_nodes_do_not_multiply() -> None:
+    shared = "_:b :v " + ", ".join(map(str, range(1_000))) + " ."
+    text = PREFIXES + shared + "".join(f":o{n} :x _:b ; sosa:resultTime 1 ." for n in range(1_000))
+    record = value_record(0, 0, "topic", text.encode(), Notation(rdf=RdfTimes(format="ttl")))
+    assert record.reason == "its records have too many blank nodes in common"
+
+
 def test_contexts_of_json_ld_are_not_fetched() -> None:
     text = b'{"@context": "http://127.0.0.1:9/context.jsonld", "@id": "urn:a", "p": 1}'
     record = value_record(0, 0, "topic", text, Notation(rdf=RdfTimes(format="jsonld")))

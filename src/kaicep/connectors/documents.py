@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 USUAL_TIMES = RdfTimes()
 _LINES = ("N_TRIPLES", "N_QUADS")
+_SHARED = 100  # so many times a triple may be in records, on average
 _REIFIES = RDF + "reifies"
 _LABEL = re.compile(r"_:([\w.\-\u00b7]+)|nodeID\s*=\s*[\"']([^\"']*)")
 _NUMBERS = (XSD + "integer", XSD + "decimal", XSD + "double", XSD + "long", XSD + "int")
@@ -153,6 +154,7 @@ def _groups(items: Iterable[Any], times: RdfTimes) -> Iterator[_Group]:
     inner = {each.object for said in about.values() for each in said if each.object != each.subject}
     reached: set[Any] = set()
     begun: dict[Any, _Group] = {}
+    size = 0
 
     def begins(each: Any) -> Any:
         """What a quad begins, or goes on with; None where it belongs to something else."""
@@ -177,6 +179,9 @@ def _groups(items: Iterable[Any], times: RdfTimes) -> Iterator[_Group]:
             continue
         said, own = about.get(root, []), described(root, about, timed)
         reached.update(each.subject for each in own)
+        size += len(own)
+        if size > _SHARED * len(items):
+            raise Mistake("its records have too many blank nodes in common")
         if root in graphs:
             begun[root] = _graph(root, graphs[root], said, times)
             continue

@@ -112,11 +112,12 @@ def read_triples(text: str, label: Callable[[str], str] = str) -> list[Triple]:
 _DEEP = 500
 _DEEP_TERM = 50
 _LONG = 4_096
-_JSON = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+# A text that has no end ends the scan, as it ends the parser: else each quote in it would begin another.
+_JSON = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*+"|".*|[\[{]|[\]}]', re.DOTALL)
 # What an opening of a triple term may stand in without being one: an escape, a text, an IRI, a comment.
 _TRIPLE_TERM = re.compile(
-    rb"""<<\(|\)>>|\\.|"{3}(?:[^"\\]|\\.|"(?!""))*"{3}|'{3}(?:[^'\\]|\\.|'(?!''))*'{3}"""
-    rb"""|"(?:[^"\\\n\r]|\\.)*"|'(?:[^'\\\n\r]|\\.)*'|<[^\x00-\x20<>]*>|\#[^\n\r]*""",
+    rb"""<<\(|\)>>|\\.|"{3}(?:[^"\\]|\\.|"(?!""))*+"{3}|'{3}(?:[^'\\]|\\.|'(?!''))*+'{3}|"{3}.*|'{3}.*"""
+    rb"""|"(?:[^"\\\n\r]|\\.)*+"|'(?:[^'\\\n\r]|\\.)*+'|<[^\x00-\x20<>]*>|\#[^\n\r]*""",
     re.DOTALL,
 )
 
