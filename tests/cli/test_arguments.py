@@ -95,7 +95,7 @@ error: stream air: cannot read ari.jsonl: No such file or directory
 
 $ rise.chi --stream air=rise.chi
 error: stream air: the format of rise.chi is unknown
-  = help: a stream is read from .jsonl, .csv or .parquet, not from files that end in .chi
+  = help: a stream is read from .jsonl, .csv, .parquet or RDF, not from files that end in .chi
 """
 
 

@@ -12,12 +12,14 @@ import pytest
 from tests.servers import need
 
 from kaicep.api import open_run
+from kaicep.cli.formats import WrittenColumns, as_trig
 from kaicep.connectors.documents import read_document, value_record
 from kaicep.connectors.files import StreamData, read_stream
 from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form
 from kaicep.errors import Mistake
-from kaicep.knowledge.annotation import parse_annotations
+from kaicep.knowledge.annotation import build_catalog, parse_annotations
+from kaicep.plan.catalog import NoVocabulary
 from kaicep.plan.rdf_text import FORMATS
 from kaicep.plan.terms import Blank, Iri, TripleTerm, n_triples
 from kaicep.plan.types import Notation, RdfTimes
@@ -186,6 +188,22 @@ def test_a_text_that_would_bring_the_process_down_is_refused(
         assert [reason in each for _, each in reasons(read(tmp_path, text, "s.nt"))] == [True]
 
 
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [("jsonld", '"' + '\\"' * 1_000_000), ("ttl", '"""' + '\\"""' * 1_000_000 + "<<(" * 51)],
+)
+def test_a_text_without_an_end_takes_no_time(format: str, text: str) -> None:
+    record = value_record(0, 0, "topic", text.encode(), Notation(rdf=RdfTimes(format=format)))
+    assert record.fields is None
+
+
+def test_records_that_all_have_the_same_blank_nodes_do_not_multiply() -> None:
+    shared = "_:b :v " + ", ".join(map(str, range(1_000))) + " ."
+    text = PREFIXES + shared + "".join(f":o{n} :x _:b ; sosa:resultTime 1 ." for n in range(1_000))
+    record = value_record(0, 0, "topic", text.encode(), Notation(rdf=RdfTimes(format="ttl")))
+    assert record.reason == "its records have too many blank nodes in common"
+
+
 def test_contexts_of_json_ld_are_not_fetched() -> None:
     text = b'{"@context": "http://127.0.0.1:9/context.jsonld", "@id": "urn:a", "p": 1}'
     record = value_record(0, 0, "topic", text, Notation(rdf=RdfTimes(format="jsonld")))
@@ -338,6 +356,41 @@ def test_the_same_triples_give_the_same_answers_in_every_form(tmp_path: Path, fo
     file = FORMS[form](tmp_path)
     assert answers(file, "reference") == expected
     assert answers(file, "inprocess") == expected
+
+
+def test_what_was_written_as_trig_is_a_stream_again(tmp_path: Path) -> None:
+    """With the intervals of its matches, where the annotation says which property is which."""
+    (tmp_path / "made.epsparql").write_text(
+        "PREFIX : <urn:> CONSTRUCT { ?a :before ?b } WHERE { { ?a :v ?x } SEQ { ?b :v ?y } }"
+    )
+    run = open_run([tmp_path / "made.epsparql"], [("s", as_lines(tmp_path))])
+    matches = run.matches()
+    (tmp_path / "made.trig").write_bytes(b"".join(as_trig(matches, WrittenColumns(()))))
+    [said] = parse_annotations(
+        {
+            "stream": "s",
+            "prefixes": {"prov": "http://www.w3.org/ns/prov#"},
+            "rdf": {"start": "prov:startedAtTime", "end": "prov:generatedAtTime"},
+        }
+    )
+    stream = read_stream("s", tmp_path / "made.trig", notation=said.notation)
+    assert len(matches) == 3
+    assert sorted((each.start, each.ts, *map(n_triples, each.triples)) for each in stream.events) == sorted(
+        (each.start_us, each.end_us, *(each.triples or ())) for each in matches
+    )
+
+
+def test_an_annotation_alone_says_that_a_stream_has_triples(tmp_path: Path) -> None:
+    said = parse_annotations({"stream": "s", "rdf": {"format": "ttl"}})
+    assert build_catalog([], said, NoVocabulary()).streams["s"].rdf
+
+
+def test_documents_are_no_columns_of_spark() -> None:
+    need("pyspark")
+    from kaicep.connectors.kafka_spark import check_form
+
+    with pytest.raises(Mistake, match="documents of RDF are no columns"):
+        check_form(Form("s", notation=Notation(rdf=RdfTimes(format="ttl"))))
 
 
 def test_columns_may_have_other_names(tmp_path: Path) -> None:

@@ -332,7 +332,7 @@ def test_a_folder_in_the_folder(tmp_path: Path) -> None:
 def test_an_unknown_kind_of_file(tmp_path: Path, name: str, kind: str) -> None:
     assert mistake("s", write(tmp_path / name, "1")) == (
         f"error: stream s: the format of DIR/{name} is unknown\n"
-        f"  = help: a stream is read from .jsonl, .csv, .parquet or RDF (.ttl, .trig, ...), not from {kind}"
+        f"  = help: a stream is read from .jsonl, .csv, .parquet or RDF, not from {kind}"
     )
 
 

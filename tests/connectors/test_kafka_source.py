@@ -7,16 +7,19 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from tests.connectors import messages
 from tests.servers import Broker, make_topics, need, wait_for_partitions
 
+from kaicep.archive.archive import Archive
 from kaicep.connectors.contract import Lost, Position, SourceBatch
-from kaicep.connectors.kafka import KafkaSource
+from kaicep.connectors.kafka import KafkaSource, KafkaSourceOptions
 from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form, Schema
 from kaicep.errors import Failure, Mistake
+from kaicep.ingest.files import ingest
 from kaicep.plan.rdf_text import FORMATS
 from kaicep.plan.types import Type
 
@@ -335,3 +338,13 @@ def test_values_may_be_documents_of_rdf(kafka: str, format: str) -> None:
         source.open()
         messages.check(until(source, ended))
         assert source.schema == Schema(rdf=True)
+
+
+def test_documents_are_taken_into_the_archive(kafka: str, tmp_path: Path) -> None:
+    topic = Topic(kafka)
+    topic.send(*messages.messages("ttl"))
+    archive, options = Archive(tmp_path), KafkaSourceOptions(topic.servers, topic.name)
+    done = ingest(archive, messages.form("ttl"), options)
+    assert (done.rows, [each.seq for each in done.dead]) == (2, [2, 3])
+    assert archive.stream("s").shape.rdf
+    assert ingest(archive, messages.form("ttl"), options).rows == 0

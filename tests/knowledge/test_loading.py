@@ -259,6 +259,7 @@ RDF_XML = (
         ("c.rdf", "<r>" * 20_000 + "</r>" * 20_000, "nested more than 500 deep"),
         ("d.jsonld", '{"@id":"urn:a","urn:b":' * 20_000 + '"x"' + "}" * 20_000, "nested more than 500 deep"),
         ("e.jsonld", "[" * 20_000 + "]" * 20_000, "nested more than 500 deep"),
+        ("f.nt", f"<urn:a> <urn:b> {'<<( <urn:a> <urn:b> ' * 50_000}<urn:c>{' )>>' * 50_000} .", "50 deep"),
     ],
 )
 def test_what_would_end_the_process_is_a_mistake(tmp_path: Path, name: str, text: str, why: str) -> None:

@@ -19,7 +19,8 @@ from kaicep.knowledge.store import Knowledge
 from kaicep.language.parse_epsparql import parse_ep
 from kaicep.plan.algebra import ep_plan
 from kaicep.plan.nodes import EpPlan
-from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, literal
+from kaicep.plan.rdf_text import term_of, triple_of
+from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple
 from kaicep.plan.values import normalise
 from kaicep.reference.sparql import run_epsparql
 
@@ -160,17 +161,7 @@ def same(found: Any, expected: Any) -> bool:
 
 def _triples(path: Path | None) -> Iterator[Triple]:
     if path is not None:
-        for quad in _quads(path):
-            s, p, o = (_term(each) for each in (quad.subject, quad.predicate, quad.object))
-            yield s, p, o
-
-
-def _term(node: Any) -> Term:
-    if isinstance(node, ox.NamedNode):
-        return Iri(node.value)
-    if isinstance(node, ox.BlankNode):
-        return Blank(node.value)
-    return literal(node.value, node.datatype.value, node.language)
+        yield from map(triple_of, _quads(path))
 
 
 def _of_json(value: Mapping[str, str]) -> Term:
@@ -196,7 +187,8 @@ def _expected(case: Case) -> list[ox.Quad] | set[Row]:
         solutions: Any = ox.parse_query_results(case.result.read_bytes(), format=kind)
         names = [each.value for each in solutions.variables]
         return {
-            _row({n: _term(t) for n, t in zip(names, one, strict=True) if t is not None}) for one in solutions
+            _row({n: term_of(t) for n, t in zip(names, one, strict=True) if t is not None})
+            for one in solutions
         }
     quads = list(_quads(case.result))
     described = _Described(quads)
@@ -209,7 +201,7 @@ def _expected(case: Case) -> list[ox.Quad] | set[Row]:
 
 def _bindings(described: _Described, row: Any) -> Iterator[tuple[str, Term]]:
     for each in described.all(row, f"{_RS}binding"):
-        yield described.one(each, f"{_RS}variable").value, _term(described.one(each, f"{_RS}value"))
+        yield described.one(each, f"{_RS}variable").value, term_of(described.one(each, f"{_RS}value"))
 
 
 def _row(bindings: Mapping[str, Term]) -> Row:
@@ -234,7 +226,7 @@ def _settled(rows: set[Row]) -> set[Row]:
         cells = made.setdefault(str(quad.subject), set())
         if quad.predicate != _TYPE:
             value = quad.object
-            text = str(value) if isinstance(value, ox.BlankNode) else str(_term(value))
+            text = str(value) if isinstance(value, ox.BlankNode) else str(term_of(value))
             cells.add((labels[quad.predicate.value], text))
     return {frozenset(cells) for cells in made.values()}
 
@@ -260,5 +252,5 @@ def _plain(row: Any) -> Any:
 def _plain_text(text: str) -> str:
     if not text.startswith('"'):
         return text
-    term = _term(_node(text))
+    term = term_of(_node(text))
     return str(normalise(term)) if isinstance(term, Literal) else text

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 USUAL_TIMES = RdfTimes()
 _LINES = ("N_TRIPLES", "N_QUADS")
+_SHARED = 100  # so many times a triple may be in records, on average
 _REIFIES = RDF + "reifies"
 _LABEL = re.compile(r"_:([\w.\-\u00b7]+)|nodeID\s*=\s*[\"']([^\"']*)")
 _NUMBERS = (XSD + "integer", XSD + "decimal", XSD + "double", XSD + "long", XSD + "int")
@@ -43,10 +44,11 @@ def read_document(part: int, path: Path, format: str, notation: Notation) -> Seq
 @lru_cache(maxsize=1)
 def _read_document(part: int, path: Path, format: str, notation: Notation, _: object) -> Sequence[Record]:
     data = path.read_bytes()
+    labels = _labels(data, format)
     made = []
     for seq, each in enumerate(_groups(_parsed(data, format, path), notation.rdf or USUAL_TIMES)):
         place = part, seq, each.line or seq + 1, str(path)
-        made.append(_record(place, each, notation, _labels(data, format)))
+        made.append(_record(place, each, notation, labels))
     tell(path, len(data))
     return made
 
@@ -152,6 +154,7 @@ def _groups(items: Iterable[Any], times: RdfTimes) -> Iterator[_Group]:
     inner = {each.object for said in about.values() for each in said if each.object != each.subject}
     reached: set[Any] = set()
     begun: dict[Any, _Group] = {}
+    size = 0
 
     def begins(each: Any) -> Any:
         """What a quad begins, or goes on with; None where it belongs to something else."""
@@ -176,11 +179,14 @@ def _groups(items: Iterable[Any], times: RdfTimes) -> Iterator[_Group]:
             continue
         said, own = about.get(root, []), described(root, about, timed)
         reached.update(each.subject for each in own)
+        size += len(own)
+        if size > _SHARED * len(items):
+            raise Mistake("its records have too many blank nodes in common")
         if root in graphs:
             begun[root] = _graph(root, graphs[root], said, times)
             continue
         if root not in timed:
-            own = [each for each in own if _spo(each) not in reified]
+            own = [each for each in own if not reified or _spo(each) not in reified]
         elif any(map(_reifies, said)):
             own = [each.object for each in said if _reifies(each)]
         begun[root] = _Group(str(root), own, _said(said, times.starts), _said(said, times.ends))
@@ -272,12 +278,9 @@ def _time(node: Any) -> object:
 
 def _labels(data: bytes, format: str) -> frozenset[str] | None:
     """The labels of blank nodes in a text; None where every node has one."""
-    return None if FORMATS[format] in _LINES else _labels_in(data)
-
-
-@lru_cache(maxsize=1)
-def _labels_in(data: bytes) -> frozenset[str]:
-    text = data.decode(errors="replace")
+    if FORMATS[format] in _LINES:
+        return None
+    text = data.decode(errors="replace") if b"_:" in data or b"nodeID" in data else ""
     return frozenset(one.rstrip(".") or other for one, other in _LABEL.findall(text))
 
 
@@ -299,7 +302,7 @@ def _record(
             return name
         return names.setdefault(name, f"{own}{len(names)}")
 
-    triples: tuple[Triple, ...] = tuple(dict.fromkeys(triple_of(each, label) for each in group.quads))
+    triples: tuple[Triple, ...] = tuple([triple_of(each, label) for each in dict.fromkeys(group.quads)])
     if fields is None:
         shown = "\n".join(map(n_triples, triples)) or group.name
         return Record(*place, None, shown if text is None else text, reason)

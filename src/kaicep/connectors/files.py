@@ -170,7 +170,7 @@ def check_suffix(name: str, path: Path) -> None:
     kind = f"files that end in {path.suffix}" if path.suffix else "files without an ending"
     raise Mistake(
         f"stream {name}: the format of {path} is unknown",
-        hint=f"a stream is read from .jsonl, .csv, .parquet or RDF (.ttl, .trig, ...), not from {kind}",
+        hint=f"a stream is read from .jsonl, .csv, .parquet or RDF, not from {kind}",
     )
 
 

@@ -525,8 +525,10 @@ def _read(name: str, text: object, label: Callable[[str], str]) -> list[Triple]:
 
 
 def _scoped(triple: Triple, label: Callable[[str], str]) -> Triple:
-    s, p, o = (_scoped_term(each, label) for each in triple)
-    return s, p, o
+    s, p, o = triple
+    if not isinstance(s, Blank) and not isinstance(o, Blank | TripleTerm):
+        return triple
+    return _scoped_term(s, label), p, _scoped_term(o, label)
 
 
 def _scoped_term(term: Term, label: Callable[[str], str]) -> Term:

@@ -115,6 +115,7 @@ def stream_of(annotation: Annotation, attributes: tuple[tuple[str, Type], ...]) 
         annotation.concepts,
         annotation.entities,
         notation=annotation.notation,
+        rdf=annotation.notation.rdf is not None,
         units=annotation.units,
     )
 
@@ -140,7 +141,8 @@ def build_catalog(
     for each in streams:
         found = said.get(each.name)
         if found is not None:
-            each = replace(stream_of(found, each.attributes), rdf=each.rdf, open=each.open)
+            as_said = stream_of(found, each.attributes)
+            each = replace(as_said, rdf=each.rdf or as_said.rdf, open=each.open)
         made[each.name] = each
     for name, annotation in said.items():
         if name not in made and (others is None or name in others):

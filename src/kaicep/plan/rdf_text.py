@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kaicep.errors import Diagnostic, Mistake, SourceText, Span, did_you_mean
-from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, TripleTerm, literal
+from kaicep.plan.terms import Blank, Iri, Literal, Term, Triple, TripleTerm
 
 if TYPE_CHECKING:
     import pyoxigraph
@@ -45,7 +46,7 @@ def parsing(data: bytes, format: str, name: str, base: str = "") -> Iterator[pyo
     >>> with parsing(b"<urn:a> 5", "ttl", "a.ttl") as quads:
     ...     list(quads)
     Traceback (most recent call last):
-    kaicep.errors.Mistake: error: 5 is not a valid RDF predicate
+    kaicep.errors.Mistake: error: 5 is not a valid predicate
      --> a.ttl:1:9
       |
     1 | <urn:a> 5
@@ -71,14 +72,17 @@ def term_of(node: Any, label: Callable[[str], str] = str) -> Term:
     """A term of pyoxigraph's as one of ours, as it was written; `label` names blank nodes."""
     kind = type(node).__name__  # to import the classes each time would cost as much as the rest
     if kind == "NamedNode":
-        return Iri(node.value)
-    if kind == "BlankNode":
-        return Blank(label(node.value))
-    if kind == "Triple":
-        return TripleTerm(triple_of(node, label))
-    if node.language and node.direction is not None:
-        return Literal(node.value, language=f"{node.language}--{node.direction}")
-    return literal(node.value, node.datatype.value, node.language)
+        return _iri(node.value)
+    if kind == "Literal":
+        language = node.language
+        if language is None:
+            return Literal(node.value, node.datatype.value)
+        direction = node.direction
+        return Literal(node.value, language=f"{language}--{direction}" if direction is not None else language)
+    return Blank(label(node.value)) if kind == "BlankNode" else TripleTerm(triple_of(node, label))
+
+
+_iri = lru_cache(maxsize=100_000)(Iri)  # most come again and again, and to make one takes longer
 
 
 def triple_of(node: Any, label: Callable[[str], str] = str) -> Triple:
@@ -108,11 +112,12 @@ def read_triples(text: str, label: Callable[[str], str] = str) -> list[Triple]:
 _DEEP = 500
 _DEEP_TERM = 50
 _LONG = 4_096
-_JSON = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+# A text that has no end ends the scan, as it ends the parser: else each quote in it would begin another.
+_JSON = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*+"|".*|[\[{]|[\]}]', re.DOTALL)
 # What an opening of a triple term may stand in without being one: an escape, a text, an IRI, a comment.
 _TRIPLE_TERM = re.compile(
-    rb"""<<\(|\)>>|\\.|"{3}(?:[^"\\]|\\.|"(?!""))*"{3}|'{3}(?:[^'\\]|\\.|'(?!''))*'{3}"""
-    rb"""|"(?:[^"\\\n\r]|\\.)*"|'(?:[^'\\\n\r]|\\.)*'|<[^\x00-\x20<>]*>|\#[^\n\r]*""",
+    rb"""<<\(|\)>>|\\.|"{3}(?:[^"\\]|\\.|"(?!""))*+"{3}|'{3}(?:[^'\\]|\\.|'(?!''))*+'{3}|"{3}.*|'{3}.*"""
+    rb"""|"(?:[^"\\\n\r]|\\.)*+"|'(?:[^'\\\n\r]|\\.)*+'|<[^\x00-\x20<>]*>|\#[^\n\r]*""",
     re.DOTALL,
 )
 

@@ -80,15 +80,6 @@ Triple = tuple[Term, Term, Term]
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
-def literal(lexical: str, datatype: str, language: str | None) -> Literal:
-    """A literal as a parser of RDF gives it: one that has a language is known by that.
-
-    >>> literal("x", RDF + "langString", "en") == Literal("x", language="en")
-    True
-    """
-    return Literal(lexical, language=language) if language else Literal(lexical, datatype)
-
-
 def n_triples(triple: Triple) -> str:
     """A triple as a line of N-Triples, without the line end.
 

@@ -26,7 +26,7 @@ from kaicep.connectors.log import Log, PushSource
 from kaicep.connectors.records import Record, json_object
 from kaicep.connectors.registry import Count, Duration, Variable, secret
 from kaicep.connectors.shape import Form
-from kaicep.errors import Failure, KaicepError, Mistake
+from kaicep.errors import Failure, Mistake, reason_of
 from kaicep.plan.rdf_text import parsing
 
 _TREE, _LDES = "https://w3id.org/tree#", "https://w3id.org/ldes#"
@@ -138,8 +138,8 @@ class LdesSource(PushSource):
         while not self._stopping.is_set():
             try:
                 self._crawl(log, members)
-            except KaicepError as error:
-                self._trouble = str(error).removeprefix("error: ")
+            except Exception as error:
+                self._trouble = reason_of(error)
                 self._pages.clear()  # members of pages that were fetched may not have been taken yet
                 self._stopping.wait(_RETRY)
                 continue
@@ -218,12 +218,18 @@ class LdesSource(PushSource):
         kind = headers.get_content_type()
         if kind not in _FORMATS:
             raise Failure(f"{url} is {kind}, and no RDF")
-        with parsing(body, _FORMATS[kind], url, url) as parsed:
-            quads = list(parsed)
+        try:
+            with parsing(body, _FORMATS[kind], url, url) as parsed:
+                quads = list(parsed)
+        except Mistake as mistake:
+            raise Failure(f"{url} cannot be parsed: {mistake.diagnostics[0].message}") from None
+        nameless = [q for q in quads if q.predicate.value == _TREE + "member" and not _is_iri(q.object)]
+        if nameless:
+            raise Failure(f"{url} has a member without an IRI, {nameless[0].object}")
         final = "immutable" in (headers.get("Cache-Control") or "")
-        paths = [q.object.value for q in quads if q.predicate.value == _LDES + "timestampPath"]
-        if paths and self.form.notation.rdf is None:
-            self._times = replace(self._times, starts=(paths[0],))
+        for each in quads if self.form.notation.rdf is None else ():
+            if each.predicate.value == _LDES + "timestampPath" and _is_iri(each.object):
+                self._times = replace(self._times, starts=(each.object.value,))
         earlier, later = self._leads_to(quads)
         return _Page(list(self._members(quads)), earlier, later, headers.get("ETag"), final)
 
@@ -250,7 +256,7 @@ class LdesSource(PushSource):
     def _leads_to(self, quads: list[Any]) -> tuple[list[str], list[str]]:
         """The pages that a page leads to: those with earlier members, and the others, each in order."""
         said: dict[tuple[Any, str], list[Any]] = {}
-        for each in quads:
+        for each in (each for each in quads if hasattr(each.object, "value")):
             said.setdefault((each.subject, each.predicate.value), []).append(each.object)
         relations = [each.object for each in quads if each.predicate.value == _TREE + "relation"]
         found: list[tuple[bool, str, str]] = []
@@ -260,8 +266,8 @@ class LdesSource(PushSource):
             earlier = any(kind.value in _EARLIER for kind in kinds)
             found += [(earlier, value, node.value) for node in said.get((each, _TREE + "node"), [])]
         if not found:
-            views = (each.object.value for each in quads if each.predicate.value == _TREE + "view")
-            found = [(False, "", each) for each in views]
+            views = (each.object for each in quads if each.predicate.value == _TREE + "view")
+            found = [(False, "", each.value) for each in views if _is_iri(each)]
         pages = [(earlier, urldefrag(node).url) for earlier, _, node in sorted(found)]
         for _, node in pages:
             if _origin(node) != self._origin:
@@ -296,6 +302,10 @@ class _Members:
             file.flush()
             os.fsync(file.fileno())
         self._digests.update(digests)
+
+
+def _is_iri(node: Any) -> bool:
+    return type(node).__name__ == "NamedNode"
 
 
 def _digest(member: str) -> bytes:
