@@ -19,7 +19,7 @@ from kaicep.kernel.output import words_of
 from kaicep.kernel.roots import Meanings
 from kaicep.kernel.state import read_state, write_state
 from kaicep.kernel.sums import FAR, SCRATCH, SQUARES
-from kaicep.kernel.vectors import count_of, sees, spread, vectors_of
+from kaicep.kernel.vectors import both, count_of, sees, spread, vectors_of
 from kaicep.kernel.words import Identities, mix_pairs
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import MatchId
@@ -293,10 +293,10 @@ class WindowMachine:
         self.passed.came += count_of(passes, table)
         own, from_paths = self.passed.in_order(self.node.chain.conditions)
         for each in own:
-            passes = passes & holds(each, table)
+            passes = both(passes, holds(each, table))
         self.passed.filters += count_of(passes, table)
         for each in from_paths:
-            passes = passes & holds(each, table)
+            passes = both(passes, holds(each, table))
         return spread(passes, table)
 
     def _take(self, table: Table, found: list[Matches]) -> None:
