@@ -13,6 +13,7 @@ import numpy as np
 from kaicep.errors import Failure, Unsupported
 from kaicep.kernel import window_machine as w
 from kaicep.kernel.columns import DTYPES, NULLS, Array, Column, Mask, Matches, Refs, Strings, Table, Words
+from kaicep.kernel.jit import direct
 from kaicep.kernel.keys import Keys, key_identities, key_width, key_words
 from kaicep.kernel.operator import Limits, Passed, Semantics, refuse
 from kaicep.kernel.output import words_of
@@ -84,7 +85,7 @@ class WindowLayout:
         """The kept columns that have strings."""
         return [at for of, at in self.kept.items() if isinstance(of, Expr) and type_of(of) is Type.STRING]
 
-    @property
+    @cached_property
     def ranked(self) -> list[int]:
         """The kept columns whose strings are compared."""
         adds = self.steps.adds
@@ -171,6 +172,7 @@ _CHUNK = 65_536
 """So many entries, and so many answers, are worked on at a time; then they are still in the cache."""
 _FEW = 1_024
 _ENDLESS = 2**62
+_advance, _pass_time = direct(w.advance), direct(w.pass_time)
 _NOTHING = np.zeros(0, np.int64)
 
 
@@ -246,6 +248,8 @@ class WindowMachine:
         self._partitions = Keys(self._width(self.node.partition))
         self._groups = Keys(1 + self._width(self.node.group_by)) if self.node.group_by else self._partitions
         self._alive = 0
+        self._now = -_ENDLESS - 1
+        """The time that has passed: what is over by then has left."""
 
     @staticmethod
     def _width(exprs: Sequence[Expr]) -> int:
@@ -307,15 +311,17 @@ class WindowMachine:
             if len(rows) != len(table) or (np.diff(rows) != 1).any():
                 table = table.take(rows)
             fresh = np.diff(rows, prepend=-1) != 0
+            self.passed.paths += int(np.count_nonzero(fresh))
         else:
-            fresh = np.ones(len(table), np.bool_)
-        self.passed.paths += int(np.count_nonzero(fresh))
+            self.passed.paths += len(table)
         self.passed.fits[self.node.chain.variable] = self.passed.paths
         if not len(table):
             return
         partitions, groups = self._numbered(table, cases)
-        fresh[1:] |= partitions[1:] != partitions[:-1]
-        flags = fresh * w.NEW + np.append(fresh[1:], True) * w.DONE
+        flags = np.full(len(table), w.NEW | w.DONE)
+        if cases is not None:
+            fresh[1:] |= partitions[1:] != partitions[:-1]
+            flags = fresh * w.NEW + np.append(fresh[1:], True) * w.DONE
         self._rank(table)
         entries = w.Entries(
             np.ascontiguousarray(table.ts, np.int64),
@@ -328,18 +334,20 @@ class WindowMachine:
         answers = self._room(len(table) if self._layout.sliding else _FEW)
         at = 0
         while True:
-            at = w.advance(self._layout.steps, self._state, entries, answers, at)
+            at = _advance(self._layout.steps, self._state, entries, answers, at)
             need = int(self._state.meta[w.NEED])
             if need == w.NOTHING:
                 break
             answers = self._make_room(need, answers, table, cases, found)
         self._drain(answers, table, cases, found)
+        self._now = int(table.ts[-1])
 
     def _pass_time(self, now: int, found: list[Matches]) -> None:
-        if self.node.window.width is None:
+        if self.node.window.width is None or now <= self._now:
             return
+        self._now = now
         answers = self._room(0 if self._layout.sliding else max(self.size, 1))
-        w.pass_time(self._layout.steps, self._state, now, answers)
+        _pass_time(self._layout.steps, self._state, now, answers)
         self._drain(answers, None, None, found)
 
     # --- entries ---
