@@ -34,7 +34,7 @@ from kaicep.kernel.shape import (
     Roots,
     single_parts,
 )
-from kaicep.kernel.single import Row, SingleEvents, is_plain
+from kaicep.kernel.single import OnlyRow, SingleEvents, is_plain
 from kaicep.kernel.skipping import Order, Skipping
 from kaicep.kernel.solutions import (
     Given,
@@ -109,7 +109,7 @@ class PatternMachine:
         self._make_memory()
         self._answer_in_advance()
 
-    def single(self, table: Table, row: Row) -> SingleEvents | None:
+    def single(self, table: Table, row: OnlyRow) -> SingleEvents | None:
         """Itself for one event after the other, in the row of this table; None where batches are needed."""
         return SingleEvents(self, table, row) if is_plain(self) else None
 
