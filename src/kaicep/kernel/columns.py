@@ -127,6 +127,11 @@ class Strings:
         return self._words
 
 
+def chosen(values: Array, rows: Array | slice) -> Array:
+    """The values of some rows; given their numbers, `take` is half as fast again as an index is."""
+    return values.take(rows) if isinstance(rows, np.ndarray) and rows.dtype == np.int64 else values[rows]
+
+
 @dataclass(frozen=True, eq=False)
 class Column:
     """The values of one attribute; `valid` is there for int64 alone, and only if some are null.
@@ -143,7 +148,7 @@ class Column:
 
     def take(self, rows: Array | slice) -> Column:
         """The values of some rows."""
-        return Column(self.type, self.data[rows], None if self.valid is None else self.valid[rows])
+        return Column(self.type, chosen(self.data, rows), None if self.valid is None else self.valid[rows])
 
     def values(self, strings: Strings) -> list[Value]:
         """The values as Python has them."""
@@ -219,10 +224,10 @@ class Table:
         """Some of the rows."""
         return Table(
             self.streams,
-            self.ts[rows],
-            self.place[rows],
-            self.part[rows],
-            self.seq[rows],
+            chosen(self.ts, rows),
+            chosen(self.place, rows),
+            chosen(self.part, rows),
+            chosen(self.seq, rows),
             {name: each.take(rows) for name, each in self.columns.items()},
             self.strings,
         )

@@ -17,7 +17,18 @@ import numpy as np
 from kaicep.kernel import machine
 from kaicep.kernel import tables as t
 from kaicep.kernel.assemble import of_one_event, word_of
-from kaicep.kernel.columns import Array, Column, Lists, Matches, Refs, Strings, Table, Words, concatenated
+from kaicep.kernel.columns import (
+    Array,
+    Column,
+    Lists,
+    Matches,
+    Refs,
+    Strings,
+    Table,
+    Words,
+    chosen,
+    concatenated,
+)
 from kaicep.kernel.jit import direct
 from kaicep.kernel.shape import PatternShape
 from kaicep.kernel.vectors import vectors_of
@@ -250,11 +261,10 @@ class Output:
     def of_single(self, table: Table, rows: Array) -> Matches:
         """Matches of one event each."""
         vectors = vectors_of(table)
-        ts = table.ts[rows]
+        ts, place, part, seq = (chosen(each, rows) for each in (table.ts, table.place, table.part, table.seq))
         select = {each.name: vectors.value(each.expr).take(rows) for each in self.columns}
         partition = [vectors.value(each).take(rows) for each in self.partition]
-        refs = Refs(table.place[rows], table.part[rows], table.seq[rows])
-        events = dict.fromkeys(self.variables, refs)
+        events = dict.fromkeys(self.variables, Refs(place, part, seq))
         return self.of(lambda: self._identify(len(rows), partition, events), ts, ts, select, events)
 
     def _identify(self, count: int, partition: Sequence[Column], events: Mapping[str, Refs]) -> Words:

@@ -34,7 +34,7 @@ from kaicep.kernel.shape import (
     Roots,
     single_parts,
 )
-from kaicep.kernel.single import RowInPlace, SingleEvents, is_plain
+from kaicep.kernel.single import OnlyRow, SingleEvents, is_plain
 from kaicep.kernel.skipping import Order, Skipping
 from kaicep.kernel.solutions import (
     Given,
@@ -46,7 +46,7 @@ from kaicep.kernel.solutions import (
     mentions,
     values_attribute,
 )
-from kaicep.kernel.vectors import count_of, sees, spread, vectors_of
+from kaicep.kernel.vectors import both, count_of, either, sees, spread, vectors_of
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.chi import Place
 from kaicep.plan.events import Event
@@ -109,7 +109,7 @@ class PatternMachine:
         self._make_memory()
         self._answer_in_advance()
 
-    def single(self, table: Table, row: RowInPlace) -> SingleEvents | None:
+    def single(self, table: Table, row: OnlyRow) -> SingleEvents | None:
         """Itself for one event after the other, in the row of this table; None where batches are needed."""
         return SingleEvents(self, table, row) if is_plain(self) else None
 
@@ -498,21 +498,21 @@ class PatternMachine:
         for chain in self.pattern.chains:
             here = sees(chain, table)
             passes = here
-            came = came | here
+            came = either(came, here)
             own, from_paths = self.passed.in_order(chain.conditions)
             for each in own:
-                passes = passes & vectors_of(table).holds(each)
-            filtered = filtered | passes
+                passes = both(passes, vectors_of(table).holds(each))
+            filtered = either(filtered, passes)
             for each in from_paths:
-                passes = passes & vectors_of(table).holds(each)
+                passes = both(passes, vectors_of(table).holds(each))
             asked = here if strict and not all_count else passes
             for path in chain.semantics:
                 asked = self._meets(Roots(path, chain.variable), table, asked)
-            passes = passes & asked
-            counts = counts | (here if all_count else asked)
-            met = met | passes
+            passes = both(passes, asked)
+            counts = either(counts, here if all_count else asked)
+            met = either(met, passes)
             for each in self.bounds.get(chain.variable, ()):
-                passes = passes & vectors_of(table).holds(each)
+                passes = both(passes, vectors_of(table).holds(each))
             for path in self.shape.of_one[chain.variable]:
                 passes = self._meets(Roots(path, chain.variable), table, passes)
             fits.append(passes)
@@ -942,7 +942,7 @@ class PatternMachine:
         for each in self.latest.candidates:
             here = sees(each.chain, table)
             for condition in each.chain.conditions:
-                here = here & vectors_of(table).holds(condition)
+                here = both(here, vectors_of(table).holds(condition))
             for path in each.semantics:
                 here = self._meets(Roots(path, each.chain.variable), table, here)
             each.add(self._kept_rows(table.take(np.flatnonzero(spread(here, table)))), self)

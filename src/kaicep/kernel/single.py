@@ -39,7 +39,7 @@ _NO_EVENTS = np.zeros((0, t.E_FIXED), np.int64)
 _advance = direct(machine.advance)
 
 
-class RowInPlace(Protocol):
+class OnlyRow(Protocol):
     """The only row of a table, as an event."""
 
     stream: str
@@ -61,7 +61,7 @@ def is_plain(operator: PatternMachine) -> bool:
 class SingleEvents:
     """A pattern machine that is given one event after the other, each in the only row of a table."""
 
-    def __init__(self, operator: PatternMachine, table: Table, row: RowInPlace) -> None:
+    def __init__(self, operator: PatternMachine, table: Table, row: OnlyRow) -> None:
         self._operator, self._table, self._row = operator, table, row
         shape = operator.shape
         self._batch = t.MachineBatch(
@@ -236,7 +236,7 @@ class _Unread:
         return format_time(value) if type is Type.TIMESTAMP and isinstance(value, int) else value
 
 
-def _holds(tests: Sequence[Callable[[Any], Value]], row: RowInPlace) -> bool:
+def _holds(tests: Sequence[Callable[[Any], Value]], row: OnlyRow) -> bool:
     for test in tests:  # noqa: SIM110 - a generator takes longer than most tests
         if test(row) is not True:
             return False

@@ -47,10 +47,28 @@ def sees(chain: Chain, table: Table) -> Mask:
         here = np.isin(table.place, places)
     within = chain.within
     if within.low is not None:
-        here = here & (table.ts >= within.low + (not within.low_inclusive))
+        here = both(here, table.ts >= within.low + (not within.low_inclusive))
     if within.high is not None:
-        here = here & (table.ts < within.high + within.high_inclusive)
+        here = both(here, table.ts < within.high + within.high_inclusive)
     return here
+
+
+def both(left: Mask, right: Mask) -> Mask:
+    """Which rows are meant by both; NumPy takes ten times as long with a bool as with another array."""
+    if left is True or left is right:
+        return right
+    if right is True:
+        return left
+    return left & right
+
+
+def either(left: Mask, right: Mask) -> Mask:
+    """Which rows are meant by one of the two."""
+    if left is False or left is right:
+        return right
+    if right is False:
+        return left
+    return left | right
 
 
 def spread(mask: Mask, table: Table) -> Array:

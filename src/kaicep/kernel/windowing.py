@@ -13,13 +13,14 @@ import numpy as np
 from kaicep.errors import Failure, Unsupported
 from kaicep.kernel import window_machine as w
 from kaicep.kernel.columns import DTYPES, NULLS, Array, Column, Mask, Matches, Refs, Strings, Table, Words
+from kaicep.kernel.jit import direct
 from kaicep.kernel.keys import Keys, key_identities, key_width, key_words
 from kaicep.kernel.operator import Limits, Passed, Semantics, refuse
 from kaicep.kernel.output import words_of
 from kaicep.kernel.roots import Meanings
 from kaicep.kernel.state import read_state, write_state
 from kaicep.kernel.sums import FAR, SCRATCH, SQUARES
-from kaicep.kernel.vectors import count_of, sees, spread, vectors_of
+from kaicep.kernel.vectors import both, count_of, sees, spread, vectors_of
 from kaicep.kernel.words import Identities, mix_pairs
 from kaicep.plan.catalog import Catalog
 from kaicep.plan.events import MatchId
@@ -84,7 +85,7 @@ class WindowLayout:
         """The kept columns that have strings."""
         return [at for of, at in self.kept.items() if isinstance(of, Expr) and type_of(of) is Type.STRING]
 
-    @property
+    @cached_property
     def ranked(self) -> list[int]:
         """The kept columns whose strings are compared."""
         adds = self.steps.adds
@@ -178,6 +179,7 @@ _CHUNK = 65_536
 """So many entries, and so many answers, are worked on at a time; then they are still in the cache."""
 _FEW = 1_024
 _ENDLESS = 2**62
+_advance, _pass_time = direct(w.advance), direct(w.pass_time)
 _NOTHING = np.zeros(0, np.int64)
 
 
@@ -258,6 +260,8 @@ class WindowMachine:
         self._partitions = Keys(self._width(self.node.partition))
         self._groups = Keys(1 + self._width(self.node.group_by)) if self.node.group_by else self._partitions
         self._alive = 0
+        self._now = -_ENDLESS - 1
+        """The time that has passed: what is over by then has left."""
 
     @staticmethod
     def _width(exprs: Sequence[Expr]) -> int:
@@ -305,10 +309,10 @@ class WindowMachine:
         self.passed.came += count_of(passes, table)
         own, from_paths = self.passed.in_order(self.node.chain.conditions)
         for each in own:
-            passes = passes & holds(each, table)
+            passes = both(passes, holds(each, table))
         self.passed.filters += count_of(passes, table)
         for each in from_paths:
-            passes = passes & holds(each, table)
+            passes = both(passes, holds(each, table))
         return spread(passes, table)
 
     def _take(self, table: Table, found: list[Matches]) -> None:
@@ -319,15 +323,17 @@ class WindowMachine:
             if len(rows) != len(table) or (np.diff(rows) != 1).any():
                 table = table.take(rows)
             fresh = np.diff(rows, prepend=-1) != 0
+            self.passed.paths += int(np.count_nonzero(fresh))
         else:
-            fresh = np.ones(len(table), np.bool_)
-        self.passed.paths += int(np.count_nonzero(fresh))
+            self.passed.paths += len(table)
         self.passed.fits[self.node.chain.variable] = self.passed.paths
         if not len(table):
             return
         partitions, groups = self._numbered(table, cases)
-        fresh[1:] |= partitions[1:] != partitions[:-1]
-        flags = fresh * w.NEW + np.append(fresh[1:], True) * w.DONE
+        flags = np.full(len(table), w.NEW | w.DONE)
+        if cases is not None:
+            fresh[1:] |= partitions[1:] != partitions[:-1]
+            flags = fresh * w.NEW + np.append(fresh[1:], True) * w.DONE
         self._rank(table)
         entries = w.Entries(
             np.ascontiguousarray(table.ts, np.int64),
@@ -340,18 +346,20 @@ class WindowMachine:
         answers = self._room(len(table) if self._layout.sliding else _FEW)
         at = 0
         while True:
-            at = w.advance(self._layout.steps, self._state, entries, answers, at)
+            at = _advance(self._layout.steps, self._state, entries, answers, at)
             need = int(self._state.meta[w.NEED])
             if need == w.NOTHING:
                 break
             answers = self._make_room(need, answers, table, cases, found)
         self._drain(answers, table, cases, found)
+        self._now = int(table.ts[-1])
 
     def _pass_time(self, now: int, found: list[Matches]) -> None:
-        if self.node.window.width is None:
+        if self.node.window.width is None or now <= self._now:
             return
+        self._now = now
         answers = self._room(0 if self._layout.sliding else max(self.size, 1))
-        w.pass_time(self._layout.steps, self._state, now, answers)
+        _pass_time(self._layout.steps, self._state, now, answers)
         self._drain(answers, None, None, found)
 
     # --- entries ---
