@@ -26,7 +26,7 @@ from kaicep.deployment.catalogue import Catalogue
 from kaicep.deployment.check import check_progress
 from kaicep.deployment.config import Config, SinkConfig
 from kaicep.deployment.guests import Guest
-from kaicep.deployment.sessions import FoundMatch, Session, SessionRun
+from kaicep.deployment.sessions import NOWHERE, FoundMatch, Session, SessionRun
 from kaicep.deployment.sinks import BACKLOG, Entry, NoSink, Outlet
 from kaicep.deployment.streams import Feed, attach_tables
 from kaicep.deployment.versions import news_of, opened
@@ -516,11 +516,17 @@ class Deployment:
                 marks[id] = session.entry()["mark"]
             elif not session.complete and known:
                 marks[id] = max(known, key=lambda each: Mark.from_json(each).order)
+        for id, guest in self.catalogue.guests.running.items():
+            if not guest.over:
+                marks[id] = (guest.entry() or {"mark": NOWHERE})["mark"]
         self._versions.add(number, self.knowledge.news_of_files(), marks)
         self._versions.forget(self._goes_back_to)
 
     def _goes_back_to(self, id: str, gate: Gate) -> bool:
         """Whether a session would pass a gate once more, were the process lost now."""
+        guest = self.catalogue.guests.running.get(id)
+        if guest is not None:
+            return not guest.over and gate.version > guest.needs
         session = self.sessions.get(id)
         if session is None:
             return False
