@@ -47,6 +47,8 @@ _SHOW_EVERY = 0.25
 _SHOW_SELDOM = 20
 _SLICE = 0.1
 _DRAIN = 10.0
+_LAST = 600.0
+"""So many seconds a sink has for what is left: when somebody stops the deployment; when all sources ended."""
 _KEPT_HOURS = 24
 _SHARE = 0.1
 """At most so much of a stream is removed at once: there is time to see that it is too much."""
@@ -235,8 +237,9 @@ class Deployment:
 
     def drain(self) -> list[str]:
         """Waits until the sinks have everything, and closes them; those that could not take it in time."""
+        patience = _LAST if self.is_over else _DRAIN
         for outlet in self.outlets.values():
-            outlet.close(_DRAIN)
+            outlet.close(patience)
             if outlet.settled < self._moment and outlet.broken is None:
                 _log.warning(
                     "sink %s did not take everything; it gets the rest at the next start", outlet.name
