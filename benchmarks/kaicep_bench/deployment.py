@@ -129,6 +129,7 @@ def measure(quick: bool = False) -> Report:
     notes = [
         f"{len(SHAPES)} shapes in turn, {SENSORS:,} sensors, {RATE} events a second by their times",
         "from the opening of the deployment to its end, with the start of its queries; matches go to a file",
+        "start: the same queries over one event; after the start: events a second of the rest of the time",
         "delay: from the write of a line to a followed file until its match is in the sink's file",
         "catching up: the same events by a deployment that comes back, and by a new query over the archive",
         *([] if len(kinds) == 3 else [f"without a broker: {SERVERS} does not name one"]),
@@ -165,6 +166,9 @@ def work() -> None:
 def _run_through(task: Mapping[str, Any], place: Path) -> dict[str, Cell]:
     path = written_down(place, task["queries"], made_source(place, task["kind"], task["count"]))
     _warm(place / "warm", task["queries"])
+    start, _ = _ran(
+        written_down(place / "start", task["queries"], made_source(place / "start", "parquet", 1))
+    )
     with Peak() as peak:
         seconds, matches = _ran(path)
     return {
@@ -173,7 +177,9 @@ def _run_through(task: Mapping[str, Any], place: Path) -> dict[str, Cell]:
         "events": task["count"],
         "matches": matches,
         "s": round(seconds, 2),
+        "start s": round(start, 2),
         "events/s": round(task["count"] / seconds),
+        "after the start": round(task["count"] / max(seconds - start, 0.001)),
         "peak MB": round(peak.bytes / 1e6),
     }
 

@@ -19,7 +19,7 @@ from kaicep.connectors.registry import make_source
 from kaicep.connectors.shape import Form
 from kaicep.errors import Mistake
 from kaicep.knowledge.annotation import build_catalog, parse_annotations
-from kaicep.plan.catalog import NoVocabulary
+from kaicep.plan.catalog import Vocabulary
 from kaicep.plan.rdf_text import FORMATS
 from kaicep.plan.terms import Blank, Iri, TripleTerm, n_triples
 from kaicep.plan.types import Notation, RdfTimes
@@ -382,7 +382,7 @@ def test_what_was_written_as_trig_is_a_stream_again(tmp_path: Path) -> None:
 
 def test_an_annotation_alone_says_that_a_stream_has_triples(tmp_path: Path) -> None:
     said = parse_annotations({"stream": "s", "rdf": {"format": "ttl"}})
-    assert build_catalog([], said, NoVocabulary()).streams["s"].rdf
+    assert build_catalog([], said, Vocabulary()).streams["s"].rdf
 
 
 def test_documents_are_no_columns_of_spark() -> None:

@@ -8,7 +8,7 @@ import random
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -28,6 +28,7 @@ from kaicep.archive.stream_table import expire
 from kaicep.cli.main import app
 from kaicep.connectors.contract import Guarantee, Position, Source, SourceBatch
 from kaicep.connectors.shape import Schema
+from kaicep.connectors.sinks.files import FileSink
 from kaicep.deployment.check import check_deployment
 from kaicep.deployment.config import StreamConfig, load_config
 from kaicep.deployment.running import Deployment
@@ -38,7 +39,7 @@ from kaicep.history.strategies import open_history, past_matches
 from kaicep.knowledge.annotation import build_catalog
 from kaicep.language import parse_ep
 from kaicep.plan.catalog import Vocabulary
-from kaicep.plan.events import Event
+from kaicep.plan.events import Event, Match
 from kaicep.plan.program import resolve_ep
 from kaicep.plan.terms import RDF, Iri
 from kaicep.plan.time import parse_time
@@ -124,6 +125,20 @@ def wanted(folder: Path, query: str) -> list[dict[str, Any]]:
 
 
 # --- past, present, future --------------------------------------------------------------------------
+
+
+def test_a_finite_deployment_waits_for_a_slow_sink(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder, {"kaicep.toml": toml(follow=False)})
+    monkeypatch.setattr("kaicep.deployment.running._DRAIN", 0.05)
+    write_them = FileSink.write
+
+    def slowly(self: FileSink, found: Sequence[Match]) -> None:
+        time.sleep(0.5)
+        write_them(self, found)
+
+    monkeypatch.setattr(FileSink, "write", slowly)
+    Deployment(load_config(folder / "kaicep.toml")).run()
+    assert told(folder) == [{"x": 7}]
 
 
 def test_a_finite_deployment_ends_and_tells_nothing_twice(folder: Path) -> None:

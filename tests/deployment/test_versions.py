@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.deployment.lives import Lives
-from tests.deployment.processes import matches, write
+from tests.deployment.processes import SECONDS, matches, write
 from tests.deployment.test_deployment import (
     SINCE,
     _impatient,
@@ -28,6 +28,7 @@ from tests.deployment.test_deployment import (
     toml,
 )
 
+from kaicep.archive.archive import Cut
 from kaicep.deployment.running import Deployment
 
 RUNS = int(os.environ.get("KAICEP_VERSIONS", "2"))
@@ -110,6 +111,51 @@ def test_what_changed_while_nothing_ran_counts_from_where_it_goes_on(tmp_path: P
     found = {(each["a.x"], each["b.x"]) for each in told(folder)}
     assert found == {(1, 2), (1, 3), (1, 4), (1, 5), (4, 5)}
     assert [each.get("knowledge") for each in matches(folder / "out.jsonl")] == [None, 1, 1, 1, 1]
+
+
+def up_to_date(made: Deployment) -> None:
+    """Ticks until posted queries have found what there is to find, too."""
+    settle(made)
+    at = {name: each.positions for name, each in made.feeds.items()}
+    until = time.monotonic() + 10 * SECONDS
+    for guest in made.catalogue.guests.running.values():
+        while (entry := guest.entry()) is None or Cut.parse(json.dumps(entry["mark"]["cut"])) != Cut(at):
+            assert not guest.over, guest.problem
+            assert time.monotonic() < until
+            time.sleep(0.02)
+            settle(made)
+
+
+@pytest.mark.slow
+def test_a_posted_query_is_judged_again_by_the_knowledge_that_judged_it_first(tmp_path: Path) -> None:
+    folder = prepared(tmp_path, **{"k/a.ttl": hot("p"), "queries/rooms.chi": QUERIES["rooms"]})
+    (file := folder / "kaicep.toml").write_text(
+        file.read_text().replace("[sinks.few]", "guests = true\n[sinks.few]")
+    )
+    with deployed(folder) as made:
+        made.register("posted", "chi-cep", QUERIES["hot-pair"])
+        append(folder, event(0, 1, "p"), event(1, 2, "q"))
+        up_to_date(made)
+        write(folder, {"k/a.ttl": hot("q")})
+        look_again(made)
+        append(folder, event(2, 3, "p"))
+        up_to_date(made)
+    write(folder, {"k/a.ttl": hot("p", "q")})
+    with deployed(folder) as made:
+        up_to_date(made)
+        look_again(made)
+        append(folder, event(3, 4, "q"))
+        up_to_date(made)
+        for number in range(5):
+            write(folder, {"k/a.ttl": hot(f"p{number}")})
+            look_again(made)
+            append(folder, event(20 * number + 20, number, "p"))
+            up_to_date(made)
+        kept = [path for path in (folder / "state" / "versions").iterdir() if path.suffix != ".json"]
+        assert len(kept) <= 4
+    # The 1 was hot when it came; the 2 was not, and neither was the 3.
+    found = told(folder, query="posted")
+    assert found == [{"a.x": 1, "b.x": 2}, {"a.x": 1, "b.x": 3}, {"a.x": 1, "b.x": 4}]
 
 
 def test_versions_that_nobody_goes_back_to_are_let_go_of(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from kaicep.deployment.sessions import (
 )
 from kaicep.deployment.sinks import Entry
 from kaicep.deployment.streams import Feed
-from kaicep.deployment.versions import Versions
+from kaicep.deployment.versions import Versions, posted_file
 from kaicep.errors import Failure, KaicepError, Mistake, reason_of
 from kaicep.history.strategies import History, history_of
 from kaicep.kernel.operator import Limits
@@ -358,6 +358,7 @@ class Catalogue:
         self._drop_sessions([each for each in self.sessions if each not in wanted])
         for id in [each for each in self.guests.running if each not in wanted]:
             self.guests.drop(id)
+            posted_file(self._config, id).unlink(missing_ok=True)
             self.changed = True
         known = {*self.sessions, *self.guests.running, *self._tried}
         new = {id: names for id, names in wanted.items() if id not in known}

@@ -37,12 +37,12 @@ from kaicep.deployment.sessions import (
     runs_of,
 )
 from kaicep.deployment.sinks import Entry
+from kaicep.deployment.versions import PostedVersions
 from kaicep.errors import KaicepError, reason_of
 from kaicep.history.strategies import history_of
-from kaicep.join.handoff import Seam
+from kaicep.join.handoff import Mark, Seam
 from kaicep.kernel.operator import Limits
 from kaicep.knowledge.annotation import prefixes_of
-from kaicep.knowledge.watching import KnowledgeFiles
 
 _log = logging.getLogger("kaicep.run")
 
@@ -145,8 +145,8 @@ class _Guest:
     def run(self) -> None:
         """Goes through the past, and on with what comes."""
         self._begin("loading")
-        self._files = KnowledgeFiles(self._errand.config.known, self._errand.config.reasoning)
-        self._files.knowledge.version = self._errand.version
+        errand = self._errand
+        self._versions = PostedVersions(errand.config, errand.id, errand.version, errand.entries)
         self._begin("setting up")
         session = self._session()
         if session.complete:
@@ -158,11 +158,13 @@ class _Guest:
             self._hear(wait=run.live and not self._notes)
             self._begin("step")
             found: list[tuple[Session, FoundMatch]] = []
-            if self._notes:
-                self._take(run, self._notes.popleft(), found)
+            # The past is judged by the versions that it was judged by the first time.
+            if self._notes and (run.live or self._notes[0]["version"] <= self._versions.version):
+                self._take(session, run, self._notes.popleft(), found)
             if not run.live:
-                version = self._files.knowledge.version
-                found += run.work(time.monotonic() + _SLICE, version, version)
+                version = run.wanted(self._versions.version)
+                self._versions.become(version)
+                found += run.work(time.monotonic() + _SLICE, version, self._versions.version)
             self._join(run, found)
             found += run.end_if(self._ended)
             self._report(session, found)
@@ -171,13 +173,14 @@ class _Guest:
         errand, config = self._errand, self._errand.config
         prefixes = prefixes_of(config.annotations)
         parsed = [absolute(each.parse(prefixes), each.now, errand.finite) for each in errand.queries]
-        history = history_of(parsed, self._archive, self._files.knowledge, config.annotations, 0)
+        history = history_of(parsed, self._archive, self._versions.files.knowledge, config.annotations, 0)
         asked = SessionSubject(
             errand.id, (errand.name,), history, config.of_query(errand.name), errand.limits
         )
         self._snapshot = self._archive.snapshot()  # with tables of its own: those of `_look` move on
         self._at = {name: dict(parts) for name, parts in self._snapshot.cut.positions.items()}
-        return Session(asked, self._snapshot, config.state / "states", recovery(errand.entries))
+        states, start = config.state / "states", recovery(errand.entries)
+        return Session(asked, self._snapshot, states, start, self._versions.gates)
 
     def _runs(self, session: Session) -> Iterator[SessionRun]:
         errand = self._errand
@@ -200,13 +203,15 @@ class _Guest:
             wait = False
 
     def _take(
-        self, run: SessionRun, note: Mapping[str, Any], found: list[tuple[Session, FoundMatch]]
+        self,
+        session: Session,
+        run: SessionRun,
+        note: Mapping[str, Any],
+        found: list[tuple[Session, FoundMatch]],
     ) -> None:
         """Reads what has come by the moment of a note, and learns who is silent then."""
-        knowledge = self._files.knowledge
-        if note["version"] != knowledge.version:
-            self._files.poll()
-            knowledge.version = note["version"]
+        if note["version"] > self._versions.version:
+            self._versions.take(note["version"], Mark.from_json(session.entry()["mark"]), session.reach)
         until = Cut.parse(json.dumps(note["cut"]))
         if any(until.beyond(Cut(self._at))):
             seam = Seam(Cut(self._at))
@@ -242,6 +247,7 @@ class _Guest:
             "state": session.state,
             "entry": session.entry() if session.live or session.complete else None,
             "told": dict(session.told),
+            "needs": self._versions.needs,
         }
         if time.monotonic() - self._shown > _SHOW_EVERY or not session.active:
             self._shown = time.monotonic()

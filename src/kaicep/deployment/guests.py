@@ -108,6 +108,8 @@ class Guest:
         self.row: dict[str, Any] = {"state": "starting", "plan": None, "matches": 0, "held": 0}
         self.problem: str | None = None
         self.pid: int | None = None
+        self.needs = -1
+        """The oldest version of the knowledge that it would begin with, were it lost now."""
         self._entry: Entry | None = None
 
     @property
@@ -126,7 +128,7 @@ class Guest:
 
     def learn(self, report: Mapping[str, Any]) -> None:
         """Takes note of how far it is."""
-        self.state = report["state"]
+        self.state, self.needs = report["state"], report["needs"]
         self.row |= report.get("row", {})
         self.row |= {"state": self.state, "matches": report["told"].get(self.name, 0)}
         self._entry = report["entry"] or self._entry

@@ -26,7 +26,7 @@ from kaicep.deployment.catalogue import Catalogue
 from kaicep.deployment.check import check_progress
 from kaicep.deployment.config import Config, SinkConfig
 from kaicep.deployment.guests import Guest
-from kaicep.deployment.sessions import FoundMatch, Session, SessionRun
+from kaicep.deployment.sessions import NOWHERE, FoundMatch, Session, SessionRun
 from kaicep.deployment.sinks import BACKLOG, Entry, NoSink, Outlet
 from kaicep.deployment.streams import Feed, attach_tables
 from kaicep.deployment.versions import news_of, opened
@@ -46,6 +46,8 @@ _SHOW_EVERY = 0.25
 _SHOW_SELDOM = 20
 _SLICE = 0.1
 _DRAIN = 10.0
+_LAST = 600.0
+"""So many seconds a sink has for what is left: when somebody stops the deployment; when all sources ended."""
 _KEPT_HOURS = 24
 _SHARE = 0.1
 """At most so much of a stream is removed at once: there is time to see that it is too much."""
@@ -234,8 +236,9 @@ class Deployment:
 
     def drain(self) -> list[str]:
         """Waits until the sinks have everything, and closes them; those that could not take it in time."""
+        patience = _LAST if self.is_over else _DRAIN
         for outlet in self.outlets.values():
-            outlet.close(_DRAIN)
+            outlet.close(patience)
             if outlet.settled < self._moment and outlet.broken is None:
                 _log.warning(
                     "sink %s did not take everything; it gets the rest at the next start", outlet.name
@@ -515,11 +518,17 @@ class Deployment:
                 marks[id] = session.entry()["mark"]
             elif not session.complete and known:
                 marks[id] = max(known, key=lambda each: Mark.from_json(each).order)
+        for id, guest in self.catalogue.guests.running.items():
+            if not guest.over:
+                marks[id] = (guest.entry() or {"mark": NOWHERE})["mark"]
         self._versions.add(number, self.knowledge.news_of_files(), marks)
         self._versions.forget(self._goes_back_to)
 
     def _goes_back_to(self, id: str, gate: Gate) -> bool:
         """Whether a session would pass a gate once more, were the process lost now."""
+        guest = self.catalogue.guests.running.get(id)
+        if guest is not None:
+            return not guest.over and gate.version > guest.needs
         session = self.sessions.get(id)
         if session is None:
             return False

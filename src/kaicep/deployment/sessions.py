@@ -245,7 +245,7 @@ class Session:
         self.run: SessionRun | None = None
         self.found: list[FoundMatch] = []
         """What was found in the past, before all of that was gone through."""
-        self._mark: Mapping[str, Any] = _NOWHERE
+        self._mark: Mapping[str, Any] = NOWHERE
         self._file = states / f"{quote(asked.id, safe='')}.state"
         self._saved_at = time.monotonic()
         self._learn(asked)
@@ -676,12 +676,13 @@ def _beginning(session: Session) -> object:
     return session.streams, json.dumps(stood), int(math.log2(session.reach + 1) // 2), known
 
 
-_NOWHERE: Mapping[str, Any] = {
+NOWHERE: Mapping[str, Any] = {
     "cut": {},
     "standing": [[], [], "-inf", []],
     "watermark": "inf",
     "lateness": None,
 }
+"""The mark of what has not begun."""
 
 
 def begins_later(session: Session, newest: Mapping[str, int]) -> str | None:

@@ -71,7 +71,7 @@ class Outlet:
         self.settled = 0
         self.written = 0
         self._sink = sink if sink is not None else config.open_sink()
-        self._copy = folder / f"{quote(config.name, safe='')}.json"
+        self._copy = _copy_of(folder, config.name)
         self._base = ""
         self._trouble: str | None = None
         self.broken: str | None = None
@@ -199,6 +199,20 @@ class Outlet:
             self.settled = moment
             self.written += count
             self._changed.notify_all()
+
+
+def copied_entries(folder: Path, name: str) -> Mapping[str, Entry]:
+    """How far each session was told at least, by the copy of a sink's mark in a folder."""
+    try:
+        mark = json.loads(read_sealed(_copy_of(folder, name)))["mark"]
+    except FileNotFoundError:
+        return {}
+    found: Mapping[str, Entry] = (mark or {}).get("sessions", {})
+    return found
+
+
+def _copy_of(folder: Path, name: str) -> Path:
+    return folder / f"{quote(name, safe='')}.json"
 
 
 def _digest(mark: SinkMark | None) -> str:

@@ -2,7 +2,8 @@
 
 What is processed again after a crash uses the version that was used the first time. So each version is
 written down before an event is judged by it: what its files say, and a mark for every query, which is where
-that stood when the version came. A version that no query goes back to is let go of.
+that stood when the version came. A version that no query goes back to is let go of. A posted query, which
+may be behind, writes down by itself where it stood.
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 from kaicep.deployment.config import Config
+from kaicep.deployment.sinks import copied_entries
 from kaicep.errors import Failure, Mistake, reason_of
-from kaicep.join.handoff import Gate, Mark
+from kaicep.join.handoff import Gate, Mark, in_force
 from kaicep.knowledge.closure import Change
 from kaicep.knowledge.watching import KnowledgeFiles
 from kaicep.storage.disk import make_folder, read_sealed, replace_sealed
 
 _log = logging.getLogger("kaicep.run")
+
+_T = TypeVar("_T")
+_TRIES = 20
 
 Contents = Mapping[Path, bytes | None]
 """What files say, those that are gone as None."""
@@ -76,19 +84,19 @@ class Versions:
         """What the files said in the oldest version that matters, and its number."""
         return {Path(path): self._content(digest) for path, digest in self._base.items()}, self._first
 
-    def after(self, version: int) -> tuple[int, Contents] | None:
-        """The version that came after another: its number, and what its files say."""
+    def after(self, version: int, most: float = math.inf) -> tuple[int, Contents] | None:
+        """The version that came after another: its number (`most` at most), and what its files say."""
         for each in self._later:
-            if each.number > version:
+            if version < each.number <= most:
                 return each.number, {
                     Path(path): None if digest is None else self._content(digest)
                     for path, digest in each.files.items()
                 }
         return None
 
-    def since(self, version: int) -> Iterator[tuple[int, Contents]]:
-        """All versions that came after another, in their order."""
-        while (found := self.after(version)) is not None:
+    def since(self, version: int, most: float = math.inf) -> Iterator[tuple[int, Contents]]:
+        """All versions that came after another, in their order, up to `most`."""
+        while (found := self.after(version, most)) is not None:
             yield found
             version = found[0]
 
@@ -177,6 +185,77 @@ class Versions:
     def _digests(self) -> Iterator[str]:
         files: Sequence[Mapping[str, str | None]] = [self._base, *(each.files for each in self._later)]
         yield from (digest for each in files for digest in each.values() if digest is not None)
+
+
+class PostedVersions:
+    """The versions that a posted query is judged by, as its own process takes them.
+
+    `version` is the newest that it was judged by, `gates` are where it stood when versions came, in a file
+    beside the states. `files` is the knowledge as it goes on. `entries` are how far the query was told.
+    """
+
+    def __init__(self, config: Config, id: str, version: int, entries: Mapping[str, Any]) -> None:
+        self._config, self._id, self._sinks = config, id, tuple(entries)
+        self._file = posted_file(config, id)
+        self.version = version
+        self.gates: tuple[Gate, ...] = ()
+        if any(entries.values()):  # else nothing of it is known to anybody
+            self._read()
+        self.files = self._tried(self._begun)
+        self.become(self.needs)
+
+    def _read(self) -> None:
+        try:
+            read = json.loads(read_sealed(self._file))
+        except FileNotFoundError:
+            return
+        self.version = read["version"]
+        self.gates = tuple(Gate(number, Mark.from_json(mark)) for number, mark in read["gates"])
+
+    @property
+    def needs(self) -> int:
+        """The oldest version that it would begin with, were it lost now."""
+        return self.gates[0].version - 1 if self.gates else self.version
+
+    def become(self, version: int) -> None:
+        """Lets the knowledge be that of a later version."""
+        known = self.files.knowledge.version
+        if known < version:
+            for number, contents in self._tried(lambda log: list(log.since(known, version))):
+                self.files.follow(contents, number)
+
+    def take(self, version: int, mark: Mark, reach: float) -> None:
+        """A version counts from a mark on, which is on the disk when this returns."""
+        self.gates = (*self._passed_again(reach), Gate(version, mark))
+        self.version = version
+        gates = [[each.version, each.mark.to_json()] for each in self.gates]
+        replace_sealed(self._file, json.dumps({"version": version, "gates": gates}).encode())
+        self.become(version)
+
+    def _passed_again(self, reach: float) -> Iterator[Gate]:
+        """The gates that it would pass once more, were it lost now, by what its sinks have for sure."""
+        marks: list[Mark | None] = []
+        for sink in self._sinks:
+            entry = copied_entries(self._config.state / "marks", sink).get(self._id)
+            marks.append(None if entry is None else Mark.from_json(entry["mark"]))
+        yield from (gate for gate in self.gates if any(in_force([gate], each, None, reach) for each in marks))
+
+    def _begun(self, log: Versions) -> KnowledgeFiles:
+        return KnowledgeFiles(self._config.known, self._config.reasoning, before=log.oldest())
+
+    def _tried(self, what: Callable[[Versions], _T]) -> _T:
+        """Reads the log; once more where the deployment has just let go of something in it."""
+        for _ in range(_TRIES):
+            try:
+                return what(Versions(self._config.state / "versions"))
+            except Failure:
+                time.sleep(0.1)
+        return what(Versions(self._config.state / "versions"))
+
+
+def posted_file(config: Config, id: str) -> Path:
+    """Where a posted query writes down where it stood when versions came."""
+    return config.state / "states" / f"{quote(id, safe='')}.versions"
 
 
 def opened(config: Config, folder: Path) -> tuple[KnowledgeFiles, Versions]:
