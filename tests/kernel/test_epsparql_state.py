@@ -125,6 +125,14 @@ def test_a_runaway_rule_is_stopped_and_named() -> None:
         run_kernel([rule], stream("3 a n 1"), knowledge_of(""), limit=50)
 
 
+def test_a_runaway_rule_whose_triples_are_read_later_is_stopped_and_named() -> None:
+    rule = plan("CONSTRUCT { ?y n ?x } WHERE { ?x p ?y MINUS { { ?x n ?y } SEQ { ?x q ?y } } }", "pairs")
+    rows = stream("1 a p b\n1 a p c\n2 a p b\n2 b p c\n2 c p d")
+    with pytest.raises(Failure, match=r"rule pairs runs away: more than 2 triples .* 1970-01-01T00:00:02"):
+        run_kernel([rule], rows, knowledge_of(""), limit=2)
+    assert len(run_kernel([rule], rows, knowledge_of(""), limit=3)["pairs"]) == 5
+
+
 def test_a_rule_that_takes_back_what_it_derives_is_named() -> None:
     rule = plan("CONSTRUCT { ?x b ?y } WHERE { ?x a1 ?y FILTER NOT EXISTS { ?x b ?y } }", "wavers")
     with pytest.raises(Failure, match="rule wavers never settles"):

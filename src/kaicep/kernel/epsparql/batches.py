@@ -318,9 +318,11 @@ class Batches:
         known = [at for at, each in zip(again, ids, strict=True) if each in told]
         if known:
             block = block.take(np.delete(np.arange(len(block)), known))
-        last = slice(block.end.searchsorted(now), None)
-        new = self._new.setdefault(block.query, set())
-        new.update(zip(block.low[last].tolist(), block.high[last].tolist(), strict=True))
+        low, high = block.low, block.high
+        if len(block) and block.end[0] < now:
+            last = block.end.searchsorted(now)
+            low, high = low[last:], high[last:]
+        self._new.setdefault(block.query, set()).update(zip(low.tolist(), high.tolist(), strict=True))
         return block
 
     def _go_on(self, now: int) -> None:

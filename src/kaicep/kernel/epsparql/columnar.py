@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from kaicep.kernel.epsparql import kernels
-from kaicep.kernel.epsparql.conditions import Check
+from kaicep.kernel.epsparql.conditions import EVERY, Check
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColumns
 from kaicep.kernel.epsparql.tables import Rows, SolutionTable
 from kaicep.plan.expressions import Expr
@@ -257,9 +257,8 @@ class Joiner(ColumnOperator):
             return Rows.none(len(self.names)), (first, second)
         values, start, end, unsure = values[:n], start[:n], end[:n], unsure[:n]
         found = Rows(values, start, end)
-        if self.check:
-            found = found.take(self.check.settled(values, start, end, unsure))
-        return found, (first, second)
+        left = self.check.settled(values, start, end, unsure) if self.check else EVERY
+        return found if left is EVERY else found.take(left), (first, second)
 
     def mix(self) -> None:
         """From now on what comes may end before what came already, until `settle` is called."""

@@ -26,7 +26,8 @@ _MOST_STEPS = 60
 Step = tuple[int, int]
 
 
-_ALL: Array = slice(None)
+EVERY: Array = slice(None)
+"""The places of all rows."""
 
 
 class Check:
@@ -54,6 +55,8 @@ class Check:
         if len(steps) > 1:
             program.append((_AND, len(steps)))
         self.program = np.array(program, np.int64).reshape(-1, 2)
+        # What is said of the duration, and of what is bound, is never left open by the kernel.
+        self._may_be_unsure = any(op < _AND for op, _ in program)
         self._all = SolutionTest(parts, names, outside)
         self._rest = SolutionTest(rest, names, outside) if rest else None
         self._seen = [i for i, name in enumerate(names) if name in self._all.named]
@@ -85,8 +88,8 @@ class Check:
 
     def settled(self, values: Array, start: Array, end: Array, unsure: Array) -> Array:
         """Of rows that the kernel let pass, the places of those that hold; it may be unsure, or not asked."""
-        if self._rest is None and not unsure.any():
-            return _ALL
+        if self._rest is None and not (self._may_be_unsure and unsure.any()):
+            return EVERY
         keep = np.ones(len(start), np.bool_)
         asked = np.arange(len(start)) if self._rest is not None else np.flatnonzero(unsure)
         of, timed, pure = self._dictionary.of, self._all.timed, not self._all.whole
