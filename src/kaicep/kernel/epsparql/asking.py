@@ -17,6 +17,8 @@ from kaicep.kernel.epsparql.conditions import Check
 from kaicep.kernel.epsparql.dictionary import Array, Dictionary
 from kaicep.kernel.epsparql.expressions import Value
 from kaicep.kernel.epsparql.tables import Rows, SolutionTable
+from kaicep.plan.terms import XSD, Literal
+from kaicep.plan.time import format_time
 
 PARTNERS, SOME, NONE = range(3)
 
@@ -71,6 +73,7 @@ class Asker(ColumnOperator):
         self.check = check(names)
         witness = np.concatenate((second, self._loose[:, 1])) if how.witness else None
         self.table = SolutionTable(len(kept.names), second, how.keep, dictionary, witness)
+        self.table.about = kept.names
         self._known: SolutionTable | None = None
         if not how.timed and len(kept.still):
             self._known = SolutionTable(len(kept.names), second, None, dictionary)
@@ -301,8 +304,12 @@ class Extended(ColumnOperator):
         value, width = self._value, self._width
         if value.place is not None:
             return np.ascontiguousarray(rows.values[:, value.place])
-        made = np.full(len(rows), -1, np.int32)
         of, code, known = self._dictionary.of, self._dictionary.code, dict[tuple[int, ...], int]()
+        if value.is_end and timed:
+            ends, which = np.unique(rows.end, return_inverse=True)
+            codes = [code(str(Literal(format_time(each), XSD + "dateTime"))) for each in ends.tolist()]
+            return np.array(codes, np.int32)[which]
+        made = np.full(len(rows), -1, np.int32)
         for i, (start, end, row) in enumerate(rows.listed()):
             asks = (*((start, end) if value.timed else ()), *(row[each] for each in self._seen))
             found = None if value.whole else known.get(asks)

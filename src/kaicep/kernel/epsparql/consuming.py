@@ -78,8 +78,7 @@ class RowTable(Keeper):
     """
 
     def __init__(self, label: str, key: Sequence[int], bound: int | None, dictionary: Dictionary) -> None:
-        self.label, self._places, self._bound, self._dictionary = label, key, bound, dictionary
-        self.bounded = bound is not None
+        self.label, self._places, self.bound, self._dictionary = label, key, bound, dictionary
         self._rows: dict[Codes, list[Row]] = {}
         self._vague = self._size = 0
         self._left = 16  # so many there were after the last sweep, or hardly any
@@ -91,7 +90,7 @@ class RowTable(Keeper):
 
     def add(self, row: Row) -> None:
         """Keeps a row; it ends no earlier than all that came before."""
-        if self._bound is not None and self._size > 2 * self._left:
+        if self.bound is not None and self._size > 2 * self._left:
             self.forget(row[1])
         key = self.key(row[2])
         if key not in self._rows:
@@ -147,9 +146,9 @@ class RowTable(Keeper):
 
     def forget(self, now: int) -> None:
         """See `Keeper`."""
-        if self._bound is None:
+        if self.bound is None:
             return
-        oldest = now - self._bound
+        oldest = now - self.bound
         kept = {key: [row for row in rows if row[0] >= oldest] for key, rows in self._rows.items()}
         self._rows = {key: rows for key, rows in kept.items() if rows}
         self._vague = sum(-1 in key for key in self._rows)

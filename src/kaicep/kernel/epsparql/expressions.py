@@ -68,6 +68,11 @@ def expression_variables(expr: Expr) -> set[str]:
     return {each.name for each in walk(expr) if isinstance(each, VariableRef)}
 
 
+def is_end(expr: Expr | None) -> bool:
+    """Whether it is the time at which a solution ends."""
+    return isinstance(expr, Call) and expr.op == "getendtime"
+
+
 class _Scopes:
     """What an expression sees of a solution: the variables that it names, or all where that matters."""
 
@@ -133,12 +138,16 @@ class SolutionTest:
 
 
 class Value:
-    """The value of an expression on solutions with some names; of a variable alone it is at its `place`."""
+    """The value of an expression on solutions with some names.
+
+    That of a variable alone is at its `place`, and one that `is_end` hangs on the time alone.
+    """
 
     def __init__(self, expr: Expr, names: Sequence[str], outside: Outside) -> None:
         self._expr = expr
         self._scopes = _Scopes(expr, names, outside)
         self.named, self.timed, self.whole = self._scopes.named, self._scopes.timed, self._scopes.whole
+        self.is_end = is_end(expr)
         self.place: int | None = None
         if isinstance(expr, VariableRef) and expr.name in names and expr.name not in outside.given:
             self.place = names.index(expr.name)

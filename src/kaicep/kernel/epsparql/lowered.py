@@ -39,6 +39,7 @@ from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColum
 from kaicep.kernel.epsparql.exists import Probe, is_choice, mentioned
 from kaicep.kernel.epsparql.expressions import Value, existences
 from kaicep.kernel.epsparql.groups import GroupedColumns
+from kaicep.kernel.epsparql.pairs import Apart, GroupedPairs, apart, by_end
 from kaicep.kernel.epsparql.reading import TYPE, KnownFacts, StreamReader
 from kaicep.kernel.epsparql.state import Keeper, OperatorContext
 from kaicep.kernel.epsparql.tables import Rows
@@ -102,7 +103,7 @@ def lowered(
     assert isinstance(root, Solutions | Triples)
     shared = _Shared(OperatorContext(facts, plan.name, cap), dictionary, reader)
     counts = _counts(root)
-    below = pushed(root).input  # type: ignore[attr-defined]
+    below = pushed(root).input
     builder = _Builder(shared, counts)
     made = builder.operator(below, None)
     if isinstance(root, Triples):
@@ -368,27 +369,62 @@ class _Builder:
         return made
 
     def _grouping(self, node: Grouping) -> ColumnOperator:
-        below = self.operator(node.input, None, True)
-        names, made, dictionary = below.names, below, self.shared.dictionary
-        places: list[int] = []
-        for expr in (*(expr for _, expr in node.keys), *(each.of for _, each in node.aggregates)):
-            if expr is None:
-                places.append(-1)
-                continue
-            made = self._extended(made, f"_:grouped {len(places)}", expr, not self.at_once, names)
-            places.append(len(made.names) - 1)
-        keys = [
-            (name, names.index(name) if expr is None and name in names else place)
-            for (name, expr), place in zip(node.keys, places, strict=False)
-        ]
-        aggregates = [
-            (name, each, place)
-            for (name, each), place in zip(node.aggregates, places[len(keys) :], strict=True)
-        ]
+        sides = None if self.at_once or self.given else apart(node)
+        if sides is not None:
+            return self._paired(node, sides)
+        below, anew = self.operator(node.input, None, True), self.at_once or by_end(node)
+        made, keys = self._keyed(below, node, not self.at_once)
+        made, places = self._valued(made, below, [each.of for _, each in node.aggregates], not self.at_once)
+        aggregates = [(name, each, at) for (name, each), at in zip(node.aggregates, places, strict=True)]
         certain = below.certain & {name for name, expr in node.keys if expr is None}
-        grouped = GroupedColumns(made, names, keys, aggregates, certain, dictionary, self.at_once)
+        how = self.shared.dictionary, anew
+        grouped = GroupedColumns(made, below.names, keys, aggregates, certain, *how)
         self._keep(grouped)
         return grouped
+
+    def _keyed(
+        self, below: ColumnOperator, node: Grouping, timeless: bool
+    ) -> tuple[ColumnOperator, list[tuple[str, int]]]:
+        """With the keys of groups as columns, and their places."""
+        made, places = self._valued(below, below, [expr for _, expr in node.keys], timeless)
+        names = below.names
+        keys = [
+            (name, names.index(name) if expr is None and name in names else place)
+            for (name, expr), place in zip(node.keys, places, strict=True)
+        ]
+        return made, keys
+
+    def _valued(
+        self, made: ColumnOperator, below: ColumnOperator, values: Many[Expr | None], timeless: bool
+    ) -> tuple[ColumnOperator, list[int]]:
+        """With expressions about what is `below` as columns, and their places; -1 is none."""
+        places: list[int] = []
+        for expr in values:
+            if expr is not None:
+                made = self._extended(made, self._hidden().name, expr, timeless, below.names)
+            places.append(-1 if expr is None else len(made.names) - 1)
+        return made, places
+
+    def _paired(self, node: Grouping, sides: Apart) -> ColumnOperator:
+        """GROUP BY over a SEQ without its pairs."""
+        left, right = (self.operator(pushed(each), sides.bound) for each in (sides.left, sides.right))
+        certain = right.certain & {name for name, expr in node.keys if expr is None}
+        ofs = [each.of for _, each in node.aggregates]
+        on = list(zip(ofs, sides.on_left, strict=True))
+        first, lefts = self._valued(left, left, [of if is_left else None for of, is_left in on], False)
+        second, keys = self._keyed(right, node, False)
+        second, rights = self._valued(second, right, [None if is_left else of for of, is_left in on], False)
+        aggregates = [
+            (name, replace(each, distinct=each.distinct and not is_left), one if is_left else other, is_left)
+            for (name, each), one, other, is_left in zip(
+                node.aggregates, lefts, rights, sides.on_left, strict=True
+            )
+        ]
+        how = self.shared.dictionary, by_end(node)
+        made = GroupedPairs(first, second, sides.bound, keys, aggregates, certain, *how)
+        self._keep(made.table, "SEQ")
+        self._keep(made)
+        return made
 
     # --- the temporal operators ----------------------------------------------------------------------
 
