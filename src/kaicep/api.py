@@ -124,7 +124,7 @@ def _physical(query: Query, plan: QueryPlan) -> Iterator[tuple[str, str]]:
     if isinstance(plan, EpPlan):
         yield (
             "inprocess",
-            "operators over columns",
+            "operators over columns; joins of a SEQ within a duration are put in order as it runs",
         )
     else:
         machine = "window" if isinstance(plan.body, WindowAggregate) else "pattern"

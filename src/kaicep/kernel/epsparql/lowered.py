@@ -41,6 +41,7 @@ from kaicep.kernel.epsparql.expressions import Value, existences
 from kaicep.kernel.epsparql.groups import GroupedColumns
 from kaicep.kernel.epsparql.pairs import Apart, GroupedPairs, apart, by_end
 from kaicep.kernel.epsparql.reading import TYPE, KnownFacts, StreamReader
+from kaicep.kernel.epsparql.sequences import SequenceColumns, sequence
 from kaicep.kernel.epsparql.state import Keeper, OperatorContext
 from kaicep.kernel.epsparql.tables import Rows
 from kaicep.kernel.epsparql.walking import EmptyToo, Links, Nodes, OfTheGraph
@@ -101,7 +102,8 @@ def lowered(
     """The query over columns."""
     root = plan.root
     assert isinstance(root, Solutions | Triples)
-    shared = _Shared(OperatorContext(facts, plan.name, cap), dictionary, reader)
+    context = OperatorContext(facts, plan.name, cap)
+    shared = _Shared(context, dictionary, reader, reorders=isinstance(root, Solutions))
     counts = _counts(root)
     below = pushed(root).input
     builder = _Builder(shared, counts)
@@ -121,6 +123,8 @@ class _Shared:
     patterns: list[PatternColumns] = field(default_factory=list)
     joiners: list[Joiner] = field(default_factory=list)
     hidden: int = 0
+    reorders: bool = False
+    """Whether joins may change their order while they run."""
 
 
 @dataclass(frozen=True)
@@ -268,6 +272,8 @@ class _Builder:
         parts = [each for each in conjuncts(node.condition) if each not in asked]
         if isinstance(inner, Joiner) and not timeless and not any(map(existences, parts)):
             inner.check = inner.check.and_also(parts)
+        elif isinstance(inner, SequenceColumns) and not any(map(existences, parts)):
+            inner.conditions += [each for each in parts if each not in inner.conditions]
         elif parts:
             made = FilterColumns(inner, self._check(parts, inner.names))
             if timeless and len(inner.still):
@@ -434,6 +440,13 @@ class _Builder:
             return self._consuming(node, timeless)
         if op in kernels.ASKS:
             return self._one_sided(node, bound, timeless)
+        if self.shared.reorders and bound is not None and not self.at_once:
+            groups, conditions = sequence(node)
+            if len(groups) > 2:
+                several = [self.operator(each, bound) for each in groups]
+                chain = SequenceColumns(several, bound, conditions, self.shared.dictionary, self._check)
+                self._keep(chain)
+                return chain
         reach = tuple(bound if each is None else each for each in _REACH[op])
         sides = self.operator(node.left, bound), self.operator(node.right, bound)
         made = self._joiner(op, sides, bound, (reach[0], reach[1]))
